@@ -1,0 +1,1 @@
+"""What the pipeline is, where it runs, and what happened: config, wiring, targets, commands."""
