@@ -91,7 +91,9 @@ def find(error: BaseException) -> PipelineError | None:
 def disk_full(where: object) -> MachineError:
     """The error for a file system without room; `where` is the path that could not be written, if known."""
     return MachineError(
-        f"the disk is full: {where} could not be written" if where else "the disk is full: an output could not be written",
+        f"the disk is full: {where} could not be written"
+        if where
+        else "the disk is full: an output could not be written",
         "free some space, or let the run write elsewhere with --output DIR; then --resume the run",
     )
 

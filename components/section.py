@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
+
+
+Task = Literal["binary", "multiclass", "regression"]
+"""What is predicted: one of two classes, one of several, or a number."""
 
 
 class Section(BaseModel):

@@ -1,0 +1,38 @@
+"""The DataGate node: statistics, schema and anomalies in; a report out, or the run stops."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tfx.dsl.components.base import base_component, executor_spec
+from tfx.types import BaseChannel, Channel, component_spec, standard_artifacts
+
+from components.data_gate.executor import Executor
+from components.data_gate.plan import GatePlan
+
+
+class DataGateSpec(component_spec.ComponentSpec):  # type: ignore[misc]
+    """What the node reads and writes."""
+
+    PARAMETERS: ClassVar = {"plan": component_spec.ExecutionParameter(type=str)}
+    INPUTS: ClassVar = {
+        "statistics": component_spec.ChannelParameter(type=standard_artifacts.ExampleStatistics),
+        "anomalies": component_spec.ChannelParameter(type=standard_artifacts.ExampleAnomalies),
+    }
+    OUTPUTS: ClassVar = {"report": component_spec.ChannelParameter(type=standard_artifacts.JsonValue)}
+
+
+class DataGate(base_component.BaseComponent):  # type: ignore[misc]
+    """Stops the run at the first anomaly in the data, or only tells it, as the config says."""
+
+    SPEC_CLASS = DataGateSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
+
+    def __init__(self, plan: GatePlan, *, statistics: BaseChannel, anomalies: BaseChannel) -> None:
+        spec = DataGateSpec(
+            plan=plan.model_dump_json(),
+            statistics=statistics,
+            anomalies=anomalies,
+            report=Channel(type=standard_artifacts.JsonValue),
+        )
+        super().__init__(spec=spec)

@@ -1,0 +1,107 @@
+"""Findings of the data gate, made from TFDV's statistics and anomalies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something in the data that the gate does not let through.
+
+    Attributes:
+      split: where it was found.
+      feature: the column, or "" for the whole split.
+      what: what was expected and what was found, with the figures.
+      remedy: what to do.
+    """
+
+    split: str
+    feature: str
+    what: str
+    remedy: str
+
+    @property
+    def line(self) -> str:
+        """The finding in one line."""
+        return f"{self.split}: {f'{self.feature}: ' if self.feature else ''}{self.what} [{self.remedy}]"
+
+
+def rows(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, least: int) -> Iterator[Finding]:
+    """A split with fewer rows than it has to have."""
+    if dataset.num_examples < least:
+        what = f"expected at least {least:,} rows, received {int(dataset.num_examples):,}"
+        yield Finding(split, "", what, "bring more data, or lower validation.min_rows")
+
+
+def label(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, name: str, classes: bool) -> Iterator[Finding]:
+    """A label column that is missing in some rows, or the same in all of them."""
+    feature = next((one for one in dataset.features if _name(one) == name), None)
+    common = None if feature is None else _common(feature)
+    present = 0 if common is None else int(common.num_non_missing)
+    total = int(dataset.num_examples)
+    if present < total:
+        what = f"the label is missing in {total - present:,} of {total:,} rows; the threshold is 0"
+        yield Finding(split, name, what, "leave these rows out of the data, or fill the label in")
+    if feature is None or not classes or not present:
+        return
+    value = _constant(feature)
+    if value is not None:
+        what = f"the label is constant: {value!r} in all {present:,} rows; expected at least 2 values"
+        yield Finding(split, name, what, "choose a label that differs between rows, or data that holds both outcomes")
+
+
+def anomalies(split: str, found: anomalies_pb2.Anomalies, schema_path: str | None) -> Iterator[Finding]:
+    """What ExampleValidator found against the schema."""
+    schema = schema_path or "the schema"
+    for name, info in sorted(found.anomaly_info.items()):
+        for reason in info.reason or [info]:
+            kind = anomalies_pb2.AnomalyInfo.Type.Name(reason.type) if reason is not info else ""
+            what = " ".join(f"{reason.short_description}: {reason.description}".split())
+            yield Finding(split, name, what.rstrip("."), _remedy(kind, schema))
+    for reason in found.dataset_anomaly_info.reason:
+        what = " ".join(f"{reason.short_description}: {reason.description}".split())
+        yield Finding(split, "", what.rstrip("."), f"mend the data, or the bounds in {schema}")
+
+
+_REMEDIES = (
+    (
+        r"UNEXPECTED_STRING_VALUES|DOMAIN_INVALID",
+        "add the values to the column's domain in {schema}, or mend them in the data",
+    ),
+    (r"COLUMN_DROPPED|MISSING", "bring the column back, or take it out of {schema}"),
+    (r"NEW_COLUMN", "add the column to {schema}, or leave it out of the data"),
+    (r"PRESENCE|FEW", "fill the missing values in, or lower the presence in {schema}"),
+    (r"TYPE|UNEXPECTED_DATA", "mend the column's values, or its type in {schema}"),
+    (r"OUT_OF_RANGE|BIG|SMALL|INVALID_NAN|FLOAT|INT", "mend the values, or widen the column's range in {schema}"),
+)
+
+
+def _remedy(kind: str, schema: str) -> str:
+    for pattern, remedy in _REMEDIES:
+        if re.search(pattern, kind):
+            return remedy.format(schema=schema)
+    return f"mend the data, or change the column in {schema}"
+
+
+def _name(feature: statistics_pb2.FeatureNameStatistics) -> str:
+    return feature.name or ".".join(feature.path.step)
+
+
+def _common(feature: statistics_pb2.FeatureNameStatistics) -> statistics_pb2.CommonStatistics:
+    return getattr(feature, feature.WhichOneof("stats")).common_stats
+
+
+def _constant(feature: statistics_pb2.FeatureNameStatistics) -> str | None:
+    """The value that all rows have, or None."""
+    if feature.WhichOneof("stats") == "num_stats":
+        numbers = feature.num_stats
+        return f"{numbers.min:g}" if numbers.min == numbers.max else None
+    texts = feature.string_stats
+    if texts.unique == 1:
+        return texts.top_values[0].value if texts.top_values else ""
+    return None

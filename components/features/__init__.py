@@ -1,0 +1,1 @@
+"""Features declared in the config, turned into one graph for training and serving."""

@@ -1,0 +1,15 @@
+"""How transformed features, the label and their vocabularies are called, in the one place that decides it."""
+
+from __future__ import annotations
+
+LABEL = "label"
+"""The transformed label. No feature can take this name: a feature's ends in its operation."""
+LABEL_CLASSES = "label_classes"
+"""Vocabulary file of a multiclass label: class i stands on line i."""
+LABEL_COUNTS = "label_counts"
+"""Vocabulary file with a line `count value` for each value of the label in the training split."""
+
+
+def feature(column: str, op: str) -> str:
+    """The transformed feature that operation `op` makes of a column."""
+    return f"{column}_{op}"

@@ -1,0 +1,1 @@
+"""Training: from transformed examples to an exported SavedModel."""

@@ -1,0 +1,108 @@
+"""Makes any number of taxi trips from the real ones: a bootstrap with jitter, for benchmarks.
+
+A made trip is a real one drawn with replacement. Its fare, tip, miles and seconds move by a few percent, and it
+starts some weeks earlier or later, on the same day of the week and in the same hour. Columns that stand for places
+and names stay as they are; what is missing or zero stays missing or zero.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import csv
+
+from data.draws import Keys, normal, uniform
+from data.tables import blocks, is_written, table_file
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+_SPREAD = 0.05
+"""Standard deviation of the jitter, as a share of the value."""
+_WEEKS = 4
+"""A made trip starts up to this many weeks before or after its real one."""
+_QUARTER, _HOUR, _DAY = 900, 3_600, 86_400
+"""Seconds; the real trips start on a quarter of an hour."""
+_PERIOD = (1_356_998_400, 1_483_228_800)
+"""The years of the real trips, 2013 to 2016, in seconds since 1970 (UTC)."""
+
+
+class Trips:
+    """The real trips, as numpy arrays and Arrow columns, from which made ones are drawn.
+
+    Args:
+      path: a CSV file with the columns that data/README.md tells.
+      seed: another seed makes other trips.
+    """
+
+    def __init__(self, path: Path, seed: int) -> None:
+        missing_is_missing = csv.ConvertOptions(strings_can_be_null=True)
+        # One chunk per column: drawing rows from a column of many chunks is a hundred times slower.
+        self._real = csv.read_csv(path, convert_options=missing_is_missing).combine_chunks()
+        self._seed = seed
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and Arrow types of the columns: those of the real trips."""
+        return self._real.schema
+
+    def block(self, start: int, stop: int) -> pa.Table:
+        """The made trips number `start` to `stop - 1`."""
+        keys = np.arange(start, stop, dtype=np.uint64)
+        drawn = self._real.take(pa.array((uniform(self._seed, "trip", keys) * self._real.num_rows).astype(np.int64)))
+        made = self._money(drawn, keys) | self._distance(drawn, keys) | self._moment(drawn, keys)
+        return pa.table([made.get(name, drawn[name]) for name in self.schema.names], schema=self.schema)
+
+    def _money(self, trips: pa.Table, keys: Keys) -> dict[str, pa.Array]:
+        """Fare and tip move together, in whole cents, so that the tip stays as generous as it was."""
+        fare, tip = (np.rint(trips[name].to_numpy() * 100).astype(np.int64) for name in ("fare", "tips"))
+        new_fare = self._jitter("fare", fare, keys)
+        new_tip = np.rint(tip * (new_fare / np.maximum(fare, 1))).astype(np.int64)
+        # Rounding to cents must not carry a tip over the line of the label (tips > 20 % of the fare), nor leave it
+        # on the line, where float32 and float64 disagree.
+        generous = tip * 5 > fare
+        new_tip = np.where(generous, np.maximum(new_tip, new_fare // 5 + 1), np.minimum(new_tip, (new_fare - 1) // 5))
+        new_tip = np.where(tip == 0, 0, np.maximum(new_tip, 0))
+        return {"fare": pa.array(new_fare / 100), "tips": pa.array(new_tip / 100)}
+
+    def _distance(self, trips: pa.Table, keys: Keys) -> dict[str, pa.Array]:
+        """Miles to a hundredth, seconds whole; seconds are missing in a few trips."""
+        miles = np.rint(trips["trip_miles"].to_numpy() * 100).astype(np.int64)
+        seconds = trips["trip_seconds"]
+        new_seconds = self._jitter("seconds", seconds.fill_null(0).to_numpy(), keys)
+        return {
+            "trip_miles": pa.array(self._jitter("miles", miles, keys) / 100),
+            "trip_seconds": pa.array(new_seconds, mask=seconds.is_null().to_numpy()),
+        }
+
+    def _moment(self, trips: pa.Table, keys: Keys) -> dict[str, pa.Array]:
+        """A fresh start on the same weekday in the same hour, and the calendar columns that follow from it."""
+        real = trips["trip_start_timestamp"].to_numpy()
+        weeks = np.floor(uniform(self._seed, "weeks", keys) * (2 * _WEEKS + 1)).astype(np.int64) - _WEEKS
+        shift = weeks * 7 * _DAY
+        shift = np.where((real + shift < _PERIOD[0]) | (real + shift >= _PERIOD[1]), -shift, shift)
+        quarter = np.floor(uniform(self._seed, "quarter", keys) * 4).astype(np.int64) * _QUARTER
+        start = real // _HOUR * _HOUR + quarter + shift
+        months = start.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
+        return {"trip_start_timestamp": pa.array(start), "trip_start_month": pa.array(months % 12 + 1)}
+
+    def _jitter(self, name: str, values: Ints, keys: Keys) -> Ints:
+        """Whole numbers moved by a few percent; zero stays zero, and nothing else becomes zero."""
+        moved = np.rint(values * np.exp(_SPREAD * normal(self._seed, name, keys))).astype(np.int64)
+        return np.where(values > 0, np.maximum(moved, 1), values)
+
+
+def make(real: Path, rows: int, seed: int, output: Path) -> str:
+    """Write `rows` made trips to `output`, unless they are there; returns a line that says what was done."""
+    trips = Trips(real, seed)
+    started = time.perf_counter()
+    if is_written(output, rows, trips.block):
+        return f"{output}: is there already, nothing to do"
+    with table_file(output, trips.schema) as sink:
+        for start, stop in blocks(rows):
+            sink.write_table(trips.block(start, stop))
+    return f"{output}: {rows:,} rows, {output.stat().st_size:,} bytes, {time.perf_counter() - started:.1f} s"

@@ -1,0 +1,222 @@
+"""Makes the clicks example's data: impressions of offers, clicked or not, with a known true click probability.
+
+    python -m data.clicks                       200,000 impressions, to data/clicks/clicks.csv
+    python -m data.clicks --rows 10_000_000     a million distinct ids
+
+It stands in for the logs that click-through models learn from: a few users, items and sites make many of the rows
+and a long tail makes the rest, values are missing, and much of what a click depends on is hidden in the ids. The true
+probability of each row goes to a file beside it (`clicks.truth.csv`), so that the best AUC any model can reach is
+known. data/README.md tells each column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from data.draws import Floats, Keys, normal, uniform
+from data.output import finish, positive
+from data.tables import blocks, is_written, table_file
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+DEFAULT_OUTPUT = Path("data/clicks/clicks.csv")
+SCHEMA = pa.schema(
+    {
+        "user": pa.string(),
+        "item": pa.string(),
+        "site": pa.string(),
+        "hour": pa.int64(),
+        "device": pa.string(),
+        "banner_position": pa.int64(),
+        "price": pa.float64(),
+        "idle_hours": pa.float64(),
+        "clicked": pa.int64(),
+    }
+)
+TRUTH_SCHEMA = pa.schema({"probability": pa.float64()})
+
+ROWS_PER_ID = {"user": 15, "item": 40, "site": 100}
+"""How many rows there are for each id, so that more rows bring more ids."""
+ZIPF = {"user": 0.7, "item": 0.9, "site": 1.1}
+"""The n-th most frequent id is drawn with a probability that goes as n to the minus this."""
+MISSING = {"site": 0.03, "device": 0.05, "price": 0.10, "idle_hours": 0.20}
+"""Share of missing values per column; all other columns are whole."""
+ZERO_PRICE = 0.30
+"""Share of the known prices that are 0: offers that cost nothing."""
+
+_ID_EFFECT = {"user": 0.6, "item": 0.7, "site": 0.6}
+"""Standard deviation of an id's own effect on the log-odds of a click."""
+_TASTE_EFFECT, _TASTE_SIZE = 0.6, 4
+"""The same for how well an item suits a user: the dot product of two hidden vectors of this size."""
+_DEVICES = pa.array(["phone", "desktop", "tablet", "tv", "console"])
+_DEVICE_SHARE = np.array([0.55, 0.30, 0.10, 0.03, 0.02])
+_DEVICE_EFFECT = np.array([0.25, -0.25, 0.10, -0.80, -0.50])
+_HOUR_SHARE = 1.0 + 0.8 * np.cos(2 * np.pi * (np.arange(24) - 20) / 24)
+_POSITION_SHARE = 0.6 ** np.arange(8)
+_BASE = -2.2
+"""Log-odds of a click before all effects: it makes about 15 % of the impressions clicked ones."""
+_SCORED = 1 << 20
+"""The AUC that is printed is that of this many rows at most, so that memory stays flat."""
+
+
+class Impressions:
+    """A simulated log of impressions, of which any slice can be made on its own.
+
+    Args:
+      rows: length of the whole log; it sets how many ids there are.
+      seed: another seed makes another log, of other users, items and sites.
+    """
+
+    def __init__(self, rows: int, seed: int) -> None:
+        self._seed = seed
+        self._shares = {
+            kind: _cumulative(np.arange(1.0, max(rows // per_id, 50) + 1) ** -ZIPF[kind])
+            for kind, per_id in ROWS_PER_ID.items()
+        } | {
+            "hour": _cumulative(_HOUR_SHARE),
+            "device": _cumulative(_DEVICE_SHARE),
+            "banner_position": _cumulative(_POSITION_SHARE),
+        }
+
+    def seen(self, start: int, stop: int) -> pa.Table:
+        """Rows `start` to `stop - 1` of what a model may see, with the label; columns as in `SCHEMA`."""
+        return self.both(start, stop)[0]
+
+    def truth(self, start: int, stop: int) -> pa.Table:
+        """The true click probability of the rows `start` to `stop - 1`."""
+        return self.both(start, stop)[1]
+
+    def both(self, start: int, stop: int) -> tuple[pa.Table, pa.Table]:
+        """What `seen` and `truth` give, made once."""
+        keys = np.arange(start, stop, dtype=np.uint64)
+        chosen = {name: np.searchsorted(shares, self._uniform(name, keys)) for name, shares in self._shares.items()}
+        price, idle = self._price(keys), np.round(np.exp(3.0 + 1.3 * normal(self._seed, "idle_hours", keys)), 1)
+        known = {name: self._uniform(f"{name} known", keys) >= share for name, share in MISSING.items()}
+
+        log_odds = _BASE + self._id_effects(chosen, known) + _open_effects(chosen, price, idle, known)
+        # Rounded, because the last bits of exp and log differ between machines; what is drawn must not.
+        probability = np.round(1.0 / (1.0 + np.exp(-log_odds)), 6)
+        columns = {kind: _id_strings(kind[0], chosen[kind]) for kind in ROWS_PER_ID}
+        columns["device"] = _DEVICES.take(pa.array(chosen["device"]))
+        columns |= {name: pa.array(chosen[name]) for name in ("hour", "banner_position")}
+        columns |= {"price": pa.array(price), "idle_hours": pa.array(idle)}
+        columns |= {name: pc.if_else(pa.array(mask), columns[name], None) for name, mask in known.items()}
+        columns["clicked"] = pa.array((self._uniform("click", keys) < probability).astype(np.int64))
+        seen = pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+        return seen, pa.table([pa.array(probability)], schema=TRUTH_SCHEMA)
+
+    def _uniform(self, name: str, keys: Keys) -> Floats:
+        return uniform(self._seed, name, keys)
+
+    def _price(self, keys: Keys) -> Floats:
+        """Zero, or log-normal with a heavy tail: one offer in ten thousand costs over 200 times the median."""
+        dear = np.maximum(np.round(np.exp(2.5 + 1.5 * normal(self._seed, "price", keys)), 2), 0.01)
+        return np.where(self._uniform("price zero", keys) < ZERO_PRICE, 0.0, dear)
+
+    def _id_effects(self, chosen: dict[str, Ints], known: dict[str, Bools]) -> Floats:
+        """What user, item and site say of a click, and how well the item suits the user.
+
+        Each number is drawn anew from the hash of its id, so no table of a million ids is kept.
+        """
+        user, item, site = (chosen[kind].astype(np.uint64) for kind in ("user", "item", "site"))
+        effect = _ID_EFFECT["user"] * normal(self._seed, "user effect", user)
+        effect += _ID_EFFECT["item"] * normal(self._seed, "item effect", item)
+        effect += np.where(known["site"], _ID_EFFECT["site"] * normal(self._seed, "site effect", site), 0.0)
+        tastes = (
+            normal(self._seed, f"user taste {k}", user) * normal(self._seed, f"item taste {k}", item)
+            for k in range(_TASTE_SIZE)
+        )
+        return effect + _TASTE_EFFECT / np.sqrt(_TASTE_SIZE) * sum(tastes)
+
+
+def best_auc(truth: Floats, clicked: Ints) -> float:
+    """The area under the ROC curve of the true probabilities: no model can expect a higher one on these rows.
+
+    Args:
+      truth: the true click probability of each row.
+      clicked: 0 or 1 for each row; where only one of them occurs, the AUC is nan.
+    """
+    _, place, count = np.unique(truth, return_inverse=True, return_counts=True)
+    # The AUC is the chance that a clicked row ranks above another one, and equal probabilities share their ranks.
+    mean_rank = np.cumsum(count) - (count - 1) / 2
+    hits = int(clicked.sum())
+    others = len(truth) - hits
+    if not hits or not others:
+        return float("nan")
+    return float((mean_rank[place][clicked == 1].sum() - hits * (hits + 1) / 2) / (hits * others))
+
+
+def truth_path(output: Path) -> Path:
+    """Where the true probabilities of the rows in `output` are, row by row: clicks.csv → clicks.truth.csv."""
+    return output.with_suffix(f".truth{output.suffix}")
+
+
+def make(rows: int, seed: int, output: Path) -> str:
+    """Write `rows` impressions and their truth, unless they are there; returns a line that says what was done."""
+    log = Impressions(rows, seed)
+    started = time.perf_counter()
+    if is_written(output, rows, log.seen) and is_written(truth_path(output), rows, log.truth):
+        return f"{output}: is there already, nothing to do"
+    # The two files belong together: the old rows go before the new truth comes.
+    output.unlink(missing_ok=True)
+    truths, clicks = [], []
+    with table_file(output, SCHEMA) as sink, table_file(truth_path(output), TRUTH_SCHEMA) as truth_sink:
+        for start, stop in blocks(rows):
+            seen, truth = log.both(start, stop)
+            sink.write_table(seen)
+            truth_sink.write_table(truth)
+            if start < _SCORED:
+                truths.append(truth["probability"].to_numpy())
+                clicks.append(seen["clicked"].to_numpy())
+    auc = best_auc(np.concatenate(truths), np.concatenate(clicks))
+    return (
+        f"{output}: {rows:,} rows, {output.stat().st_size:,} bytes, {time.perf_counter() - started:.1f} s; "
+        f"best AUC {auc:.4f}"
+    )
+
+
+def _open_effects(chosen: dict[str, Ints], price: Floats, idle: Floats, known: dict[str, Bools]) -> Floats:
+    """What the columns other than ids say of a click; a missing value says nothing."""
+    cost = np.where(price == 0, 0.5, -0.25 * (np.log(np.maximum(price, 0.01)) - 2.5))
+    effect = 0.35 * np.cos(2 * np.pi * (chosen["hour"] - 20) / 24) - 0.25 * chosen["banner_position"]
+    effect += np.where(known["device"], _DEVICE_EFFECT[chosen["device"]], 0.0)
+    effect += np.where(known["price"], cost, 0.0)
+    return effect + np.where(known["idle_hours"], -0.3 * (np.log1p(idle) - 3.0), 0.0)
+
+
+def _cumulative(shares: Floats) -> Floats:
+    """Upper bound of each choice's part of [0, 1); the last is 1 exactly."""
+    total = np.cumsum(shares)
+    return total / total[-1]
+
+
+def _id_strings(letter: str, ranks: Ints) -> pa.Array:
+    """Ids such as u2654435770; multiplying by an odd number shuffles them, so that an id tells no popularity."""
+    numbers = (ranks.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B1) % np.uint64(2**32)
+    return pc.binary_join_element_wise(letter, pc.cast(pa.array(numbers), pa.string()), "")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m data.clicks", description="Simulate a log of ad impressions.")
+    parser.add_argument("--rows", type=positive, default=200_000, help="impressions to make (default: 200000)")
+    parser.add_argument("--seed", type=int, default=0, help="another seed makes another log (default: 0)")
+    parser.add_argument("--output", type=Path, help=f"the file to write, .csv or .parquet (default: {DEFAULT_OUTPUT})")
+    parser.add_argument("--parquet", action="store_true", help="write Parquet instead of CSV")
+    args = parser.parse_args(arguments)
+    output = args.output or DEFAULT_OUTPUT
+    return finish(lambda: make(args.rows, args.seed, output.with_suffix(".parquet") if args.parquet else output))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

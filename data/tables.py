@@ -1,0 +1,89 @@
+"""Writes a table of any length block by block, and recognises one that was written before.
+
+The format follows the file's suffix: `.csv` or `.parquet`. Memory stays that of one block.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import csv, parquet
+
+from components.errors import InputError
+from data.output import atomic
+
+BLOCK = 1 << 17
+"""Rows per block; in Parquet a block is one row group."""
+
+
+def blocks(rows: int) -> Iterator[tuple[int, int]]:
+    """First row and the row after the last one, of each block of a table of `rows` rows."""
+    for start in range(0, rows, BLOCK):
+        yield start, min(start + BLOCK, rows)
+
+
+@contextmanager
+def table_file(path: Path, schema: pa.Schema) -> Iterator[csv.CSVWriter | parquet.ParquetWriter]:
+    """A writer with `write_table(table)`; the file appears under its name, whole, when the block succeeds."""
+    with atomic(path) as part:
+        writer = csv.CSVWriter if _suffix(path) == ".csv" else parquet.ParquetWriter
+        with writer(str(part), schema) as sink:
+            yield sink
+
+
+def is_written(path: Path, rows: int, block: Callable[[int, int], pa.Table]) -> bool:
+    """Whether `path` is the table that `block(start, stop)` would make of `rows` rows.
+
+    The first and the last block are made again and compared with the file's. That tells another number of rows,
+    another seed, a changed simulator and a cut file, without a note beside the data that could go stale.
+    """
+    ends = list(blocks(rows))
+    first, last = block(*ends[0]), block(*ends[-1])
+    compare = _same_csv if _suffix(path) == ".csv" else _same_parquet
+    try:
+        return compare(path, first, last, rows)
+    except (OSError, pa.ArrowInvalid):
+        return False
+
+
+def _same_csv(path: Path, first: pa.Table, last: pa.Table, rows: int) -> bool:
+    head = _csv_bytes(first, include_header=True)
+    tail = _csv_bytes(last, include_header=False)
+    size = path.stat().st_size
+    if rows <= BLOCK:
+        return size == len(head) and path.read_bytes() == head
+    if size < len(head) + len(tail):
+        return False
+    with path.open("rb") as file:
+        same_head = file.read(len(head)) == head
+        file.seek(size - len(tail))
+        return same_head and file.read() == tail
+
+
+def _same_parquet(path: Path, first: pa.Table, last: pa.Table, rows: int) -> bool:
+    with parquet.ParquetFile(path) as file:
+        groups = file.num_row_groups
+        if file.metadata.num_rows != rows or groups != len(list(blocks(rows))):
+            return False
+        ends = ((0, first), (groups - 1, last))
+        # Without threads: some releases of pyarrow abort at the interpreter's exit while a reading thread winds down.
+        return all(file.read_row_group(group, use_threads=False).equals(table) for group, table in ends)
+
+
+def _csv_bytes(table: pa.Table, include_header: bool) -> bytes:
+    sink = io.BytesIO()
+    csv.write_csv(table, sink, csv.WriteOptions(include_header=include_header))
+    return sink.getvalue()
+
+
+def _suffix(path: Path) -> str:
+    if path.suffix not in (".csv", ".parquet"):
+        raise InputError(
+            f"{path}: expected a name that ends in .csv or .parquet, received {path.suffix or 'no suffix'}",
+            "give --output such a name",
+        )
+    return path.suffix

@@ -1,0 +1,155 @@
+"""The pipeline: every node is wired here and nowhere else. Reads top to bottom, from raw rows to a pushed model."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from components.ingest.component import example_gen
+from components.pusher.component import pusher
+from tfx.components import ExampleValidator, SchemaGen, StatisticsGen, Trainer, Transform
+from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
+from tfx.dsl.compiler import compiler
+from tfx.dsl.components.common.resolver import Resolver
+from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import LatestBlessedModelStrategy
+from tfx.orchestration import metadata, pipeline
+from tfx.proto import trainer_pb2
+from tfx.proto.orchestration import pipeline_pb2
+from tfx.types import Channel
+from tfx.types.standard_artifacts import Model, ModelBlessing
+
+from components import user_code
+from components.data_gate.component import DataGate
+from components.data_gate.plan import GatePlan
+from components.evaluator.component import evaluator
+from components.features import names, preprocessing
+from components.features.plan import FeaturePlan
+from components.trainer import run as trainer_run
+from components.trainer.plan import TrainingPlan
+from components.trainer.task import PREDICTION_KEY
+from pipeline.config import Config
+from pipeline.engines import beam_args
+from pipeline.paths import Paths
+
+
+def build(config: Config) -> pipeline.Pipeline:
+    """The TFX pipeline of a config."""
+    paths = Paths.of(config)
+    features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
+    own_model = config.model.run_fn is not None
+
+    examples = example_gen(config.data)
+    statistics = StatisticsGen(examples=examples.outputs["examples"])
+    schema = _schema(config, paths, statistics)
+    validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
+    gate = DataGate(
+        _gate_plan(config, features),
+        statistics=statistics.outputs["statistics"],
+        anomalies=validator.outputs["anomalies"],
+    )
+    transform = Transform(
+        examples=examples.outputs["examples"],
+        schema=schema.outputs["schema"],
+        preprocessing_fn=preprocessing.PATH,
+        custom_config={"plan": features.model_dump_json(), "code": _features_code(config)},
+        disable_statistics=True,
+    )
+    # The gate hands on no data, only its leave: nothing is transformed or trained before it has spoken.
+    transform.add_upstream_node(gate)
+    trainer = Trainer(
+        run_fn=trainer_run.PATH,
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        schema=schema.outputs["schema"],
+        train_args=trainer_pb2.TrainArgs(num_steps=config.training.steps),
+        eval_args=trainer_pb2.EvalArgs(),
+        custom_config={
+            "plan": TrainingPlan(features=features, model=config.model, training=config.training).model_dump_json(),
+            "code": _model_code(config),
+        },
+    )
+    baseline = Resolver(
+        strategy_class=LatestBlessedModelStrategy,
+        model=Channel(type=Model),
+        model_blessing=Channel(type=ModelBlessing),
+    ).with_id("LatestBlessedModel")
+    evaluation = evaluator(
+        config.evaluation,
+        config.data.task,
+        examples=examples.outputs["examples"],
+        model=trainer.outputs["model"],
+        baseline=baseline.outputs["model"],
+        label_key=config.evaluation.label_key or names.LABEL,
+        preprocessing=config.evaluation.preprocessing if own_model else ("transform_labels",),
+        prediction_key=None if own_model else PREDICTION_KEY[config.data.task],
+    )
+    push = pusher(
+        model=trainer.outputs["model"],
+        blessing=evaluation.outputs["blessing"],
+        directory=str(paths.pushed),
+    )
+
+    return pipeline.Pipeline(
+        pipeline_name=config.pipeline.name,
+        pipeline_root=str(paths.artifacts),
+        components=[examples, statistics, schema, validator, gate, transform, trainer, baseline, evaluation, push],
+        enable_cache=config.runtime.cache,
+        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(paths.store)),
+        beam_pipeline_args=beam_args(config.runtime),
+    )
+
+
+def compile_pipeline(config: Config) -> bytes:
+    """The pipeline of a config as TFX's IR, serialized; its run context carries the whole config into ML Metadata."""
+    compiled: pipeline_pb2.Pipeline = compiler.Compiler().compile(build(config))
+    told = config.model_dump_json(by_alias=True)
+    for node in compiled.nodes:
+        for context in node.pipeline_node.contexts.contexts:
+            if context.type.name == "pipeline_run":
+                context.properties["config"].field_value.string_value = told
+    return bytes(compiled.SerializeToString(deterministic=True))
+
+
+def _schema(config: Config, paths: Paths, statistics: StatisticsGen) -> Any:
+    """The curated schema, or one inferred from the training split in which every column may be missing."""
+    if config.schema_.path is None:
+        return SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=False)
+    return ImportSchemaGen(schema_file=str(_frozen(Path(config.schema_.path), paths))).with_id("SchemaGen")
+
+
+def _frozen(schema: Path, paths: Paths) -> Path:
+    """A copy under the name of its content: TFX's cache looks at the path alone, and would miss an edited schema."""
+    content = schema.read_bytes()
+    copy = paths.artifacts / "curated" / f"{schema.stem}-{hashlib.sha256(content).hexdigest()[:16]}.pbtxt"
+    if not copy.exists():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        beside = copy.with_suffix(".partial")
+        beside.write_bytes(content)
+        beside.replace(copy)
+    return copy
+
+
+def _gate_plan(config: Config, features: FeaturePlan) -> GatePlan:
+    label = None if config.features.preprocessing_fn else features.label_expression()
+    return GatePlan(
+        validation=config.validation,
+        schema_path=config.schema_.path,
+        label=label.text if label and label.is_column else None,
+        classes=config.data.task != "regression",
+    )
+
+
+def _features_code(config: Config) -> str:
+    """A digest of the code that Transform runs, so that the cache sees an edit of ours or of the user's."""
+    return user_code.digest("components.features", *_module(config.features.preprocessing_fn))
+
+
+def _model_code(config: Config) -> str:
+    """The same for the Trainer."""
+    ours = ("components.features", "components.models", "components.trainer")
+    return user_code.digest(*ours, *_module(config.model.run_fn))
+
+
+def _module(function: str | None) -> tuple[str, ...]:
+    return () if function is None else (function.rpartition(".")[0],)

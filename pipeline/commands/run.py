@@ -1,0 +1,72 @@
+"""`runner.py --local`: runs the pipeline on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from typing import TYPE_CHECKING
+
+from pipeline.commands.options import add_config, load_config
+if TYPE_CHECKING:
+    from pipeline.config import Config
+
+HELP = "Run the pipeline on this machine, from raw rows to a pushed model."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a run."""
+    parser.add_argument(
+        "--local", action="store_true", help="run on this machine (the default, and so far the only target)"
+    )
+    add_config(parser)
+    parser.add_argument(
+        "--from",
+        dest="from_nodes",
+        metavar="NODE",
+        action="append",
+        default=[],
+        help="start at this node, on the outputs of the latest run",
+    )
+    parser.add_argument(
+        "--to", dest="to_nodes", metavar="NODE", action="append", default=[], help="stop after this node"
+    )
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run that ended early; `latest` is the newest one")
+    parser.add_argument("--no-cache", action="store_true", help="run every node, whatever is unchanged")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end, and nothing else")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the pipeline; returns the exit code."""
+    # Imported late, so that --help does not wait for them.
+    from pipeline import preflight
+    from pipeline.paths import Paths
+    from pipeline.targets import local
+    from pipeline.targets.screen import summary
+
+    loaded = load_config(options, *(["runtime.cache=false"] if options.no_cache else []))
+    # What the nodes are forked from imports TensorFlow and TFX for some seconds; the data is checked meanwhile.
+    local.start_server()
+    preflight.check(loaded)
+
+    config = loaded.config
+    job = local.LocalJob(
+        pipeline=config.pipeline.name,
+        output=Paths.of(config).root,
+        compile=functools.partial(_compile, config),
+        resume=options.resume,
+        from_nodes=tuple(options.from_nodes),
+        to_nodes=tuple(options.to_nodes),
+        parallel=config.runtime.parallel_nodes or 0,
+        screen="json" if options.json else "live" if sys.stdout.isatty() else "plain",
+    )
+    result = local.run(job)
+    summary(result, job.screen)
+    return result.exit_code
+
+
+def _compile(config: Config) -> bytes:
+    """Compiles in a child of the server, where TFX is imported already."""
+    from pipeline.build import compile_pipeline
+
+    return compile_pipeline(config)

@@ -1,0 +1,30 @@
+"""The whole config: each section is owned by the component that needs it, and composed here."""
+
+from __future__ import annotations
+
+from components.pusher.config import PushConfig
+from pydantic import Field
+
+from components.data_gate.config import SchemaConfig, ValidationConfig
+from components.evaluator.config import EvaluationConfig
+from components.features.config import FeaturesConfig
+from components.ingest.config import DataConfig
+from components.models.config import ModelConfig
+from components.section import Section
+from components.trainer.config import TrainingConfig
+from pipeline.config.runtime import PipelineConfig, RuntimeConfig
+
+
+class Config(Section):
+    """One pipeline, from its data to where it is pushed."""
+
+    pipeline: PipelineConfig
+    data: DataConfig
+    schema_: SchemaConfig = Field(default_factory=SchemaConfig, alias="schema")
+    validation: ValidationConfig = Field(default_factory=ValidationConfig)
+    features: FeaturesConfig
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    evaluation: EvaluationConfig
+    push: PushConfig = Field(default_factory=PushConfig)
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)

@@ -1,0 +1,37 @@
+"""Where everything of a pipeline lies: out/<pipeline>/ with pushed/, metadata.db, artifacts/ and logs/."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.config.model import Config
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The folders and files of one pipeline, absolute, so that every process agrees on them."""
+
+    root: Path
+    pushed: Path
+
+    @classmethod
+    def of(cls, config: Config) -> Paths:
+        """The places that a config names; relative ones start at the working directory."""
+        root = Path(config.runtime.output).absolute() / config.pipeline.name
+        return cls(root, Path(config.push.directory).absolute() if config.push.directory else root / "pushed")
+
+    @property
+    def store(self) -> Path:
+        """ML Metadata's SQLite file."""
+        return self.root / "metadata.db"
+
+    @property
+    def artifacts(self) -> Path:
+        """TFX's pipeline root: the artifacts of every node."""
+        return self.root / "artifacts"
+
+    @property
+    def logs(self) -> Path:
+        """A folder per run, with a log per node."""
+        return self.root / "logs"

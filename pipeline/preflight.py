@@ -1,0 +1,80 @@
+"""What can be told in a moment before a run: columns, schema, folders, metadata store, disk."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from components.pusher.target import check_writable
+
+from components.data_gate import schema as schemas
+from components.errors import InputError, MachineError
+from components.ingest import source
+from pipeline.config import Config, Loaded
+from pipeline.config.check import of_columns, of_dtypes
+from pipeline.config.problems import Problem
+from pipeline.metadata.check import check_store
+from pipeline.paths import Paths
+
+_LEAST_FREE_MB = 200
+"""A run writes its examples twice (raw and transformed), a model and logs; with less than this it would end half-way."""
+
+
+def check(loaded: Loaded) -> None:
+    """Everything that would end the run later, and can be told now.
+
+    Raises:
+      InputError: the data, the schema or a folder does not fit the config.
+      MachineError: the metadata store does not open, or the disk is full.
+    """
+    check_data(loaded)
+    paths = Paths.of(loaded.config)
+    _check_output(paths)
+    check_store(paths.store)
+    check_writable(str(paths.pushed))
+
+
+def check_data(loaded: Loaded) -> None:
+    """Holds the config against the columns of its data and of its schema.
+
+    Raises:
+      InputError: naming every column that does not fit, with the line of the config.
+    """
+    config = loaded.config
+    columns = source.columns(config.data)
+    problems = of_columns(config, columns)
+    if config.schema_.path:
+        problems += _of_schema(config, config.schema_.path, columns)
+    loaded.refuse(problems)
+
+
+def _of_schema(config: Config, path: str, columns: list[str]) -> list[Problem]:
+    known = schemas.read(path)
+    key = ("schema", "path")
+    lacking = [name for name, column in known.items() if column.required and name not in columns]
+    problems = [Problem(key, f"{path} requires a column {name!r}, and the data has none") for name in lacking]
+    new = [name for name in columns if name not in known]
+    problems += [Problem(key, f"the data has a column {name!r}, and {path} does not know it") for name in new]
+    return problems + of_dtypes(config, {name: column.dtype for name, column in known.items() if column.dtype})
+
+
+def _check_output(paths: Paths) -> None:
+    try:
+        paths.root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot write to the output folder {paths.root}: {error.strerror}", "give another with --output DIR"
+        ) from error
+    free = shutil.disk_usage(paths.root).free // 2**20
+    if free < _LEAST_FREE_MB:
+        raise MachineError(
+            f"the disk is nearly full: {free:,} MB free at {_shown(paths.root)}, at least {_LEAST_FREE_MB} MB are needed",
+            "free some space, or let the run write elsewhere with --output DIR",
+        )
+
+
+def _shown(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

@@ -1,0 +1,70 @@
+"""Turns the process that imports it into the server that nodes are forked from: all imported, nothing started.
+
+Only `server.py` has it imported, by name, in multiprocessing's fork server. A process that is to be forked must
+have no TensorFlow runtime in it: these imports start none of its threads, and nothing here calls an op.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from pipeline.targets.death import kill_group, signal_at_parents_death
+
+ENVIRONMENT = {
+    # tf.keras is tf_keras on both release lines, but only if this is said before TensorFlow's first import.
+    "TF_USE_LEGACY_KERAS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+MODULES = (
+    "tensorflow",
+    "tf_keras",
+    "apache_beam",
+    "apache_beam.runners.direct.direct_runner",
+    "apache_beam.runners.portability.fn_api_runner.fn_runner",
+    # This brings tfx.components with it, and so TFT, TFDV and TFMA. tfx.v1 would add the clients of Google's
+    # cloud, a third more time, for nothing.
+    "pipeline.nodes",
+    "tfx.dsl.compiler.compiler",
+    "pipeline.metadata.gather",
+)
+
+
+def _end_children(signum: int, _frame: Any) -> None:
+    """The run's own process is gone: take the nodes along, with all that they have started."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    for child in children:
+        kill_group(int(child), signal.SIGKILL)
+    os._exit(128 + signum)
+
+
+def _preload() -> None:
+    output = os.open(os.environ["PIPELINE_SERVER_OUTPUT"], os.O_WRONLY | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end_children)
+    signal_at_parents_death(signal.SIGTERM, parent=int(os.environ["PIPELINE_SERVER_PARENT"]))
+    os.environ["PIPELINE_SERVER_PID"] = str(os.getpid())
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    for module in MODULES:
+        try:
+            importlib.import_module(module)
+        except Exception:
+            # The node that needs it fails on the same import, and says so in its own log.
+            traceback.print_exc(file=sys.stderr)
+    # Objects that the collector never visits again stay in pages that all children share.
+    gc.collect()
+    gc.freeze()
+
+
+_preload()

@@ -1,0 +1,174 @@
+"""Shows a run: a live table in a terminal, one line per change elsewhere, and at the end what came out of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import TracebackType
+from typing import Literal
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from components.errors import PipelineError
+from pipeline.metadata.facts import BLESSED, NOT_BLESSED, Facts
+from pipeline.targets.record import RUNNING, NodeRecord, RunRecord
+from pipeline.targets.result import RunResult
+
+Mode = Literal["live", "plain", "json"]
+
+_STYLES = {
+    "waiting": "dim",
+    "running": "bold cyan",
+    "cached": "blue",
+    "done": "green",
+    "skipped": "dim",
+    "failed": "bold red",
+    "interrupted": "yellow",
+    "rejected": "yellow",
+    "not run": "dim",
+}
+_SLICES_SHOWN = 12
+
+
+class Screen:
+    """What is shown while a run goes on.
+
+    Args:
+      mode: `live` redraws a table; `plain` writes a line per change; `json` shows nothing.
+      record: the run, read anew at each change.
+    """
+
+    def __init__(self, mode: Mode, record: RunRecord) -> None:
+        self._record = record
+        self._plain = _console() if mode == "plain" else None
+        self._live = Live(console=_console(), auto_refresh=False) if mode == "live" else None
+
+    def __enter__(self) -> Screen:
+        if self._plain:
+            self._plain.print(f"run {self._record.run} of {self._record.pipeline}, logs in {self._record.folder}")
+        if self._live:
+            self._live.start()
+            self.tick()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self.tick()
+            self._live.stop()
+
+    def change(self, node: str | None) -> None:
+        """A node (or with None the run as a whole) is in another state than before."""
+        if self._plain and node is not None:
+            self._plain.print(_line(self._record.nodes[node]))
+        self.tick()
+
+    def tick(self) -> None:
+        """Time has passed: the figures of the running nodes have grown."""
+        if self._live:
+            self._live.update(_table(self._record), refresh=True)
+
+
+def summary(result: RunResult, mode: Mode) -> None:
+    """Prints how the run ended; in `json` mode exactly one JSON object, and nothing else, to stdout."""
+    if mode == "json":
+        sys.stdout.write(json.dumps(result.to_json()) + "\n")
+        return
+    console = _console()
+    if result.facts.rows:
+        console.print(_rows_line(result.facts))
+    if result.facts.metrics:
+        console.print(_metrics(result.facts))
+    console.print(_end(result))
+    if result.error is not None:
+        failed = next((node for node in result.nodes if node.error is result.error), None)
+        console.print(told(result.error))
+        log = failed.log if failed else result.logs and result.logs / "pipeline.log"
+        if log is not None and log.exists():
+            console.print(f"  log: {log}")
+
+
+def told(error: PipelineError) -> Text:
+    """An error as the screen shows it: headline, findings, remedy."""
+    text = Text(f"error: {error.headline}", style="bold red")
+    for detail in error.details:
+        text.append(f"\n  - {detail}", style="default not bold")
+    return text.append(f"\n  remedy: {error.remedy}", style="default not bold")
+
+
+def _console() -> Console:
+    # Paths are copied from the screen: they are not to be broken into lines or coloured to pieces.
+    return Console(highlight=False, markup=False, soft_wrap=True)
+
+
+def _line(node: NodeRecord) -> str:
+    if node.state == RUNNING:
+        return f"{node.id}: running"
+    rows = "" if node.rows is None else f", {node.rows:,} rows"
+    return (
+        f"{node.id}: {node.state} in {node.seconds:.1f} s, {node.cpu_seconds:.1f} CPU-s, "
+        f"{node.peak_memory_mb:,.0f} MB{rows}"
+    )
+
+
+def _table(record: RunRecord) -> Group:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("node", min_width=18)
+    table.add_column("state", min_width=8)
+    for name in ("seconds", "CPU-s", "peak MB", "rows"):
+        table.add_column(name, justify="right")
+    for node in record.nodes.values():
+        figures = _figures(node) if node.attempts or node.state == RUNNING else ("", "", "")
+        rows = "" if node.rows is None else f"{node.rows:,}"
+        table.add_row(node.id, Text(node.state, style=_STYLES.get(node.state, "")), *figures, rows)
+    title = Text(f"run {record.run} of {record.pipeline}", style="bold")
+    waiting = Text("TensorFlow and TFX are being imported …", style="dim")
+    return Group(title, table if record.nodes else waiting)
+
+
+def _figures(node: NodeRecord) -> tuple[str, str, str]:
+    return f"{node.seconds:.1f}", f"{node.cpu_seconds:.1f}", f"{node.peak_memory_mb:,.0f}"
+
+
+def _rows_line(facts: Facts) -> str:
+    splits = ", ".join(f"{split} {count:,}" for split, count in facts.rows.items())
+    return f"rows: {splits}" + ("" if facts.rows_read is None else f" (of {facts.rows_read:,} read)")
+
+
+def _metrics(facts: Facts) -> Table:
+    """Metrics across, slices down; only the largest table that still reads well."""
+    names = sorted(facts.metrics)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("slice")
+    for name in names:
+        table.add_column(name, justify="right")
+    table.add_row("overall", *[_number(facts.metrics.get(name)) for name in names])
+    for each in facts.slices[:_SLICES_SHOWN]:
+        label = ", ".join(f"{key} = {value}" for key, value in each.slice.items())
+        table.add_row(label, *[_number(each.metrics.get(name)) for name in names])
+    left_out = len(facts.slices) - _SLICES_SHOWN
+    if left_out > 0:
+        table.add_row(f"… {left_out} more slices")
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.4f}".rstrip("0").rstrip(".")
+
+
+def _end(result: RunResult) -> Text:
+    text = Text(f"{result.state} in {result.seconds:.1f} s", style=_STYLES.get(result.state, ""))
+    facts = result.facts
+    if facts.verdict in (BLESSED, NOT_BLESSED):
+        text.append(f"; the model is {facts.verdict}", style="default")
+    for failure in facts.failures:
+        text.append(f"\n  - {failure}", style="default")
+    if facts.pushed:
+        text.append(f"\nmodel pushed to {facts.pushed}", style="default")
+    if result.state in ("failed", "interrupted") and result.nodes:
+        text.append(f"\n--resume {result.run} goes on from where it stopped", style="default")
+    return text

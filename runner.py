@@ -1,0 +1,8 @@
+"""Runs the pipeline: `python runner.py --local`; see `python runner.py --help`."""
+
+import sys
+
+from pipeline.commands import main
+
+if __name__ == "__main__":
+    sys.exit(main())

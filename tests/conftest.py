@@ -1,0 +1,14 @@
+"""What holds for every test: one Keras, quiet native logs, no accelerator, the project's root as working directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Before anything imports TensorFlow, as the nodes' server does it too.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+ROOT = Path(__file__).parent.parent
+os.chdir(ROOT)

@@ -1,0 +1,34 @@
+"""Calls a function in a child of the nodes' server, so that the tests' own process need not import TFX."""
+
+from __future__ import annotations
+
+import multiprocessing.connection
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipeline.targets.server import start_server
+from pipeline.targets.task import Task
+
+
+def in_child(log: Path, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function returns; its error is raised here.
+
+    Args:
+      log: where the child's output goes.
+      function: importable without TFX here.
+      arguments: its arguments.
+    """
+    start_server()
+    return result_of(Task(function.__name__, log, function, *arguments))
+
+
+def result_of(task: Task) -> Any:
+    """What a task that has been started returns."""
+    while not task.poll():
+        multiprocessing.connection.wait(task.waitables)
+    if task.reply is None:
+        raise task.death()
+    if task.reply.error is not None:
+        raise task.reply.error
+    return task.reply.value

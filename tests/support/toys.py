@@ -1,0 +1,136 @@
+"""Small pipelines of nodes that only write numbers, so that targets can be tried in seconds; imports TFX.
+
+No `from __future__ import annotations` here: TFX's decorator reads the annotations themselves.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from tfx.dsl.compiler.compiler import Compiler
+from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
+from tfx.dsl.component.experimental.decorators import component
+from tfx.dsl.components.common.resolver import Resolver
+from tfx.dsl.experimental.conditionals import conditional
+from tfx.dsl.input_resolution.strategies.latest_artifact_strategy import LatestArtifactStrategy
+from tfx.orchestration import metadata, pipeline
+from tfx.types import Channel
+from tfx.types.standard_artifacts import Examples, Integer
+
+from components.errors import GateError, InputError
+
+
+@component
+def Source(value: Parameter[int], number: OutputArtifact[Integer]):  # noqa: N802
+    """A number out of nothing."""
+    number.value = value
+
+
+@component
+def Add(a: InputArtifact[Integer], amount: Parameter[int], number: OutputArtifact[Integer]):  # noqa: N802
+    """A number and a bit."""
+    number.value = int(Path(a.uri).read_text()) + amount
+
+
+@component
+def Rows(a: InputArtifact[Integer], examples: OutputArtifact[Examples]):  # noqa: N802
+    """Examples that say how many they are, as our ingest does."""
+    examples.split_names = '["train", "eval"]'
+    for key, count in (("rows_read", 12), ("rows_train", 8), ("rows_eval", 4)):
+        examples.set_int_custom_property(key, count)
+
+
+@component
+def Actor(a: InputArtifact[Integer], script: Parameter[str], number: OutputArtifact[Integer]):  # noqa: N802
+    """Does what the first word of a file says, and works well where there is no such file."""
+    # Half an output: what a dead node leaves behind.
+    Path(number.uri).write_text("9")
+    if Path(script).exists():
+        act(Path(script).read_text().split())
+    number.value = int(Path(a.uri).read_text())
+
+
+def act(words: list[str]) -> None:
+    """The things that may go wrong in a node; `words` is what to do, then its argument."""
+    deed, argument = words[0], words[1] if len(words) > 1 else ""
+    if deed == "abort":
+        os.abort()
+    elif deed == "raise":
+        raise ValueError("no such luck\nand more of it")
+    elif deed == "exit":
+        sys.exit(3)
+    elif deed == "input":
+        _fail_inside_beam()
+    elif deed == "gate":
+        raise GateError("too many gaps", "fill them", ["a", "b"])
+    elif deed == "talk":
+        sys.stdout.write("out\n")
+        warnings.warn("careful", UserWarning, stacklevel=1)
+        os.write(2, b"native\n")
+        for _ in range(64):
+            os.write(1, b"x" * 65535 + b"\n")
+    elif deed == "burn":
+        burner = "while sum(__import__('os').times()[:2]) < 1: bytearray(1)\n"
+        hog = f"block = bytearray(200 << 20)\n{burner}"
+        subprocess.run([sys.executable, "-c", hog], check=True)
+    elif deed == "fill":
+        with Path(argument).open("wb") as file:
+            while True:
+                file.write(b"x" * (1 << 20))
+    elif deed == "wait":
+        # A process below this one, which nobody but us could take down.
+        below = subprocess.Popen(["sleep", "1000"])
+        # Opening blocks until the test reads: from then on it knows that the node runs, and as which processes.
+        Path(argument).write_text(f"{os.getpid()} {below.pid}")
+        signal.pause()
+
+
+def _fail_inside_beam() -> None:
+    def refuse(_element: int) -> None:
+        raise InputError("trips.csv, row 7: expected 18 fields, received 17", "mend the row", ["3 more"])
+
+    with beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(["--direct_running_mode=in_memory"])) as p:
+        _ = p | beam.Create([1]) | beam.Map(refuse)
+
+
+def compile_toy(folder: Path, shape: str, value: int = 1) -> bytes:
+    """A toy pipeline, compiled.
+
+    Args:
+      folder: the store, the artifacts and the scripts lie here.
+      shape: `chain` (Source, Add, Actor, Rows), `fan` (Source, then eight Add), `pair` (Source, then two Actors side
+        by side), `condition` (a node that only runs for a large number), `resolver` (reads an earlier run's number).
+      value: the number it begins with; another one is nowhere in the cache.
+    """
+    source = Source(value=value)
+    number = source.outputs["number"]
+    nodes: list[Any] = [source]
+    if shape == "chain":
+        add = Add(a=number, amount=1)
+        actor = Actor(a=add.outputs["number"], script=str(folder / "Actor.script"))
+        nodes += [add, actor, Rows(a=actor.outputs["number"])]
+    elif shape == "fan":
+        nodes += [Add(a=number, amount=amount).with_id(f"Add{amount}") for amount in range(8)]
+    elif shape == "pair":
+        for name in ("Left", "Right"):
+            nodes.append(Actor(a=number, script=str(folder / f"{name}.script")).with_id(name))
+    elif shape == "condition":
+        with conditional.Cond(number.future().value > 100):
+            nodes.append(Add(a=number, amount=1))
+    elif shape == "resolver":
+        latest = Resolver(strategy_class=LatestArtifactStrategy, number=Channel(type=Integer, producer_component_id="Source"))
+        latest = latest.with_id("Latest")
+        nodes += [latest, Add(a=latest.outputs["number"], amount=1)]
+    toy = pipeline.Pipeline(
+        pipeline_name="toy",
+        pipeline_root=str(folder / "artifacts"),
+        components=nodes,
+        enable_cache=True,
+        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(folder / "metadata.db")),
+    )
+    return bytes(Compiler().compile(toy).SerializeToString())

@@ -1,0 +1,66 @@
+"""The label's grammar: what it takes, what it computes, and what it refuses."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.features import expression
+
+
+class Numbers:
+    """The operations on plain Python numbers."""
+
+    def __getattr__(self, name: str) -> Any:
+        plain = {
+            "constant": lambda value: value, "add": operator.add, "subtract": operator.sub, "multiply": operator.mul,
+            "divide": operator.truediv, "negative": operator.neg, "equal": operator.eq, "not_equal": operator.ne,
+            "less": operator.lt, "less_equal": operator.le, "greater": operator.gt, "greater_equal": operator.ge,
+            "logical_and": lambda a, b: a and b, "logical_or": lambda a, b: a or b, "logical_not": operator.not_,
+        }  # fmt: skip
+        return plain[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "value"),
+    [
+        ("tips > 0.2 * fare", {"tips": 3, "fare": 10}, True),
+        ("tips > 0.2 * fare", {"tips": 2, "fare": 10}, False),
+        ("income == '>50K'", {"income": ">50K"}, True),
+        ("not (a < 1 or b >= 2) and a != b", {"a": 1, "b": 0}, True),
+        ("-a + b / 2 - 1", {"a": 1, "b": 6}, 1.0),
+        ("clicked", {"clicked": 1}, 1),
+    ],
+)
+def test_an_expression_has_its_value(text: str, columns: dict[str, Any], value: object) -> None:
+    parsed = expression.parse(text)
+    assert set(parsed.columns) == set(columns)
+    assert parsed.evaluate(columns, Numbers()) == value
+
+
+def test_a_column_is_no_expression() -> None:
+    assert expression.parse(" clicked ").is_column
+    assert not expression.parse("clicked > 0").is_column
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["f(x)", "x.y", "x[0]", "lambda: x", "x if y else z", "[x]", "x ** 2", "x // 2", "x < y < z", "x is y", "True",
+     "(x := 1)", "f'{x}'", "x; y", "", "1 + 2", "None == x", "x in y", "b'a' == x"],
+)  # fmt: skip
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"label|expected|chain"):
+        expression.parse(text)
+
+
+@given(st.text(max_size=40))
+def test_no_text_does_anything_but_parse_or_be_refused(text: str) -> None:
+    try:
+        parsed = expression.parse(text)
+    except ValueError:
+        return
+    assert parsed.columns

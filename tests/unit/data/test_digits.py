@@ -1,0 +1,56 @@
+"""The PNG files hold scikit-learn's digits, shade by shade, under their classes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from data import digits
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    output = tmp_path_factory.mktemp("digits") / "digits"
+    assert digits.main(["--output", str(output)]) == 0
+    return output
+
+
+def test_every_image_gives_back_its_digit(folder):
+    real = load_digits()
+    paths = sorted(folder.glob("*/*.png"), key=lambda path: path.stem)
+    assert len(paths) == digits.COUNT == len(real.target)
+    for index, path in enumerate(paths):
+        with Image.open(path) as image:
+            assert (image.format, image.mode, image.size) == ("PNG", "L", (8, 8))
+            shades = np.rint(np.asarray(image) * (16 / 255))
+        assert path.name == f"{index:04}.png"
+        assert path.parent.name == str(real.target[index])
+        np.testing.assert_array_equal(shades, real.images[index])
+
+
+def test_there_is_one_folder_per_class_and_nothing_else(folder):
+    assert sorted(path.name for path in folder.iterdir()) == [str(digit) for digit in range(10)]
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_a_second_time_nothing_is_written(folder, capsys):
+    inode = folder.stat().st_ino
+    assert digits.main(["--output", str(folder)]) == 0
+    assert folder.stat().st_ino == inode
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_an_empty_folder_is_filled(tmp_path):
+    assert digits.main(["--output", str(tmp_path)]) == 0
+    assert len(list(tmp_path.glob("[0-9]/*.png"))) == digits.COUNT
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path, capsys):
+    (tmp_path / "3").mkdir()
+    (tmp_path / "3" / "holiday.png").write_text("precious")
+    assert digits.main(["--output", str(tmp_path)]) == 2
+    assert "received 1 digits or something else" in (told := capsys.readouterr().err)
+    assert "remedy: delete it, or choose another folder" in told
+    assert (tmp_path / "3" / "holiday.png").read_text() == "precious"

@@ -1,0 +1,145 @@
+"""The read model gives what was put into a real store, and nothing that only passed through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_metadata as mlmd
+import pytest
+from ml_metadata.proto import metadata_store_pb2 as proto
+
+from components.errors import MachineError
+from pipeline.metadata.repair import cancel_unfinished
+from pipeline.metadata.store import Store, read_only
+
+
+class Writer:
+    """Puts runs into a new store, as TFX lays them out."""
+
+    def __init__(self, path: Path) -> None:
+        self.config = proto.ConnectionConfig()
+        self.config.sqlite.filename_uri = str(path)
+        self.config.sqlite.connection_mode = proto.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
+        self.store = mlmd.MetadataStore(self.config)
+        self.types = {
+            name: self.store.put_context_type(proto.ContextType(name=name))
+            for name in ("pipeline", "pipeline_run", "node")
+        }
+        self.pipeline = self._context("pipeline", "toy")
+
+    def _context(self, kind: str, name: str) -> proto.Context:
+        found = self.store.get_context_by_type_and_name(kind, name)
+        if found is None:
+            [found_id] = self.store.put_contexts([proto.Context(type_id=self.types[kind], name=name)])
+            found = proto.Context(id=found_id, type_id=self.types[kind], name=name)
+        return found
+
+    def execution(
+        self, run: str, node: str, state: str = "COMPLETE", outputs: tuple[proto.Artifact, ...] = (), event: str = "OUTPUT"
+    ) -> int:
+        known = self.store.get_context_by_type_and_name("pipeline_run", run) is not None
+        contexts = [self.pipeline, self._context("pipeline_run", run), self._context("node", f"toy.{node}")]
+        if not known:
+            self.store.put_parent_contexts(
+                [proto.ParentContext(parent_id=self.pipeline.id, child_id=contexts[1].id)]
+            )
+        kind = self.store.put_execution_type(proto.ExecutionType(name=node))
+        execution = proto.Execution(type_id=kind, last_known_state=proto.Execution.State.Value(state))
+        pairs = []
+        for index, artifact in enumerate(outputs):
+            one = proto.Event(type=proto.Event.Type.Value(event))
+            one.path.steps.add().key = f"out{index}"
+            one.path.steps.add().index = 0
+            pairs.append((artifact, one))
+        execution_id, _, _ = self.store.put_execution(execution, pairs, contexts)
+        return execution_id
+
+    def artifact(self, kind: str, uri: str = "", state: str = "LIVE", **properties: int | str) -> proto.Artifact:
+        type_id = self.store.put_artifact_type(proto.ArtifactType(name=kind))
+        artifact = proto.Artifact(type_id=type_id, uri=uri, state=proto.Artifact.State.Value(state))
+        for key, value in properties.items():
+            if isinstance(value, int):
+                artifact.custom_properties[key].int_value = value
+            else:
+                artifact.custom_properties[key].string_value = value
+        return artifact
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Writer:
+    return Writer(tmp_path / "metadata.db")
+
+
+@pytest.fixture
+def store(writer: Writer, tmp_path: Path) -> Store:
+    return Store(tmp_path / "metadata.db")
+
+
+def test_runs_come_newest_first(writer: Writer, store: Store):
+    for run in ("r1", "r3", "r2"):
+        writer.execution(run, "A")
+    assert store.runs("toy") == ["r2", "r3", "r1"]
+    assert store.runs("other") == []
+
+
+def test_executions_know_their_node_and_state(writer: Writer, store: Store):
+    first = writer.execution("r1", "A", "FAILED")
+    second = writer.execution("r1", "A")
+    writer.execution("r2", "A")
+    assert [(each.id, each.node, each.state, each.succeeded) for each in store.executions("r1")] == [
+        (first, "A", "FAILED", False),
+        (second, "A", "COMPLETE", True),
+    ]
+    newest = store.execution("r1", "A")
+    assert newest is not None
+    assert newest.id == second
+    assert store.execution("r1", "B") is None
+    assert store.executions("no such run") == []
+
+
+def test_outputs_come_by_key_with_plain_properties(writer: Writer, store: Store):
+    examples = writer.artifact("Examples", "/e", split_names='["train", "eval"]', rows_train=8)
+    model = writer.artifact("Model", "/m")
+    writer.execution("r1", "A", outputs=(examples, model))
+    execution = store.execution("r1", "A")
+    assert execution is not None
+    outputs = store.outputs(execution)
+    [found] = outputs["out0"]
+    assert (found.type, found.uri, found.state, found.properties["rows_train"]) == ("Examples", "/e", "LIVE", 8)
+    assert found.splits == ["train", "eval"]
+    assert outputs["out1"][0].splits == []
+
+
+def test_artifacts_are_only_what_the_run_made_and_finished(writer: Writer, store: Store):
+    writer.execution("r1", "Finder", outputs=(writer.artifact("Model", "/old"),), event="INTERNAL_OUTPUT")
+    writer.execution("r1", "Broken", "FAILED", outputs=(writer.artifact("Model", "/half"),))
+    writer.execution("r1", "Trainer", outputs=(writer.artifact("Model", "/new"),))
+    assert [artifact.uri for artifact in store.artifacts("r1", "Model")] == ["/new"]
+
+
+def test_a_store_that_is_not_there_is_told_and_not_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("pipeline.metadata.store._OPEN_PAUSE_SECONDS", 0)
+    with pytest.raises(MachineError, match=r"none\.db cannot be opened"):
+        Store(tmp_path / "none.db")
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_what_a_dead_process_left_open_is_closed(writer: Writer, store: Store):
+    pending = writer.artifact("Model", "/half", state="PENDING")
+    left_open = writer.execution("r1", "Trainer", "RUNNING", outputs=(pending,), event="PENDING_OUTPUT")
+    writer.execution("r1", "Source", "COMPLETE")
+    writer.execution("r2", "Trainer", "RUNNING")
+
+    closed = cancel_unfinished(writer.config, "r1")
+
+    assert [(each.id, each.node) for each in closed] == [(left_open, "Trainer")]
+    assert [each.state for each in store.executions("r1")] == ["CANCELED", "COMPLETE"]
+    assert [each.state for each in store.executions("r2")] == ["RUNNING"]
+    [artifact] = writer.store.get_artifacts()
+    assert artifact.state == proto.Artifact.ABANDONED
+    assert cancel_unfinished(writer.config, "r1") == []
+
+
+def test_reading_changes_nothing(writer: Writer, tmp_path: Path):
+    with pytest.raises(mlmd.errors.StatusError):
+        mlmd.MetadataStore(read_only(tmp_path / "metadata.db")).put_artifact_type(proto.ArtifactType(name="New"))

@@ -1,0 +1,77 @@
+"""What `make test-current` says on a machine that cannot make a Debian 13 root; on one that can, CI runs it whole."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[3] / "tools" / "test_current.sh"
+PRESENT = ["bash", "dirname", "env"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with the script and nothing else; `bin` is the whole search path."""
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "bin").mkdir()
+    shutil.copy(SCRIPT, tmp_path / "tools")
+    for tool in PRESENT:
+        (tmp_path / "bin" / tool).symlink_to(shutil.which(tool) or "missing")
+    return tmp_path
+
+
+def _program(checkout: Path, name: str, line: str) -> None:
+    path = checkout / "bin" / name
+    path.write_text(f"#!{shutil.which('bash')}\n{line}\n")
+    path.chmod(0o755)
+
+
+def _refusal(checkout: Path) -> str:
+    done = subprocess.run(
+        [checkout / "tools" / "test_current.sh"],
+        env={"PATH": str(checkout / "bin")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert not (checkout / ".cache").exists()
+    return done.stderr.splitlines()[-1]
+
+
+def test_without_root(checkout: Path) -> None:
+    _program(checkout, "id", "echo 1000")
+    assert "sudo make test-current" in _refusal(checkout)
+
+
+def test_without_debootstrap_and_without_a_network(checkout: Path) -> None:
+    _program(checkout, "id", "echo 0")
+    _program(checkout, "apt-get", "exit 100")
+    assert "apt-get install debootstrap" in _refusal(checkout)
+
+
+def test_without_private_namespaces(checkout: Path) -> None:
+    _program(checkout, "id", "echo 0")
+    _program(checkout, "debootstrap", "exit 0")
+    _program(checkout, "unshare", "echo 'unshare: unshare failed: Operation not permitted' >&2; exit 1")
+    assert "start it with --privileged" in _refusal(checkout)
+
+
+def test_with_an_environment_on_the_current_line(checkout: Path) -> None:
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    # Stands in for Python 3.11 or newer: it agrees to the question for its version, then shows what it is asked to run.
+    _program(checkout, "python", '[[ $1 == -c ]] || echo "$@"')
+    (checkout / "bin" / "python").rename(checkout / ".venv" / "bin" / "python")
+    done = subprocess.run(
+        [checkout / "tools" / "test_current.sh"],
+        env={"PATH": str(checkout / "bin")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "-m pytest -m e2e\n"
