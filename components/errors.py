@@ -67,7 +67,8 @@ _BY_CODE: dict[int, type[PipelineError]] = {MACHINE: MachineError, INPUT: InputE
 _TOLD = re.compile(
     r"error\[(?P<code>[123])\]: (?P<headline>[^\n]+)"
     r"(?P<details>(?:\n\s+- [^\n]+)*)"
-    r"\n\s+remedy: (?P<remedy>[^\n]+)"
+    # Beam puts where it was behind the text of an error.
+    r"\n\s+remedy: (?P<remedy>[^\n]+?)(?: \[while running '[^'\n]*'\])*(?:\n|$)"
 )
 _DISK_FULL = re.compile(r"No space left on device|database or disk is full|Disk quota exceeded", re.IGNORECASE)
 

@@ -29,12 +29,9 @@ class Column:
             return "bytes"
         return "float" if self.values.dtype.is_floating else "int"
 
-    def sparse(self, values: Any) -> Any:
-        """The present ones among `values` (shape [batch]) as a SparseTensor of shape [batch, 1]."""
-        rows = tf.where(self.present)
-        indices = tf.concat([rows, tf.zeros_like(rows)], axis=1)
-        shape = tf.stack([tf.shape(values, out_type=tf.int64)[0], tf.constant(1, tf.int64)])
-        return tf.SparseTensor(indices, tf.gather(values, rows[:, 0]), shape)
+    def known(self, tensor: Any) -> Any:
+        """The part of a tensor of shape [batch] where the value is not missing, shape [n]."""
+        return tf.boolean_mask(tensor, self.present)
 
     def numbers(self) -> Any:
         """The values as float32, shape [batch]."""
@@ -55,12 +52,11 @@ def column(name: str, tensor: Any) -> Column:
       tensor: SparseTensor [batch, n], or Tensor [batch] or [batch, 1].
     """
     if isinstance(tensor, tf.SparseTensor):
-        batch = tensor.dense_shape[0]
-        first = tf.sparse.slice(tensor, [0, 0], tf.stack([batch, tf.constant(1, tf.int64)]))
-        first = tf.SparseTensor(first.indices, first.values, tf.stack([batch, tf.constant(1, tf.int64)]))
-        values = dense(first, _nothing(tensor.dtype))
-        marks = tf.SparseTensor(first.indices, tf.ones_like(first.values, tf.int64), first.dense_shape)
-        present = dense(marks, 0) > 0
+        first = tf.equal(tensor.indices[:, 1], 0)
+        rows = tf.boolean_mask(tensor.indices[:, :1], first)
+        batch = tensor.dense_shape[:1]
+        values = tf.scatter_nd(rows, tf.boolean_mask(tensor.values, first), batch)
+        present = tf.scatter_nd(rows, tf.ones_like(rows[:, 0], tf.bool), batch)
     else:
         values = tf.reshape(tensor, [-1])
         present = tf.ones_like(values, tf.bool)
@@ -68,13 +64,3 @@ def column(name: str, tensor: Any) -> Column:
         present = present & tf.math.is_finite(values)
         values = tf.where(present, values, tf.zeros_like(values))
     return Column(name, values, present)
-
-
-def dense(tensor: Any, default: Any) -> Any:
-    """A SparseTensor [batch, 1] as a Tensor [batch], with a default where there is no value."""
-    filled = tf.sparse.to_dense(tensor, default_value=tf.cast(default, tensor.dtype) if default != "" else "")
-    return tf.reshape(filled, [-1])
-
-
-def _nothing(dtype: Any) -> Any:
-    return "" if dtype == tf.string else 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -10,6 +11,7 @@ import tensorflow_transform as tft
 
 from components.errors import InputError
 from components.features import names
+from components.features.analysis import Need, Vocabulary
 from components.features.column import Column
 from components.features.expression import Expression
 from components.features.plan import FeaturePlan
@@ -35,42 +37,50 @@ class TensorArithmetic:
         return getattr(tf.math, name)
 
 
-def label(plan: FeaturePlan, columns: Mapping[str, Column]) -> Any:
-    """The transformed label, shape [batch].
+@dataclass(frozen=True)
+class Label:
+    """The label of a plan, and what has to be known of the training split to make it.
 
-    Its values and their counts in the training split become the vocabulary `names.LABEL_COUNTS`, so that the Trainer
-    knows the classes, and sees a label that is constant, before it trains.
+    Its values and their counts become the vocabulary `names.LABEL_COUNTS`, so that the Trainer knows the classes, and
+    sees a label that is constant, before it trains.
 
-    Args:
-      plan: the task, and the label's column or expression.
-      columns: the raw columns that the label reads.
+    Attributes:
+      needs: what to ask the analysis.
+      finish: the answers → the label, shape [batch]. binary: int64, 0 or 1. multiclass: int64 index into the
+        vocabulary `names.LABEL_CLASSES`. regression: float32.
+    """
 
-    Returns:
-      binary: int64, 0 or 1. multiclass: int64 index into the vocabulary `names.LABEL_CLASSES`. regression: float32.
+    needs: tuple[Need, ...]
+    finish: Callable[[Sequence[Any]], Any]
+
+
+def label(plan: FeaturePlan, columns: Mapping[str, Column]) -> Label:
+    """The label of a plan over the raw columns.
 
     Raises:
-      InputError: the label's column cannot be what the task needs.
+      InputError: the label's expression does not fit what its columns hold.
     """
     parsed = plan.label_expression()
     if plan.task == "multiclass":
-        return _classes(columns[parsed.columns[0]])
-    value = _value(parsed, columns)
+        column = columns[parsed.columns[0]]
+        classes = Vocabulary(column.known(column.texts()), names.LABEL_CLASSES, _COUNTED)
+        return Label(
+            (_counts(column.texts()), classes),
+            lambda answers: tft.apply_vocabulary(column.texts(), answers[1]),
+        )
+    value = _value(parsed, {name: columns[name] for name in parsed.columns})
     if plan.task == "regression":
-        return tf.cast(value, tf.float32)
+        return Label((), lambda _: tf.cast(value, tf.float32))
+    if value.dtype == tf.string:
+        return Label((_counts(value),), lambda _: tf.zeros_like(value, tf.int64))
     if value.dtype == tf.bool:
-        answer = tf.cast(value, tf.int64)
-        _count(tf.strings.as_string(answer))
-        return answer
-    _count(value if value.dtype == tf.string else tf.strings.as_string(value, shortest=True))
-    return (
-        tf.cast(tf.equal(value, tf.constant(1, value.dtype)), tf.int64)
-        if value.dtype != tf.string
-        else tf.zeros_like(value, tf.int64)
-    )
+        return Label((_counts(tf.strings.as_string(tf.cast(value, tf.int64))),), lambda _: tf.cast(value, tf.int64))
+    told = tf.strings.as_string(value, shortest=True)
+    return Label((_counts(told),), lambda _: tf.cast(tf.equal(value, tf.constant(1, value.dtype)), tf.int64))
 
 
-def _count(texts: Any) -> None:
-    tft.vocabulary(texts, top_k=_COUNTED, vocab_filename=names.LABEL_COUNTS, store_frequency=True)
+def _counts(texts: Any) -> Vocabulary:
+    return Vocabulary(texts, names.LABEL_COUNTS, _COUNTED, counts=True)
 
 
 def _value(parsed: Expression, columns: Mapping[str, Column]) -> Any:
@@ -93,7 +103,7 @@ def _operand(column: Column) -> Any:
 
 _NO_TEXT = "\x00missing"
 _COUNTED = 10_000
-"""More classes than this are not counted: the label is no class then, and the Trainer says so."""
+"""Values that are counted, at most: a label with more has no classes, and the Trainer says so."""
 
 
 def _known(value: Any) -> Any:
@@ -102,9 +112,3 @@ def _known(value: Any) -> Any:
         if value.dtype == tf.string
         else tf.logical_not(tf.math.is_nan(tf.cast(value, tf.float64)))
     )
-
-
-def _classes(column: Column) -> Any:
-    texts = column.texts()
-    _count(texts)
-    return tft.compute_and_apply_vocabulary(texts, vocab_filename=names.LABEL_CLASSES)

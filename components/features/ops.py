@@ -15,7 +15,8 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from components.errors import InputError
-from components.features.column import Column, dense
+from components.features.analysis import Moments, Need, Quantiles, Vocabulary
+from components.features.column import Column
 from components.features.config import Bucketize, Hash, Image, Log, Op, Vocab, ZScore
 
 
@@ -34,13 +35,21 @@ class Ids:
 
 
 VocabularySize = Callable[[str], int]
+"""Number of entries of a vocabulary, by its name."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What an operation does: `transform(op, column, name)` in the graph, `gives(op, name, vocabulary_size)` after."""
+    """What an operation does.
 
-    transform: Callable[[Any, Column, str], Any]
+    Attributes:
+      transform: (op, column, answer) → the feature; `answer` is what the analysis found, or None if nothing was asked.
+      needs: (op, column, feature's name) → what has to be known of the training split, or None.
+      gives: (op, feature's name, vocabulary sizes) → what the model reads.
+    """
+
+    transform: Callable[[Any, Column, Any], Any]
+    needs: Callable[[Any, Column, str], Need | None]
     gives: Callable[[Any, str, VocabularySize], Dense | Ids]
 
 
@@ -49,19 +58,22 @@ AnyOp = TypeVar("AnyOp", bound=Op)
 
 
 def operation(
-    op: type[AnyOp], gives: Callable[[AnyOp, str, VocabularySize], Dense | Ids]
-) -> Callable[[Callable[[AnyOp, Column, str], Any]], Callable[[AnyOp, Column, str], Any]]:
+    op: type[AnyOp],
+    *,
+    gives: Callable[[AnyOp, str, VocabularySize], Dense | Ids],
+    needs: Callable[[AnyOp, Column, str], Need | None] = lambda op, column, name: None,
+) -> Callable[[Callable[[AnyOp, Column, Any], Any]], Callable[[AnyOp, Column, Any], Any]]:
     """Registers the function below it as what `op` does."""
 
-    def register(transform: Callable[[AnyOp, Column, str], Any]) -> Callable[[AnyOp, Column, str], Any]:
-        OPERATIONS[op] = Operation(transform, gives)
+    def register(transform: Callable[[AnyOp, Column, Any], Any]) -> Callable[[AnyOp, Column, Any], Any]:
+        OPERATIONS[op] = Operation(transform, needs, gives)
         return transform
 
     return register
 
 
-def apply(op: Op, column: Column, name: str) -> Any:
-    """The feature that `op` makes of a column.
+def need(op: Op, column: Column, name: str) -> Need | None:
+    """What `op` has to know of the training split to make the feature `name` of a column.
 
     Raises:
       InputError: the operation does not take the column's dtype.
@@ -72,48 +84,54 @@ def apply(op: Op, column: Column, name: str) -> Any:
             f"features.columns.{column.name}: {op.op} takes {takes}, and the column holds {column.dtype}",
             "choose another operation for it; docs/config.md lists what each takes",
         )
-    return OPERATIONS[type(op)].transform(op, column, name)
+    return OPERATIONS[type(op)].needs(op, column, name)
 
 
-@operation(ZScore, gives=lambda op, name, size: Dense())
-def _z_score(_op: ZScore, column: Column, name: str) -> Any:
-    return dense(tft.scale_to_z_score(column.sparse(column.numbers()), name=name), 0.0)
+def apply(op: Op, column: Column, answer: Any) -> Any:
+    """The feature that `op` makes of a column, given the answer to its need."""
+    return OPERATIONS[type(op)].transform(op, column, answer)
 
 
-@operation(Log, gives=lambda op, name, size: Dense())
-def _log(_op: Log, column: Column, name: str) -> Any:
-    numbers = column.numbers()
-    logs = tf.sign(numbers) * tf.math.log1p(tf.abs(numbers))
-    return dense(tft.scale_to_z_score(column.sparse(logs), name=name), 0.0)
+@operation(
+    ZScore, needs=lambda op, column, name: Moments(column.known(column.numbers())), gives=lambda op, name, size: Dense()
+)
+def _z_score(_op: ZScore, column: Column, moments: Any) -> Any:
+    return _scaled(column, column.numbers(), moments)
 
 
-@operation(Bucketize, gives=lambda op, name, size: Ids(op.buckets + 1))
-def _bucketize(op: Bucketize, column: Column, name: str) -> Any:
-    return _ids(tft.bucketize(column.sparse(column.numbers()), op.buckets, name=name))
+@operation(
+    Log, needs=lambda op, column, name: Moments(column.known(_logs(column))), gives=lambda op, name, size: Dense()
+)
+def _log(_op: Log, column: Column, moments: Any) -> Any:
+    return _scaled(column, _logs(column), moments)
 
 
-@operation(Vocab, gives=lambda op, name, size: Ids(size(name) + op.oov_buckets + 1))
-def _vocab(op: Vocab, column: Column, name: str) -> Any:
-    return _ids(
-        tft.compute_and_apply_vocabulary(
-            column.sparse(column.texts()),
-            top_k=op.size,
-            frequency_threshold=op.min_frequency if op.min_frequency > 1 else None,
-            num_oov_buckets=op.oov_buckets,
-            vocab_filename=name,
-            name=name,
-        )
-    )
+@operation(
+    Bucketize,
+    needs=lambda op, column, name: Quantiles(column.known(column.numbers()), op.buckets),
+    gives=lambda op, name, size: Ids(op.buckets + 1),
+)
+def _bucketize(_op: Bucketize, column: Column, boundaries: Any) -> Any:
+    buckets = tf.searchsorted(boundaries, column.numbers(), side="right", out_type=tf.int64)
+    return _ids(column, buckets)
+
+
+@operation(
+    Vocab,
+    needs=lambda op, column, name: Vocabulary(column.known(column.texts()), name, op.size, op.min_frequency),
+    gives=lambda op, name, size: Ids(size(name) + op.oov_buckets + 1),
+)
+def _vocab(op: Vocab, column: Column, path: Any) -> Any:
+    return _ids(column, tft.apply_vocabulary(column.texts(), path, num_oov_buckets=op.oov_buckets))
 
 
 @operation(Hash, gives=lambda op, name, size: Ids(op.buckets + 1))
-def _hash(op: Hash, column: Column, _name: str) -> Any:
-    hashed = tf.strings.to_hash_bucket_fast(column.texts(), op.buckets)
-    return tf.where(column.present, hashed + 1, tf.zeros_like(hashed))
+def _hash(op: Hash, column: Column, _answer: None) -> Any:
+    return _ids(column, tf.strings.to_hash_bucket_fast(column.texts(), op.buckets))
 
 
 @operation(Image, gives=lambda op, name, size: Dense(op.height * op.width * op.channels))
-def _image(op: Image, column: Column, name: str) -> Any:
+def _image(op: Image, column: Column, _answer: None) -> Any:
     shape = [op.height, op.width, op.channels]
 
     def pixels(encoded: Any) -> Any:
@@ -125,10 +143,20 @@ def _image(op: Image, column: Column, name: str) -> Any:
         return tf.cond(present, lambda: pixels(encoded), lambda: tf.zeros(shape))
 
     pictures = tf.map_fn(one, (column.values, column.present), fn_output_signature=tf.TensorSpec(shape, tf.float32))
-    return tf.reshape(pictures, [-1, op.height * op.width * op.channels], name=name)
+    return tf.reshape(pictures, [-1, op.height * op.width * op.channels])
 
 
-def _ids(sparse: Any) -> Any:
+def _logs(column: Column) -> Any:
+    numbers = column.numbers()
+    return tf.sign(numbers) * tf.math.log1p(tf.abs(numbers))
+
+
+def _scaled(column: Column, numbers: Any, moments: Any) -> Any:
+    """Numbers less their mean, in standard deviations; 0 where the value is missing."""
+    scaled = (numbers - moments[0]) / moments[1]
+    return tf.where(column.present, scaled, tf.zeros_like(scaled))
+
+
+def _ids(column: Column, ids: Any) -> Any:
     """Ids counted from 1, with 0 for a missing value: int64, shape [batch]."""
-    ids = tf.SparseTensor(sparse.indices, tf.cast(sparse.values, tf.int64) + 1, sparse.dense_shape)
-    return dense(ids, 0)
+    return tf.where(column.present, tf.cast(ids, tf.int64) + 1, tf.zeros_like(ids, tf.int64))

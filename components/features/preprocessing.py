@@ -7,6 +7,7 @@ from typing import Any
 
 from components import user_code
 from components.features import names, ops
+from components.features.analysis import analyze
 from components.features.column import column
 from components.features.label import label
 from components.features.plan import FeaturePlan
@@ -33,11 +34,16 @@ def preprocessing_fn(inputs: dict[str, Any], custom_config: dict[str, Any]) -> d
     if own:
         takes_config = "custom_config" in inspect.signature(user_code.load(own)).parameters
         return dict(user_code.call(own, inputs, **({"custom_config": custom_config} if takes_config else {})))
-    outputs = {
-        names.feature(name, op.op): ops.apply(op, column(name, inputs[name]), names.feature(name, op.op))
-        for name, chosen in plan.features.columns.items()
-        for op in chosen
+    target = plan.label_expression()
+    columns = {name: column(name, inputs[name]) for name in {**plan.features.columns, **dict.fromkeys(target.columns)}}
+    chosen = {
+        names.feature(name, op.op): (op, columns[name]) for name, ops_ in plan.features.columns.items() for op in ops_
     }
-    read = {name: column(name, inputs[name]) for name in plan.label_expression().columns}
-    outputs[names.LABEL] = label(plan, read)
+    goal = label(plan, columns)
+    needs = {name: ops.need(op, given, name) for name, (op, given) in chosen.items()}
+    asked = {name: need for name, need in needs.items() if need is not None}
+    answers = analyze([*asked.values(), *goal.needs])
+    known = dict(zip(asked, answers, strict=False))
+    outputs = {name: ops.apply(op, given, known.get(name)) for name, (op, given) in chosen.items()}
+    outputs[names.LABEL] = goal.finish(answers[len(asked) :])
     return outputs

@@ -109,6 +109,9 @@ def profile(path: str, first: str, names: list[str], config: CsvConfig, types: M
         try:
             return _Profiler(path, header, config, types).run(block)
         except pa.ArrowInvalid as error:
+            if "CSV parse error" in str(error) and config.encoding != "latin-1":
+                # Arrow cannot hand over the text of a ragged row that cannot be decoded. As latin-1 any text can.
+                return profile(path, first, names, config.model_copy(update={"encoding": "latin-1"}), types)
             if "straddling" not in str(error):
                 raise
             if block >= _MAX_BLOCK:
@@ -308,31 +311,28 @@ def _blocks(
 ) -> Iterator[pa.RecordBatch]:
     """The fields below the header as binary columns, missing ones as null; in record batches of `block` bytes."""
     utf_8 = codecs.lookup(config.encoding).name in ("utf-8", "utf-8-sig")
-    with source.open_binary(path) as file:
-        reader = csv.open_csv(
-            file,
-            # One thread: only then are ragged rows numbered, and the cores are shared out by Beam.
-            csv.ReadOptions(
-                use_threads=False,
-                block_size=block,
-                column_names=header.names,
-                skip_rows=header.lines,
-                encoding="utf8" if utf_8 else config.encoding,
-            ),
-            csv.ParseOptions(
-                delimiter=config.delimiter,
-                quote_char=config.quote,
-                newlines_in_values=True,
-                invalid_row_handler=on_ragged,
-            ),
-            csv.ConvertOptions(
-                check_utf8=False,
-                column_types={name: pa.binary() for name in header.names},
-                null_values=["", *config.null_values],
-                strings_can_be_null=True,
-            ),
-        )
-        try:
-            yield from reader
-        except UnicodeDecodeError as error:
-            raise source.not_text(path, config.encoding, error.object[error.start]) from error
+    read_options = csv.ReadOptions(
+        # One thread: only then are ragged rows numbered, and the cores are shared out by Beam.
+        use_threads=False,
+        block_size=block,
+        column_names=header.names,
+        skip_rows=header.lines,
+        encoding="utf8" if utf_8 else config.encoding,
+    )
+    parse_options = csv.ParseOptions(
+        delimiter=config.delimiter,
+        quote_char=config.quote,
+        newlines_in_values=True,
+        invalid_row_handler=on_ragged,
+    )
+    convert_options = csv.ConvertOptions(
+        check_utf8=False,
+        column_types={name: pa.binary() for name in header.names},
+        null_values=["", *config.null_values],
+        strings_can_be_null=True,
+    )
+    try:
+        with source.open_binary(path) as file:
+            yield from csv.open_csv(file, read_options, parse_options, convert_options)
+    except UnicodeDecodeError as error:
+        raise source.not_text(path, config.encoding, error.object[error.start]) from error

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
 import tf_keras
 
+from components.features.ops import Ids
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
 from components.models.registry import model
@@ -26,12 +30,35 @@ def wide_deep(config: ModelConfig, inputs: Inputs, outputs: int) -> Any:
     """A weight per id beside the deep network (Cheng et al. 2016, Wide & Deep Learning for Recommender Systems)."""
     given = _given(inputs)
     deep = layers.Dense(outputs, name="deep_logits")(_deep(config, inputs, given))
-    wide = [
-        layers.Embedding(ids.cardinality, outputs, embeddings_initializer="zeros", name=f"{name}_weight")(given[name])
-        for name, ids in inputs.ids.items()
-    ]
-    logits = layers.Add(name="logits")([deep, *wide]) if wide else deep
-    return tf_keras.Model(given, logits, name="wide_deep")
+    if not inputs.ids:
+        return tf_keras.Model(given, deep, name="wide_deep")
+    weights = _table("wide", inputs.ids, outputs, "zeros")([given[name] for name in inputs.ids])
+    wide = layers.Lambda(lambda each: tf.reduce_sum(each, axis=1), name="wide_logits")(weights)
+    return tf_keras.Model(given, layers.Add(name="logits")([deep, wide]), name="wide_deep")
+
+
+class Table(tf_keras.layers.Layer):  # type: ignore[misc]
+    """The embeddings of several columns of ids, as one variable in which each column has its own range of rows.
+
+    One lookup and one optimizer update for all columns, instead of one for each, make a step several times cheaper.
+
+    Input: a list of int64 tensors, each of shape [batch], in the order of `cardinalities`.
+    Output: float32, shape [batch, columns, width].
+    """
+
+    def __init__(self, cardinalities: Sequence[int], width: int, initializer: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.cardinalities, self.width, self.initializer = tuple(cardinalities), width, initializer
+
+    def build(self, _input_shape: Any) -> None:
+        """Creates the variable."""
+        rows = sum(self.cardinalities)
+        self.rows = self.add_weight("rows", (rows, self.width), initializer=self.initializer)
+
+    def call(self, ids: Sequence[Any]) -> Any:
+        """Looks all columns up at once."""
+        starts = tf.constant([0, *itertools.accumulate(self.cardinalities)][:-1], tf.int64)
+        return tf.gather(self.rows, tf.stack(ids, axis=1) + starts)
 
 
 def _given(inputs: Inputs) -> dict[str, Any]:
@@ -44,16 +71,15 @@ def _given(inputs: Inputs) -> dict[str, Any]:
 
 def _deep(config: ModelConfig, inputs: Inputs, given: dict[str, Any]) -> Any:
     """The last hidden layer, shape [batch, config.hidden[-1]]."""
-    parts = [
-        layers.Reshape((1,), name=f"{name}_column")(given[name]) if numbers.width == 1 else given[name]
-        for name, numbers in inputs.dense.items()
-    ]
-    parts += [
-        layers.Embedding(
-            ids.cardinality, _embedding_width(ids.cardinality, config.embedding), name=f"{name}_embedding"
-        )(given[name])
-        for name, ids in inputs.ids.items()
-    ]
+    parts = []
+    single = [name for name, numbers in inputs.dense.items() if numbers.width == 1]
+    if single:
+        stack = layers.Lambda(lambda columns: tf.stack(columns, axis=1), name="numbers")
+        parts.append(stack([given[name] for name in single]))
+    parts += [given[name] for name in inputs.dense if name not in single]
+    for width, group in _by_width(inputs.ids, config.embedding).items():
+        embedded = _table(f"embedding_{width}", group, width, "uniform")([given[name] for name in group])
+        parts.append(layers.Flatten(name=f"embedded_{width}")(embedded))
     hidden = layers.Concatenate(name="features")(parts) if len(parts) > 1 else parts[0]
     for depth, units in enumerate(config.hidden):
         hidden = layers.Dense(units, activation="relu", name=f"hidden_{depth}")(hidden)
@@ -62,6 +88,14 @@ def _deep(config: ModelConfig, inputs: Inputs, given: dict[str, Any]) -> Any:
     return hidden
 
 
-def _embedding_width(cardinality: int, widest: int) -> int:
-    """A width that grows with the fourth root of the cardinality, at most `widest`."""
-    return max(2, min(widest, math.ceil(3 * math.sqrt(math.sqrt(cardinality)))))
+def _table(name: str, ids: dict[str, Ids], width: int, initializer: str) -> Table:
+    return Table([feature.cardinality for feature in ids.values()], width, initializer, name=name)
+
+
+def _by_width(ids: dict[str, Ids], widest: int) -> dict[int, dict[str, Ids]]:
+    """The columns by the width of their embedding: a power of two that grows with the root of the cardinality."""
+    groups: dict[int, dict[str, Ids]] = {}
+    for name, feature in ids.items():
+        wanted = 2 ** math.ceil(math.log2(max(4.0, math.sqrt(feature.cardinality))))
+        groups.setdefault(min(widest, wanted), {})[name] = feature
+    return groups

@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
-import tf_keras
+from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from components.features import names
 from components.features.plan import FeaturePlan
@@ -42,57 +42,51 @@ def export(
       transform: the transform graph.
       path: the folder to write.
     """
-    served = _Served(network, answers, plan, transform)
-    tf.saved_model.save(served, path, signatures=served.signatures())
+    loader = SavedModelLoader(transform.transform_savedmodel_dir)
+    raw = transform.raw_feature_spec()
+    feature_spec = {name: raw[name] for name in plan.features.columns}
+    label_spec = {name: raw[name] for name in plan.label_expression().columns}
+    reads = tuple(tensor.name for tensor in network.inputs)
+
+    def features(columns: dict[str, Any]) -> dict[str, Any]:
+        transformed = loader.apply_transform_model(columns)
+        return {name: transformed[name] for name in reads}
+
+    def answer(columns: dict[str, Any]) -> dict[str, Any]:
+        return answers(network(features(columns), training=False))
+
+    def label(columns: dict[str, Any]) -> dict[str, Any]:
+        return {names.LABEL: loader.apply_transform_model(columns)[names.LABEL]}
+
+    examples = tf.TensorSpec([None], tf.string, name="examples")
+    columns = {name: tf.TensorSpec([None], spec.dtype, name=name) for name, spec in feature_spec.items()}
+    signatures = {
+        "serving_default": _graph(lambda given: answer(tf.io.parse_example(given, feature_spec)), examples),
+        "raw": _graph(
+            lambda given: answer({name: _as_parsed(given[name], spec) for name, spec in feature_spec.items()}), columns
+        ),
+        "transform_features": _graph(lambda given: features(tf.io.parse_example(given, feature_spec)), examples),
+        "transform_labels": _graph(lambda given: label(tf.io.parse_example(given, label_spec)), examples),
+    }
+    tf.saved_model.save(_Resources(network, loader), path, signatures=signatures)
 
 
-class _Served(tf.Module):  # type: ignore[misc]
-    """The network without its optimizer (whose slots would be saved too), and the transform graph."""
+class _Resources(tf.Module):  # type: ignore[misc]
+    """What the signatures need beside their graphs: the weights, and the transform graph's tables and files.
 
-    def __init__(
-        self,
-        network: Any,
-        answers: Callable[[Any], dict[str, Any]],
-        plan: FeaturePlan,
-        transform: tft.TFTransformOutput,
-    ) -> None:
+    The network itself stays out. tf_keras would trace each of its layers once more for a Keras loader that nobody
+    uses, which takes longer than the training, and its optimizer's slots would be saved too.
+    """
+
+    def __init__(self, network: Any, loader: SavedModelLoader) -> None:
         super().__init__()
-        self.network = tf_keras.Model(network.inputs, network.outputs)
-        self.transform = transform.transform_features_layer()
-        self.answers = answers
-        self.reads = tuple(tensor.name for tensor in network.inputs)
-        raw = transform.raw_feature_spec()
-        self.feature_spec = {name: raw[name] for name in plan.features.columns}
-        self.label_spec = {name: raw[name] for name in plan.label_expression().columns}
+        self.weights = network.variables
+        self.transform = loader.__dict__
 
-    def signatures(self) -> dict[str, Any]:
-        """The functions to serve, by name."""
-        examples = tf.TensorSpec([None], tf.string, name="examples")
-        columns = {name: tf.TensorSpec([None], spec.dtype, name=name) for name, spec in self.feature_spec.items()}
-        return {
-            "serving_default": tf.function(self._from_examples, input_signature=[examples]),
-            "raw": tf.function(self._from_columns, input_signature=[columns]),
-            "transform_features": tf.function(self._features, input_signature=[examples]),
-            "transform_labels": tf.function(self._labels, input_signature=[examples]),
-        }
 
-    def _from_examples(self, examples: Any) -> dict[str, Any]:
-        return self._answer(tf.io.parse_example(examples, self.feature_spec))
-
-    def _from_columns(self, columns: dict[str, Any]) -> dict[str, Any]:
-        return self._answer({name: _as_parsed(columns[name], spec) for name, spec in self.feature_spec.items()})
-
-    def _features(self, examples: Any) -> dict[str, Any]:
-        transformed = self.transform(tf.io.parse_example(examples, self.feature_spec))
-        return {name: transformed[name] for name in self.reads}
-
-    def _labels(self, examples: Any) -> dict[str, Any]:
-        return {names.LABEL: self.transform(tf.io.parse_example(examples, self.label_spec))[names.LABEL]}
-
-    def _answer(self, raw: dict[str, Any]) -> dict[str, Any]:
-        transformed = self.transform(raw)
-        logits = self.network({name: transformed[name] for name in self.reads}, training=False)
-        return self.answers(logits)
+def _graph(function: Callable[[Any], dict[str, Any]], signature: Any) -> Any:
+    # There is no Python control flow to convert in here, and AutoGraph would go through all of tf_keras to see that.
+    return tf.function(function, input_signature=[signature], autograph=False)
 
 
 def _as_parsed(values: Any, spec: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
@@ -21,8 +22,8 @@ from components.trainer.task import Target, target
 PATH = f"{__name__}.run_fn"
 """Import path for TFX's Trainer."""
 
-_STEPS_PER_CALL = 50
-"""Steps that one call of the graph runs: fewer calls, less Python between the steps."""
+_CURVE_STEPS = 50
+"""Steps between two points of the training curves."""
 
 
 def run_fn(fn_args: Any) -> None:
@@ -51,17 +52,16 @@ def run_fn(fn_args: Any) -> None:
 
 def _fit(network: Any, goal: Target, training: TrainingConfig, spec: dict[str, Any], fn_args: Any) -> None:
     schedule = tf_keras.optimizers.schedules.CosineDecay(training.learning_rate, training.steps)
+    # AutoGraph would rewrite every function of tf_keras that a step calls, which takes a minute and changes nothing.
+    network.train_step = tf.autograph.experimental.do_not_convert(network.train_step)
     network.compile(
         optimizer=tf_keras.optimizers.Adam(schedule),
         loss=goal.loss,
         metrics=list(goal.metrics),
-        steps_per_execution=min(_STEPS_PER_CALL, training.steps),
     )
     network.fit(
         train_input.training(fn_args.train_files, spec, training.batch_size, training.shuffle_buffer, training.seed),
         steps_per_epoch=training.steps,
-        callbacks=[
-            tf_keras.callbacks.TensorBoard(fn_args.model_run_dir, write_graph=False, update_freq=_STEPS_PER_CALL)
-        ],
+        callbacks=[tf_keras.callbacks.TensorBoard(fn_args.model_run_dir, write_graph=False, update_freq=_CURVE_STEPS)],
         verbose=2,
     )

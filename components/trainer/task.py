@@ -89,7 +89,7 @@ def _check(plan: FeaturePlan, counts: dict[str, int]) -> None:
         )
     if len(counts) < 2:
         raise InputError(
-            f"data.label: {plan.label!r} is constant: all {rows:,} training rows have the value {next(iter(counts), '')}",
+            f"data.label: {plan.label!r} is constant: all {rows:,} training rows hold {next(iter(counts), 'nothing')}",
             "choose a label that differs between rows, or data that holds both outcomes",
         )
     if plan.task == "binary" and set(counts) != {"0", "1"}:

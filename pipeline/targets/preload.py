@@ -46,16 +46,20 @@ def _end_children(signum: int, _frame: Any) -> None:
 
 
 def _preload() -> None:
+    signal.signal(signal.SIGTERM, _end_children)
+    signal_at_parents_death(signal.SIGTERM, parent=int(os.environ["PIPELINE_SERVER_PARENT"]))
     output = os.open(os.environ["PIPELINE_SERVER_OUTPUT"], os.O_WRONLY | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _end_children)
-    signal_at_parents_death(signal.SIGTERM, parent=int(os.environ["PIPELINE_SERVER_PARENT"]))
+    # It was held back until now, see server.py.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.environ["PIPELINE_SERVER_PID"] = str(os.getpid())
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    # Imports make millions of objects and hardly any garbage.
+    gc.disable()
     for module in MODULES:
         try:
             importlib.import_module(module)
@@ -65,6 +69,7 @@ def _preload() -> None:
     # Objects that the collector never visits again stay in pages that all children share.
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 _preload()

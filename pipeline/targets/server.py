@@ -9,7 +9,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import IO
 
@@ -25,7 +25,7 @@ def start_server() -> None:
     """
     # The main module too: a child would otherwise import it again before its own work.
     _CONTEXT.set_forkserver_preload(["__main__", _PRELOAD])
-    with _environment(_output().fileno()), _ignored(signal.SIGINT):
+    with _environment(_output().fileno()), _held_back(signal.SIGINT):
         forkserver.ensure_running()
 
 
@@ -62,10 +62,16 @@ def _environment(output: int) -> Iterator[None]:
 
 
 @contextmanager
-def _ignored(signum: signal.Signals) -> Iterator[None]:
-    """A program started meanwhile ignores the signal from its first instruction on: Ctrl-C is for the run alone."""
-    before = signal.signal(signum, signal.SIG_IGN)
+def _held_back(signum: signal.Signals) -> Iterator[None]:
+    """Keeps a signal for later; a program started meanwhile does not get it until it asks for it.
+
+    So Ctrl-C, which the terminal sends to every process, neither ends the server in its first instructions nor is
+    lost to the run.
+    """
+    # Its own start would let go of the signal half-way.
+    resource_tracker.ensure_running()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signum})
     try:
         yield
     finally:
-        signal.signal(signum, before)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signum})

@@ -35,6 +35,8 @@ class Task:
         self._process.start()
         theirs.close()
         self._ended: float | None = None
+        # So that also one that dies at once has figures.
+        self.sample()
 
     @property
     def seconds(self) -> float:

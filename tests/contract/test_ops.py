@@ -141,7 +141,9 @@ def test_training_and_serving_compute_the_same(transformed: Any) -> None:
     order = np.argsort([row["row_z_score"] for row in trained])
     assert len(order) == len(given)
     for name, values in served.items():
-        np.testing.assert_allclose(np.stack([trained[index][name] for index in order]), values, rtol=1e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(
+            np.stack([trained[index][name] for index in order]), values, rtol=1e-5, atol=1e-6, err_msg=name
+        )
 
 
 @pytest.mark.parametrize(("name", "op"), chosen())
@@ -176,7 +178,7 @@ def test_an_operation_refuses_a_dtype_it_does_not_take(op: str, dtype: Any) -> N
         return
     tensor = {"int": tf.constant([1], tf.int64), "float": tf.constant([1.0]), "bytes": tf.constant([b"a"])}[dtype]
     with pytest.raises(InputError, match=f"features.columns.x: {op} takes .*, and the column holds {dtype}"):
-        ops.apply(chosen_op, column("x", tensor), "x")
+        ops.need(chosen_op, column("x", tensor), "x")
 
 
 def test_the_label_is_false_where_a_value_is_missing(transformed: Any) -> None:

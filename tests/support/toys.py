@@ -82,7 +82,12 @@ def act(words: list[str]) -> None:
         with Path(argument).open("wb") as file:
             while True:
                 file.write(b"x" * (1 << 20))
-    elif deed == "wait":
+    elif deed == "meet":
+        # Opening blocks until the other side of the pipe is opened, reading until it is closed again.
+        Path(argument).read_text()
+    elif deed in ("wait", "refuse"):
+        if deed == "refuse":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         # A process below this one, which nobody but us could take down.
         below = subprocess.Popen(["sleep", "1000"])
         # Opening blocks until the test reads: from then on it knows that the node runs, and as which processes.
@@ -108,29 +113,39 @@ def compile_toy(folder: Path, shape: str, value: int = 1) -> bytes:
       value: the number it begins with; another one is nowhere in the cache.
     """
     source = Source(value=value)
-    number = source.outputs["number"]
-    nodes: list[Any] = [source]
-    if shape == "chain":
-        add = Add(a=number, amount=1)
-        actor = Actor(a=add.outputs["number"], script=str(folder / "Actor.script"))
-        nodes += [add, actor, Rows(a=actor.outputs["number"])]
-    elif shape == "fan":
-        nodes += [Add(a=number, amount=amount).with_id(f"Add{amount}") for amount in range(8)]
-    elif shape == "pair":
-        for name in ("Left", "Right"):
-            nodes.append(Actor(a=number, script=str(folder / f"{name}.script")).with_id(name))
-    elif shape == "condition":
-        with conditional.Cond(number.future().value > 100):
-            nodes.append(Add(a=number, amount=1))
-    elif shape == "resolver":
-        latest = Resolver(strategy_class=LatestArtifactStrategy, number=Channel(type=Integer, producer_component_id="Source"))
-        latest = latest.with_id("Latest")
-        nodes += [latest, Add(a=latest.outputs["number"], amount=1)]
     toy = pipeline.Pipeline(
         pipeline_name="toy",
         pipeline_root=str(folder / "artifacts"),
-        components=nodes,
+        components=[source, *_SHAPES[shape](folder, source.outputs["number"])],
         enable_cache=True,
         metadata_connection_config=metadata.sqlite_metadata_connection_config(str(folder / "metadata.db")),
     )
     return bytes(Compiler().compile(toy).SerializeToString())
+
+
+def _chain(folder: Path, number: Any) -> list[Any]:
+    add = Add(a=number, amount=1)
+    actor = Actor(a=add.outputs["number"], script=str(folder / "Actor.script"))
+    return [add, actor, Rows(a=actor.outputs["number"])]
+
+
+def _fan(_folder: Path, number: Any) -> list[Any]:
+    return [Add(a=number, amount=amount).with_id(f"Add{amount}") for amount in range(8)]
+
+
+def _pair(folder: Path, number: Any) -> list[Any]:
+    return [Actor(a=number, script=str(folder / f"{name}.script")).with_id(name) for name in ("Left", "Right")]
+
+
+def _condition(_folder: Path, number: Any) -> list[Any]:
+    with conditional.Cond(number.future().value > 100):
+        return [Add(a=number, amount=1)]
+
+
+def _resolver(_folder: Path, _number: Any) -> list[Any]:
+    anything = Channel(type=Integer, producer_component_id="Source")
+    latest = Resolver(strategy_class=LatestArtifactStrategy, number=anything).with_id("Latest")
+    return [latest, Add(a=latest.outputs["number"], amount=1)]
+
+
+_SHAPES = {"chain": _chain, "fan": _fan, "pair": _pair, "condition": _condition, "resolver": _resolver}

@@ -44,9 +44,9 @@ def test_classes_that_are_all_integers_are_int64_unless_bytes_are_asked_for(tmp_
 
 def test_classes_of_another_type_are_refused(tmp_path: Path) -> None:
     paths = [write(tmp_path / "0" / "1.png"), write(tmp_path / "cat" / "1.png")]
-    with pytest.raises(InputError, match="data.types: the classes cannot be int: cat"):
+    with pytest.raises(InputError, match=r"data\.types: the classes cannot be int: cat"):
         images.label_type(paths, "int")
-    with pytest.raises(InputError, match="data.types: the classes cannot be float"):
+    with pytest.raises(InputError, match=r"data\.types: the classes cannot be float"):
         images.label_type(paths[:1], "float")
 
 

@@ -1,0 +1,277 @@
+"""One pass over the training split for all that the features need to know of it: moments, quantiles, vocabularies.
+
+TFT's own analyzers each become a dozen Beam stages, and a pipeline of twenty features spends its time between stages.
+Here everything that a config asks for is one TFT analyzer with one combiner, which sees a batch of columns at a time.
+What comes out is what TFT's analyzers give: tensors and vocabulary files in the transform graph.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import tensorflow as tf
+import tensorflow_transform as tft
+from tensorflow_transform.beam.experimental import PTransformAnalyzer
+from tfx.dsl.io import fileio
+from tfx_bsl import sketches
+
+_EPSILON = 0.001
+"""A quantile's rank is off by at most this share of the rows."""
+_LARGEST = 1 << 32
+"""Rows up to which the sketch keeps that promise."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Asks for mean and standard deviation of `values` (float32, shape [n]): a float32 tensor of shape [2].
+
+    Without values both are 0. A standard deviation of 0 is given as 1, so that dividing by it is always right.
+    """
+
+    values: Any
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Asks for the boundaries between `buckets` equally full buckets of `values` (float32, shape [n]).
+
+    A float32 tensor of shape [buckets - 1], rising; equal neighbours where a value fills more than a bucket.
+    """
+
+    values: Any
+    buckets: int
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Asks for the distinct `texts` (string, shape [n]) in a file, the most frequent first: a string tensor, its path.
+
+    Of equally frequent ones the smaller comes first. A text that is empty or holds a line break is left out, since
+    the file has a line for each.
+
+    Attributes:
+      texts: the texts to count.
+      name: the vocabulary's name for `TFTransformOutput`.
+      size: how many are kept.
+      min_frequency: how often a text has to occur to be kept.
+      counts: whether a line is `count text` rather than `text`.
+    """
+
+    texts: Any
+    name: str
+    size: int
+    min_frequency: int = 1
+    counts: bool = False
+
+
+_NO_WORD = b"\x00"
+"""The only entry of a vocabulary that has none: TensorFlow makes no table of an empty file."""
+
+Need = Moments | Quantiles | Vocabulary
+
+
+def analyze(needs: Sequence[Need]) -> list[Any]:
+    """The answers to all needs, as tensors of the transform graph, in the same order."""
+    numeric = [need for need in needs if not isinstance(need, Vocabulary)]
+    textual = [need for need in needs if isinstance(need, Vocabulary)]
+    numbers, paths = iter(_numbers(numeric)), iter(_vocabularies(textual))
+    return [next(paths) if isinstance(need, Vocabulary) else next(numbers) for need in needs]
+
+
+def _numbers(needs: Sequence[Moments | Quantiles]) -> list[Any]:
+    if not needs:
+        return []
+    kept = [_Boundaries(need.buckets) if isinstance(need, Quantiles) else _Numbers() for need in needs]
+    (found,) = tft.experimental.ptransform_analyzer(
+        inputs=[need.values for need in needs],
+        ptransform=_NumberAnalysis(kept),
+        output_dtypes=[tf.float32],
+        output_shapes=[[sum(keep.width for keep in kept)]],
+        name="numbers",
+    )
+    return list(tf.split(found, [keep.width for keep in kept]))
+
+
+def _vocabularies(needs: Sequence[Vocabulary]) -> list[Any]:
+    if not needs:
+        return []
+    kept = [_Texts(need.name, need.size, need.min_frequency, need.counts) for need in needs]
+    for keep in kept:
+        tft.annotate_asset(keep.name, keep.file)
+    return list(
+        tft.experimental.ptransform_analyzer(
+            inputs=[need.texts for need in needs],
+            ptransform=_TextAnalysis(kept),
+            output_dtypes=[tf.string] * len(kept),
+            output_shapes=[[]] * len(kept),
+            output_asset_default_values=[_NO_WORD] * len(kept),
+            name="vocabularies",
+        )
+    )
+
+
+@dataclass
+class _Numbers:
+    """Counts, means and squared distances, merged as in Chan, Golub and LeVeque (1979)."""
+
+    width = 2
+
+    def empty(self) -> Any:
+        return (0, 0.0, 0.0)
+
+    def add(self, state: Any, values: Any) -> Any:
+        wide = values.astype(np.float64)
+        if not len(wide):
+            return state
+        mean = float(wide.mean())
+        return self.merge(state, (len(wide), mean, float(((wide - mean) ** 2).sum())))
+
+    def merge(self, state: Any, other: Any) -> Any:
+        (rows, mean, squares), (more, other_mean, other_squares) = state, other
+        total = rows + more
+        if not total:
+            return state
+        apart = other_mean - mean
+        return (total, mean + apart * more / total, squares + other_squares + apart * apart * rows * more / total)
+
+    def result(self, state: Any) -> list[float]:
+        rows, mean, squares = state
+        deviation = float(np.sqrt(squares / rows)) if rows else 0.0
+        return [mean, deviation or 1.0]
+
+
+@dataclass
+class _Boundaries:
+    """A sketch of the values' order, tfx_bsl's own (in C++)."""
+
+    buckets: int
+
+    @property
+    def width(self) -> int:
+        return self.buckets - 1
+
+    def empty(self) -> Any:
+        return sketches.QuantilesSketch(_EPSILON, _LARGEST, 1)
+
+    def add(self, state: Any, values: Any) -> Any:
+        state.AddValues(pa.array(values.astype(np.float64)))
+        return state
+
+    def merge(self, state: Any, other: Any) -> Any:
+        state.Merge(other)
+        return state
+
+    def result(self, state: Any) -> list[float]:
+        (found,) = state.GetQuantiles(self.buckets).to_pylist()
+        inner = found[1:-1]
+        return inner if len(inner) == self.width else [0.0] * self.width
+
+
+@dataclass
+class _Texts:
+    """How often each text occurs."""
+
+    name: str
+    size: int
+    min_frequency: int
+    counts: bool
+
+    @property
+    def file(self) -> str:
+        """A file name that is safe whatever the column is called."""
+        safe = "".join(
+            sign if sign.isascii() and (sign.isalnum() or sign in "_-") else f"x{ord(sign):x}x" for sign in self.name
+        )
+        return f"vocabulary_{safe}"
+
+    def empty(self) -> Any:
+        return Counter()
+
+    def add(self, state: Any, values: Any) -> Any:
+        counted = pa.array(values, pa.binary()).value_counts()
+        texts, counts = counted.field("values").to_pylist(), counted.field("counts").to_pylist()
+        for text, count in zip(texts, counts, strict=True):
+            state[text] += count
+        return state
+
+    def merge(self, state: Any, other: Any) -> Any:
+        state.update(other)
+        return state
+
+    def result(self, state: Any) -> list[bytes]:
+        fit = [(text, count) for text, count in state.items() if count >= self.min_frequency and _is_line(text)]
+        fit.sort(key=lambda each: (-each[1], each[0]))
+        if self.counts:
+            return [b"%d %s" % (count, text) for text, count in fit[: self.size]]
+        return [text for text, _ in fit[: self.size]] or [_NO_WORD]
+
+
+_Keep = _Numbers | _Boundaries | _Texts
+
+
+def _is_line(text: bytes) -> bool:
+    return bool(text) and b"\n" not in text and b"\r" not in text
+
+
+class _Combine(beam.CombineFn):  # type: ignore[misc]
+    """All that is kept of the rows, batch by batch."""
+
+    def __init__(self, kept: Sequence[_Keep]) -> None:
+        self._kept = kept
+
+    def create_accumulator(self) -> list[Any]:
+        return [keep.empty() for keep in self._kept]
+
+    def add_input(self, states: list[Any], batch: Sequence[Any]) -> list[Any]:
+        return [keep.add(state, values) for keep, state, values in zip(self._kept, states, batch, strict=True)]
+
+    def merge_accumulators(self, accumulators: Iterable[list[Any]]) -> list[Any]:
+        merged = self.create_accumulator()
+        for states in accumulators:
+            merged = [keep.merge(one, other) for keep, one, other in zip(self._kept, merged, states, strict=True)]
+        return merged
+
+    def extract_output(self, states: list[Any]) -> list[Any]:
+        return [keep.result(state) for keep, state in zip(self._kept, states, strict=True)]
+
+
+class _NumberAnalysis(beam.PTransform):  # type: ignore[misc]
+    """Moments and quantiles of all columns, one after the other in one array."""
+
+    def __init__(self, kept: Sequence[_Keep]) -> None:
+        super().__init__()
+        self._kept = kept
+
+    def expand(self, batches: Any) -> Any:
+        """Gives one array of shape [the sum of all widths]."""
+        combined = batches | "Combine" >> beam.CombineGlobally(_Combine(self._kept))
+        return (combined | "Join" >> beam.Map(lambda results: np.concatenate(results).astype(np.float32)),)
+
+
+class _TextAnalysis(PTransformAnalyzer):  # type: ignore[misc]
+    """The vocabularies of all columns, each in a file."""
+
+    def __init__(self, kept: Sequence[_Texts]) -> None:
+        super().__init__()
+        self._kept = kept
+
+    def expand(self, batches: Any) -> Any:
+        """Gives the path of each vocabulary."""
+        combined = batches | "Combine" >> beam.CombineGlobally(_Combine(self._kept))
+        return tuple(
+            combined | f"Write{index}" >> beam.Map(_write, index=index, path=f"{self.base_temp_dir}/{keep.file}")
+            for index, keep in enumerate(self._kept)
+        )
+
+
+def _write(results: list[Any], index: int, path: str) -> Any:
+    fileio.makedirs(path.rpartition("/")[0])
+    with fileio.open(path, "wb") as file:
+        file.write(b"".join(line + b"\n" for line in results[index]))
+    return np.array(path.encode())

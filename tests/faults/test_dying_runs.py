@@ -1,0 +1,129 @@
+"""The run's own process is interrupted or killed: no child outlives it, and it can be resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+from toy_jobs import run_toy
+
+from pipeline.metadata.store import Store
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, str(ROOT / "tests" / "support" / "toy_jobs.py")]
+
+
+class WaitingRun:
+    """A run in a process of its own, whose third node has begun and waits."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "Actor.script").write_text(f"wait {folder / 'pipe'}")
+        os.mkfifo(folder / "pipe")
+        self.process = subprocess.Popen(
+            [*PROGRAM, str(folder), "chain", json.dumps({"screen": "plain"})],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        node, below = (folder / "pipe").read_text().split()
+        self.family = [psutil.Process(int(below)), *psutil.Process(self.process.pid).children(recursive=True)]
+        assert int(node) in [process.pid for process in self.family]
+
+    def end_with(self, signum: signal.Signals) -> tuple[int, str]:
+        """The exit code and the screen after a signal to the run's own process alone; all its children must be gone."""
+        self.process.send_signal(signum)
+        out, _ = self.process.communicate(timeout=60)
+        _, alive = psutil.wait_procs(self.family, timeout=10)
+        assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+        return self.process.returncode, out
+
+
+def run_states(folder: Path) -> tuple[str, list[str]]:
+    store = Store(folder / "metadata.db")
+    [run] = store.runs("toy")
+    return run, [execution.state for execution in store.executions(run)]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_children_and_leaves_metadata_clean(tmp_path: Path):
+    returned, out = WaitingRun(tmp_path).end_with(signal.SIGINT)
+    assert returned == 130
+    assert "Actor: interrupted" in out
+    run, states = run_states(tmp_path)
+    assert states == ["COMPLETE", "COMPLETE", "CANCELED"]
+    assert f"--resume {run}" in out
+    told = json.loads((tmp_path / "logs" / run / "run.json").read_text())
+    assert (told["state"], told["nodes"]["Rows"]["state"]) == ("interrupted", "waiting")
+
+
+def test_ctrl_c_before_the_first_node_waits_for_no_imports(tmp_path: Path):
+    process = subprocess.Popen(
+        [*PROGRAM, str(tmp_path), "chain", "{}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("run ")
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+    assert (process.returncode, err) == (130, "")
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive
+
+
+def signal_this_process(pipe: Path, signums: list[signal.Signals], told: list[int]) -> threading.Thread:
+    """Signals the run, here in the tests' own process, once its node waits."""
+    os.mkfifo(pipe)
+
+    def interrupt() -> None:
+        told.extend(int(pid) for pid in pipe.read_text().split())
+        for signum in signums:
+            os.kill(os.getpid(), signum)
+
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("grace", "signums", "exit_code"),
+    [
+        pytest.param(0.1, [signal.SIGTERM], 143, id="once-then-the-grace-is-over"),
+        pytest.param(600.0, [signal.SIGINT, signal.SIGTERM], 130, id="twice-without-grace"),
+    ],
+)
+def test_a_node_that_will_not_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grace: float, signums: list[signal.Signals], exit_code: int
+):
+    monkeypatch.setattr("pipeline.targets.local._GRACE_SECONDS", grace)
+    (tmp_path / "Actor.script").write_text(f"refuse {tmp_path / 'pipe'}")
+    pids: list[int] = []
+    thread = signal_this_process(tmp_path / "pipe", signums, pids)
+    result = run_toy(tmp_path)
+    thread.join()
+    assert (result.state, result.exit_code) == ("interrupted", exit_code)
+    assert [node.state for node in result.nodes] == ["done", "done", "interrupted", "not run"]
+    assert not [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_no_orphans_and_can_be_resumed(tmp_path: Path):
+    returned, _ = WaitingRun(tmp_path).end_with(signal.SIGKILL)
+    assert returned == -signal.SIGKILL
+    run, states = run_states(tmp_path)
+    # Nobody was left to close it: the resumed run does.
+    assert states == ["COMPLETE", "COMPLETE", "RUNNING"]
+    (tmp_path / "Actor.script").unlink()
+    result = run_toy(tmp_path, resume=run)
+    assert result.state == "done"
+    assert run_states(tmp_path) == (run, ["COMPLETE"] * 4)

@@ -1,0 +1,47 @@
+"""A disk that fills up while a node writes: one headline, one remedy, and a run that can be resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SUPPORT = ROOT / "tests" / "support"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounting a small disk takes root")
+def test_a_full_disk_is_told(tmp_path: Path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    # The mount lives in a name space of its own, and ends with the program. 24 MB hold the store and the logs.
+    script = """
+        mount -t tmpfs -o size=24m tmpfs "$1" || exit 77
+        mkdir "$1/artifacts"
+        echo "fill $1/artifacts/Actor/big" > "$1/Actor.script"
+        "$2" "$3/toy_jobs.py" "$1" chain '{"screen": "json"}'
+        echo "exit $?"
+    """
+    ended = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", str(disk), sys.executable, str(SUPPORT)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ended.returncode == 77:
+        pytest.skip("no right to mount here")
+    told, exit_line = ended.stdout.splitlines()
+    result = json.loads(told)
+    assert exit_line == "exit 1", ended.stderr
+    assert result["state"] == "failed"
+    assert result["nodes"]["Actor"]["state"] == "failed"
+    assert result["error"]["headline"].startswith("the disk is full")
+    assert "--output" in result["error"]["remedy"]
+    assert ended.stderr == ""

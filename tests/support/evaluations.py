@@ -1,0 +1,77 @@
+"""Writes small evaluations with TFMA itself, and reads them back, in a child."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.metadata.facts import Facts
+
+# Label, prediction, hour: the hours differ in how good the predictions are.
+ROWS = [(0, 0.1, 1), (1, 0.9, 1), (0, 0.2, 1), (1, 0.8, 1), (0, 0.6, 2), (1, 0.4, 2), (0, 0.3, 2), (1, 0.7, 2)]
+
+
+def write_evaluation(folder: Path, accuracy_at_least: float | None, baseline: bool = False) -> None:
+    """An evaluation of ROWS, overall, by hour, and for an hour that no row has.
+
+    Args:
+      folder: gets TFMA's files.
+      accuracy_at_least: the threshold for the accuracy of each slice; None checks nothing.
+      baseline: evaluate a second model beside it, which is always wrong.
+    """
+    import tensorflow as tf
+    import tensorflow_model_analysis as tfma
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    def example(label: float, prediction: float, hour: int) -> bytes:
+        values = {"label": float(label), "prediction": prediction, "wrong": 1.0 - label}
+        features = {
+            key: tf.train.Feature(float_list=tf.train.FloatList(value=[value])) for key, value in values.items()
+        }
+        features["hour"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[hour]))
+        return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+    accuracy = tfma.MetricConfig(class_name="BinaryAccuracy")
+    if accuracy_at_least is not None:
+        slices = [tfma.SlicingSpec(), tfma.SlicingSpec(feature_keys=["hour"])]
+        bound = tfma.GenericValueThreshold(lower_bound={"value": accuracy_at_least})
+        per_slice = tfma.PerSliceMetricThreshold(
+            slicing_specs=slices, threshold=tfma.MetricThreshold(value_threshold=bound)
+        )
+        accuracy.per_slice_thresholds.append(per_slice)
+    specs = [tfma.ModelSpec(name="candidate", label_key="label", prediction_key="prediction")]
+    if baseline:
+        specs.append(tfma.ModelSpec(name="baseline", label_key="label", prediction_key="wrong", is_baseline=True))
+    config = tfma.EvalConfig(
+        model_specs=specs,
+        slicing_specs=[tfma.SlicingSpec(), tfma.SlicingSpec(feature_keys=["hour"])],
+        metrics_specs=[tfma.MetricsSpec(metrics=[accuracy, tfma.MetricConfig(class_name="ExampleCount")])],
+    )
+    records = folder.with_suffix(".tfrecord")
+    with tf.io.TFRecordWriter(str(records)) as writer:
+        for row in ROWS:
+            writer.write(example(*row))
+    tfma.run_model_analysis(
+        eval_config=config,
+        data_location=str(records),
+        output_path=str(folder),
+        pipeline_options=PipelineOptions(["--direct_running_mode=in_memory"]),
+    )
+
+
+def write_statistics(folder: Path, rows: dict[str, int]) -> None:
+    """Statistics that know no more than the number of rows per split."""
+    from tensorflow_metadata.proto.v0 import statistics_pb2
+
+    for split, count in rows.items():
+        (folder / f"Split-{split}").mkdir(parents=True)
+        statistics = statistics_pb2.DatasetFeatureStatisticsList()
+        statistics.datasets.add(num_examples=count)
+        (folder / f"Split-{split}" / "FeatureStats.pb").write_bytes(statistics.SerializeToString())
+
+
+def read_facts(store: Path, run: str) -> Facts:
+    """The facts of a run in an SQLite store."""
+    from pipeline.metadata.gather import facts
+    from pipeline.metadata.store import Store
+
+    return facts(Store(store), run)

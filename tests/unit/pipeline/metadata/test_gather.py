@@ -1,0 +1,83 @@
+"""The facts of a run, from evaluations that TFMA wrote and a store laid out as TFX does it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from children import in_child
+from evaluations import read_facts, write_evaluation, write_statistics
+from store_writer import Writer
+
+from pipeline.metadata.facts import Facts, Failure, SliceMetrics
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Writer:
+    return Writer(tmp_path / "metadata.db")
+
+
+def facts(folder: Path, run: str = "r1") -> Facts:
+    found = in_child(folder / "test.log", read_facts, folder / "metadata.db", run)
+    assert isinstance(found, Facts)
+    return found
+
+
+def test_a_run_of_which_nothing_is_known_has_empty_facts(writer: Writer, tmp_path: Path):
+    writer.execution("r1", "ExampleGen", "FAILED")
+    assert facts(tmp_path) == Facts()
+
+
+def test_rows_are_what_the_ingest_counted(writer: Writer, tmp_path: Path):
+    counts = {"rows_read": 13, "rows_train": 8, "rows_eval": 4}
+    ingested = writer.artifact("Examples", "/a", split_names='["train", "eval"]', **counts)
+    writer.execution("r1", "ExampleGen", outputs=(ingested,))
+    transformed = writer.artifact("Examples", "/b", split_names='["train", "eval"]')
+    writer.execution("r1", "Transform", outputs=(transformed,))
+    found = facts(tmp_path)
+    assert (found.rows_read, found.rows) == (13, {"train": 8, "eval": 4})
+
+
+def test_rows_that_nobody_counted_are_what_the_statistics_say(writer: Writer, tmp_path: Path):
+    write_statistics(tmp_path / "statistics", {"train": 8, "eval": 4})
+    writer.execution("r1", "ExampleGen", outputs=(writer.artifact("Examples", split_names='["train", "eval"]'),))
+    statistics = writer.artifact("ExampleStatistics", str(tmp_path / "statistics"), split_names='["train", "eval"]')
+    writer.execution("r1", "StatisticsGen", outputs=(statistics,))
+    found = facts(tmp_path)
+    assert (found.rows_read, found.rows) == (None, {"train": 8, "eval": 4})
+
+
+def test_a_pushed_model_has_metrics_overall_and_per_slice_a_verdict_and_a_place(writer: Writer, tmp_path: Path):
+    in_child(tmp_path / "test.log", write_evaluation, tmp_path / "evaluation", 0.4)
+    writer.execution("r1", "Trainer", outputs=(writer.artifact("Model", "/model"),))
+    evaluation = writer.artifact("ModelEvaluation", str(tmp_path / "evaluation"))
+    writer.execution("r1", "Evaluator", outputs=(evaluation, writer.artifact("ModelBlessing", blessed=1)))
+    pushed = writer.artifact("PushedModel", pushed=1, pushed_destination="/pushed/7", pushed_version="7")
+    writer.execution("r1", "Pusher", outputs=(pushed,))
+    found = facts(tmp_path)
+    assert found.metrics == {"binary_accuracy": 0.75, "example_count": 8.0}
+    assert found.slices == (
+        SliceMetrics({"hour": "1"}, {"binary_accuracy": 1.0, "example_count": 4.0}),
+        SliceMetrics({"hour": "2"}, {"binary_accuracy": 0.5, "example_count": 4.0}),
+    )
+    assert (found.validation_ok, found.failures, found.verdict) == (True, (), "blessed")
+    assert (found.model, found.pushed, found.pushed_version) == ("/model", "/pushed/7", "7")
+
+
+def test_a_model_below_its_threshold_says_where_and_by_how_much(writer: Writer, tmp_path: Path):
+    in_child(tmp_path / "test.log", write_evaluation, tmp_path / "evaluation", 0.6, True)
+    evaluation = writer.artifact("ModelEvaluation", str(tmp_path / "evaluation"))
+    writer.execution("r1", "Evaluator", outputs=(evaluation, writer.artifact("ModelBlessing", blessed=0)))
+    writer.execution("r1", "Pusher", outputs=(writer.artifact("PushedModel", pushed=0),))
+    found = facts(tmp_path)
+    # The candidate's own numbers, not those of the baseline beside it.
+    assert found.metrics["binary_accuracy"] == 0.75
+    assert (found.validation_ok, found.verdict, found.pushed) == (False, "not blessed", None)
+    assert found.failures == (Failure("binary_accuracy", {"hour": "2"}, 0.5, "at least 0.6"),)
+    assert str(found.failures[0]) == "binary_accuracy where hour = 2: expected at least 0.6, received 0.5"
+
+
+def test_a_blessing_that_a_resolver_found_is_no_verdict(writer: Writer, tmp_path: Path):
+    old = writer.artifact("ModelBlessing", blessed=1)
+    writer.execution("r1", "LatestBlessedModel", outputs=(old,), event="INTERNAL_OUTPUT")
+    assert facts(tmp_path).verdict == "not evaluated"
