@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-
 Task = Literal["binary", "multiclass", "regression"]
 """What is predicted: one of two classes, one of several, or a number."""
 

@@ -234,6 +234,11 @@ make_venv() {
   rm -f "$STAMP"
   "$uv" pip sync ${quiet[@]+"${quiet[@]}"} --require-hashes --python .venv/bin/python "$LOCK" ||
     die "the packages could not be installed; uv's words are above. Nothing else was changed: mend that and try again."
+  # Written bytecode halves the start of every run, also where PYTHONDONTWRITEBYTECODE keeps Python from writing it.
+  echo "set-up: importing TensorFlow and TFX once (half a minute), so that runs start quickly" >&2
+  env -u PYTHONDONTWRITEBYTECODE TF_CPP_MIN_LOG_LEVEL=3 TF_USE_LEGACY_KERAS=1 CUDA_VISIBLE_DEVICES=-1 \
+    .venv/bin/python -W ignore -c 'import pipeline.build, pipeline.nodes, pipeline.metadata.gather' >/dev/null 2>.venv/import.log ||
+    die "the installed packages cannot be imported; see .venv/import.log. Remove .venv and try again."
   stamp "$CHOSEN" >"$STAMP.new"
   mv "$STAMP.new" "$STAMP"
   echo "set-up: .venv is ready" >&2

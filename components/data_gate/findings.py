@@ -69,16 +69,14 @@ def anomalies(split: str, found: anomalies_pb2.Anomalies, schema_path: str | Non
 
 
 _REMEDIES = (
-    (
-        r"UNEXPECTED_STRING_VALUES|DOMAIN_INVALID",
-        "add the values to the column's domain in {schema}, or mend them in the data",
-    ),
-    (r"COLUMN_DROPPED|MISSING", "bring the column back, or take it out of {schema}"),
-    (r"NEW_COLUMN", "add the column to {schema}, or leave it out of the data"),
-    (r"PRESENCE|FEW", "fill the missing values in, or lower the presence in {schema}"),
-    (r"TYPE|UNEXPECTED_DATA", "mend the column's values, or its type in {schema}"),
-    (r"OUT_OF_RANGE|BIG|SMALL|INVALID_NAN|FLOAT|INT", "mend the values, or widen the column's range in {schema}"),
+    ("UNEXPECTED_STRING", "add the values to the column's domain in {schema}, or mend them in the data"),
+    ("SCHEMA_MISSING_COLUMN|NOT_PRESENT", "bring the column back, or take it out of {schema}"),
+    ("SCHEMA_NEW_COLUMN", "add the column to {schema}, or leave it out of the data"),
+    ("_PRESENT|NO_VALUES|MISSING", "fill the missing values in, or lower the presence in {schema}"),
+    ("BIG|SMALL|HAS_NAN|HAS_INF", "mend the values, or widen the column's range in {schema}"),
+    ("TYPE", "mend the column's values, or its type in {schema}"),
 )
+"""Kind of anomaly (a pattern over TFMD's names, the first that is found counts) → remedy."""
 
 
 def _remedy(kind: str, schema: str) -> str:

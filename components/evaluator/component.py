@@ -65,4 +65,6 @@ def _metric(metric: Metric, threshold: Threshold | None) -> tfma.MetricConfig:
             direction.HIGHER_IS_BETTER if metric.higher_is_better else direction.LOWER_IS_BETTER
         )
         told.change_threshold.absolute.value = -threshold.worse_by if metric.higher_is_better else threshold.worse_by
-    return tfma.MetricConfig(class_name=metric.tfma_class, threshold=told)
+    # Bound to the whole split: left to itself, a threshold would hold for every slice, however few its rows.
+    whole = tfma.PerSliceMetricThreshold(slicing_specs=[tfma.SlicingSpec()], threshold=told)
+    return tfma.MetricConfig(class_name=metric.tfma_class, per_slice_thresholds=[whole])

@@ -16,7 +16,7 @@ import tensorflow_transform as tft
 
 from components.errors import InputError
 from components.features.analysis import Moments, Need, Quantiles, Vocabulary
-from components.features.column import Column
+from components.features.column import Column, graph_function
 from components.features.config import Bucketize, Hash, Image, Log, Op, Vocab, ZScore
 
 
@@ -93,17 +93,21 @@ def apply(op: Op, column: Column, answer: Any) -> Any:
 
 
 @operation(
-    ZScore, needs=lambda op, column, name: Moments(column.known(column.numbers())), gives=lambda op, name, size: Dense()
+    ZScore,
+    needs=lambda op, column, name: Moments(column.known(column.numbers())),
+    gives=lambda op, name, size: Dense(),
 )
 def _z_score(_op: ZScore, column: Column, moments: Any) -> Any:
-    return _scaled(column, column.numbers(), moments)
+    return _scaled(column.numbers(), column.present, moments)
 
 
 @operation(
-    Log, needs=lambda op, column, name: Moments(column.known(_logs(column))), gives=lambda op, name, size: Dense()
+    Log,
+    needs=lambda op, column, name: Moments(column.known(_logs(column.numbers()))),
+    gives=lambda op, name, size: Dense(),
 )
 def _log(_op: Log, column: Column, moments: Any) -> Any:
-    return _scaled(column, _logs(column), moments)
+    return _scaled(_logs(column.numbers()), column.present, moments)
 
 
 @operation(
@@ -112,8 +116,7 @@ def _log(_op: Log, column: Column, moments: Any) -> Any:
     gives=lambda op, name, size: Ids(op.buckets + 1),
 )
 def _bucketize(_op: Bucketize, column: Column, boundaries: Any) -> Any:
-    buckets = tf.searchsorted(boundaries, column.numbers(), side="right", out_type=tf.int64)
-    return _ids(column, buckets)
+    return _ids(_bucket(column.numbers(), boundaries), column.present)
 
 
 @operation(
@@ -122,12 +125,12 @@ def _bucketize(_op: Bucketize, column: Column, boundaries: Any) -> Any:
     gives=lambda op, name, size: Ids(size(name) + op.oov_buckets + 1),
 )
 def _vocab(op: Vocab, column: Column, path: Any) -> Any:
-    return _ids(column, tft.apply_vocabulary(column.texts(), path, num_oov_buckets=op.oov_buckets))
+    return _ids(tft.apply_vocabulary(column.texts(), path, num_oov_buckets=op.oov_buckets), column.present)
 
 
 @operation(Hash, gives=lambda op, name, size: Ids(op.buckets + 1))
 def _hash(op: Hash, column: Column, _answer: None) -> Any:
-    return _ids(column, tf.strings.to_hash_bucket_fast(column.texts(), op.buckets))
+    return _ids(tf.strings.to_hash_bucket_fast(column.texts(), op.buckets), column.present)
 
 
 @operation(Image, gives=lambda op, name, size: Dense(op.height * op.width * op.channels))
@@ -146,17 +149,23 @@ def _image(op: Image, column: Column, _answer: None) -> Any:
     return tf.reshape(pictures, [-1, op.height * op.width * op.channels])
 
 
-def _logs(column: Column) -> Any:
-    numbers = column.numbers()
+@graph_function
+def _logs(numbers: Any) -> Any:
     return tf.sign(numbers) * tf.math.log1p(tf.abs(numbers))
 
 
-def _scaled(column: Column, numbers: Any, moments: Any) -> Any:
+@graph_function
+def _scaled(numbers: Any, present: Any, moments: Any) -> Any:
     """Numbers less their mean, in standard deviations; 0 where the value is missing."""
-    scaled = (numbers - moments[0]) / moments[1]
-    return tf.where(column.present, scaled, tf.zeros_like(scaled))
+    return tf.where(present, (numbers - moments[0]) / moments[1], tf.zeros_like(numbers))
 
 
-def _ids(column: Column, ids: Any) -> Any:
+@graph_function
+def _bucket(numbers: Any, boundaries: Any) -> Any:
+    return tf.searchsorted(boundaries, numbers, side="right", out_type=tf.int64)
+
+
+@graph_function
+def _ids(ids: Any, present: Any) -> Any:
     """Ids counted from 1, with 0 for a missing value: int64, shape [batch]."""
-    return tf.where(column.present, tf.cast(ids, tf.int64) + 1, tf.zeros_like(ids, tf.int64))
+    return tf.where(present, ids + 1, tf.zeros_like(ids))

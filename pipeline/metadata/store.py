@@ -111,7 +111,8 @@ class Store:
             for artifacts in self.outputs(execution).values()
             for artifact in artifacts
         ]
-        return [artifact for artifact in made if artifact.type == type_name]
+        # By id: a partial run enters the executions that it reuses in any order.
+        return sorted((each for each in made if each.type == type_name), key=lambda artifact: artifact.id)
 
     def _execution(self, execution: proto.Execution) -> Execution:
         contexts = self._mlmd.get_contexts_by_execution(execution.id)

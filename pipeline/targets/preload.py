@@ -32,7 +32,7 @@ MODULES = (
     # This brings tfx.components with it, and so TFT, TFDV and TFMA. tfx.v1 would add the clients of Google's
     # cloud, a third more time, for nothing.
     "pipeline.nodes",
-    "tfx.dsl.compiler.compiler",
+    "pipeline.build",
     "pipeline.metadata.gather",
 )
 
@@ -48,7 +48,11 @@ def _end_children(signum: int, _frame: Any) -> None:
 def _preload() -> None:
     signal.signal(signal.SIGTERM, _end_children)
     signal_at_parents_death(signal.SIGTERM, parent=int(os.environ["PIPELINE_SERVER_PARENT"]))
-    output = os.open(os.environ["PIPELINE_SERVER_OUTPUT"], os.O_WRONLY | os.O_APPEND)
+    try:
+        output = os.open(os.environ["PIPELINE_SERVER_OUTPUT"], os.O_WRONLY | os.O_APPEND)
+    except FileNotFoundError:
+        # The run is on its way out and has closed the file already: nobody needs a server any more.
+        os._exit(0)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)

@@ -21,6 +21,7 @@ def write_evaluation(folder: Path, accuracy_at_least: float | None, baseline: bo
     import tensorflow as tf
     import tensorflow_model_analysis as tfma
     from apache_beam.options.pipeline_options import PipelineOptions
+    from tensorflow_model_analysis.proto import config_pb2
 
     def example(label: float, prediction: float, hour: int) -> bytes:
         values = {"label": float(label), "prediction": prediction, "wrong": 1.0 - label}
@@ -30,21 +31,21 @@ def write_evaluation(folder: Path, accuracy_at_least: float | None, baseline: bo
         features["hour"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[hour]))
         return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 
-    accuracy = tfma.MetricConfig(class_name="BinaryAccuracy")
+    accuracy = config_pb2.MetricConfig(class_name="BinaryAccuracy")
     if accuracy_at_least is not None:
-        slices = [tfma.SlicingSpec(), tfma.SlicingSpec(feature_keys=["hour"])]
-        bound = tfma.GenericValueThreshold(lower_bound={"value": accuracy_at_least})
-        per_slice = tfma.PerSliceMetricThreshold(
-            slicing_specs=slices, threshold=tfma.MetricThreshold(value_threshold=bound)
+        slices = [config_pb2.SlicingSpec(), config_pb2.SlicingSpec(feature_keys=["hour"])]
+        bound = config_pb2.GenericValueThreshold(lower_bound={"value": accuracy_at_least})
+        per_slice = config_pb2.PerSliceMetricThreshold(
+            slicing_specs=slices, threshold=config_pb2.MetricThreshold(value_threshold=bound)
         )
         accuracy.per_slice_thresholds.append(per_slice)
-    specs = [tfma.ModelSpec(name="candidate", label_key="label", prediction_key="prediction")]
+    specs = [config_pb2.ModelSpec(name="candidate", label_key="label", prediction_key="prediction")]
     if baseline:
-        specs.append(tfma.ModelSpec(name="baseline", label_key="label", prediction_key="wrong", is_baseline=True))
-    config = tfma.EvalConfig(
+        specs.append(config_pb2.ModelSpec(name="baseline", label_key="label", prediction_key="wrong", is_baseline=True))
+    config = config_pb2.EvalConfig(
         model_specs=specs,
-        slicing_specs=[tfma.SlicingSpec(), tfma.SlicingSpec(feature_keys=["hour"])],
-        metrics_specs=[tfma.MetricsSpec(metrics=[accuracy, tfma.MetricConfig(class_name="ExampleCount")])],
+        slicing_specs=[config_pb2.SlicingSpec(), config_pb2.SlicingSpec(feature_keys=["hour"])],
+        metrics_specs=[config_pb2.MetricsSpec(metrics=[accuracy, config_pb2.MetricConfig(class_name="ExampleCount")])],
     )
     records = folder.with_suffix(".tfrecord")
     with tf.io.TFRecordWriter(str(records)) as writer:

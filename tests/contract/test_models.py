@@ -1,0 +1,90 @@
+"""Every model under one contract: it builds, overfits 64 rows, ignores the order of its inputs, and saves whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from components.features.ops import Dense, Ids
+from components.models import tabular
+from components.models.config import ModelConfig
+from components.models.inputs import Inputs
+from components.models.registry import MODELS
+
+INPUTS = {
+    "all": Inputs({"a": Dense(), "pixels": Dense(6), "x": Ids(5), "y": Ids(1000), "z": Ids(5)}),
+    "numbers": Inputs({"a": Dense(), "b": Dense()}),
+    "ids": Inputs({"x": Ids(300)}),
+}
+
+
+def batch(inputs: Inputs, rows: int) -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    given: dict[str, Any] = {name: random.integers(0, ids.cardinality, rows) for name, ids in inputs.ids.items()}
+    for name, numbers in inputs.dense.items():
+        shape = rows if numbers.width == 1 else (rows, numbers.width)
+        given[name] = random.normal(size=shape).astype(np.float32)
+    return given
+
+
+def test_every_kind_of_the_config_is_registered() -> None:
+    assert set(MODELS) == set(get_args(ModelConfig.model_fields["kind"].annotation))
+    assert tabular.mlp is MODELS["mlp"]
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("given", INPUTS)
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_builds_and_gives_a_logit_per_output(kind: str, given: str, outputs: int) -> None:
+    inputs = INPUTS[given]
+    model = MODELS[kind](ModelConfig(kind=kind, hidden=(8,), dropout=0.5), inputs, outputs)
+    assert model.optimizer is None, "compiling is the Trainer's"
+    logits = model(batch(inputs, 7), training=False)
+    assert logits.shape == (7, outputs)
+    assert logits.dtype == tf.float32
+    assert {tensor.name for tensor in model.inputs} == set(inputs.features)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_overfits_64_rows(kind: str) -> None:
+    tf_keras.utils.set_random_seed(1)
+    rows = batch(INPUTS["all"], 64)
+    label = np.random.default_rng(1).integers(0, 2, (64, 1)).astype(np.float32)
+    model = MODELS[kind](ModelConfig(kind=kind, hidden=(32,)), INPUTS["all"], 1)
+    loss = tf_keras.losses.BinaryCrossentropy(from_logits=True)
+    optimizer = tf_keras.optimizers.Adam(0.05)
+
+    @tf.function(autograph=False)
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            value = loss(label, model(rows, training=True))
+        optimizer.apply_gradients(
+            zip(tape.gradient(value, model.trainable_variables), model.trainable_variables, strict=True)
+        )
+        return value
+
+    values = [float(step()) for _ in range(100)]
+    assert values[-1] < 0.02 < values[0]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_saves_and_loads_with_the_same_predictions(kind: str, tmp_path: Path) -> None:
+    model = MODELS[kind](ModelConfig(kind=kind, hidden=(8,)), INPUTS["all"], 2)
+    rows = {name: tf.constant(values) for name, values in batch(INPUTS["all"], 9).items()}
+    model.save_weights(str(tmp_path / "weights"))
+    other = MODELS[kind](ModelConfig(kind=kind, hidden=(8,)), INPUTS["all"], 2)
+    other.load_weights(str(tmp_path / "weights")).expect_partial()
+    np.testing.assert_array_equal(model(rows).numpy(), other(rows).numpy())
+
+
+def test_the_columns_of_a_table_do_not_share_rows() -> None:
+    table = tabular.Table([3, 4], 2, "uniform")
+    looked_up = table([tf.constant([0, 2]), tf.constant([0, 3])]).numpy()
+    assert looked_up.shape == (2, 2, 2)
+    np.testing.assert_array_equal(looked_up[0, 1], table.rows.numpy()[3])
+    np.testing.assert_array_equal(looked_up[1, 1], table.rows.numpy()[6])

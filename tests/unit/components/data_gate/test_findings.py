@@ -1,0 +1,87 @@
+"""The data gate turns statistics and anomalies into lines with split, feature, figures and remedy."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+import tensorflow_data_validation as tfdv
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
+
+from components.data_gate import findings
+
+SCHEMA = text_format.Parse(
+    """
+    feature { name: "fare" type: FLOAT value_count { max: 1 } presence { min_fraction: 1.0 min_count: 1 } }
+    feature { name: "hour" type: INT value_count { max: 1 } int_domain { min: 0 max: 23 } }
+    feature { name: "pay" type: BYTES value_count { max: 1 } domain: "pay" }
+    string_domain { name: "pay" value: "cash" value: "card" }
+    """,
+    schema_pb2.Schema(),
+)
+
+
+def statistics(**columns: list[object]) -> statistics_pb2.DatasetFeatureStatisticsList:
+    return tfdv.generate_statistics_from_dataframe(pd.DataFrame(columns), n_jobs=1)
+
+
+def found(**columns: list[object]) -> dict[str, findings.Finding]:
+    anomalies = tfdv.validate_statistics(statistics(**columns), SCHEMA)
+    return {finding.feature: finding for finding in findings.anomalies("train", anomalies, "schema/mine.pbtxt")}
+
+
+GOOD: dict[str, list[object]] = {"fare": [1.5, 2.5], "hour": [1, 23], "pay": ["cash", "card"]}
+
+
+def test_good_data_has_no_findings() -> None:
+    assert found(**GOOD) == {}
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "what", "remedy"),
+    [
+        ("fare", [1.5, None], "0.5", "lower the presence in schema/mine.pbtxt"),
+        ("hour", [1, 24], "24", "widen the column's range in schema/mine.pbtxt"),
+        ("pay", ["cash", "bitcoin"], "bitcoin", "add the values to the column's domain in schema/mine.pbtxt"),
+        ("fare", ["a", "b"], "got STRING", "mend the column's values, or its type in schema/mine.pbtxt"),
+    ],
+)
+def test_an_anomaly_names_value_and_remedy(column: str, values: list[object], what: str, remedy: str) -> None:
+    finding = found(**{**GOOD, column: values})[column]
+    assert what in finding.what
+    assert remedy in finding.remedy
+    assert finding.line.startswith(f"train: {column}: ")
+
+
+def test_a_new_and_a_lost_column_are_found() -> None:
+    lost_and_new = found(fare=[1.5], hour=[1], pay=["cash"], extra=[1])
+    assert "add the column to schema/mine.pbtxt" in lost_and_new["extra"].remedy
+    assert "bring the column back" in found(hour=[1], pay=["cash"])["fare"].remedy
+
+
+def test_too_few_rows_are_found() -> None:
+    (dataset,) = statistics(**GOOD).datasets
+    assert list(findings.rows("eval", dataset, 2)) == []
+    (finding,) = findings.rows("eval", dataset, 3)
+    assert finding.line.startswith("eval: expected at least 3 rows, received 2")
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        ([1, 1], "the label is constant: '1' in all 2 rows"),
+        (["yes", "yes"], "the label is constant: 'yes' in all 2 rows"),
+        ([1.0, None], "the label is missing in 1 of 2 rows"),
+    ],
+)
+def test_a_label_that_cannot_be_learned_is_found(values: list[object], what: str) -> None:
+    (dataset,) = statistics(label=values).datasets
+    first = next(findings.label("train", dataset, "label", classes=True))
+    assert what in first.what
+
+
+def test_a_good_label_and_a_label_that_is_not_there() -> None:
+    (dataset,) = statistics(label=[0, 1]).datasets
+    assert list(findings.label("train", dataset, "label", classes=True)) == []
+    (finding,) = findings.label("train", dataset, "other", classes=True)
+    assert "missing in 2 of 2 rows" in finding.what
