@@ -34,7 +34,7 @@ class Measurement:
     peak_mb: float
 
 
-def run(command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> Measurement:
+def run(command: Sequence[str], log: Path) -> Measurement:
     """Runs a command to its end, with its output in a log.
 
     Raises:
@@ -42,7 +42,7 @@ def run(command: Sequence[str], log: Path, env: Mapping[str, str] | None = None)
     """
     with log.open("wb") as output:
         start = time.monotonic()
-        process = psutil.Popen(list(command), stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})})
+        process = psutil.Popen(list(command), stdout=output, stderr=subprocess.STDOUT)
         cpu: dict[tuple[int, float], float] = {}
         peak = 0.0
         while True:
@@ -90,7 +90,11 @@ def in_turns(sides: Mapping[str, Callable[[int], Measurement]], rounds: int) -> 
 def record(name: str, command: str, measured: Mapping[str, Sequence[Measurement]], facts: Mapping[str, object]) -> str:
     """Writes results/NAME.json and results/NAME.md; returns the Markdown."""
     RESULTS.mkdir(exist_ok=True)
-    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "memory_gb": psutil.virtual_memory().total >> 30}
+    machine = {
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "memory_gb": psutil.virtual_memory().total >> 30,
+    }
     raw = {side: [asdict(one) for one in runs] for side, runs in measured.items()}
     content = {"command": command, "machine": machine, "facts": dict(facts), "runs": raw}
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
@@ -107,9 +111,8 @@ def record(name: str, command: str, measured: Mapping[str, Sequence[Measurement]
 
 def ratio(over: Sequence[Measurement], under: Sequence[Measurement], key: str = "wall") -> float:
     """The ratio of two sides' medians."""
-    return round(
-        statistics.median(getattr(one, key) for one in over) / statistics.median(getattr(one, key) for one in under), 3
-    )
+    above, below = (statistics.median(getattr(one, key) for one in side) for side in (over, under))
+    return round(float(above / below), 3)
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -6,8 +6,6 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from components.ingest.component import example_gen
-from components.pusher.component import pusher
 from tfx.components import ExampleValidator, SchemaGen, StatisticsGen, Trainer, Transform
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.compiler import compiler
@@ -25,6 +23,8 @@ from components.data_gate.plan import GatePlan
 from components.evaluator.component import evaluator
 from components.features import names, preprocessing
 from components.features.plan import FeaturePlan
+from components.ingest.component import example_gen
+from components.pusher.component import pusher
 from components.trainer import run as trainer_run
 from components.trainer.plan import TrainingPlan
 from components.trainer.task import PREDICTION_KEY

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ml_metadata.proto import metadata_store_pb2
 from tfx.dsl.compiler import constants
 from tfx.dsl.io import fileio
 from tfx.orchestration import metadata
@@ -20,16 +19,16 @@ from tfx.proto.orchestration import pipeline_pb2
 from components.errors import InputError, MachineError, PipelineError, find
 from pipeline.graph import CACHED, DONE, FAILED, LEAVE, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
 from pipeline.metadata.repair import cancel_unfinished
-from pipeline.metadata.store import Artifact, Execution, Store
+from pipeline.metadata.store import RUNNING, Artifact, ConnectionConfig, Execution, Store
 
-_RESOLVER = "tfx.dsl.components.common.resolver.Resolver"
+RESOLVER = "tfx.dsl.components.common.resolver.Resolver"
 
 
 def graph(ir: bytes) -> tuple[GraphNode, ...]:
     """The nodes of a compiled pipeline, each after the ones it depends on."""
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
     return tuple(
-        GraphNode(node.node_info.id, tuple(node.upstream_nodes), _action(node)) for node in _nodes(pipeline).values()
+        GraphNode(node.node_info.id, tuple(node.upstream_nodes), _action(node)) for node in nodes_of(pipeline).values()
     )
 
 
@@ -44,12 +43,12 @@ def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: 
     Raises:
       InputError: a name is no node's, or no earlier run has all the outputs that are needed.
     """
-    pipeline = _load(ir, run_id)
-    _check_names({*from_nodes, *to_nodes}, _nodes(pipeline))
+    pipeline = load(ir, run_id)
+    _check_names({*from_nodes, *to_nodes}, nodes_of(pipeline))
     partial_run_utils.mark_pipeline(pipeline, from_nodes=list(from_nodes) or None, to_nodes=list(to_nodes) or None)
     _settle_skipped(pipeline)
-    needed = [node_id for node_id, node in _nodes(pipeline).items() if _is_required(node)]
-    connection = _connection(pipeline)
+    needed = [node_id for node_id, node in nodes_of(pipeline).items() if _is_required(node)]
+    connection = connection_of(pipeline)
     base = _newest_run_with(Store(connection), pipeline.pipeline_info.id, run_id, needed)
     if needed and base is None:
         raise InputError(
@@ -67,14 +66,14 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
 
     The state is read from ML Metadata: TFX's launcher returns as if all were well when an input is missing.
     """
-    pipeline = _load(ir, run_id)
-    connection = _connection(pipeline)
+    pipeline = load(ir, run_id)
+    connection = connection_of(pipeline)
     store = Store(connection)
     earlier = store.execution(run_id, node_id)
     if earlier is not None and earlier.succeeded:
         return replace(_outcome(store, earlier), earlier=True)
     try:
-        _launcher(pipeline, node_id, connection, earlier).launch()
+        launcher_of(pipeline, node_id, connection, earlier).launch()
     # A user's code may also call sys.exit: that is a failure of the node as well.
     except (Exception, SystemExit) as error:
         logging.exception("%s failed", node_id)
@@ -95,10 +94,10 @@ def clean_up(ir: bytes, run_id: str) -> list[str]:
     Returns:
       The ids of the nodes that had been left open.
     """
-    pipeline = _load(ir, run_id)
-    nodes = _nodes(pipeline)
+    pipeline = load(ir, run_id)
+    nodes = nodes_of(pipeline)
     root = pipeline.runtime_spec.pipeline_root.field_value.string_value
-    unfinished = [each for each in cancel_unfinished(_connection(pipeline), run_id) if each.node in nodes]
+    unfinished = [each for each in cancel_unfinished(connection_of(pipeline), run_id) if each.node in nodes]
     for execution in unfinished:
         folder = f"{root}/{execution.node}"
         leftovers = [f"{folder}/{key}/{execution.id}" for key in nodes[execution.node].outputs.outputs]
@@ -111,10 +110,10 @@ def clean_up(ir: bytes, run_id: str) -> list[str]:
 
 def open_store(ir: bytes) -> Store:
     """The metadata store that a compiled pipeline writes to."""
-    return Store(_connection(pipeline_pb2.Pipeline.FromString(ir)))
+    return Store(connection_of(pipeline_pb2.Pipeline.FromString(ir)))
 
 
-class _Launcher(launcher.Launcher):  # type: ignore[misc]
+class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
     """TFX's launcher, for which a second attempt at a node counts as much as the first.
 
     TFX takes up a failed execution again as it is. Here it becomes RUNNING again, with the inputs and properties
@@ -125,6 +124,10 @@ class _Launcher(launcher.Launcher):  # type: ignore[misc]
     def __init__(self, earlier: Execution | None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._earlier = earlier
+
+    def is_needed(self) -> bool:
+        """Whether the node has to run, rather than take an earlier execution's outputs; enters those if so."""
+        return bool(self._prepare_execution().is_execution_needed)
 
     def _register_or_reuse_execution(
         self,
@@ -146,7 +149,7 @@ class _Launcher(launcher.Launcher):  # type: ignore[misc]
         execution = execution_lib.prepare_execution(
             handle,
             self._pipeline_node.node_info.type,
-            metadata_store_pb2.Execution.RUNNING,
+            RUNNING,
             properties,
             execution_name=old.name,
         )
@@ -159,13 +162,12 @@ class _Launcher(launcher.Launcher):  # type: ignore[misc]
         return execution_lib.put_execution(handle, execution, contexts, input_artifacts=new_inputs)
 
 
-def _launcher(
-    pipeline: Any, node_id: str, connection: metadata_store_pb2.ConnectionConfig, earlier: Execution | None
-) -> _Launcher:
+def launcher_of(pipeline: Any, node_id: str, connection: ConnectionConfig, earlier: Execution | None) -> NodeLauncher:
+    """TFX's launcher for one node; `earlier` is its execution from an earlier attempt at the same run."""
     deployment = runner_utils.extract_local_deployment_config(pipeline)
-    return _Launcher(
+    return NodeLauncher(
         earlier,
-        pipeline_node=_nodes(pipeline)[node_id],
+        pipeline_node=nodes_of(pipeline)[node_id],
         mlmd_connection=metadata.Metadata(connection),
         pipeline_info=pipeline.pipeline_info,
         pipeline_runtime_spec=pipeline.runtime_spec,
@@ -174,18 +176,20 @@ def _launcher(
     )
 
 
-def _load(ir: bytes, run_id: str) -> Any:
+def load(ir: bytes, run_id: str) -> Any:
+    """The pipeline message of a run."""
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
     runtime_parameter_utils.substitute_runtime_parameter(pipeline, {constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id})
     return pipeline
 
 
-def _nodes(pipeline: Any) -> dict[str, Any]:
+def nodes_of(pipeline: Any) -> dict[str, Any]:
     """The node messages by id, in the compiler's topological order."""
     return {node.pipeline_node.node_info.id: node.pipeline_node for node in pipeline.nodes}
 
 
-def _connection(pipeline: Any) -> metadata_store_pb2.ConnectionConfig:
+def connection_of(pipeline: Any) -> ConnectionConfig:
+    """Where the pipeline's metadata is kept."""
     config = runner_utils.extract_local_deployment_config(pipeline).metadata_connection_config
     return getattr(config, config.WhichOneof("connection_config"))
 
@@ -209,8 +213,8 @@ def _settle_skipped(pipeline: Any) -> None:
     is not among the outputs that can be reused: the Evaluator would silently lose its baseline.
     """
     skip = pipeline_pb2.NodeExecutionOptions.Skip
-    for node in _nodes(pipeline).values():
-        if _is_required(node) and node.node_info.type.name == _RESOLVER:
+    for node in nodes_of(pipeline).values():
+        if _is_required(node) and node.node_info.type.name == RESOLVER:
             node.execution_options.run.SetInParent()
         elif node.execution_options.HasField("skip") and not _is_required(node):
             node.execution_options.skip.reuse_artifacts_mode = skip.NEVER

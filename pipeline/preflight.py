@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from components.pusher.target import check_writable
-
 from components.data_gate import schema as schemas
 from components.errors import InputError, MachineError
 from components.ingest import source
+from components.pusher.target import check_writable
 from pipeline.config import Config, Loaded
 from pipeline.config.check import of_columns, of_dtypes
 from pipeline.config.problems import Problem
@@ -17,7 +16,7 @@ from pipeline.metadata.check import check_store
 from pipeline.paths import Paths
 
 _LEAST_FREE_MB = 200
-"""A run writes its examples twice (raw and transformed), a model and logs; with less than this it would end half-way."""
+"""Examples are written twice (raw and transformed), then a model and logs; with less, a run would end half-way."""
 
 
 def check(loaded: Loaded) -> None:
@@ -68,7 +67,7 @@ def _check_output(paths: Paths) -> None:
     free = shutil.disk_usage(paths.root).free // 2**20
     if free < _LEAST_FREE_MB:
         raise MachineError(
-            f"the disk is nearly full: {free:,} MB free at {_shown(paths.root)}, at least {_LEAST_FREE_MB} MB are needed",
+            f"the disk is nearly full: {free:,} MB free at {_shown(paths.root)}, and a run needs {_LEAST_FREE_MB} MB",
             "free some space, or let the run write elsewhere with --output DIR",
         )
 

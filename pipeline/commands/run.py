@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pipeline.commands.options import add_config, load_config
+
 if TYPE_CHECKING:
     from pipeline.config import Config
 

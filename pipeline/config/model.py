@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from components.pusher.config import PushConfig
 from pydantic import Field
 
 from components.data_gate.config import SchemaConfig, ValidationConfig
@@ -10,6 +9,7 @@ from components.evaluator.config import EvaluationConfig
 from components.features.config import FeaturesConfig
 from components.ingest.config import DataConfig
 from components.models.config import ModelConfig
+from components.pusher.config import PushConfig
 from components.section import Section
 from components.trainer.config import TrainingConfig
 from pipeline.config.runtime import PipelineConfig, RuntimeConfig

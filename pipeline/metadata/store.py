@@ -13,6 +13,11 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 
 from components.errors import MachineError
 
+ConnectionConfig = proto.ConnectionConfig
+"""Where a store is: an SQLite file, or a database server."""
+RUNNING = proto.Execution.RUNNING
+"""The state of an execution that a node is at work on."""
+
 RUN_CONTEXT = "pipeline_run"
 NODE_CONTEXT = "node"
 PIPELINE_CONTEXT = "pipeline"

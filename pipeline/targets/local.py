@@ -67,7 +67,9 @@ def run(job: LocalJob) -> RunResult:
         else:
             record = old_run(logs, job.pipeline, job.resume)
     except PipelineError as error:
-        return RunResult(job.resume or "", job.pipeline, FAILED, 0.0, (), error, error.exit_code, Facts(), logs=None)
+        return RunResult(
+            job.resume or "", job.pipeline, FAILED, 0.0, 0.0, (), error, error.exit_code, Facts(), logs=None
+        )
     try:
         with Signals() as signals, Screen(job.screen, record) as screen:
             return _Run(job, record, screen, signals).to_the_end()
@@ -87,6 +89,7 @@ class _Run:
         self._facts = Facts()
         self._running: dict[str, Task] = {}
         self._started = time.monotonic()
+        self._imported = 0.0
 
     def to_the_end(self) -> RunResult:
         try:
@@ -102,7 +105,16 @@ class _Run:
         seconds = time.monotonic() - self._started
         record = self._record
         return RunResult(
-            record.run, record.pipeline, state, seconds, nodes, record.error, exit_code, self._facts, record.folder
+            record.run,
+            record.pipeline,
+            state,
+            seconds,
+            self._imported,
+            nodes,
+            record.error,
+            exit_code,
+            self._facts,
+            record.folder,
         )
 
     def _go(self) -> None:
@@ -123,6 +135,7 @@ class _Run:
             compiling = self._start("compile", _RUN_LOG, work.compile_pipeline, self._job.compile)
         graph: tuple[GraphNode, ...]
         self._ir, graph = self._await(compiling)
+        self._imported = time.monotonic() - self._started
         from_nodes, to_nodes = self._record.from_nodes, self._record.to_nodes
         if from_nodes or to_nodes:
             arguments = (self._ir, self._record.run, from_nodes, to_nodes)

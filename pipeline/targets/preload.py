@@ -16,13 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.targets.death import kill_group, signal_at_parents_death
+from pipeline.targets.environment import ENVIRONMENT
 
-ENVIRONMENT = {
-    # tf.keras is tf_keras on both release lines, but only if this is said before TensorFlow's first import.
-    "TF_USE_LEGACY_KERAS": "1",
-    "TF_CPP_MIN_LOG_LEVEL": "1",
-    "PYTHONUNBUFFERED": "1",
-}
 MODULES = (
     "tensorflow",
     "tf_keras",

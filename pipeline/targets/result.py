@@ -50,6 +50,9 @@ class RunResult:
     state: str
     """done; rejected (a gate said no to the data or the model); failed; interrupted."""
     seconds: float
+    """From the start to the end, `import_seconds` among them."""
+    import_seconds: float
+    """How long the run waited for TensorFlow and TFX to be imported, and compiled the pipeline."""
     nodes: tuple[NodeResult, ...]
     error: PipelineError | None
     exit_code: int
@@ -65,6 +68,7 @@ class RunResult:
             "state": self.state,
             "exit_code": self.exit_code,
             "seconds": round(self.seconds, 3),
+            "import_seconds": round(self.import_seconds, 3),
             "nodes": {node.id: node.to_json() for node in self.nodes},
             **self.facts.to_json(),
             "error": error_to_json(self.error),

@@ -84,7 +84,7 @@ def test_a_model_saves_and_loads_with_the_same_predictions(kind: str, tmp_path: 
 
 def test_the_columns_of_a_table_do_not_share_rows() -> None:
     table = tabular.Table([3, 4], 2, "uniform")
-    looked_up = table([tf.constant([0, 2]), tf.constant([0, 3])]).numpy()
+    looked_up = table([tf.constant([0, 2], tf.int64), tf.constant([0, 3], tf.int64)]).numpy()
     assert looked_up.shape == (2, 2, 2)
     np.testing.assert_array_equal(looked_up[0, 1], table.rows.numpy()[3])
     np.testing.assert_array_equal(looked_up[1, 1], table.rows.numpy()[6])

@@ -27,7 +27,7 @@ FACTS = Facts(
 
 def result(state: str = "done", exit_code: int = 0, error: InputError | None = None, facts: Facts = FACTS) -> RunResult:
     node = NodeResult("Trainer", "failed" if error else "done", 2.5, 3.25, 512.0, None, None, error)
-    return RunResult("r1", "taxi", state, 61.234, (node,), error, exit_code, facts, None)
+    return RunResult("r1", "taxi", state, 61.234, 9.5, (node,), error, exit_code, facts, None)
 
 
 def test_plain_writes_one_line_per_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

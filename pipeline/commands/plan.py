@@ -1,0 +1,71 @@
+"""`runner.py plan`: what a run would do: its nodes, their inputs, the engine, and what is cached."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import logging
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.commands.options import add_config, load_config
+
+if TYPE_CHECKING:
+    from pipeline.forecast import PlannedNode
+
+HELP = "Show what a run would do: its nodes, their inputs, the engine, and what is cached. Nothing is run or written."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds --config, --set, --output and --json."""
+    add_config(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the plan.
+
+    Raises:
+      InputError: the config or the data does not fit.
+      MachineError: the metadata store does not open.
+    """
+    from pipeline.metadata.check import check_store
+    from pipeline.paths import Paths
+    from pipeline.preflight import check_data
+    from pipeline.targets.environment import ENVIRONMENT
+
+    loaded = load_config(options)
+    check_data(loaded)
+    check_store(Paths.of(loaded.config).store)
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    logging.disable(logging.WARNING)
+    from pipeline.build import compile_pipeline
+    from pipeline.forecast import forecast
+
+    with tempfile.TemporaryDirectory() as scratch:
+        planned = forecast(compile_pipeline(loaded.config), Path(scratch))
+    engine = loaded.config.runtime.engine
+    if options.json:
+        told = {"pipeline": loaded.config.pipeline.name, "engine": engine}
+        json.dump({**told, "nodes": [dataclasses.asdict(node) for node in planned]}, sys.stdout)
+        sys.stdout.write("\n")
+    else:
+        _show(planned, engine)
+    return 0
+
+
+def _show(planned: list[PlannedNode], engine: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("node", "will", "on", "why", "reads"):
+        table.add_column(name)
+    for node in planned:
+        table.add_row(node.id, node.will, f"Beam, {engine}" if node.on_beam else "", node.why, "\n".join(node.inputs))
+    Console(highlight=False, soft_wrap=True).print(table)

@@ -1,0 +1,103 @@
+"""What a run would do, found out by asking TFX's own drivers against a copy of the metadata store."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfx.orchestration.local import runner_utils
+from tfx.proto.orchestration import executable_spec_pb2
+
+from pipeline import nodes
+from pipeline.graph import CACHED, RUN
+from pipeline.metadata.store import ConnectionConfig, Store
+
+_RUN_ID = "plan"
+
+
+@dataclass(frozen=True)
+class PlannedNode:
+    """What a run would do with one node.
+
+    Attributes:
+      id: the node.
+      will: `cached` or `run`.
+      why: what makes it run, if that is known.
+      inputs: the outputs of other nodes that it reads, as `Node.output`.
+      on_beam: whether it runs on the engine.
+    """
+
+    id: str
+    will: str
+    why: str
+    inputs: tuple[str, ...]
+    on_beam: bool
+
+
+def forecast(ir: bytes, scratch: Path) -> list[PlannedNode]:
+    """The nodes of a run in their order, and which of them are cached.
+
+    Each node's driver resolves its inputs and looks for a cached execution, as in a run, but on a copy of the store;
+    a node that is found there hands its cached outputs on to the next. Nothing of the pipeline's own is touched.
+
+    Args:
+      ir: the compiled pipeline.
+      scratch: an empty folder, to be thrown away afterwards.
+    """
+    pipeline = nodes.load(ir, _RUN_ID)
+    connection = _copied(nodes.connection_of(pipeline), scratch)
+    pipeline.runtime_spec.pipeline_root.field_value.string_value = str(scratch / "artifacts")
+    deployment = runner_utils.extract_local_deployment_config(pipeline)
+    planned: list[PlannedNode] = []
+    # A resolver runs each time, and finds what is there already: what follows it is cached all the same.
+    changing: set[str] = set()
+    for node_id, node in nodes.nodes_of(pipeline).items():
+        launcher = nodes.launcher_of(pipeline, node_id, connection, None)
+        after = [above for above in node.upstream_nodes if above in changing]
+        if node.node_info.type.name == nodes.RESOLVER:
+            launcher.launch()
+            planned.append(PlannedNode(node_id, RUN, "finds the latest blessed model", _sources(node), on_beam=False))
+            continue
+        if after or launcher.is_needed():
+            changing.add(node_id)
+        why = f"after {', '.join(after)}" if after else _why(connection, pipeline.pipeline_info.id, node_id)
+        will, why = (RUN, why) if node_id in changing else (CACHED, "")
+        spec = runner_utils.extract_executor_spec(deployment, node_id)
+        on_beam = isinstance(spec, executable_spec_pb2.BeamExecutableSpec)
+        planned.append(PlannedNode(node_id, will, why, _sources(node), on_beam))
+    return planned
+
+
+def _copied(connection: ConnectionConfig, scratch: Path) -> ConnectionConfig:
+    copy = scratch / "metadata.db"
+    original = Path(connection.sqlite.filename_uri)
+    if original.exists():
+        with (
+            closing(sqlite3.connect(f"{original.as_uri()}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(copy)) as target,
+        ):
+            source.backup(target)
+    config = ConnectionConfig()
+    config.CopyFrom(connection)
+    config.sqlite.filename_uri = str(copy)
+    return config
+
+
+def _why(connection: ConnectionConfig, pipeline: str, node_id: str) -> str:
+    store = Store(connection)
+    ran = any(
+        execution.node == node_id and execution.succeeded
+        for run in store.runs(pipeline)
+        if run != _RUN_ID
+        for execution in store.executions(run)
+    )
+    return "its inputs, parameters or code have changed" if ran else "has not run yet"
+
+
+def _sources(node: Any) -> tuple[str, ...]:
+    """The outputs that a node reads."""
+    channels = [channel for spec in node.inputs.inputs.values() for channel in spec.channels if channel.output_key]
+    return tuple(sorted({f"{channel.producer_node_query.id}.{channel.output_key}" for channel in channels}))
