@@ -8,6 +8,20 @@ from components.errors import PipelineError
 
 RUN, REUSE, LEAVE = "run", "reuse", "leave"
 
+NODES = (
+    "ExampleGen",
+    "StatisticsGen",
+    "SchemaGen",
+    "ExampleValidator",
+    "DataGate",
+    "Transform",
+    "Trainer",
+    "LatestBlessedModel",
+    "Evaluator",
+    "Pusher",
+)
+"""The nodes of every pipeline that `build.py` wires, so that a name can be checked without TFX."""
+
 DONE, CACHED, SKIPPED, FAILED = "done", "cached", "skipped", "failed"
 
 

@@ -19,6 +19,10 @@ _LEAST_FREE_MB = 200
 """Examples are written twice (raw and transformed), then a model and logs; with less, a run would end half-way."""
 
 
+_EXAMPLES = {"data/taxi": "taxi", "data/clicks/clicks.csv": "clicks", "data/digits": "digits"}
+"""Data of the shipped configs → the module that makes it; it is no part of a clone."""
+
+
 def check(loaded: Loaded) -> None:
     """Everything that would end the run later, and can be told now.
 
@@ -40,11 +44,20 @@ def check_data(loaded: Loaded) -> None:
       InputError: naming every column that does not fit, with the line of the config.
     """
     config = loaded.config
+    _check_example(config.data.path)
     columns = source.columns(config.data)
     problems = of_columns(config, columns)
     if config.schema_.path:
         problems += _of_schema(config, config.schema_.path, columns)
     loaded.refuse(problems)
+
+
+def _check_example(path: str) -> None:
+    if path in _EXAMPLES and not Path(path).exists():
+        raise InputError(
+            f"data.path: {path} does not exist yet: it is made from what is installed",
+            f"make it with `make data`, or `python -m data.{_EXAMPLES[path]}`",
+        )
 
 
 def _of_schema(config: Config, path: str, columns: list[str]) -> list[Problem]:

@@ -7,7 +7,10 @@ import functools
 import sys
 from typing import TYPE_CHECKING
 
+from components.errors import InputError
+from components.names import did_you_mean
 from pipeline.commands.options import add_config, load_config
+from pipeline.graph import NODES
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -45,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.targets import local
     from pipeline.targets.screen import summary
 
+    _check_names([*options.from_nodes, *options.to_nodes])
     loaded = load_config(options, *(["runtime.cache=false"] if options.no_cache else []))
     # What the nodes are forked from imports TensorFlow and TFX for some seconds; the data is checked meanwhile.
     local.start_server()
@@ -64,6 +68,15 @@ def run(options: argparse.Namespace) -> int:
     result = local.run(job)
     summary(result, job.screen)
     return result.exit_code
+
+
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        if name not in NODES:
+            raise InputError(
+                f"--from/--to: the pipeline has no node {name!r}{did_you_mean(name, NODES)}",
+                f"the nodes are {', '.join(NODES)}",
+            )
 
 
 def _compile(config: Config) -> bytes:

@@ -1,0 +1,53 @@
+"""Loads a pushed model the way a server does, with TensorFlow alone, and asks it; a program of its own.
+
+    python predict.py MODEL < asked.json > answers.json
+
+asked: `examples`, serialized tf.Examples in base64; `columns`, column → values, the same rows as named raw features.
+answers: `signatures` (name → its inputs), `variables` (their names and shapes), and the answers of `serving_default`,
+`raw`, `transform_features` and `transform_labels`, each output a list with an entry per row.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+
+def main(folder: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Asks every signature of the model in a folder."""
+    model = tf.saved_model.load(folder)
+    inputs = {name: signature.structured_input_signature[1] for name, signature in model.signatures.items()}
+    examples = tf.constant([base64.b64decode(each) for each in asked["examples"]])
+    answers: dict[str, Any] = {
+        "signatures": {name: sorted(given) for name, given in inputs.items()},
+        "variables": [[variable.name, variable.shape.as_list()] for variable in model.weights],
+        "saved": [[name, shape] for name, shape in tf.train.list_variables(f"{folder}/variables/variables")],
+    }
+    for name in inputs:
+        given = _columns(asked["columns"], inputs[name]) if name == "raw" else {"examples": examples}
+        answers[name] = {key: _plain(value) for key, value in model.signatures[name](**given).items()}
+    return answers
+
+
+def _columns(columns: dict[str, list[Any]], specs: dict[str, Any]) -> dict[str, Any]:
+    """Values of rows as tensors; None is missing, as components/trainer/export.py says it has to be written."""
+    missing = {tf.string: "", tf.int64: tf.int64.min}
+    return {
+        name: tf.constant([missing.get(spec.dtype, np.nan) if v is None else v for v in columns[name]], spec.dtype)
+        for name, spec in specs.items()
+    }
+
+
+def _plain(tensor: Any) -> list[Any]:
+    if tensor.dtype == tf.string:
+        return np.char.decode(tensor.numpy().astype(bytes)).tolist()  # type: ignore[no-any-return]
+    return tensor.numpy().tolist()  # type: ignore[no-any-return]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(sys.argv[1], json.load(sys.stdin))) + "\n")
