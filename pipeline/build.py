@@ -9,17 +9,14 @@ from typing import Any
 from tfx.components import ExampleValidator, SchemaGen, StatisticsGen, Trainer, Transform
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.compiler import compiler
-from tfx.dsl.components.common.resolver import Resolver
-from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import LatestBlessedModelStrategy
 from tfx.orchestration import metadata, pipeline
 from tfx.proto import trainer_pb2
 from tfx.proto.orchestration import pipeline_pb2
-from tfx.types import Channel
-from tfx.types.standard_artifacts import Model, ModelBlessing
 
 from components import user_code
 from components.data_gate.component import DataGate
 from components.data_gate.plan import GatePlan
+from components.evaluator.baseline import baseline
 from components.evaluator.component import evaluator
 from components.features import names, preprocessing
 from components.features.plan import FeaturePlan
@@ -63,23 +60,19 @@ def build(config: Config) -> pipeline.Pipeline:
         transform_graph=transform.outputs["transform_graph"],
         schema=schema.outputs["schema"],
         train_args=trainer_pb2.TrainArgs(num_steps=config.training.steps),
-        eval_args=trainer_pb2.EvalArgs(),
+        eval_args=trainer_pb2.EvalArgs(num_steps=config.training.eval_steps),
         custom_config={
             "plan": TrainingPlan(features=features, model=config.model, training=config.training).model_dump_json(),
             "code": _model_code(config),
         },
     )
-    baseline = Resolver(
-        strategy_class=LatestBlessedModelStrategy,
-        model=Channel(type=Model),
-        model_blessing=Channel(type=ModelBlessing),
-    ).with_id("LatestBlessedModel")
+    latest = baseline(candidate=trainer.outputs["model"])
     evaluation = evaluator(
         config.evaluation,
         config.data.task,
         examples=examples.outputs["examples"],
         model=trainer.outputs["model"],
-        baseline=baseline.outputs["model"],
+        baseline=latest.outputs["model"],
         label_key=config.evaluation.label_key or names.LABEL,
         preprocessing=config.evaluation.preprocessing if own_model else ("transform_labels",),
         prediction_key=None if own_model else PREDICTION_KEY[config.data.task],
@@ -93,7 +86,7 @@ def build(config: Config) -> pipeline.Pipeline:
     return pipeline.Pipeline(
         pipeline_name=config.pipeline.name,
         pipeline_root=str(paths.artifacts),
-        components=[examples, statistics, schema, validator, gate, transform, trainer, baseline, evaluation, push],
+        components=[examples, statistics, schema, validator, gate, transform, trainer, latest, evaluation, push],
         enable_cache=config.runtime.cache,
         metadata_connection_config=metadata.sqlite_metadata_connection_config(str(paths.store)),
         beam_pipeline_args=beam_args(config.runtime),

@@ -234,14 +234,19 @@ make_venv() {
   rm -f "$STAMP"
   "$uv" pip sync ${quiet[@]+"${quiet[@]}"} --require-hashes --python .venv/bin/python "$LOCK" ||
     die "the packages could not be installed; uv's words are above. Nothing else was changed: mend that and try again."
+  import_once
+  stamp "$CHOSEN" >"$STAMP.new"
+  mv "$STAMP.new" "$STAMP"
+  echo "set-up: .venv is ready" >&2
+}
+
+import_once() {
+  compgen -G ".venv/lib/python3*/site-packages/tfx/version.py" >/dev/null || return 0
   # Written bytecode halves the start of every run, also where PYTHONDONTWRITEBYTECODE keeps Python from writing it.
   echo "set-up: importing TensorFlow and TFX once (half a minute), so that runs start quickly" >&2
   env -u PYTHONDONTWRITEBYTECODE TF_CPP_MIN_LOG_LEVEL=3 TF_USE_LEGACY_KERAS=1 CUDA_VISIBLE_DEVICES=-1 \
     .venv/bin/python -W ignore -c 'import pipeline.build, pipeline.nodes, pipeline.metadata.gather' >/dev/null 2>.venv/import.log ||
     die "the installed packages cannot be imported; see .venv/import.log. Remove .venv and try again."
-  stamp "$CHOSEN" >"$STAMP.new"
-  mv "$STAMP.new" "$STAMP"
-  echo "set-up: .venv is ready" >&2
 }
 
 name_indexes() { # uv reads neither pip's variables nor the system's certificates by itself

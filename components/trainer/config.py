@@ -18,5 +18,7 @@ class TrainingConfig(Section):
     """The peak of a cosine schedule that ends near 0."""
     shuffle_buffer: PositiveInt = 100_000
     """Examples held in memory to shuffle from."""
+    eval_steps: PositiveInt = 100
+    """With your own run_fn: the `eval_steps` it is handed, batches of the eval split for a look while it trains."""
     seed: int = Field(default=1, ge=0)
     """Seed of weights and shuffling."""

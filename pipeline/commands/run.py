@@ -7,13 +7,15 @@ import functools
 import sys
 from typing import TYPE_CHECKING
 
-from components.errors import InputError
+from components.errors import InputError, PipelineError
 from components.names import did_you_mean
 from pipeline.commands.options import add_config, load_config
 from pipeline.graph import NODES
 
 if TYPE_CHECKING:
     from pipeline.config import Config
+    from pipeline.targets.result import RunResult
+    from pipeline.targets.screen import Mode
 
 HELP = "Run the pipeline on this machine, from raw rows to a pushed model."
 
@@ -41,12 +43,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the pipeline; returns the exit code."""
+    """Runs the pipeline; returns the exit code.
+
+    Raises:
+      PipelineError: the run cannot begin; with --json it is printed as a run that failed instead.
+    """
     # Imported late, so that --help does not wait for them.
+    from pipeline.targets.result import refused
+    from pipeline.targets.screen import summary
+
+    try:
+        result, mode = _run(options)
+    except PipelineError as error:
+        if not options.json:
+            raise
+        result, mode = refused(error), "json"
+    summary(result, mode)
+    return result.exit_code
+
+
+def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
     from pipeline import preflight
     from pipeline.paths import Paths
     from pipeline.targets import local
-    from pipeline.targets.screen import summary
 
     _check_names([*options.from_nodes, *options.to_nodes])
     loaded = load_config(options, *(["runtime.cache=false"] if options.no_cache else []))
@@ -65,9 +84,7 @@ def run(options: argparse.Namespace) -> int:
         parallel=config.runtime.parallel_nodes or 0,
         screen="json" if options.json else "live" if sys.stdout.isatty() else "plain",
     )
-    result = local.run(job)
-    summary(result, job.screen)
-    return result.exit_code
+    return local.run(job), job.screen
 
 
 def _check_names(names: list[str]) -> None:

@@ -74,9 +74,10 @@ def _own_code(config: Config) -> Iterator[Problem]:
         key = ("features", "preprocessing_fn")
         yield Problem(key, "features made by your own code need a model that reads them; give model.run_fn too")
     if not config.model.run_fn:
-        for field in ("label_key", "preprocessing"):
-            if field in config.evaluation.model_fields_set:
-                yield Problem(("evaluation", field), "has a meaning with your own model.run_fn only; leave it out")
+        own = {"evaluation": ("label_key", "preprocessing"), "training": ("eval_steps",)}
+        for section, fields in own.items():
+            for field in getattr(config, section).model_fields_set.intersection(fields):
+                yield Problem((section, field), "has a meaning with your own model.run_fn only; leave it out")
 
 
 def _metrics(config: Config) -> Iterator[Problem]:

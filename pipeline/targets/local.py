@@ -18,7 +18,7 @@ from pipeline.graph import FAILED as NODE_FAILED
 from pipeline.metadata.facts import NOT_BLESSED, Facts
 from pipeline.targets import work
 from pipeline.targets.record import RUNNING, NodeRecord, RunRecord, new_run, old_run
-from pipeline.targets.result import DONE, FAILED, INTERRUPTED, REJECTED, RunResult
+from pipeline.targets.result import DONE, FAILED, INTERRUPTED, REJECTED, RunResult, refused
 from pipeline.targets.screen import Mode, Screen
 from pipeline.targets.server import server_output, start_server
 from pipeline.targets.signals import InterruptedRun, Signals
@@ -67,9 +67,7 @@ def run(job: LocalJob) -> RunResult:
         else:
             record = old_run(logs, job.pipeline, job.resume)
     except PipelineError as error:
-        return RunResult(
-            job.resume or "", job.pipeline, FAILED, 0.0, 0.0, (), error, error.exit_code, Facts(), logs=None
-        )
+        return refused(error, job.resume or "", job.pipeline)
     try:
         with Signals() as signals, Screen(job.screen, record) as screen:
             return _Run(job, record, screen, signals).to_the_end()

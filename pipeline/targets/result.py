@@ -76,6 +76,11 @@ class RunResult:
         }
 
 
+def refused(error: PipelineError, run: str = "", pipeline: str = "") -> RunResult:
+    """The result of a run that could not begin."""
+    return RunResult(run, pipeline, FAILED, 0.0, 0.0, (), error, error.exit_code, Facts(), logs=None)
+
+
 def error_to_json(error: PipelineError | None) -> dict[str, Any] | None:
     """An error's headline, remedy, details and exit code."""
     if error is None:

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.metadata.store import Store
+
 ROOT = Path(__file__).parents[2]
+SUPPORT = ROOT / "tests" / "support"
+OWN_CODE = {"PYTHONPATH": str(SUPPORT)}
+"""Environment in which `own_code` can be imported, as a user's package can."""
 SECONDS = 600
 """No test waits for this: it only keeps a command that hangs from holding up all the others."""
 
@@ -87,6 +92,7 @@ def program(*arguments: str, told: Any = None) -> Any:
     ended = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         input=json.dumps(told),
         capture_output=True,
         text=True,
@@ -95,6 +101,68 @@ def program(*arguments: str, told: Any = None) -> Any:
     )
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout.splitlines()[-1])
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A config, the folder its runs write to, and the first of them."""
+
+    arguments: tuple[str, ...]
+    output: Path
+    """out/<pipeline>"""
+    first: Ended
+
+    def again(self, *arguments: str, environment: dict[str, str] | None = None) -> Ended:
+        """Another run into the same folder."""
+        return command(*self.arguments, *arguments, environment=environment)
+
+    @property
+    def pushed(self) -> list[str]:
+        """The versions that a model server would find, oldest first."""
+        return sorted(entry.name for entry in (self.output / "pushed").iterdir() if entry.name.isdecimal())
+
+
+def first_run(
+    folder: Path,
+    pipeline: str,
+    *arguments: str,
+    only: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Runs:
+    """Runs a pipeline for the first time.
+
+    Args:
+      folder: its outputs go below.
+      pipeline: its name.
+      arguments: of every run.
+      only: of this run.
+      environment: of this run.
+    """
+    every = ("--local", "--json", *arguments, "--output", str(folder / "out"))
+    return Runs(every, folder / "out" / pipeline, command(*every, *only, environment=environment))
+
+
+def assert_nothing_half(output: Path, run: str) -> None:
+    """What a run that did not end well has left: no model to serve, nothing open, no output of the failed node.
+
+    Args:
+      output: out/<pipeline>.
+      run: the run's id.
+    """
+    executions = Store(output / "metadata.db").executions(run)
+    assert not [each for each in executions if each.state in ("NEW", "RUNNING")]
+    failed = [each for each in executions if not each.succeeded]
+    assert failed
+    for each in failed:
+        folders = (output / "artifacts" / each.node).glob(f"[!.]*/{each.id}")
+        assert not [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    pushed = output / "pushed"
+    assert not pushed.exists() or not [path for path in pushed.iterdir() if path.name != ".push.lock"]
+
+
+def make_data(name: str, *arguments: str) -> None:
+    """Brings one of the examples' data, unless it is there."""
+    subprocess.run([sys.executable, "-m", f"data.{name}", *arguments], cwd=ROOT, check=True, capture_output=True)
 
 
 def _call(line: list[str], environment: Mapping[str, str] | None = None) -> Ended:

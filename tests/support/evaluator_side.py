@@ -1,9 +1,10 @@
 """What the Evaluator saw of some rows: its own extractors, its own config, over the run's examples; a program.
 
-    python evaluator_side.py RUN_OUTPUT ROWS > seen.json
+    python evaluator_side.py OUTPUT RUN ROWS LABEL_COLUMN > seen.json
 
-seen: `examples` (serialized, base64), `columns` (column → value per row, None where it is missing), `predictions` and
-`labels`, in the same order. Rows with a missing value come first.
+seen: `examples` (serialized, base64), `unlabelled` (the same without the label's column), `columns` (column → value
+per row, None where it is missing), `predictions` and `labels`, in the same order. Half of the rows are those with
+most values missing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import base64
 import json
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,41 +21,42 @@ import apache_beam as beam
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from apache_beam.options.pipeline_options import PipelineOptions
-from google.protobuf import json_format
 from tfx_bsl.public import tfxio
 
+from pipeline.metadata.store import Store
 
-def main(run_output: Path, count: int) -> dict[str, Any]:
-    """Takes some rows of the eval split through TFMA's extractors, as the Evaluator does it."""
-    artifacts = run_output / "artifacts"
-    rows = _rows(_only(artifacts / "ExampleGen/examples"), count)
-    model = str(_only(artifacts / "Trainer/model") / "Format-Serving")
-    evaluation = str(_only(artifacts / "Evaluator/evaluation"))
-    config = tfma.load_eval_result(evaluation).config
-    shared = tfma.default_eval_shared_model(eval_saved_model_path=model, eval_config=config)
+
+def main(output: Path, run: str, count: int, label_column: str) -> dict[str, Any]:
+    """Takes some rows of the eval split through TFMA's extractors, as the run's Evaluator did it."""
+    store = Store(output / "metadata.db")
+    made = {kind: store.artifacts(run, kind)[0].uri for kind in ("Examples", "Model", "ModelEvaluation")}
+    rows = _rows(Path(made["Examples"]), count)
+    config = tfma.load_eval_result(made["ModelEvaluation"]).config
+    shared = tfma.default_eval_shared_model(f"{made['Model']}/Format-Serving", eval_config=config)
     seen = _extract(rows, config, shared)
+    examples = [_text(row) for row in rows]
     return {
-        "examples": [base64.b64encode(row).decode() for row in rows],
+        "examples": examples,
+        "unlabelled": [_text(_without(label_column, row)) for row in rows],
         "columns": _columns(rows),
-        "predictions": [seen[row][0] for row in rows],
-        "labels": [seen[row][1] for row in rows],
+        "predictions": [seen[row][0] for row in examples],
+        "labels": [seen[row][1] for row in examples],
     }
 
 
-def _only(folder: Path) -> Path:
-    """The one artifact that a node made of a kind."""
-    [artifact] = folder.iterdir()
-    return artifact
-
-
 def _rows(examples: Path, count: int) -> list[bytes]:
-    """Serialized examples of the eval split, the ones with fewest values first; in the order of the files else."""
+    """Serialized examples of the eval split: those with fewest values, and as many from all over the rest."""
     files = sorted(str(path) for path in (examples / "Split-eval").iterdir())
-    records = [record.numpy() for record in tf.data.TFRecordDataset(files, compression_type="GZIP").take(2000)]
-    half = count // 2
-    poor = sorted(range(len(records)), key=lambda at: len(_values(records[at])))[:half]
-    full = [at for at in range(len(records)) if at not in poor][: count - half]
-    return [records[at] for at in [*poor, *full]]
+    records = [record.numpy() for record in tf.data.TFRecordDataset(files, compression_type="GZIP")]
+    records.sort(key=lambda record: (len(_values(record)), record))
+    poor, rest = records[: count // 2], records[count // 2 :]
+    return [*poor, *rest[:: len(rest) // (count - len(poor)) + 1]]
+
+
+def _without(column: str, record: bytes) -> bytes:
+    example = tf.train.Example.FromString(record)
+    del example.features.feature[column]
+    return bytes(example.SerializeToString())
 
 
 def _values(record: bytes) -> dict[str, Any]:
@@ -71,30 +75,34 @@ def _columns(rows: list[bytes]) -> dict[str, list[Any]]:
     return {name: [values.get(name) for values in parsed] for name in sorted(names)}
 
 
-def _extract(rows: list[bytes], config: Any, shared: Any) -> dict[bytes, tuple[float, float]]:
-    """Serialized example → (prediction, label), as the metrics get them."""
-    found: dict[bytes, tuple[float, float]] = {}
-
-    def collect(extracts: dict[str, Any]) -> None:
-        rows = [row[0] for row in extracts[tfma.INPUT_KEY].tolist()] if extracts[tfma.INPUT_KEY].ndim > 1 else list(
-            extracts[tfma.INPUT_KEY]
-        )
-        predictions = extracts[tfma.PREDICTIONS_KEY].reshape(-1).tolist()
-        labels = extracts[tfma.LABELS_KEY].reshape(-1).tolist()
-        found.update(zip(rows, zip(predictions, labels, strict=True), strict=True))
-
+def _extract(rows: list[bytes], config: Any, shared: Any) -> dict[str, tuple[float, float]]:
+    """Serialized example (base64) → (prediction, label), as the metrics get them."""
     source = tfxio.TFExampleBeamRecord(
         physical_format="inmem", telemetry_descriptors=["test"], raw_record_column_name=tfma.ARROW_INPUT_COLUMN
     )
-    options = PipelineOptions(["--direct_running_mode=in_memory"])
     runner = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
-    with beam.Pipeline(runner, options=options) as pipeline:
-        batches = pipeline | beam.Create(rows) | source.BeamSource() | tfma.BatchedInputsToExtracts()
-        for extractor in tfma.default_extractors(eval_config=config, eval_shared_model=shared):
-            batches = batches | extractor.stage_name >> extractor.ptransform
-        _ = batches | beam.Map(collect)
-    return found
+    options = PipelineOptions(["--direct_running_mode=in_memory"])
+    with tempfile.TemporaryDirectory() as folder:
+        with beam.Pipeline(runner, options=options) as pipeline:
+            batches = pipeline | beam.Create(rows) | source.BeamSource() | tfma.BatchedInputsToExtracts()
+            for extractor in tfma.default_extractors(eval_config=config, eval_shared_model=shared):
+                batches = batches | extractor.stage_name >> extractor.ptransform
+            # What a worker finds comes back through a file only.
+            _ = batches | beam.FlatMap(_lines) | beam.io.WriteToText(f"{folder}/seen")
+        lines = [line for file in Path(folder).iterdir() for line in file.read_text().splitlines()]
+    return {row: (prediction, label) for row, prediction, label in map(json.loads, lines)}
+
+
+def _lines(extracts: dict[str, Any]) -> Iterator[str]:
+    rows = extracts[tfma.INPUT_KEY].reshape(-1)
+    predictions, labels = (extracts[key].reshape(-1) for key in (tfma.PREDICTIONS_KEY, tfma.LABELS_KEY))
+    for row, prediction, label in zip(rows, predictions.tolist(), labels.tolist(), strict=True):
+        yield json.dumps([_text(row), prediction, label])
+
+
+def _text(row: bytes) -> str:
+    return base64.b64encode(row).decode()
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]))) + "\n")
+    sys.stdout.write(json.dumps(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])) + "\n")

@@ -2,8 +2,9 @@
 
     python predict.py MODEL < asked.json > answers.json
 
-asked: `examples`, serialized tf.Examples in base64; `columns`, column → values, the same rows as named raw features.
-answers: `signatures` (name → its inputs), `variables` (their names and shapes), and the answers of `serving_default`,
+asked: `examples`, serialized tf.Examples in base64; `unlabelled`, the same without the label's column; `columns`, the
+same as named raw features, column → values, None where one is missing.
+answers: `signatures` (name → its inputs), `variables` (name → shape), and the answers of `serving_default`,
 `raw`, `transform_features` and `transform_labels`, each output a list with an entry per row.
 """
 
@@ -22,16 +23,19 @@ def main(folder: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Asks every signature of the model in a folder."""
     model = tf.saved_model.load(folder)
     inputs = {name: signature.structured_input_signature[1] for name, signature in model.signatures.items()}
-    examples = tf.constant([base64.b64decode(each) for each in asked["examples"]])
     answers: dict[str, Any] = {
         "signatures": {name: sorted(given) for name, given in inputs.items()},
-        "variables": [[variable.name, variable.shape.as_list()] for variable in model.weights],
-        "saved": [[name, shape] for name, shape in tf.train.list_variables(f"{folder}/variables/variables")],
+        "variables": dict(tf.train.list_variables(f"{folder}/variables/variables")),
     }
     for name in inputs:
-        given = _columns(asked["columns"], inputs[name]) if name == "raw" else {"examples": examples}
+        given = _columns(asked["columns"], inputs[name]) if name == "raw" else {"examples": _examples(asked, name)}
         answers[name] = {key: _plain(value) for key, value in model.signatures[name](**given).items()}
     return answers
+
+
+def _examples(asked: dict[str, Any], signature: str) -> Any:
+    given = asked["examples" if signature == "transform_labels" else "unlabelled"]
+    return tf.constant([base64.b64decode(each) for each in given])
 
 
 def _columns(columns: dict[str, list[Any]], specs: dict[str, Any]) -> dict[str, Any]:

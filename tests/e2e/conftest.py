@@ -1,0 +1,129 @@
+"""The first runs that the end-to-end tests look at: each made once, side by side, and only those that are asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import people
+import pytest
+import yaml
+from command import OWN_CODE, Runs, first_run, make_data
+
+
+def _taxi(folder: Path) -> Runs:
+    """The shipped example, as `make run` runs it."""
+    make_data("taxi")
+    return first_run(folder, "taxi")
+
+
+def _clicks(folder: Path) -> Runs:
+    """A tenth of the shipped clicks, for fewer steps, and measured as a whole only."""
+    make_data("clicks", "--rows", "20000", "--output", str(folder / "clicks.csv"))
+    fields = (f"data.path={folder / 'clicks.csv'}", "training.steps=200", "evaluation.slices=[]")
+    sets = [word for field in (*fields, "evaluation.metrics=[auc]") for word in ("--set", field)]
+    return first_run(folder, "clicks", "--config", "configs/clicks.yaml", *sets)
+
+
+def _digits(folder: Path) -> Runs:
+    """The shipped digits."""
+    make_data("digits")
+    return first_run(folder, "digits", "--config", "configs/digits.yaml")
+
+
+def _small(folder: Path) -> Runs:
+    """500 made rows between semicolons, some values missing, a label of texts, and no curated schema."""
+    data = people.write(folder / "people.csv", people.rows())
+    return first_run(folder, "people", "--config", str(people.write_config(folder / "people.yaml", data)))
+
+
+def _own(folder: Path) -> Runs:
+    """The same rows, with a preprocessing_fn and a run_fn of the user's own; run up to Transform."""
+    data = people.write(folder / "people.csv", people.rows())
+    config = people.write_config(
+        folder / "own.yaml",
+        data,
+        features={"preprocessing_fn": "own_code.preprocessing_fn"},
+        model={"run_fn": "own_code.run_fn"},
+        evaluation={
+            "label_key": "rich",
+            "preprocessing": ["transform_features"],
+            "metrics": ["auc"],
+            "thresholds": {"auc": {"min": 0.7}},
+        },
+    )
+    return first_run(folder, "own", "--config", str(config), only=("--to", "Transform"), environment=OWN_CODE)
+
+
+def _stock(folder: Path) -> Runs:
+    """TFX's own taxi example: its module as it is shipped, by import path."""
+    make_data("taxi")
+    module = "tfx.examples.chicago_taxi_pipeline.taxi_utils_native_keras"
+    config = {
+        "data": {"path": "data/taxi", "label": "tips"},
+        "features": {"preprocessing_fn": f"{module}.preprocessing_fn"},
+        "model": {"run_fn": f"{module}.run_fn"},
+        "training": {"steps": 100, "eval_steps": 5},
+        "evaluation": {
+            "label_key": "tips_xf",
+            "preprocessing": ["transform_features"],
+            "metrics": ["binary_accuracy"],
+            "thresholds": {"binary_accuracy": {"min": 0.6}},
+        },
+    }
+    (folder / "stock.yaml").write_text(yaml.safe_dump(config))
+    return first_run(folder, "stock", "--config", str(folder / "stock.yaml"))
+
+
+def _misfits(folder: Path) -> Runs:
+    """Rows that do not fit their curated schema, with a column for a label that nothing can be learned from."""
+    table = [{**row, "vip": "" if at < 30 else 1} for at, row in enumerate(people.rows(300))]
+    for row in table[100:130]:
+        row["city"], row["hours"] = "Atlantis", 500
+    data = people.write(folder / "people.csv", table)
+    vip = 'feature { name: "vip" type: INT value_count { max: 1 } presence { min_count: 1 } }'
+    (folder / "people.pbtxt").write_text(people.SCHEMA + vip)
+    config = people.write_config(
+        folder / "people.yaml",
+        data,
+        schema={"path": str(folder / "people.pbtxt")},
+        data={**people.CONFIG["data"], "label": "vip"},
+    )
+    return first_run(folder, "people", "--config", str(config))
+
+
+_FIRST: dict[str, Callable[[Path], Runs]] = {
+    "taxi": _taxi,
+    "stock": _stock,
+    "small": _small,
+    "own": _own,
+    "misfits": _misfits,
+    "clicks": _clicks,
+    "digits": _digits,
+}
+
+
+@pytest.fixture(scope="session")
+def first_runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[Runs]]]:
+    """Starts all that the chosen tests need, as many at once as there are cores: most of a run has use for one only."""
+    asked = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = {name: make for name, make in _FIRST.items() if name in asked}
+        yield {name: pool.submit(make, tmp_path_factory.mktemp(name)) for name, make in runs.items()}
+
+
+def _fixture(name: str) -> Any:
+    @pytest.fixture(scope="session", name=name)
+    def first(first_runs: dict[str, Future[Runs]]) -> Runs:
+        return first_runs[name].result()
+
+    first.__doc__ = _FIRST[name].__doc__
+    return first
+
+
+taxi, stock, small, own, misfits, clicks, digits = map(_fixture, _FIRST)

@@ -1,0 +1,313 @@
+"""What can be wrong with an input: each ends in one headline, one remedy and its own exit code, and leaves nothing."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import people
+import pytest
+from command import OWN_CODE, ROOT, SECONDS, Ended, Runs, assert_nothing_half, command, light_command
+
+pytestmark = pytest.mark.e2e
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A folder with a good config, and the rows it names still to be written."""
+
+    folder: Path
+    data: Path
+    output: Path
+    """out/<pipeline>"""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return "--local", "--config", str(self.folder / "people.yaml"), "--output", str(self.output.parent)
+
+    def config(self, **sections: Any) -> Path:
+        return people.write_config(self.folder / "people.yaml", self.data, **sections)
+
+    def refused(self, *arguments: str) -> Refusal:
+        """A run that has to be refused before anything heavy is imported, and before it makes anything."""
+        refusal = Refusal(light_command(*self.arguments, *arguments))
+        assert not (self.output / "pushed").exists()
+        assert not (self.output / "logs").exists()
+        return refusal
+
+
+class Refusal:
+    """What a user reads on the screen."""
+
+    def __init__(self, ended: Ended) -> None:
+        lines = ended.err.splitlines()
+        assert lines, ended.out
+        assert lines[0].startswith("error: "), ended.err
+        assert lines[-1].startswith("  remedy: "), ended.err
+        self.exit_code = ended.exit_code
+        self.headline = lines[0].removeprefix("error: ")
+        self.details = lines[1:-1]
+        self.remedy = lines[-1].removeprefix("  remedy: ")
+        assert self.remedy
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    desk = Desk(tmp_path, tmp_path / "people.csv", tmp_path / "out" / "people")
+    desk.config()
+    return desk
+
+
+# What can be told before TensorFlow is imported.
+
+
+def test_a_missing_path(desk: Desk):
+    (desk.folder / "peopel.csv").write_text("a;b\n1;2\n")
+    refusal = desk.refused()
+    assert refusal.exit_code == 2
+    assert refusal.headline.startswith(f"data.path: {desk.data} does not exist; did you mean ")
+    assert "peopel.csv" in refusal.headline
+
+
+@pytest.mark.parametrize(
+    ("content", "headline"),
+    [
+        pytest.param(b"", "{} has no rows: it is empty (0 bytes)", id="empty"),
+        pytest.param(
+            b"age;hours;city;income;spent\n", "{} has no rows: there is nothing below its header", id="header-only"
+        ),
+        pytest.param(gzip.compress(b"age;hours\n1;2\n"), "{} is gzip-compressed, expected CSV text", id="gzip"),
+        pytest.param(b"\x7fELF\x02\x01\0\0" + bytes(range(256)), "{} is a binary file", id="binary"),
+    ],
+)
+def test_a_file_that_is_no_table(desk: Desk, content: bytes, headline: str):
+    desk.data.write_bytes(content)
+    refusal = desk.refused()
+    assert refusal.exit_code == 2
+    assert refusal.headline.startswith(headline.format(desk.data))
+
+
+def test_a_label_that_is_not_there(desk: Desk):
+    people.write(desk.data, people.rows(20))
+    refusal = desk.refused("--set", "data.label=incom == '>50K'")
+    assert refusal.exit_code == 2
+    assert refusal.headline == (
+        "--set data.label=incom == '>50K': data.label: the data has no column 'incom'; did you mean 'income'?"
+    )
+
+
+def test_every_column_that_is_not_there_is_told_with_its_line(desk: Desk):
+    people.write(desk.data, people.rows(20))
+    config = desk.config(features={"columns": {"agee": "z_score", "town": "vocab"}})
+    refusal = desk.refused()
+    assert (refusal.exit_code, refusal.headline) == (2, f"{config} has 2 errors")
+    line = config.read_text().splitlines().index("    agee: z_score") + 1
+    assert refusal.details == [
+        f"  - {config}:{line}: features.columns.agee: the data has no column 'agee'; did you mean 'age'?",
+        f"  - {config}:{line + 1}: features.columns.town: the data has no column 'town'; "
+        "known are age, city, hours, income, spent",
+    ]
+
+
+def test_a_schema_that_asks_for_another_column(desk: Desk):
+    people.write(desk.data, people.rows(20))
+    schema = desk.folder / "people.pbtxt"
+    schema.write_text(people.SCHEMA.replace('"spent"', '"height"'))
+    config = desk.config(schema={"path": str(schema)})
+    refusal = desk.refused()
+    assert refusal.exit_code == 2
+    line = config.read_text().splitlines().index(f"  path: {schema}") + 1
+    assert refusal.details == [
+        f"  - {config}:{line}: schema.path: {schema} requires a column 'height', and the data has none",
+        f"  - {config}:{line}: schema.path: the data has a column 'spent', and {schema} does not know it",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["text", "folder"])
+def test_a_metadata_store_that_cannot_be_opened(desk: Desk, kind: str):
+    people.write(desk.data, people.rows(20))
+    store = desk.output / "metadata.db"
+    store.parent.mkdir(parents=True)
+    if kind == "folder":
+        store.mkdir()
+    else:
+        store.write_text("no database, but long enough to be looked at " * 30)
+    refusal = desk.refused()
+    assert refusal.exit_code == 1
+    assert refusal.headline.startswith(f"the metadata store {store} cannot be opened: ")
+    assert "--output" in refusal.remedy
+
+
+def test_an_output_folder_that_is_a_file(desk: Desk):
+    people.write(desk.data, people.rows(20))
+    desk.output.parent.write_text("in the way")
+    refusal = desk.refused()
+    assert refusal.exit_code == 2
+    assert refusal.headline.startswith(f"cannot write to the output folder {desk.output}")
+    assert "--output" in refusal.remedy
+
+
+def test_a_push_folder_that_cannot_be_written(desk: Desk):
+    people.write(desk.data, people.rows(20))
+    refusal = desk.refused("--set", f"push.directory={desk.data}/models")
+    assert refusal.exit_code == 2
+    assert refusal.headline.startswith(f"cannot write to the push folder {desk.data}/models")
+    assert "push.directory" in refusal.remedy
+
+
+@pytest.mark.parametrize(
+    ("arguments", "headline"),
+    [
+        (("rnu",), "unknown verb 'rnu'; did you mean 'run'?"),
+        (("--locl",), "unknown option --locl; did you mean '--local'?"),
+        (("--set", "training.steps"), "--set training.steps: expected section.field=value"),
+        (
+            ("--set", "training.stepz=3"),
+            "--set training.stepz=3: training.stepz: unknown key; did you mean 'steps'?",
+        ),
+        (
+            ("--set", "training.steps=many"),
+            "--set training.steps=many: training.steps: expected a whole number, received 'many'",
+        ),
+        (("--config", "configs/taxy.yaml"), "no config at configs/taxy.yaml"),
+        (("--from", "Trainr"), "--from/--to: the pipeline has no node 'Trainr'; did you mean 'Trainer'?"),
+    ],
+)
+def test_a_slip_on_the_command_line(arguments: tuple[str, ...], headline: str):
+    refusal = Refusal(light_command(*arguments))
+    assert (refusal.exit_code, refusal.headline) == (2, headline)
+
+
+def test_a_run_to_resume_that_never_was(desk: Desk):
+    people.write(desk.data, people.rows(20))
+    ended = light_command(*desk.arguments, "--json", "--resume", "latest")
+    assert ended.exit_code == 2
+    assert ended.told["error"]["headline"] == "--resume: expected a run of people, received 'latest'"
+    assert "without --resume" in ended.told["error"]["remedy"]
+
+
+def test_a_script_reads_every_refusal_as_json(desk: Desk):
+    ended = light_command(*desk.arguments, "--json")
+    assert (ended.exit_code, ended.err) == (2, "")
+    assert (ended.told["state"], ended.told["exit_code"], ended.told["nodes"]) == ("failed", 2, {})
+    assert ended.told["error"]["headline"].startswith(f"data.path: {desk.data} does not exist")
+
+
+# What only a node can find out.
+
+
+def test_ragged_rows(desk: Desk):
+    people.write(desk.data, people.rows(20))
+    with desk.data.open("a") as file:
+        file.write("40;30;Paris\n1;2;3;4;5;6;7\n")
+    ended = command(*desk.arguments, "--json")
+    error = ended.told["error"]
+    assert (ended.exit_code, ended.nodes("failed")) == (2, {"ExampleGen"})
+    # The header is row 1, as in an editor.
+    assert error["headline"] == f"{desk.data}, row 22: expected 5 fields, received 3"
+    assert error["details"] == [f"{desk.data}, row 23: expected 5 fields, received 7"]
+    assert error["remedy"].startswith("mend these rows")
+    assert_nothing_half(desk.output, ended.told["run"])
+
+
+def test_a_label_expression_that_is_constant(small: Runs):
+    before = small.pushed
+    ended = small.again("--set", "data.label=income == 'a million'")
+    error = ended.told["error"]
+    assert (ended.exit_code, ended.nodes("failed")) == (2, {"Trainer"})
+    assert re.fullmatch(
+        r"data.label: \"income == 'a million'\" is constant: all \d+ training rows hold 0", error["headline"]
+    )
+    assert error["remedy"]
+    assert small.pushed == before
+
+
+def test_the_gate_stops_what_does_not_fit(misfits: Runs):
+    stopped = misfits.first
+    told = stopped.told
+    assert (stopped.exit_code, told["state"]) == (3, "rejected")
+    assert stopped.nodes("failed") == {"DataGate"}
+    assert stopped.nodes("not run") == {"Transform", "Trainer", "Evaluator", "Pusher"}
+    assert re.fullmatch(r"the data gate stops the run: \d+ findings in the data", told["error"]["headline"])
+    assert "validation.action" in told["error"]["remedy"]
+    assert_nothing_half(misfits.output, told["run"])
+
+
+@pytest.mark.parametrize(
+    ("feature", "value_and_threshold", "remedy"),
+    [
+        ("city", r"Unexpected string values.*Atlantis.*\d%", r"add the values .*people\.pbtxt"),
+        ("hours", r"Out-of-range values.*80.*500", r"widen the column's range in .*people\.pbtxt"),
+        ("vip", r"the label is missing in \d+ of \d+ rows; the threshold is 0", "fill the label in"),
+        ("vip", r"the label is constant: '1' in all \d+ rows; expected at least 2 values", "differs between rows"),
+    ],
+    ids=["unexpected-value", "out-of-range", "label-missing", "label-constant"],
+)
+def test_the_gate_tells_feature_value_threshold_and_remedy(
+    misfits: Runs, feature: str, value_and_threshold: str, remedy: str
+):
+    for split in ("train", "eval"):
+        line = re.compile(rf"{split}: {feature}: .*{value_and_threshold}.* \[.*{remedy}.*\]")
+        details = misfits.first.told["error"]["details"]
+        assert [told for told in details if line.fullmatch(told)], details
+
+
+def test_a_gate_that_only_warns_lets_the_run_go_on(misfits: Runs):
+    ended = misfits.again("--set", "validation.action=warn", "--to", "DataGate")
+    assert (ended.exit_code, ended.told["state"], ended.states["DataGate"]) == (0, "done", "done")
+    log = Path(ended.told["nodes"]["DataGate"]["log"]).read_text()
+    assert all(f"data gate: {line}" in log for line in misfits.first.told["error"]["details"])
+
+
+# A small disk.
+
+
+def small_disk(megabytes: int, mount: Path, *line: str, environment: dict[str, str] | None = None) -> Ended:
+    """Runs a command that sees a disk of its own at `mount`; it is gone when the command ends."""
+    if os.geteuid() != 0 or not shutil.which("unshare"):
+        pytest.skip("mounting a small disk takes root")
+    mount.mkdir(parents=True)
+    script = 'mount -t tmpfs -o size="$1"m tmpfs "$2" || exit 77; shift 2; exec "$@"'
+    ended = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", str(megabytes), str(mount), *line],
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    if ended.returncode == 77 or ended.stderr.startswith("unshare:"):
+        pytest.skip(f"no right to mount here: {ended.stderr}")
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def test_a_disk_that_is_nearly_full(desk: Desk):
+    people.write(desk.data, people.rows(20))
+    refusal = Refusal(small_disk(100, desk.output.parent, sys.executable, "runner.py", *desk.arguments))
+    assert refusal.exit_code == 1
+    assert re.fullmatch(
+        rf"the disk is nearly full: \d+ MB free at {re.escape(str(desk.output))}, and a run needs 200 MB",
+        refusal.headline,
+    )
+    assert "--output" in refusal.remedy
+
+
+def test_a_disk_that_fills_up_while_a_node_writes(own: Runs, tmp_path: Path):
+    disk, deed = tmp_path / "disk", tmp_path / "deed"
+    deed.write_text(f"fill {disk / 'filler'}")
+    line = (sys.executable, "runner.py", *own.arguments, "--output", str(disk))
+    ended = small_disk(260, disk, *line, environment={**OWN_CODE, "OWN_CODE_DEED": str(deed)})
+    assert (ended.exit_code, ended.told["state"]) == (1, "failed")
+    assert ended.nodes("failed") == {"Transform"}
+    assert ended.told["error"]["headline"].startswith("the disk is full: ")
+    assert "--resume" in ended.told["error"]["remedy"]
+    assert ended.told["pushed"] is None

@@ -1,0 +1,50 @@
+"""The other shipped examples, and a table of one's own, each to a pushed model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import people
+import pytest
+from command import Ended, Runs
+
+pytestmark = pytest.mark.e2e
+
+
+def assert_pushed(ended: Ended) -> None:
+    assert ended.exit_code == 0, ended.out or ended.err
+    told = ended.told
+    assert (told["state"], told["verdict"]) == ("done", "blessed")
+    assert (Path(told["pushed"]) / "saved_model.pb").is_file()
+    assert told["rows_read"] == sum(told["rows"].values())
+
+
+def test_clicks(clicks: Runs):
+    assert_pushed(clicks.first)
+    assert clicks.first.told["rows_read"] == 20_000
+    assert clicks.first.told["metrics"]["auc"] > 0.6
+
+
+def test_digits(digits: Runs):
+    assert_pushed(digits.first)
+    told = digits.first.told
+    assert told["rows_read"] == 1_797
+    assert told["metrics"]["accuracy"] >= 0.93
+    assert {each["slice"]["label"] for each in told["slices"]} == set("0123456789")
+
+
+def test_a_table_of_ones_own_without_a_schema(small: Runs):
+    assert_pushed(small.first)
+    told = small.first.told
+    assert told["rows_read"] == 500
+    assert told["metrics"]["auc"] > 0.9
+    assert {each["slice"]["city"] for each in told["slices"]} == {"Łódź", "Paris", "New; York"}
+
+
+def test_a_number_to_predict(small: Runs):
+    ended = small.again(*(word for field in people.REGRESSION for word in ("--set", field)))
+    assert_pushed(ended)
+    # Only what the task changes is done anew.
+    assert {"ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"} <= ended.nodes("cached")
+    assert ended.told["metrics"]["mean_squared_error"] < 1
+    assert set(ended.told["metrics"]) == {"example_count", "mean_squared_error", "mean_absolute_error"}

@@ -1,0 +1,32 @@
+"""The verbs that need no TensorFlow answer without importing it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from command import light_command, make_data
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (("--help",), "python runner.py --local"),
+        (("run", "--help"), "--resume"),
+        (("validate",), "configs/taxi.yaml: valid. 14 features, label 'tips > 0.2 * fare' (binary), model wide_deep"),
+        (("doctor",), "Python"),
+        (("schema",), '"title": "Config"'),
+    ],
+)
+def test_a_verb_that_needs_no_tensorflow(arguments: tuple[str, ...], shown: str):
+    make_data("taxi")
+    ended = light_command(*arguments)
+    assert (ended.exit_code, ended.err) == (0, "")
+    assert shown in ended.out
+
+
+def test_the_json_schema_knows_every_section():
+    schema = json.loads(light_command("schema").out)
+    assert {"data", "features", "model", "training", "evaluation", "push", "runtime"} <= set(schema["properties"])

@@ -1,0 +1,52 @@
+"""The user's own functions by import path: TFX's own taxi module as it is shipped, and functions that fail."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from command import OWN_CODE, SUPPORT, Runs
+
+pytestmark = pytest.mark.e2e
+
+
+def test_the_stock_taxi_module_runs_as_it_is(stock: Runs):
+    assert stock.first.exit_code == 0, stock.first.out or stock.first.err
+    assert stock.first.told["verdict"] == "blessed"
+    assert (Path(stock.first.told["pushed"]) / "saved_model.pb").is_file()
+
+
+def test_a_run_goes_up_to_a_node_and_another_one_from_the_next(own: Runs):
+    assert (own.first.exit_code, own.first.told["verdict"]) == (0, "not evaluated")
+    assert own.first.nodes("skipped") == {"Trainer", "LatestBlessedModel", "Evaluator", "Pusher"}
+    lower = own.again("--from", "Trainer", environment=OWN_CODE)
+    assert (lower.exit_code, lower.told["verdict"]) == (0, "blessed")
+    assert lower.nodes("done") == {"Trainer", "LatestBlessedModel", "Evaluator", "Pusher"}
+    assert lower.told["rows_read"] == 500
+    assert lower.told["pushed_version"] in own.pushed
+
+
+@pytest.mark.parametrize(
+    ("function", "node", "arguments"),
+    [
+        ("preprocessing_fn", "Transform", ("--from", "Transform", "--to", "Transform", "--no-cache")),
+        ("run_fn", "Trainer", ("--set", "training.steps=7")),
+    ],
+)
+def test_a_function_that_raises_is_blamed_by_its_line(
+    own: Runs, tmp_path: Path, function: str, node: str, arguments: tuple[str, ...]
+):
+    assert own.first.exit_code == 0, own.first.out or own.first.err
+    deed = tmp_path / "deed"
+    deed.write_text("raise")
+    ended = own.again(*arguments, environment={**OWN_CODE, "OWN_CODE_DEED": str(deed)})
+    assert (ended.exit_code, ended.told["state"], ended.states[node]) == (2, "failed", "failed")
+    error = ended.told["error"]
+    file = re.escape(str(SUPPORT / "own_code.py"))
+    failed = f"own_code.{function} failed: ValueError: no such luck"
+    assert re.fullmatch(rf"{file}:\d+: {re.escape(failed)}", error["headline"])
+    assert "traceback" in error["remedy"]
+    log = Path(ended.told["nodes"][node]["log"]).read_text()
+    assert "Traceback" in log
+    assert 'raise ValueError("no such luck")' in log

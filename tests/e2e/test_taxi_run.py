@@ -1,0 +1,113 @@
+"""The shipped example, from 15,002 real trips to a pushed model; and what a second run does anew."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from command import ROOT, Runs
+
+pytestmark = pytest.mark.e2e
+
+NODES = {
+    "ExampleGen",
+    "StatisticsGen",
+    "SchemaGen",
+    "ExampleValidator",
+    "DataGate",
+    "Transform",
+    "Trainer",
+    "LatestBlessedModel",
+    "Evaluator",
+    "Pusher",
+}
+
+
+def test_one_command_takes_the_rows_to_a_pushed_model(taxi: Runs):
+    assert (taxi.first.exit_code, taxi.first.err) == (0, "")
+    told = taxi.first.told
+    assert (told["state"], told["verdict"], told["error"]) == ("done", "blessed", None)
+    assert taxi.first.nodes("done") == NODES
+    # Every trip is in one split.
+    assert told["rows_read"] == 15_002 == told["rows"]["train"] + told["rows"]["eval"]
+    assert told["nodes"]["ExampleGen"]["rows"] == 15_002
+    assert told["metrics"]["auc"] >= 0.945
+    assert told["metrics"]["example_count"] == told["rows"]["eval"]
+
+
+def test_the_slices_make_up_the_whole(taxi: Runs):
+    told = taxi.first.told
+    assert {"Cash", "Credit Card"} <= {each["slice"]["payment_type"] for each in told["slices"]}
+    assert sum(each["metrics"]["example_count"] for each in told["slices"]) == told["rows"]["eval"]
+    assert all(set(each["metrics"]) == set(told["metrics"]) for each in told["slices"])
+
+
+def test_every_node_tells_what_it_took(taxi: Runs):
+    for node in taxi.first.told["nodes"].values():
+        assert 0 < node["cpu_seconds"] < 600
+        assert 0 < node["seconds"] < taxi.first.told["seconds"]
+        assert node["peak_memory_mb"] > 50
+
+
+def test_all_that_a_run_makes_lies_in_its_folder(taxi: Runs):
+    told, output = taxi.first.told, taxi.output
+    assert {entry.name for entry in output.iterdir()} == {"pushed", "metadata.db", "artifacts", "logs"}
+    assert Path(told["pushed"]) == output / "pushed" / told["pushed_version"]
+    assert (output / "pushed" / told["pushed_version"] / "saved_model.pb").is_file()
+    for node in NODES:
+        log = output / "logs" / told["run"] / f"{node}.log"
+        assert log.read_text().startswith(f"=== {node}, ")
+        assert told["nodes"][node]["log"] == str(log)
+
+
+def test_the_resolved_config_is_recorded_with_the_run(taxi: Runs):
+    with sqlite3.connect(f"{(taxi.output / 'metadata.db').as_uri()}?mode=ro", uri=True) as store:
+        [[text]] = store.execute(
+            "SELECT string_value FROM ContextProperty JOIN Context ON Context.id = context_id "
+            "WHERE Context.name = ? AND ContextProperty.name = 'config'",
+            [taxi.first.told["run"]],
+        )
+    store.close()
+    recorded = json.loads(text)
+    assert recorded["training"]["steps"] == 1000
+    # What the file leaves out as well.
+    assert recorded["training"]["seed"] == 1
+    assert recorded["pipeline"]["name"] == "taxi"
+
+
+def test_a_second_run_with_nothing_changed_is_all_cache(taxi: Runs):
+    again = taxi.again()
+    assert again.exit_code == 0
+    # The resolver has no outputs of its own to keep: it looks the baseline up each time.
+    assert again.nodes("cached") >= NODES - {"LatestBlessedModel"}
+    assert again.told["run"] != taxi.first.told["run"]
+    assert [again.told[key] for key in ("pushed", "metrics", "verdict", "rows")] == [
+        taxi.first.told[key] for key in ("pushed", "metrics", "verdict", "rows")
+    ]
+
+
+def test_a_gate_that_asks_too_much_turns_the_model_away_without_training_it_anew(taxi: Runs):
+    before = taxi.pushed
+    again = taxi.again("--set", "evaluation.thresholds.auc.min=0.99", "--set", "evaluation.slices=[]")
+    told = again.told
+    assert (again.exit_code, told["state"], told["verdict"]) == (3, "rejected", "not blessed")
+    assert again.nodes("done") - {"LatestBlessedModel"} == {"Evaluator", "Pusher"}
+    [failure] = told["failures"]
+    assert (failure["metric"], failure["bound"]) == ("auc", "at least 0.99")
+    assert failure["value"] == pytest.approx(told["metrics"]["auc"])
+    assert told["pushed"] is None
+    assert taxi.pushed == before
+
+
+def test_an_edited_schema_is_checked_anew(taxi: Runs, tmp_path: Path):
+    schema = tmp_path / "taxi.pbtxt"
+    shutil.copy(ROOT / "schema" / "taxi.pbtxt", schema)
+    with schema.open("a") as file:
+        file.write("# A word more, and it is another schema.\n")
+    again = taxi.again("--set", f"schema.path={schema}", "--to", "DataGate")
+    assert again.exit_code == 0
+    assert again.nodes("done") == {"SchemaGen", "ExampleValidator", "DataGate"}
+    assert again.nodes("cached") == {"ExampleGen", "StatisticsGen"}

@@ -1,0 +1,127 @@
+"""The README and the pages of docs/ name only what is there: links, options, verbs, configs, labels."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from components.features import expression
+from pipeline.commands.main import VERBS
+from pipeline.config import Config, load
+from tools import config_docs
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "data" / "README.md", *(ROOT / "docs").glob("*.md")]
+)
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_INLINE = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for kind, text in _FENCE.findall(page.read_text(encoding="utf-8")) if kind == language]
+
+
+def prose(page: Path) -> str:
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, made as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def options(verb: str) -> set[str]:
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"pipeline.commands.{verb}").add_arguments(parser)
+    return {flag for action in parser._actions for flag in action.option_strings}
+
+
+def commands(page: Path) -> list[str]:
+    """What the page types after `runner.py`: in blocks by line, in prose by inline code."""
+    lines = [line for _, text in _FENCE.findall(page.read_text(encoding="utf-8")) for line in text.splitlines()]
+    typed = [
+        line.partition("runner.py ")[2] for line in [*lines, *_INLINE.findall(prose(page))] if "runner.py " in line
+    ]
+    return [command for command in typed if re.match(r"(--)?[a-z]", command)]
+
+
+@every_page
+def test_links_lead_somewhere(page: Path):
+    for link in _LINK.findall(prose(page)):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+@every_page
+def test_commands_have_the_verbs_and_options_they_are_typed_with(page: Path):
+    for command in commands(page):
+        words = shlex.split(command, comments=True)
+        verb = "run" if words[0].startswith("-") else words[0]
+        assert verb in VERBS, command
+        flags = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert flags <= options(verb), command
+
+
+@every_page
+def test_options_in_prose_are_some_verbs(page: Path):
+    known = {"--help", *(flag for verb in VERBS for flag in options(verb))}
+    # A page speaks of other programs' options by the whole command, or with a value.
+    named = {code.split()[0] for code in _INLINE.findall(prose(page)) if re.match(r"--[a-z-]+( |$)", code)}
+    assert named <= known
+
+
+def test_the_page_on_running_names_every_verb_and_option():
+    codes = {code.split()[0] for code in _INLINE.findall((ROOT / "docs" / "running.md").read_text(encoding="utf-8"))}
+    missing = {*VERBS, *(flag for verb in VERBS for flag in options(verb) if flag.startswith("--"))} - codes
+    assert missing <= {"--help"}
+
+
+@every_page
+def test_whole_configs_load(page: Path, tmp_path: Path):
+    for number, text in enumerate(block for block in blocks(page, "yaml") if block.startswith("# configs/")):
+        config = tmp_path / f"page-{number}.yaml"
+        config.write_text(text, encoding="utf-8")
+        load(str(config))
+
+
+@every_page
+def test_parts_of_configs_name_sections_that_are_there(page: Path):
+    sections = {field.alias or name: field.annotation for name, field in Config.model_fields.items()}
+    for block in blocks(page, "yaml"):
+        for section, fields in yaml.safe_load(block).items():
+            assert section in sections
+            assert set(fields) <= set(sections[section].model_fields)
+
+
+def test_the_labels_of_the_config_page_are_understood():
+    labels = re.findall(r"^label: (.+?)(?:  +#.*)?$", "\n".join(blocks(ROOT / "docs" / "config.md", "")), re.MULTILINE)
+    assert len(labels) >= 5
+    for label in labels:
+        expression.parse(label)
+
+
+def test_the_tables_of_the_config_page_are_the_models():
+    page = config_docs.PAGE.read_text(encoding="utf-8")
+    assert page == config_docs.rendered(page), "bring it up to date with: python -m tools.config_docs"
+
+
+def test_the_readme_shows_every_section_of_the_config():
+    shown = max(blocks(ROOT / "README.md", "yaml"), key=len)
+    assert set(yaml.safe_load(shown)) == {field.alias or name for name, field in Config.model_fields.items()}

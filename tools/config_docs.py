@@ -1,0 +1,168 @@
+"""Writes the tables of docs/config.md from the config's own models, so that the page cannot say anything else.
+
+python -m tools.config_docs
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from components.evaluator.config import DEFAULT_METRICS, METRICS
+from components.features.config import OPS
+from pipeline.config import Config
+
+PAGE = Path(__file__).parents[1] / "docs" / "config.md"
+
+_BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_KINDS = {"int": "whole numbers", "float": "numbers", "bytes": "text or bytes"}
+Schema = dict[str, Any]
+
+
+def main() -> None:
+    """Brings the page up to date."""
+    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def rendered(page: str) -> str:
+    """The page with each block between `<!-- generated: NAME -->` and `<!-- end -->` made anew."""
+    return _BLOCK.sub(lambda block: f"{block[1]}{_BLOCKS[block[2]]()}{block[3]}", page)
+
+
+def _sections() -> str:
+    schema = Config.model_json_schema()
+    parts = []
+    for name, field in schema["properties"].items():
+        section = schema["$defs"][_reference(field)]
+        rows = _table(["field", "value", "default", "meaning"], _fields(section, schema["$defs"], ""))
+        parts.append(f"### {name}\n\n{_text(section['description'])}\n\n{rows}")
+    return "\n" + "\n".join(parts)
+
+
+def _operations() -> str:
+    """A table of the operations; of each, what it takes is in the model, and what missing becomes in its docstring."""
+    definitions = Config.model_json_schema()["$defs"]
+    rows = []
+    for name, op in OPS.items():
+        section = definitions[op.__name__]
+        options = [
+            f"`{row[0].strip('`')}`: {row[1]}; {'default ' + row[2] if row[2] != _REQUIRED else row[2]}. {row[3]}"
+            for row in _fields(section, definitions, "")
+            if row[0] != "`op`"
+        ]
+        takes = ", ".join(_KINDS[dtype] for dtype in sorted(op.takes, reverse=True) if not _covered(dtype, op.takes))
+        rows.append([f"`{name}`", takes, _text(section["description"]), "<br>".join(options) or "none"])
+    return f"\n{_table(['operation', 'takes', 'what it does', 'options'], rows)}\n"
+
+
+def _metrics() -> str:
+    rows = []
+    for name, metric in METRICS.items():
+        (task,) = metric.tasks
+        default = "yes" if name in DEFAULT_METRICS[task] else "if named"
+        better = "higher" if metric.higher_is_better else "lower"
+        rows.append([f"`{name}`", task, better, default, f"`{metric.tfma_class}`"])
+    return f"\n{_table(['metric', 'task', 'better is', 'computed', 'TFMA class'], rows)}\n"
+
+
+_BLOCKS: dict[str, Callable[[], str]] = {"sections": _sections, "operations": _operations, "metrics": _metrics}
+_REQUIRED = "has to be given"
+_FILLED_IN = {"PipelineConfig": "the file's name"}
+"""Sections whose required field `pipeline.config.load` fills in."""
+
+
+def _fields(section: Schema, definitions: Schema, prefix: str) -> Iterator[list[str]]:
+    """A row for every field of a section, and of the sections inside it."""
+    for name, field in section.get("properties", {}).items():
+        path = f"{prefix}{name}"
+        default = f"`{_yaml(field['default'])}`" if field.get("default") is not None else "none"
+        told = (
+            default if name not in section.get("required", ()) else _FILLED_IN.get(_text(section["title"]), _REQUIRED)
+        )
+        yield [f"`{path}`", _value(field, definitions), told, _text(field.get("description", ""))]
+        inner, step = _inner(field)
+        if inner:
+            yield from _fields(definitions[inner], definitions, f"{path}{step}.")
+
+
+def _inner(field: Schema) -> tuple[str, str]:
+    """The section that a field holds, and what stands between their names; operations have a table of their own."""
+    if reference := _reference(field):
+        return reference, ""
+    members = field.get("additionalProperties")
+    reference = _reference(members) if isinstance(members, dict) else ""
+    return reference, ".NAME" if reference else ""
+
+
+def _value(field: Schema, definitions: Schema) -> str:
+    """What a field takes, in words."""
+    if _reference(field):
+        return "a section"
+    if choices := field.get("enum") or ([field["const"]] if "const" in field else []):
+        return ", ".join(f"`{choice}`" for choice in choices)
+    if "anyOf" in field:
+        return " or ".join(_value(one, definitions) for one in field["anyOf"] if one.get("type") != "null")
+    kind = field.get("type")
+    if kind == "array":
+        return f"list of {_value(field['items'], definitions)}".replace("of list", "of lists").replace(
+            "number", "numbers"
+        )
+    if kind == "object":
+        members = field["additionalProperties"]
+        held = "operations" if members.get("type") == "array" else _value(members, definitions)
+        return f"NAME → {held}"
+    words = {"integer": "whole number", "number": "number", "boolean": "`true` or `false`", "string": "text"}
+    return words[str(kind)] + _bounds(field)
+
+
+def _bounds(field: Schema) -> str:
+    least, most = field.get("minimum"), field.get("maximum")
+    if least is not None and most is not None:
+        return f", {least:,} to {most:,}"
+    bounds = []
+    if least is not None:
+        bounds.append(f", {least:,} or more")
+    if "exclusiveMinimum" in field:
+        above = field["exclusiveMinimum"]
+        bounds.append(f", {above + 1:,} or more" if field["type"] == "integer" else f", above {above:,}")
+    if "exclusiveMaximum" in field:
+        bounds.append(f", below {field['exclusiveMaximum']:,}")
+    if field.get("minLength") == field.get("maxLength") == 1:
+        bounds.append(", one character")
+    return "".join(bounds)
+
+
+def _reference(field: Schema) -> str:
+    """The name of the section that a field refers to, or nothing."""
+    return str(field.get("$ref", "")).rpartition("/")[2]
+
+
+def _covered(dtype: str, takes: frozenset[Any]) -> bool:
+    """Whole numbers need no word of their own where all numbers are taken."""
+    return dtype == "int" and "float" in takes
+
+
+def _yaml(value: object) -> str:
+    """A default as one would write it in YAML; JSON is YAML, and true is not True in either."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_yaml(inner)}' for key, inner in value.items() if inner is not None)}}}"
+    if isinstance(value, str) and re.fullmatch(r"[\w-]+", value):
+        return value
+    return json.dumps(value)
+
+
+def _table(head: list[str], rows: Iterator[list[str]] | list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
+
+
+def _text(text: str) -> str:
+    """A docstring as one line of Markdown in which nothing is taken for HTML."""
+    return " ".join(text.split()).replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    main()
