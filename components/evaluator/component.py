@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import tensorflow_model_analysis as tfma
 from tfx.components import Evaluator
 from tfx.types import BaseChannel
 
-from components.evaluator.config import METRICS, EvaluationConfig, Metric, Threshold
+from components.evaluator.config import METRICS, EvaluationConfig, Threshold
 from components.section import Task
 
 
@@ -36,7 +38,7 @@ def eval_config(
 ) -> tfma.EvalConfig:
     """TFMA's config for ours; a metric carries its threshold with it."""
     metrics = [tfma.MetricConfig(class_name="ExampleCount")]
-    metrics += [_metric(METRICS[name], config.thresholds.get(name)) for name in config.metrics_for(task)]
+    metrics += [_metric(name, config.thresholds.get(name)) for name in config.metrics_for(task)]
     return tfma.EvalConfig(
         model_specs=[
             tfma.ModelSpec(
@@ -51,9 +53,12 @@ def eval_config(
     )
 
 
-def _metric(metric: Metric, threshold: Threshold | None) -> tfma.MetricConfig:
+def _metric(name: str, threshold: Threshold | None) -> tfma.MetricConfig:
+    metric = METRICS[name]
+    # Named as in the config: a threshold on `accuracy` is missed by `accuracy`, not by sparse_categorical_accuracy.
+    measured = tfma.MetricConfig(class_name=metric.tfma_class, config=json.dumps({"name": name}))
     if threshold is None:
-        return tfma.MetricConfig(class_name=metric.tfma_class)
+        return measured
     told = tfma.MetricThreshold()
     if threshold.min is not None:
         told.value_threshold.lower_bound.value = threshold.min
@@ -67,4 +72,5 @@ def _metric(metric: Metric, threshold: Threshold | None) -> tfma.MetricConfig:
         told.change_threshold.absolute.value = -threshold.worse_by if metric.higher_is_better else threshold.worse_by
     # Bound to the whole split: left to itself, a threshold would hold for every slice, however few its rows.
     whole = tfma.PerSliceMetricThreshold(slicing_specs=[tfma.SlicingSpec()], threshold=told)
-    return tfma.MetricConfig(class_name=metric.tfma_class, per_slice_thresholds=[whole])
+    measured.per_slice_thresholds.append(whole)
+    return measured

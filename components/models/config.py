@@ -26,7 +26,9 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _run_fn_alone(self) -> ModelConfig:
-        ours = sorted(self.model_fields_set - {"run_fn"})
+        # What is written out with its default, as a recorded plan is, asks for nothing.
+        fields, chosen = type(self).model_fields, self.model_fields_set - {"run_fn"}
+        ours = sorted(name for name in chosen if getattr(self, name) != fields[name].default)
         if self.run_fn and ours:
             raise ValueError(
                 f"run_fn builds the model itself, so {', '.join(ours)} would have no effect; leave one out"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import multiprocessing
 import os
@@ -42,7 +43,9 @@ def context() -> multiprocessing.context.ForkServerContext:
 @functools.cache
 def _output() -> IO[bytes]:
     """The file the server prints to: nameless, it lives as long as this process, and the run copies it when needed."""
-    return tempfile.TemporaryFile()
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when this process ends
+    atexit.register(file.close)
+    return file
 
 
 @contextmanager

@@ -219,7 +219,8 @@ def test_ragged_rows(desk: Desk):
 
 def test_a_label_expression_that_is_constant(small: Runs):
     before = small.pushed
-    ended = small.again("--set", "data.label=income == 'a million'")
+    one_feature = ("--set", "features.columns={hours: z_score}")
+    ended = small.again("--set", "data.label=income == 'a million'", *one_feature)
     error = ended.told["error"]
     assert (ended.exit_code, ended.nodes("failed")) == (2, {"Trainer"})
     assert re.fullmatch(

@@ -26,7 +26,7 @@ def assert_died(own: Runs, ended: Ended, headline: str) -> None:
     assert told["error"]["headline"].startswith(headline)
     assert "--resume" in told["error"]["remedy"]
     assert ended.nodes("failed") == {"Trainer"}
-    assert ended.nodes("not run") == {"Evaluator", "Pusher"}
+    assert ended.nodes("not run") == {"LatestBlessedModel", "Evaluator", "Pusher"}
     log = own.output / "logs" / told["run"] / "Trainer.log"
     assert told["nodes"]["Trainer"]["log"] == str(log)
     # What the others have made is whole: it is taken from the cache, or made in this run.

@@ -21,7 +21,7 @@ def assert_pushed(ended: Ended) -> None:
 
 def test_clicks(clicks: Runs):
     assert_pushed(clicks.first)
-    assert clicks.first.told["rows_read"] == 20_000
+    assert clicks.first.told["rows_read"] == 12_000
     assert clicks.first.told["metrics"]["auc"] > 0.6
 
 

@@ -91,7 +91,8 @@ def test_a_second_run_with_nothing_changed_is_all_cache(taxi: Runs):
 
 def test_a_gate_that_asks_too_much_turns_the_model_away_without_training_it_anew(taxi: Runs):
     before = taxi.pushed
-    again = taxi.again("--set", "evaluation.thresholds.auc.min=0.99", "--set", "evaluation.slices=[]")
+    asked = ("evaluation.thresholds={auc: {min: 0.99}}", "evaluation.metrics=[auc]", "evaluation.slices=[]")
+    again = taxi.again(*(word for field in asked for word in ("--set", field)))
     told = again.told
     assert (again.exit_code, told["state"], told["verdict"]) == (3, "rejected", "not blessed")
     assert again.nodes("done") - {"LatestBlessedModel"} == {"Evaluator", "Pusher"}

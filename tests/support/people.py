@@ -36,6 +36,7 @@ feature { name: "spent" type: FLOAT value_count { max: 1 } presence { min_fracti
 """A curated schema of these rows."""
 
 REGRESSION = (
+    "features.columns={hours: z_score}",
     "data.label=spent",
     "data.task=regression",
     "evaluation.metrics=[]",
@@ -73,15 +74,15 @@ def write(path: Path, table: list[dict[str, Any]], delimiter: str = ";") -> Path
     return path
 
 
-def write_config(path: Path, data: Path, **sections: Any) -> Path:
+def write_config(path: Path, table: Path, **sections: Any) -> Path:
     """Writes a config for a file of such rows.
 
     Args:
       path: the YAML file.
-      data: the rows.
+      table: the rows.
       sections: whole sections that take the place of CONFIG's.
     """
     content = {**CONFIG, **sections}
-    content["data"] = {"path": str(data), **content["data"]}
+    content["data"] = {"path": str(table), **content["data"]}
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return path

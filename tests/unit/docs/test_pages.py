@@ -51,10 +51,9 @@ def options(verb: str) -> set[str]:
 def commands(page: Path) -> list[str]:
     """What the page types after `runner.py`: in blocks by line, in prose by inline code."""
     lines = [line for _, text in _FENCE.findall(page.read_text(encoding="utf-8")) for line in text.splitlines()]
-    typed = [
-        line.partition("runner.py ")[2] for line in [*lines, *_INLINE.findall(prose(page))] if "runner.py " in line
-    ]
-    return [command for command in typed if re.match(r"(--)?[a-z]", command)]
+    code = [*lines, *_INLINE.findall(prose(page))]
+    found = (re.search(r"runner\.py ((?:--)?[a-z][^`…]*)", line) for line in code)
+    return [typed[1] for typed in found if typed]
 
 
 @every_page

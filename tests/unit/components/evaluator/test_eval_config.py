@@ -19,6 +19,13 @@ def test_metrics_default_to_the_task_and_include_every_threshold() -> None:
     assert names == ["ExampleCount", "AUC", "AUCPrecisionRecall", "BinaryAccuracy", "BinaryCrossEntropy", "Recall"]
 
 
+def test_a_metric_is_called_as_in_the_config() -> None:
+    section = EvaluationConfig.model_validate({"thresholds": {"accuracy": {"min": 0.5}}})
+    told = eval_config(section, "multiclass", "label", (), "probabilities")
+    measured = tfma.metrics.metric_specs.metric_thresholds_from_metrics_specs(told.metrics_specs, eval_config=told)
+    assert {key.name for key in measured} == {"accuracy"}
+
+
 def test_a_threshold_holds_for_the_whole_split_and_knows_which_way_is_better() -> None:
     told = config(
         metrics=["auc"],
