@@ -80,7 +80,7 @@ def build(config: Config) -> pipeline.Pipeline:
     push = pusher(
         model=trainer.outputs["model"],
         blessing=evaluation.outputs["blessing"],
-        directory=str(paths.pushed),
+        directory=paths.pushed,
     )
 
     return pipeline.Pipeline(

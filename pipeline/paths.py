@@ -13,13 +13,15 @@ class Paths:
     """The folders and files of one pipeline, absolute, so that every process agrees on them."""
 
     root: Path
-    pushed: Path
+    pushed: str
+    """A folder, or the URL of one."""
 
     @classmethod
     def of(cls, config: Config) -> Paths:
         """The places that a config names; relative ones start at the working directory."""
         root = Path(config.runtime.output).absolute() / config.pipeline.name
-        return cls(root, Path(config.push.directory).absolute() if config.push.directory else root / "pushed")
+        pushed = config.push.directory or str(root / "pushed")
+        return cls(root, pushed if "://" in pushed else str(Path(pushed).absolute()))
 
     @property
     def store(self) -> Path:

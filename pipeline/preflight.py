@@ -34,7 +34,7 @@ def check(loaded: Loaded) -> None:
     paths = Paths.of(loaded.config)
     _check_output(paths)
     check_store(paths.store)
-    check_writable(str(paths.pushed))
+    check_writable(paths.pushed)
 
 
 def check_data(loaded: Loaded) -> None:

@@ -72,7 +72,7 @@ _REMEDIES = (
     ("UNEXPECTED_STRING", "add the values to the column's domain in {schema}, or mend them in the data"),
     ("SCHEMA_MISSING_COLUMN|NOT_PRESENT", "bring the column back, or take it out of {schema}"),
     ("SCHEMA_NEW_COLUMN", "add the column to {schema}, or leave it out of the data"),
-    ("_PRESENT|NO_VALUES|MISSING", "fill the missing values in, or lower the presence in {schema}"),
+    ("_PRESENT|NUMBER_VALUES|NO_VALUES|MISSING", "fill the missing values in, or lower the presence in {schema}"),
     ("BIG|SMALL|HAS_NAN|HAS_INF", "mend the values, or widen the column's range in {schema}"),
     ("TYPE", "mend the column's values, or its type in {schema}"),
 )

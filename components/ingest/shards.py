@@ -82,6 +82,9 @@ def as_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _as_lists(column: pa.Array) -> pa.Array:
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), pa.list_(pa.int64()))
-    ends = np.cumsum(np.asarray(column.is_valid()), dtype=np.int32)
-    offsets = pa.array(np.concatenate([np.zeros(1, np.int32), ends]))
+    valid = np.asarray(column.is_valid())
+    ends = np.cumsum(valid, dtype=np.int32)
+    # A missing value is a list that is missing, not one that is empty: TFDV would count the row as one that has it.
+    missing = np.append(~valid, False) if column.null_count else None
+    offsets = pa.array(np.concatenate([np.zeros(1, np.int32), ends]), mask=missing)
     return pa.ListArray.from_arrays(offsets, column.drop_null() if column.null_count else column)

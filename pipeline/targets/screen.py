@@ -102,7 +102,8 @@ def told(error: PipelineError) -> Text:
 
 def _console() -> Console:
     # Paths are copied from the screen: they are not to be broken into lines or coloured to pieces.
-    return Console(highlight=False, markup=False, soft_wrap=True)
+    # Where there is no terminal there is no width either, and a table is not to be cut at the usual 80 columns.
+    return Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160)
 
 
 def _line(node: NodeRecord) -> str:

@@ -1,0 +1,26 @@
+"""Where everything lies: below the output folder, absolute, and a remote push folder left as it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import load
+from pipeline.paths import Paths
+
+
+@pytest.mark.parametrize(
+    ("push", "pushed"),
+    [
+        ("null", "{cwd}/elsewhere/taxi/pushed"),
+        ("models", "{cwd}/models"),
+        ("gs://bucket/models/taxi", "gs://bucket/models/taxi"),
+    ],
+)
+def test_everything_has_its_place(push: str, pushed: str) -> None:
+    config = load("configs/taxi.yaml", ["runtime.output=elsewhere", f"push.directory={push}"]).config
+    paths = Paths.of(config)
+    root = Path.cwd() / "elsewhere" / "taxi"
+    assert (paths.root, paths.store, paths.artifacts) == (root, root / "metadata.db", root / "artifacts")
+    assert paths.pushed == pushed.format(cwd=Path.cwd())
