@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
+from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,29 @@ def label(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, name: st
 def anomalies(split: str, found: anomalies_pb2.Anomalies, schema_path: str | None) -> Iterator[Finding]:
     """What ExampleValidator found against the schema."""
     schema = schema_path or "the schema"
+    known = {feature.name: feature for feature in found.baseline.feature}
     for name, info in sorted(found.anomaly_info.items()):
         for reason in info.reason or [info]:
             kind = anomalies_pb2.AnomalyInfo.Type.Name(reason.type) if reason is not info else ""
             what = " ".join(f"{reason.short_description}: {reason.description}".split())
-            yield Finding(split, name, what.rstrip("."), _remedy(kind, schema))
+            threshold = _threshold(kind, known[name]) if name in known else ""
+            yield Finding(split, name, f"{what.rstrip('.')}{threshold}", _remedy(kind, schema))
     for reason in found.dataset_anomaly_info.reason:
         what = " ".join(f"{reason.short_description}: {reason.description}".split())
         yield Finding(split, "", what.rstrip("."), f"mend the data, or the bounds in {schema}")
+
+
+def _threshold(kind: str, feature: schema_pb2.Feature) -> str:
+    """The bound that was broken, where TFDV's own words leave it out."""
+    if "UNEXPECTED_STRING" in kind:
+        constraints = feature.distribution_constraints
+        return f"; the threshold is {1 - constraints.min_domain_mass:.0%} of the values"
+    domain = feature.WhichOneof("domain_info") or ""
+    if not re.search("BIG|SMALL", kind) or domain not in ("int_domain", "float_domain"):
+        return ""
+    limits, words = getattr(feature, domain), {"min": "at least", "max": "at most"}
+    bounds = [f"{words[side]} {getattr(limits, side):g}" for side in words if limits.HasField(side)]
+    return f"; expected {' and '.join(bounds)}"
 
 
 _REMEDIES = (

@@ -71,6 +71,5 @@ def _metric(name: str, threshold: Threshold | None) -> tfma.MetricConfig:
         )
         told.change_threshold.absolute.value = -threshold.worse_by if metric.higher_is_better else threshold.worse_by
     # Bound to the whole split: left to itself, a threshold would hold for every slice, however few its rows.
-    whole = tfma.PerSliceMetricThreshold(slicing_specs=[tfma.SlicingSpec()], threshold=told)
-    measured.per_slice_thresholds.append(whole)
+    measured.per_slice_thresholds.add(slicing_specs=[tfma.SlicingSpec()], threshold=told)
     return measured

@@ -235,7 +235,7 @@ def test_the_gate_stops_what_does_not_fit(misfits: Runs):
     told = stopped.told
     assert (stopped.exit_code, told["state"]) == (3, "rejected")
     assert stopped.nodes("failed") == {"DataGate"}
-    assert stopped.nodes("not run") == {"Transform", "Trainer", "Evaluator", "Pusher"}
+    assert stopped.nodes("not run") == {"Transform", "Trainer", "LatestBlessedModel", "Evaluator", "Pusher"}
     assert re.fullmatch(r"the data gate stops the run: \d+ findings in the data", told["error"]["headline"])
     assert "validation.action" in told["error"]["remedy"]
     assert_nothing_half(misfits.output, told["run"])
@@ -244,8 +244,12 @@ def test_the_gate_stops_what_does_not_fit(misfits: Runs):
 @pytest.mark.parametrize(
     ("feature", "value_and_threshold", "remedy"),
     [
-        ("city", r"Unexpected string values.*Atlantis.*\d%", r"add the values .*people\.pbtxt"),
-        ("hours", r"Out-of-range values.*80.*500", r"widen the column's range in .*people\.pbtxt"),
+        ("city", r"Unexpected string values.*Atlantis.*\d%.*the threshold is 0%.*", r"add the values .*people\.pbtxt"),
+        (
+            "hours",
+            r"Out-of-range values.*500; expected at least 0 and at most 80",
+            r"widen .* range in .*people\.pbtxt",
+        ),
         ("vip", r"the label is missing in \d+ of \d+ rows; the threshold is 0", "fill the label in"),
         ("vip", r"the label is constant: '1' in all \d+ rows; expected at least 2 values", "differs between rows"),
     ],

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from command import OWN_CODE, Ended, Runs, start, wait
+from command import OWN_CODE, Ended, Runs, assert_nothing_half, start, wait
 
 pytestmark = pytest.mark.e2e
 
@@ -20,7 +22,7 @@ def environment(deed: Path, words: str) -> dict[str, str]:
     return {**OWN_CODE, "OWN_CODE_DEED": str(deed)}
 
 
-def assert_died(own: Runs, ended: Ended, headline: str) -> None:
+def assert_died(own: Runs, ended: Ended, headline: str, pushed: list[str]) -> None:
     told = ended.told
     assert (ended.exit_code, told["state"]) == (1, "failed")
     assert told["error"]["headline"].startswith(headline)
@@ -31,7 +33,7 @@ def assert_died(own: Runs, ended: Ended, headline: str) -> None:
     assert told["nodes"]["Trainer"]["log"] == str(log)
     # What the others have made is whole: it is taken from the cache, or made in this run.
     assert ended.nodes("cached") | ended.nodes("done") >= BEFORE
-    assert not list((own.output / "artifacts" / "Trainer").glob("model*/*/*"))
+    assert_nothing_half(own.output, told["run"], pushed)
 
 
 def assert_resumes(own: Runs, died: Ended, pushed: list[str], *arguments: str) -> None:
@@ -39,29 +41,26 @@ def assert_resumes(own: Runs, died: Ended, pushed: list[str], *arguments: str) -
     assert (resumed.exit_code, resumed.told["state"], resumed.told["verdict"]) == (0, "done", "blessed")
     assert resumed.told["run"] == died.told["run"]
     assert resumed.nodes("done") >= {"Trainer", "Evaluator", "Pusher"}
-    for node in BEFORE:
-        log = (own.output / "logs" / died.told["run"] / f"{node}.log").read_text()
-        assert log.count(f"=== {node}, ") == 1
-        assert resumed.told["nodes"][node] == died.told["nodes"][node]
+    # What had ended well has had one attempt, and keeps its figures.
+    lines = (own.output / "logs" / died.told["run"] / "attempts.jsonl").read_text().splitlines()
+    attempts = Counter(json.loads(line)["node"] for line in lines)
+    assert attempts == Counter(resumed.states.keys()) + Counter(["Trainer"])
+    assert all(resumed.told["nodes"][node] == died.told["nodes"][node] for node in BEFORE)
     assert own.pushed == [*pushed, resumed.told["pushed_version"]]
 
 
-def pushed_so_far(own: Runs) -> list[str]:
-    return own.pushed if (own.output / "pushed").exists() else []
-
-
 def test_a_native_abort(own: Runs, tmp_path: Path):
-    before = pushed_so_far(own)
+    before = own.pushed
     another = ("--set", "training.steps=11")
     died = own.again(*another, environment=environment(tmp_path / "deed", "abort"))
-    assert_died(own, died, "Trainer was killed by SIGABRT")
+    assert_died(own, died, "Trainer was killed by SIGABRT", before)
     # The native stack, or Python's word on it, is in the node's own log and not on the screen.
     assert died.err == ""
     assert_resumes(own, died, before, *another)
 
 
 def test_a_kill_from_outside(own: Runs, tmp_path: Path):
-    before = pushed_so_far(own)
+    before = own.pushed
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     another = ("--set", "training.steps=12")
@@ -69,5 +68,5 @@ def test_a_kill_from_outside(own: Runs, tmp_path: Path):
     killer = threading.Thread(target=lambda: os.kill(int(pipe.read_text()), signal.SIGKILL), daemon=True)
     killer.start()
     died = wait(running)
-    assert_died(own, died, "Trainer was killed by SIGKILL")
+    assert_died(own, died, "Trainer was killed by SIGKILL", before)
     assert_resumes(own, died, before, *another)

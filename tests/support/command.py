@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,8 +118,8 @@ class Runs:
 
     @property
     def pushed(self) -> list[str]:
-        """The versions that a model server would find, oldest first."""
-        return sorted(entry.name for entry in (self.output / "pushed").iterdir() if entry.name.isdecimal())
+        """The pushed versions, oldest first."""
+        return versions(self.output)
 
 
 def first_run(
@@ -142,12 +142,13 @@ def first_run(
     return Runs(every, folder / "out" / pipeline, command(*every, *only, environment=environment))
 
 
-def assert_nothing_half(output: Path, run: str) -> None:
-    """What a run that did not end well has left: no model to serve, nothing open, no output of the failed node.
+def assert_nothing_half(output: Path, run: str, pushed: Sequence[str] = ()) -> None:
+    """What a run that did not end well has left: no new model to serve, nothing open, no output of the failed node.
 
     Args:
       output: out/<pipeline>.
       run: the run's id.
+      pushed: the versions that were there before it.
     """
     executions = Store(output / "metadata.db").executions(run)
     assert not [each for each in executions if each.state in ("NEW", "RUNNING")]
@@ -156,8 +157,14 @@ def assert_nothing_half(output: Path, run: str) -> None:
     for each in failed:
         folders = (output / "artifacts" / each.node).glob(f"[!.]*/{each.id}")
         assert not [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    pushed = output / "pushed"
-    assert not pushed.exists() or not [path for path in pushed.iterdir() if path.name != ".push.lock"]
+    assert versions(output) == list(pushed)
+
+
+def versions(output: Path) -> list[str]:
+    """The pushed versions that a model server would find, oldest first; everything else there is hidden."""
+    entries = list((output / "pushed").glob("[!.]*"))
+    assert all(entry.name.isdecimal() and (entry / "saved_model.pb").is_file() for entry in entries)
+    return sorted(entry.name for entry in entries)
 
 
 def make_data(name: str, *arguments: str) -> None:

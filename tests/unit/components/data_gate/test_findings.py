@@ -41,8 +41,13 @@ def test_good_data_has_no_findings() -> None:
     ("column", "values", "what", "remedy"),
     [
         ("fare", [1.5, None], "0.5", "lower the presence in schema/mine.pbtxt"),
-        ("hour", [1, 24], "24", "widen the column's range in schema/mine.pbtxt"),
-        ("pay", ["cash", "bitcoin"], "bitcoin", "add the values to the column's domain in schema/mine.pbtxt"),
+        ("hour", [1, 24], "24; expected at least 0 and at most 23", "widen the column's range in schema/mine.pbtxt"),
+        (
+            "pay",
+            ["cash", "bitcoin"],
+            "bitcoin (~50%); the threshold is 0%",
+            "add the values to the column's domain in schema/mine.pbtxt",
+        ),
         ("fare", ["a", "b"], "got STRING", "mend the column's values, or its type in schema/mine.pbtxt"),
     ],
 )
