@@ -73,8 +73,8 @@ class Writer:
 def as_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Each value as a list of one, as tf.Examples hold them.
 
-    A missing value becomes an empty list. A column that is missing throughout becomes null: a feature without a kind.
-    Both are what TFX's CsvExampleGen writes.
+    A missing value becomes a null list: a feature without a kind, which TFDV counts as missing. (TFX's CsvExampleGen
+    writes an empty list, which TFDV counts as a row that has the feature.)
     """
     return pa.RecordBatch.from_arrays([_as_lists(column) for column in batch.columns], batch.schema.names)
 
@@ -84,7 +84,6 @@ def _as_lists(column: pa.Array) -> pa.Array:
         return pa.nulls(len(column), pa.list_(pa.int64()))
     valid = np.asarray(column.is_valid())
     ends = np.cumsum(valid, dtype=np.int32)
-    # A missing value is a list that is missing, not one that is empty: TFDV would count the row as one that has it.
     missing = np.append(~valid, False) if column.null_count else None
     offsets = pa.array(np.concatenate([np.zeros(1, np.int32), ends]), mask=missing)
     return pa.ListArray.from_arrays(offsets, column.drop_null() if column.null_count else column)

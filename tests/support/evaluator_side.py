@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -30,7 +31,7 @@ def main(output: Path, run: str, count: int, label_column: str) -> dict[str, Any
     """Takes some rows of the eval split through TFMA's extractors, as the run's Evaluator did it."""
     store = Store(output / "metadata.db")
     made = {kind: store.artifacts(run, kind)[0].uri for kind in ("Examples", "Model", "ModelEvaluation")}
-    rows = _rows(Path(made["Examples"]), count)
+    rows = _rows(Path(made["Examples"]), count, label_column)
     config = tfma.load_eval_result(made["ModelEvaluation"]).config
     shared = tfma.default_eval_shared_model(f"{made['Model']}/Format-Serving", eval_config=config)
     seen = _extract(rows, config, shared)
@@ -44,13 +45,18 @@ def main(output: Path, run: str, count: int, label_column: str) -> dict[str, Any
     }
 
 
-def _rows(examples: Path, count: int) -> list[bytes]:
-    """Serialized examples of the eval split: those with fewest values, and as many from all over the rest."""
+def _rows(examples: Path, count: int, label_column: str) -> list[bytes]:
+    """Examples of the eval split, serialized: those with fewest values, some from the least label to the greatest.
+
+    Ordered by what is in them: the bytes of one and the same example may differ from run to run.
+    """
     files = sorted(str(path) for path in (examples / "Split-eval").iterdir())
     records = [record.numpy() for record in tf.data.TFRecordDataset(files, compression_type="GZIP")]
-    records.sort(key=lambda record: (len(_values(record)), record))
+    known = {record: sorted(_values(record).items()) for record in records}
+    records.sort(key=lambda record: (len(known[record]), repr(known[record])))
     poor, rest = records[: count // 2], records[count // 2 :]
-    return [*poor, *rest[:: len(rest) // (count - len(poor)) + 1]]
+    rest.sort(key=lambda record: dict(known[record])[label_column])
+    return [*poor, *(rest[int(at)] for at in np.linspace(0, len(rest) - 1, count - len(poor)))]
 
 
 def _without(column: str, record: bytes) -> bytes:

@@ -51,10 +51,20 @@ def records(examples: Examples, split: str) -> list[bytes]:
     """The examples of a split as a stock reader finds them, each in its canonical form."""
     pattern = artifact_utils.get_split_uri([examples], split) + "/*"
     found = tf.data.TFRecordDataset(tf.data.Dataset.list_files(pattern), compression_type="GZIP")
-    return [
-        tf.train.Example.FromString(record).SerializeToString(deterministic=True)
-        for record in found.as_numpy_iterator()
-    ]
+    return [canonical(record) for record in found.as_numpy_iterator()]
+
+
+def canonical(record: bytes) -> bytes:
+    """An example with its features in one order, and a list without values as what it means: a value that is missing.
+
+    (TFX's CsvExampleGen writes an empty list there, which TFDV counts as a row that has the feature.)
+    """
+    example = tf.train.Example.FromString(record)
+    for feature in example.features.feature.values():
+        kind = feature.WhichOneof("kind")
+        if kind and not getattr(feature, kind).value:
+            feature.ClearField(kind)
+    return bytes(example.SerializeToString(deterministic=True))
 
 
 def counts(examples: Examples) -> dict[str, int]:
