@@ -1,6 +1,6 @@
 """A first run of the taxi example from nothing to a pushed model, against TFX's own on the same rows.
 
-python -m benchmarks.first_run [--rounds 3]
+python -m benchmarks.first_run [--rounds 5]
 
 Both sides train 1,000 steps on the 15,002 real trips, start with no artifacts and no metadata, and pay for their own
 imports. A second run of ours, all cached, is measured beside them.
@@ -21,8 +21,7 @@ from benchmarks import measure
 def main() -> None:
     """Measures, prints the table and writes it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=3)
-    line = f"py{sys.version_info.major}{sys.version_info.minor}"
+    parser.add_argument("--rounds", type=int, default=measure.ROUNDS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -49,7 +48,7 @@ def main() -> None:
         "its nodes": ", ".join(f"{name} {node['state']}" for name, node in cached["nodes"].items()),
     }
     command = f"python -m benchmarks.first_run --rounds {options.rounds}"
-    print(measure.record(f"first_run_{line}", command, measured, facts))
+    print(measure.record("first_run", command, measured, facts))
 
 
 def _ours(folder: Path) -> list[str]:

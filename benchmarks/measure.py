@@ -1,22 +1,61 @@
-"""Measures whole commands in turns: wall time, CPU-seconds and peak memory of the process tree; medians and ratios."""
+"""Measures whole commands in turns: wall time, CPU-seconds and peak memory of the process tree; medians and ratios.
+
+A benchmark names its sides, `in_turns` runs them round by round, `ratio` compares two of them round by round, and
+`record` writes a JSON record and a Markdown table. A side is a command; `run` measures all of it, with its imports. A
+side in Python may do its work through `tell`, which measures the work alone, from inside.
+
+What is exact: wall time; the CPU-seconds of a process that was waited for; the peak of the side's own process, which
+the kernel keeps. What is sampled: the memory of a tree, and the CPU-seconds of a descendant that nobody waited for.
+Linux only, as the rest of the project.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import re
+import resource
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-_SAMPLE_SECONDS = 0.2
+ROUNDS = 5
+"""How often each side is run: of five, two outliers do not move the median out of the other three."""
 RESULTS = Path(__file__).parent / "results"
+_SAMPLE_SECONDS = 0.2
+_LIBRARIES = ("tfx", "tensorflow", "apache-beam", "pyarrow")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a side told of its work, without start and imports.
+
+    Attributes:
+      rows: how many rows it worked on.
+      wall: seconds.
+      cpu: user and system seconds of the side's own process, and of the children that it waited for.
+      peak_mb: the largest resident memory that the side's own process ever had, imports included, in MiB.
+    """
+
+    rows: int
+    wall: float
+    cpu: float
+    peak_mb: float
+
+    @property
+    def cpu_per_row(self) -> float:
+        """CPU-seconds for a million rows, which is microseconds for one."""
+        return self.cpu / self.rows * 1e6
 
 
 @dataclass(frozen=True)
@@ -25,95 +64,252 @@ class Measurement:
 
     Attributes:
       wall: seconds from start to end.
-      cpu: user and system seconds of the process and every descendant that was waited for or seen alive.
+      cpu: user and system seconds of the process and every descendant that was waited for, or seen alive.
       peak_mb: the largest sum of the tree's resident memory that a sample saw, in MiB (shared pages count each time).
+      work: what the command told of its work, if it did.
     """
 
     wall: float
     cpu: float
     peak_mb: float
+    work: Work | None = None
 
 
-def run(command: Sequence[str], log: Path) -> Measurement:
-    """Runs a command to its end, with its output in a log.
+@dataclass(frozen=True)
+class Spread:
+    """The median of some figures, the least and the greatest of them."""
+
+    median: float
+    least: float
+    greatest: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """The spread of at least one value."""
+        ordered = sorted(values)
+        return cls(*(round(value, 4) for value in (statistics.median(ordered), ordered[0], ordered[-1])))
+
+    def told(self, digits: int) -> str:
+        """As text, with so many digits behind the point."""
+        return f"{self.median:.{digits}f} ({self.least:.{digits}f} to {self.greatest:.{digits}f})"
+
+    def __str__(self) -> str:
+        return self.told(1 if self.median >= 10 else 3)
+
+
+class Tree:
+    """A process and its descendants, looked at from time to time.
+
+    Attributes:
+      peak: the largest sum of the resident memory of all of them that a sample saw, in bytes.
+    """
+
+    def __init__(self, process: psutil.Process | psutil.Popen) -> None:
+        self._process = process
+        self._cpu: dict[tuple[int, float], float] = {}
+        self.peak = 0
+
+    @property
+    def cpu(self) -> float:
+        """CPU-seconds of all processes that a sample saw, each as of the last sample that saw it."""
+        return sum(self._cpu.values())
+
+    def sample(self) -> None:
+        """Looks at every process that is alive."""
+        resident = 0
+        try:
+            tree = [self._process, *self._process.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return
+        for one in tree:
+            try:
+                with one.oneshot():
+                    times = one.cpu_times()
+                    self._cpu[(one.pid, one.create_time())] = times.user + times.system
+                    resident += one.memory_info().rss
+            except psutil.NoSuchProcess:
+                continue
+        self.peak = max(self.peak, resident)
+
+
+def run(command: Sequence[str], log: Path, rows: int | None = None) -> Measurement:
+    """Runs a command to its end, with its output in a log. No other child of this process may end meanwhile.
+
+    Args:
+      command: the program and its arguments.
+      log: the file for its output.
+      rows: how many rows the command works on, if it tells of its work (see `tell`).
 
     Raises:
-      RuntimeError: the command failed; the log's last lines are in the message.
+      RuntimeError: the command failed, or told nothing of its work; the log's last lines are in the message.
     """
     with log.open("wb") as output:
-        start = time.monotonic()
+        start, before = time.perf_counter(), _cpu(resource.RUSAGE_CHILDREN)
         process = psutil.Popen(list(command), stdout=output, stderr=subprocess.STDOUT)
-        cpu: dict[tuple[int, float], float] = {}
-        peak = 0.0
+        tree = Tree(process)
         while True:
-            peak = max(peak, _sample(process, cpu))
+            tree.sample()
             try:
                 process.wait(_SAMPLE_SECONDS)
                 break
             except psutil.TimeoutExpired:
                 continue
-        wall = time.monotonic() - start
+        wall = time.perf_counter() - start
     if process.returncode:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
-        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{tail}")
-    return Measurement(round(wall, 2), round(sum(cpu.values()), 2), round(peak / 2**20, 1))
+        raise _failed(command, f"ended with {process.returncode}", log)
+    # The kernel's count is exact, but leaves out whom nobody waited for.
+    cpu = max(_cpu(resource.RUSAGE_CHILDREN) - before, tree.cpu)
+    measured = Measurement(round(wall, 2), round(cpu, 2), round(tree.peak / 2**20, 1))
+    if rows is None:
+        return measured
+    told = _told(log)
+    if told is None:
+        raise _failed(command, "told nothing of its work", log)
+    return replace(measured, work=Work(rows=rows, **told))
 
 
-def _sample(process: psutil.Popen, cpu: dict[tuple[int, float], float]) -> float:
-    """Notes the CPU-seconds of every living process of the tree; returns their resident bytes."""
-    resident = 0.0
-    try:
-        tree = [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return 0.0
-    for one in tree:
-        try:
-            with one.oneshot():
-                times = one.cpu_times()
-                cpu[(one.pid, one.create_time())] = times.user + times.system
-                resident += one.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
-    return resident
+def tell(work: Callable[[], object]) -> None:
+    """Does the work of a side, and prints a line for `run` with what it took."""
+    start, before = time.perf_counter(), _own_cpu()
+    work()
+    wall, cpu = time.perf_counter() - start, _own_cpu() - before
+    print(json.dumps({"wall": round(wall, 5), "cpu": round(cpu, 5), "peak_mb": round(_own_peak() / 2**20, 1)}))
 
 
-def in_turns(sides: Mapping[str, Callable[[int], Measurement]], rounds: int) -> dict[str, list[Measurement]]:
-    """Runs the sides one after the other, round by round, so that a noisy neighbour meets both."""
+def in_turns(
+    sides: Mapping[str, Callable[[int], Measurement]], rounds: int = ROUNDS, warm_up: int = 0
+) -> dict[str, list[Measurement]]:
+    """Runs the sides one after the other, round by round, so that a noisy neighbour meets all of them.
+
+    Args:
+      sides: what each side is called, and how to run it; it gets the number of the round, from 0.
+      rounds: how often each side is run.
+      warm_up: how many rounds come before that and do not count; their numbers are below 0.
+
+    Returns:
+      Of each side what was measured in each round that counts.
+    """
     measured: dict[str, list[Measurement]] = {name: [] for name in sides}
-    for number in range(rounds):
+    for number in range(-warm_up, rounds):
         for name, side in sides.items():
-            measured[name].append(side(number))
-            print(f"round {number + 1}: {name}: {measured[name][-1]}", file=sys.stderr, flush=True)
+            one = side(number)
+            counted = f"round {number + 1}" if number >= 0 else "warm-up"
+            print(f"{counted}: {name}: {one}", file=sys.stderr, flush=True)
+            if number >= 0:
+                measured[name].append(one)
     return measured
 
 
-def record(name: str, command: str, measured: Mapping[str, Sequence[Measurement]], facts: Mapping[str, object]) -> str:
-    """Writes results/NAME.json and results/NAME.md; returns the Markdown."""
-    RESULTS.mkdir(exist_ok=True)
-    machine = {
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "memory_gb": psutil.virtual_memory().total >> 30,
-    }
+def figures(side: Sequence[Measurement], key: str) -> list[float]:
+    """One figure of each round: wall, cpu, peak_mb, or of the work: work.wall, work.cpu, work.peak_mb."""
+    figure = attrgetter(key)
+    return [float(figure(one)) for one in side]
+
+
+def ratio(over: Sequence[Measurement], under: Sequence[Measurement], key: str = "wall") -> Spread:
+    """The ratios of two sides, each of one round: what slows down a whole round does not change them."""
+    pairs = zip(figures(over, key), figures(under, key), strict=True)
+    return Spread.of(above / below for above, below in pairs)
+
+
+def record(
+    name: str,
+    command: str,
+    measured: Mapping[str, Sequence[Measurement]],
+    facts: Mapping[str, object],
+    folder: Path = RESULTS,
+) -> str:
+    """Writes NAME_pyXY.json and NAME_pyXY.md, XY being the Python version; returns the Markdown.
+
+    Args:
+      name: of the benchmark.
+      command: what repeats it.
+      measured: of each side, what was measured in each round.
+      facts: what is to be said of them; a Spread is written as text in Markdown, and with its parts in JSON.
+      folder: where to write.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{name}_py{sys.version_info.major}{sys.version_info.minor}"
+    machine = _machine()
     raw = {side: [asdict(one) for one in runs] for side, runs in measured.items()}
     content = {"command": command, "machine": machine, "facts": dict(facts), "runs": raw}
-    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
-    rows = [f"Made by `{command}`; {machine['cores']} cores, Python {machine['python']}; median (min to max).", ""]
-    rows += ["| | wall s | CPU s | peak MiB |", "|---|---|---|---|"]
-    for side, runs in measured.items():
-        figures = (_spread([getattr(one, key) for one in runs]) for key in ("wall", "cpu", "peak_mb"))
-        rows.append(f"| {side} | {' | '.join(figures)} |")
-    rows += ["", *(f"- {fact}: {value}" for fact, value in facts.items()), ""]
-    text = "\n".join(rows)
-    (RESULTS / f"{name}.md").write_text(text)
+    file.with_suffix(".json").write_text(json.dumps(content, indent=1, default=asdict) + "\n")
+    text = _markdown(command, machine, measured, facts)
+    file.with_suffix(".md").write_text(text)
     return text
 
 
-def ratio(over: Sequence[Measurement], under: Sequence[Measurement], key: str = "wall") -> float:
-    """The ratio of two sides' medians."""
-    above, below = (statistics.median(getattr(one, key) for one in side) for side in (over, under))
-    return round(float(above / below), 3)
+def _markdown(
+    command: str,
+    machine: Mapping[str, Any],
+    measured: Mapping[str, Sequence[Measurement]],
+    facts: Mapping[str, object],
+) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in machine["libraries"].items())
+    rounds = max(len(runs) for runs in measured.values())
+    columns = [("wall s", "wall", 2), ("CPU s", "cpu", 2), ("peak MiB", "peak_mb", 0)]
+    work = [("work: wall s", "work.wall", 2), ("work: CPU s", "work.cpu", 2)]
+    work += [("work: CPU µs per row", "work.cpu_per_row", 1), ("own peak MiB", "work.peak_mb", 0)]
+    if any(one.work for runs in measured.values() for one in runs):
+        columns += work
+    lines = [
+        f"Made by `{command}`; {machine['cores']} cores, {machine['memory_gb']} GB, Python {machine['python']}, "
+        f"{versions}; median of {rounds} (least to greatest).",
+        "",
+        f"| | {' | '.join(title for title, _, _ in columns)} |",
+        f"|{'---|' * (len(columns) + 1)}",
+    ]
+    for side, runs in measured.items():
+        cells = (
+            "" if "." in key and not all(one.work for one in runs) else Spread.of(figures(runs, key)).told(digits)
+            for _, key, digits in columns
+        )
+        lines.append(f"| {side} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", *(f"- {fact}: {value}" for fact, value in facts.items()), ""])
 
 
-def _spread(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+def _machine() -> dict[str, Any]:
+    return {
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "memory_gb": psutil.virtual_memory().total >> 30,
+        "libraries": {name: metadata.version(name) for name in _LIBRARIES},
+    }
+
+
+def _told(log: Path) -> dict[str, float] | None:
+    """What `tell` printed: the last line with it, whatever other threads and processes printed around it."""
+    for line in reversed(log.read_text(errors="replace").splitlines()):
+        try:
+            told = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(told, dict) and told.keys() == {"wall", "cpu", "peak_mb"}:
+            return told
+    return None
+
+
+def _failed(command: Sequence[str], why: str, log: Path) -> RuntimeError:
+    tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+    return RuntimeError(f"{' '.join(command)} {why}:\n{tail}")
+
+
+def _own_cpu() -> float:
+    return _cpu(resource.RUSAGE_SELF) + _cpu(resource.RUSAGE_CHILDREN)
+
+
+def _cpu(whose: int) -> float:
+    used = resource.getrusage(whose)
+    return used.ru_utime + used.ru_stime
+
+
+def _own_peak() -> int:
+    """The largest resident memory of this process, in bytes.
+
+    Not getrusage's ru_maxrss: a child inherits that from the process that started it (Linux, exec_mmap in fs/exec.c).
+    """
+    status = Path("/proc/self/status").read_text()
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    if not found:
+        raise RuntimeError("/proc/self/status has no line VmHWM: this needs Linux")
+    return int(found[1]) << 10

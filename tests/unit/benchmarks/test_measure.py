@@ -1,0 +1,167 @@
+"""The benchmarks' harness: real children that burn CPU-seconds and hold memory; turns, ratios and records."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks import measure
+from benchmarks.measure import Measurement, Spread, Tree, Work
+
+BURN = """
+import subprocess, sys, time
+def burn(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+def child(seconds):
+    subprocess.run([sys.executable, "-c", f"import time\\nwhile time.process_time() < {seconds}: pass"], check=True)
+"""
+TELL = BURN + "from benchmarks import measure\n"
+ROUNDING = 0.02
+
+
+def run(script: str, folder: Path, rows: int | None = None) -> Measurement:
+    return measure.run([sys.executable, "-c", script], folder / "log", rows)
+
+
+def measured(wall: float, work: Work | None = None) -> Measurement:
+    return Measurement(wall=wall, cpu=2 * wall, peak_mb=100.0, work=work)
+
+
+def side(wall: float, numbers: list[tuple[float, int]]) -> Callable[[int], Measurement]:
+    def one(number: int) -> Measurement:
+        numbers.append((wall, number))
+        return measured(wall + number)
+
+    return one
+
+
+def test_cpu_seconds_are_those_of_the_command_and_of_its_children(tmp_path: Path) -> None:
+    found = run(BURN + "burn(0.2); child(0.3)", tmp_path)
+    assert found.cpu >= 0.5 - ROUNDING
+    assert found.work is None
+    # What an earlier command used is not counted again.
+    assert run("pass", tmp_path).cpu < found.cpu
+
+
+def test_the_memory_of_a_tree_is_summed() -> None:
+    hold = "held = bytearray(b'x') * (60 << 20); print('ready', flush=True); input()"
+    start = f"import subprocess, sys; one = subprocess.Popen([sys.executable, '-c', {hold!r}], stdin=subprocess.PIPE)"
+    with psutil.Popen(
+        [sys.executable, "-c", f"{start}\n{hold}\none.communicate(b'go')"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert [process.stdout.readline() for _ in range(2)] == [b"ready\n"] * 2
+        tree = Tree(process)
+        tree.sample()
+        process.communicate(b"go\n")
+    # Two of these, and what an interpreter needs besides.
+    assert 120 << 20 < tree.peak < 240 << 20
+    assert tree.cpu > 0
+    peak = tree.peak
+    tree.sample()
+    assert tree.peak == peak
+
+
+def test_a_failing_command_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)ended with 3:.*the last words"):
+        run("print('the last words'); raise SystemExit(3)", tmp_path)
+
+
+def test_work_is_told_without_what_comes_before_it(tmp_path: Path) -> None:
+    found = run(TELL + "burn(0.4)\nmeasure.tell(lambda: (burn(0.2), child(0.1)))", tmp_path, rows=10)
+    assert found.work
+    assert found.work.rows == 10
+    assert found.work.cpu >= 0.3 - ROUNDING
+    assert found.cpu - found.work.cpu >= 0.4 - ROUNDING
+    assert found.wall >= found.work.wall > 0
+    assert found.work.cpu_per_row == pytest.approx(found.work.cpu * 1e5)
+
+
+def test_the_own_peak_is_kept_after_the_memory_is_freed(tmp_path: Path) -> None:
+    small = run(TELL + "measure.tell(lambda: None)", tmp_path, rows=1)
+    # The parent's own memory, which the kernel's ru_maxrss would hand down, is no part of it.
+    held = bytearray(b"x") * (200 << 20)
+    large = run(TELL + "measure.tell(lambda: len(bytearray(b'x') * (80 << 20)))", tmp_path, rows=1)
+    assert small.work
+    assert large.work
+    assert 80 <= large.work.peak_mb - small.work.peak_mb + 1 < len(held) >> 20
+
+
+def test_work_is_found_among_other_lines(tmp_path: Path) -> None:
+    script = TELL + "measure.tell(lambda: None); print('{}'); print('[1]'); print('a worker says goodbye')"
+    assert run(script, tmp_path, rows=1).work
+
+
+@pytest.mark.parametrize("printed", ["", "{}", '{"wall": 1}', "[1, 2]"])
+def test_a_side_that_tells_nothing_is_an_error(printed: str, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="told nothing of its work"):
+        run(f"print({printed!r})", tmp_path, rows=1)
+
+
+def test_sides_take_turns_and_warm_up_does_not_count() -> None:
+    numbers: list[tuple[float, int]] = []
+    found = measure.in_turns({"a": side(10, numbers), "b": side(20, numbers)}, rounds=2, warm_up=1)
+    assert numbers == [(10, -1), (20, -1), (10, 0), (20, 0), (10, 1), (20, 1)]
+    assert {name: [one.wall for one in runs] for name, runs in found.items()} == {"a": [10, 11], "b": [20, 21]}
+
+
+def test_five_rounds_are_the_default() -> None:
+    assert len(measure.in_turns({"a": side(1, [])})["a"]) == 5
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    # A slow third round, on both sides; the medians alone would give 2 / 1.5.
+    over = [measured(wall) for wall in (2, 2, 30)]
+    under = [measured(wall) for wall in (1, 1.5, 10)]
+    assert measure.ratio(over, under) == Spread(median=2.0, least=1.3333, greatest=3.0)
+    assert measure.ratio(over, under, "cpu").median == 2.0
+    with pytest.raises(ValueError, match="shorter"):
+        measure.ratio(over, under[:2])
+
+
+def test_figures_of_the_work_have_a_dot() -> None:
+    runs = [measured(5, Work(rows=1000, wall=2.0, cpu=3.0, peak_mb=50.0))]
+    assert measure.figures(runs, "wall") == [5.0]
+    assert measure.figures(runs, "work.wall") == [2.0]
+    assert measure.figures(runs, "work.cpu_per_row") == [3000.0]
+
+
+def test_spreads_are_told_with_fitting_digits() -> None:
+    assert str(Spread.of([28.14, 30.0, 29.26])) == "29.3 (28.1 to 30.0)"
+    assert str(Spread.of([0.5964, 0.6])) == "0.598 (0.596 to 0.600)"
+
+
+def test_a_record_is_written_as_json_and_markdown(tmp_path: Path) -> None:
+    work = Work(rows=1000, wall=2.0, cpu=3.0, peak_mb=50.0)
+    runs = {"stock": [measured(1), measured(3), measured(2)], "ours": [measured(5, work)]}
+    facts = {"time": Spread.of([1.0, 2.0, 4.0]), "nodes": "all"}
+    text = measure.record("speed", "python -m speed", runs, facts, tmp_path)
+    name = f"speed_py{sys.version_info.major}{sys.version_info.minor}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}.json", f"{name}.md"]
+    assert (tmp_path / f"{name}.md").read_text() == text
+    lines = text.splitlines()
+    assert lines[0].startswith("Made by `python -m speed`; ")
+    assert "pyarrow " in lines[0]
+    assert lines[0].endswith("median of 3 (least to greatest).")
+    assert "| stock | 2.00 (1.00 to 3.00) | 4.00 (2.00 to 6.00) | 100 (100 to 100) |  |  |  |  |" in lines
+    assert any(line.startswith("| ours |") and "3000.0 (3000.0 to 3000.0)" in line for line in lines)
+    assert lines[-2:] == ["- time: 2.000 (1.000 to 4.000)", "- nodes: all"]
+    content = json.loads((tmp_path / f"{name}.json").read_text())
+    assert content["facts"] == {"time": {"median": 2.0, "least": 1.0, "greatest": 4.0}, "nodes": "all"}
+    assert content["runs"]["ours"][0]["work"] == {"rows": 1000, "wall": 2.0, "cpu": 3.0, "peak_mb": 50.0}
+    assert [one["wall"] for one in content["runs"]["stock"]] == [1, 3, 2]
+    assert {"cores", "python", "memory_gb", "libraries"} == content["machine"].keys()
+
+
+def test_sides_without_work_get_a_narrow_table(tmp_path: Path) -> None:
+    text = measure.record("speed", "python -m speed", {"a": [measured(1)]}, {}, tmp_path)
+    assert "| | wall s | CPU s | peak MiB |\n|---|---|---|---|\n| a |" in text
