@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import AfterValidator
 
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
@@ -21,6 +23,26 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     if choices and len(choices) <= 20:
         return f"; known are {', '.join(choices)}"
     return ""
+
+
+_LETTERS = str.maketrans({"ß": "ss", "æ": "ae", "Æ": "Ae", "ø": "o", "Ø": "O", "œ": "oe", "đ": "d", "ł": "l", "Ł": "L"})
+
+
+def column_name(header: str) -> str:
+    """The name of a column as the config, the schema and the model know it: ASCII letters, digits and `_`.
+
+    Accents are dropped (`Größe` is `Grosse`); any other letter is `u` and its code point (`価格` is `u4fa1u683c`); a
+    run of anything else is one `_`, but none at either end (`Fare ($)` is `Fare`); a `_` goes before a first digit.
+    """
+    if _COLUMN.fullmatch(header):
+        return header
+    letters = unicodedata.normalize("NFKD", header.translate(_LETTERS))
+    kept = (letter for letter in letters if not unicodedata.combining(letter))
+    spelled = "".join(f"u{ord(one):x}" if not one.isascii() and one.isalnum() else one for one in kept)
+    name = re.sub(r"[^A-Za-z0-9_]+", "_", spelled)
+    # Underscores that the header has itself stay.
+    name = name.removeprefix("" if header.startswith("_") else "_").removesuffix("" if header.endswith("_") else "_")
+    return f"_{name}" if name[:1].isdigit() else name
 
 
 def _import_path(value: str) -> str:

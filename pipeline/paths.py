@@ -37,3 +37,11 @@ class Paths:
     def logs(self) -> Path:
         """A folder per run, with a log per node."""
         return self.root / "logs"
+
+
+def shown(path: str | Path) -> str:
+    """A path as the screen shows it: from the working directory where it lies below that."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

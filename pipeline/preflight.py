@@ -7,13 +7,13 @@ from pathlib import Path
 
 from components.data_gate import schema as schemas
 from components.errors import InputError, MachineError
-from components.ingest import source
+from components.ingest import inputs
 from components.pusher.target import check_writable
 from pipeline.config import Config, Loaded
 from pipeline.config.check import of_columns, of_dtypes
 from pipeline.config.problems import Problem
 from pipeline.metadata.check import check_store
-from pipeline.paths import Paths
+from pipeline.paths import Paths, shown
 
 _LEAST_FREE_MB = 200
 """Examples are written twice (raw and transformed), then a model and logs; with less, a run would end half-way."""
@@ -44,8 +44,11 @@ def check_data(loaded: Loaded) -> None:
       InputError: naming every column that does not fit, with the line of the config.
     """
     config = loaded.config
-    _check_example(config.data.path)
-    columns = source.columns(config.data)
+    for path in config.data.path:
+        _check_example(path)
+    columns = inputs.columns(config.data)
+    if columns is None:
+        return
     problems = of_columns(config, columns)
     if config.schema_.path:
         problems += _of_schema(config, config.schema_.path, columns)
@@ -80,13 +83,6 @@ def _check_output(paths: Paths) -> None:
     free = shutil.disk_usage(paths.root).free // 2**20
     if free < _LEAST_FREE_MB:
         raise MachineError(
-            f"the disk is nearly full: {free:,} MB free at {_shown(paths.root)}, and a run needs {_LEAST_FREE_MB} MB",
+            f"the disk is nearly full: {free:,} MB free at {shown(paths.root)}, and a run needs {_LEAST_FREE_MB} MB",
             "free some space, or let the run write elsewhere with --output DIR",
         )
-
-
-def _shown(path: Path) -> str:
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)

@@ -1,41 +1,71 @@
-"""ExampleGen as a node of the pipeline: TFX's own file-based one, with an executor that works on columns."""
+"""ExampleGen as a node of the pipeline: one of TFX's own, with an executor that works on columns."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from google.protobuf import wrappers_pb2
-from tfx.components.example_gen.component import FileBasedExampleGen
+from tfx.components.example_gen.component import FileBasedExampleGen, QueryBasedExampleGen
 from tfx.dsl.components.base import executor_spec
 from tfx.proto import example_gen_pb2
 
 from components.ingest import source
-from components.ingest.config import DataConfig
+from components.ingest.config import DataConfig, Format
+from components.ingest.driver import Driver, range_config
 from components.ingest.executor import Executor
 
 
-def example_gen(config: DataConfig) -> FileBasedExampleGen:
+def example_gen(config: DataConfig) -> FileBasedExampleGen | QueryBasedExampleGen:
     """The node `ExampleGen`, whose one output is `examples`.
 
-    Fingerprint, span and version of the input are resolved by TFX's driver; the executor gets the part of the config
+    Fingerprint, span and version of the input are resolved by its driver; the executor gets the part of the config
     that the examples depend on.
 
     Raises:
       InputError: there is nothing at the path.
     """
+    spans = range_config(config.spans) if config.spans.model_fields_set else None
+    if config.bigquery:
+        return QueryBasedExampleGen(
+            input_config=_input({"all-0": config.bigquery.query}),
+            output_config=_output(config),
+            custom_config=_section(config, "bigquery"),
+            range_config=spans,
+            custom_executor_spec=executor_spec.BeamExecutorSpec(Executor),
+        ).with_id("ExampleGen")
     found = source.find(config)
-    section = example_gen_pb2.CustomConfig()
-    section.custom_config.Pack(wrappers_pb2.StringValue(value=config.ingest(found.format).model_dump_json()))
-    splits = [
-        example_gen_pb2.SplitConfig.Split(name=name, hash_buckets=buckets)
-        for name, buckets in config.split.buckets().items()
-    ]
-    return FileBasedExampleGen(
+    sequences = found.format == "tfrecord" and config.tfrecord.payload == "sequence_example"
+    node = FileBasedExampleGen(
         input_base=found.base if source.is_remote(found.base) else str(Path(found.base).absolute()),
-        input_config=example_gen_pb2.Input(
-            splits=[example_gen_pb2.Input.Split(name="single_split", pattern=found.pattern)]
+        input_config=_input(found.patterns),
+        output_config=_output(config),
+        output_data_format=(
+            example_gen_pb2.FORMAT_TF_SEQUENCE_EXAMPLE if sequences else example_gen_pb2.FORMAT_TF_EXAMPLE
         ),
-        output_config=example_gen_pb2.Output(split_config=example_gen_pb2.SplitConfig(splits=splits)),
-        custom_config=section,
+        custom_config=_section(config, found.format),
+        range_config=spans,
         custom_executor_spec=executor_spec.BeamExecutorSpec(Executor),
     ).with_id("ExampleGen")
+    node.driver_class = Driver
+    return node
+
+
+def _input(patterns: Mapping[str, str]) -> example_gen_pb2.Input:
+    splits = [example_gen_pb2.Input.Split(name=name, pattern=pattern) for name, pattern in patterns.items()]
+    return example_gen_pb2.Input(splits=splits)
+
+
+def _output(config: DataConfig) -> example_gen_pb2.Output:
+    """The splits. Only the executor knows how rows get into them; TFX wants a number of hash buckets."""
+    splits = [
+        example_gen_pb2.SplitConfig.Split(name=name, hash_buckets=part if isinstance(part, int) else 1)
+        for name, part in config.split.parts().items()
+    ]
+    return example_gen_pb2.Output(split_config=example_gen_pb2.SplitConfig(splits=splits))
+
+
+def _section(config: DataConfig, format_: Format) -> example_gen_pb2.CustomConfig:
+    section = example_gen_pb2.CustomConfig()
+    section.custom_config.Pack(wrappers_pb2.StringValue(value=config.ingest(format_).model_dump_json()))
+    return section

@@ -1,22 +1,19 @@
-"""What ExampleGen runs: a Beam pipeline over the input files that works on record batches, not on rows.
+"""What ExampleGen runs: a Beam pipeline over pieces of files that works on columns, not on rows.
 
-First pass: every file is profiled, and the types, counts and bad rows of all are merged. Second pass: every bundle of
-files is encoded into one shard for each split, under a temporary name. Last, here: the counts of both passes are
-compared, and the shards get the names that readers look for.
+The files are cut into pieces. A worker reads its pieces, checks, converts, splits and encodes them into shards under
+temporary names, and tells what it found; see `share` for why there may be a second pass. Last, here: the counts are
+compared, the shards get the names that readers look for, and the bad rows are put beside them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
+import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import apache_beam as beam
-import pyarrow as pa
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
+from absl import logging
 from google.protobuf import wrappers_pb2
 from tfx import types
 from tfx.components.example_gen import write_split
@@ -29,22 +26,21 @@ from tfx.utils import proto_utils
 
 from components import errors
 from components.errors import InputError, MachineError
-from components.ingest import images, shards, source, table
-from components.ingest.config import CsvConfig, IngestConfig
+from components.ingest import bigquery, inputs, quarantine, source, work
+from components.ingest.columns import Kind
+from components.ingest.config import IngestConfig
+from components.ingest.rows import Reader
 from components.ingest.shards import Shard
-from components.ingest.table import Profile
-
-_IMAGES_PER_ELEMENT = 256
-
-Paths = tuple[str, ...]
-Reader = Callable[[Paths, Profile], Iterator[pa.RecordBatch]]
+from components.ingest.share import Plan, guess
+from components.ingest.work import Manifest
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
-    """Turns the user's files into the Examples artifact that TFX's own ExampleGens write.
+    """Turns the user's files or query into the Examples artifact that TFX's own ExampleGens write.
 
-    Beyond their properties the artifact carries how many rows were read (`rows_read`) and how many went into each
-    split (`rows_train`, `rows_eval`, ...).
+    Beyond their properties the artifact carries how many rows were read (`rows_read`), how many went into each split
+    (`rows_train`, `rows_eval`, ...), how many are in quarantine (`rows_quarantined`, in the file `quarantine`) and how
+    many lie in a gap between splits (`rows_left_out`), and the type of each column as JSON (`column_types`).
     """
 
     def Do(  # noqa: N802 - TFX's name
@@ -53,12 +49,12 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Ingests the files that the driver resolved.
+        """Ingests the files that the driver resolved, or the rows of the query.
 
         Args:
           input_dict: empty.
           output_dict: `examples`, the one artifact to fill.
-          exec_properties: TFX's for file-based ExampleGens; `custom_config` holds the IngestConfig as JSON.
+          exec_properties: TFX's for ExampleGens; `custom_config` holds the IngestConfig as JSON.
 
         Raises:
           InputError: rows or files that cannot be taken, or a split without rows.
@@ -66,119 +62,73 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         input_config, config = _configs(exec_properties)
-        paths = source.listing(exec_properties[standard_component_specs.INPUT_BASE_KEY], input_config.splits[0].pattern)
+        base = exec_properties.get(standard_component_specs.INPUT_BASE_KEY)
         artifact = artifact_utils.get_single_instance(output_dict[standard_component_specs.EXAMPLES_KEY])
         parts = source.join(artifact.uri, ".parts")
         fileio.makedirs(parts)
         try:
-            rows, written = self._write(paths, config, parts)
-            _check_counts(rows, written, config.split.buckets())
-            _commit(written, artifact.uri)
+            place_is, manifest = self._run(input_config, base, config, parts)
+            _check_counts(manifest, config.split.names())
+            _commit(manifest.shards, artifact.uri)
+            if manifest.bad:
+                folder = source.join(artifact.uri, quarantine.FOLDER)
+                fileio.makedirs(folder)
+                written = quarantine.write(manifest.quarantined, place_is, folder)
+                artifact.set_string_custom_property("quarantine", written)
+                logging.warning("%d bad rows are in quarantine: %s", manifest.bad, written)
         finally:
             fileio.rmtree(parts)
-        _describe(artifact, rows, written, config.split.buckets(), exec_properties)
+        _describe(artifact, manifest, config.split.names(), exec_properties)
 
-    def _write(self, paths: list[str], config: IngestConfig, parts: str) -> tuple[int, list[Shard]]:
-        """Runs the Beam pipeline; returns how many rows it read, and the shards it wrote into the folder `parts`."""
-        manifest = source.join(parts, "manifest.json")
+    def _run(
+        self, input_config: example_gen_pb2.Input, base: str | None, config: IngestConfig, parts: str
+    ) -> tuple[str, Manifest]:
+        """Runs the Beam pipeline, which works in the folder `parts`; returns also what the place of a row is."""
+        path = source.join(parts, "manifest.json")
+        reader: Reader | None = None
         try:
             with self._make_beam_pipeline() as pipeline:
-                elements, profile, reader = _source(pipeline, paths, config)
-                written = elements | "WriteShards" >> beam.ParDo(
-                    _WriteShards(reader, parts, config), beam.pvalue.AsSingleton(profile)
-                )
-                _ = (
-                    pipeline
-                    | "Once" >> beam.Create([manifest])
-                    | "WriteManifest"
-                    >> beam.Map(_write_manifest, beam.pvalue.AsSingleton(profile), beam.pvalue.AsIter(written))
-                )
+                if config.bigquery:
+                    query = input_config.splits[0].pattern
+                    elements = bigquery.blocks(pipeline, query, config, config.bigquery)
+                    plan = Plan(config, bigquery.TRAITS, parts)
+                else:
+                    files = _files(input_config, base or "")
+                    reader = inputs.reader(config, [file for file, _ in files])
+                    plan = _plan(config, files, reader, parts)
+                    elements = work.pieces(pipeline, files, reader)
+                work.ingest(elements, plan, reader, path)
         except Exception as error:
             # Beam raises the text of what was raised in a worker.
             told = errors.find(error)
             raise told or error from error
-        return _read_manifest(manifest)
+        return plan.traits.place_is, Manifest.read(path)
 
 
-def _source(
-    pipeline: beam.Pipeline, paths: list[str], config: IngestConfig
-) -> tuple[beam.PCollection, beam.PCollection, Reader]:
-    """The files as elements, their merged profile as a collection of one, and what turns an element into batches."""
-    if config.format == "images":
-        # The names of the folders say all there is to know, so no pass over the files is needed.
-        chunks = [tuple(paths[at : at + _IMAGES_PER_ELEMENT]) for at in range(0, len(paths), _IMAGES_PER_ELEMENT)]
-        profile = pipeline | "Profile" >> beam.Create([Profile(rows=len(paths))])
-        label = images.label_type(paths, config.types.get("label"))
-        return _spread(pipeline, chunks), profile, functools.partial(_read_images, label=label)
-    names = source.header(paths[0], config.csv).names
-    source.check_types(config.types, names, "csv")
-    elements = _spread(pipeline, [(path,) for path in paths])
-    profile = (
-        elements
-        | "Profile" >> beam.Map(lambda one: table.profile(one[0], paths[0], names, config.csv, config.types))
-        | "Merge" >> beam.CombineGlobally(table.merge)
-        | "RefuseBadRows" >> beam.Map(_refuse_bad_rows)
-    )
-    return elements, profile, functools.partial(_read_csv, config=config.csv)
+def _files(input_config: example_gen_pb2.Input, base: str) -> list[work.File]:
+    """Every file, with the predefined split that it stands for; one file must not stand for two."""
+    files: dict[str, str | None] = {}
+    for split in input_config.splits:
+        for path in source.listing(base, split.pattern):
+            if path in files:
+                raise InputError(
+                    f"data.path: {path} is matched twice",
+                    "give paths, or file patterns of data.split, that have no file in common",
+                )
+            files[path] = source.split_of(split.name)
+    return list(files.items())
 
 
-def _spread(pipeline: beam.Pipeline, elements: list[Paths]) -> beam.PCollection:
-    return pipeline | "Files" >> beam.Create(elements) | "Spread" >> beam.Reshuffle()
-
-
-def _refuse_bad_rows(profile: Profile) -> Profile:
-    if error := profile.error():
-        raise error
-    return profile
-
-
-def _read_csv(paths: Paths, profile: Profile, config: CsvConfig) -> Iterator[pa.RecordBatch]:
-    for path in paths:
-        yield from table.read(path, profile.kinds, config, profile.block)
-
-
-def _read_images(paths: Paths, _: Profile, label: pa.DataType) -> Iterator[pa.RecordBatch]:
-    return images.read(paths, label)
-
-
-class _WriteShards(beam.DoFn):  # type: ignore[misc]
-    """Encodes files; the files of one bundle share a shard for each split."""
-
-    def __init__(self, reader: Reader, folder: str, config: IngestConfig) -> None:
-        self._reader, self._folder = reader, folder
-        self._buckets = config.split.buckets()
-        # The same image twice, under two names, must not be trained on and evaluated with.
-        self._by = ("image",) if config.format == "images" else None
-        self._writer: shards.Writer | None = None
-
-    def start_bundle(self) -> None:
-        self._writer = None
-
-    def process(self, paths: Paths, profile: Profile) -> None:
-        if self._writer is None:
-            self._writer = shards.Writer(self._folder, self._buckets, order=paths[0])
-        for batch in self._reader(paths, profile):
-            self._writer.write(batch, self._by)
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        for shard in self._writer.close() if self._writer else []:
-            yield WindowedValue(shard, GlobalWindow().max_timestamp(), [GlobalWindow()])
-
-
-def _write_manifest(path: str, profile: Profile, written: Iterable[Shard]) -> None:
-    content = {"rows": profile.rows, "shards": [dataclasses.asdict(shard) for shard in written]}
-    with fileio.open(path, "w") as file:
-        file.write(json.dumps(content))
-
-
-def _read_manifest(path: str) -> tuple[int, list[Shard]]:
-    with fileio.open(path) as file:
-        content = json.loads(file.read())
-    return content["rows"], sorted(Shard(**shard) for shard in content["shards"])
+def _plan(config: IngestConfig, files: Sequence[work.File], reader: Reader, parts: str) -> Plan:
+    """What the workers are told, with the types that a look into a few files makes one expect."""
+    plan = Plan(config, reader.traits, parts)
+    some = dict.fromkeys([files[0], files[len(files) // 2], files[-1]])
+    heads = [reader.head(path, split) for path, split in some]
+    return dataclasses.replace(plan, guess=guess(plan, heads, reader))
 
 
 def _configs(exec_properties: dict[str, Any]) -> tuple[example_gen_pb2.Input, IngestConfig]:
-    """Where the files are, as the driver resolved it, and our section of the config."""
+    """Where the rows are, as the driver resolved it, and our section of the config."""
     input_config, custom = example_gen_pb2.Input(), example_gen_pb2.CustomConfig()
     proto_utils.json_to_proto(exec_properties[standard_component_specs.INPUT_CONFIG_KEY], input_config)
     proto_utils.json_to_proto(exec_properties[standard_component_specs.CUSTOM_CONFIG_KEY], custom)
@@ -187,43 +137,48 @@ def _configs(exec_properties: dict[str, Any]) -> tuple[example_gen_pb2.Input, In
     return input_config, IngestConfig.model_validate_json(section.value)
 
 
-def _check_counts(rows: int, written: list[Shard], splits: Iterable[str]) -> None:
-    total = sum(shard.rows for shard in written)
-    if total != rows:
+def _check_counts(manifest: Manifest, splits: Sequence[str]) -> None:
+    written = sum(shard.rows for shard in manifest.shards)
+    if written + manifest.bad + manifest.left_out != manifest.rows:
         raise MachineError(
-            f"{rows} rows were read, but {total} written: a file changed in between", "run again while the files rest"
+            f"{manifest.rows} rows were read, but {written} written, {manifest.bad} set aside and {manifest.left_out} "
+            "left out: a file changed in between",
+            "run again while the files rest",
         )
     for split in splits:
-        if not any(shard.split == split for shard in written):
+        if not any(shard.split == split for shard in manifest.shards):
             raise InputError(
-                f"the split {split} got none of the {rows} rows", "give more rows, or set data.split to other shares"
+                f"the split {split} got none of the {manifest.rows} rows",
+                "give more rows, or set data.split to other shares",
             )
 
 
-def _commit(written: list[Shard], uri: str) -> None:
+def _commit(written: Iterable[Shard], uri: str) -> None:
     """Gives the complete shards the names that TFX's readers look for."""
-    for split in sorted({shard.split for shard in written}):
-        of_split = [shard for shard in written if shard.split == split]
+    for split, shards in itertools.groupby(sorted(written), key=lambda shard: shard.split):
         folder = source.join(uri, f"Split-{split}")
         fileio.makedirs(folder)
+        of_split = list(shards)
         for number, shard in enumerate(of_split):
             name = f"{write_split.DEFAULT_TF_RECORD_FILE_NAME}-{number:05d}-of-{len(of_split):05d}.gz"
             fileio.rename(shard.path, source.join(folder, name), overwrite=True)
 
 
 def _describe(
-    artifact: types.Artifact,
-    rows: int,
-    written: list[Shard],
-    splits: Iterable[str],
-    exec_properties: dict[str, Any],
+    artifact: types.Artifact, manifest: Manifest, splits: Sequence[str], exec_properties: dict[str, Any]
 ) -> None:
     artifact.split_names = artifact_utils.encode_split_names(list(splits))
     examples_utils.set_payload_format(artifact, exec_properties[standard_component_specs.OUTPUT_DATA_FORMAT_KEY])
     examples_utils.set_file_format(
         artifact, write_split.to_file_format_str(exec_properties[standard_component_specs.OUTPUT_FILE_FORMAT_KEY])
     )
-    artifact.set_int_custom_property("rows_read", rows)
-    for split in splits:
-        count = sum(shard.rows for shard in written if shard.split == split)
-        artifact.set_int_custom_property(f"rows_{split}", count)
+    counts = {"read": manifest.rows, "quarantined": manifest.bad, "left_out": manifest.left_out}
+    counts |= {split: sum(shard.rows for shard in manifest.shards if shard.split == split) for split in splits}
+    for name, count in counts.items():
+        artifact.set_int_custom_property(f"rows_{name}", count)
+    found = {name: _TYPES[Kind(kind)] for name, kind in sorted(manifest.kinds.items())}
+    artifact.set_string_custom_property("column_types", json.dumps(found))
+    logging.info("rows: %s; types of the columns: %s", counts, found)
+
+
+_TYPES = {Kind.MISSING: "missing", Kind.INT: "int", Kind.FLOAT: "float", Kind.BYTES: "bytes"}

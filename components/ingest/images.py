@@ -10,10 +10,49 @@ import pyarrow as pa
 from components.errors import InputError
 from components.ingest import source
 from components.ingest.config import ValueType
+from components.ingest.rows import BadRow, Block, Ledger, Piece, Segment, Traits
 
-_BATCH = 8 << 20  # bytes of images in one record batch
+COLUMNS = ("image", "label", "path")
+"""The encoded file, the folder's name, and folder/file."""
+
 _ENDS = {b"\x89PNG\r\n\x1a\n": b"IEND", b"\xff\xd8\xff": b"\xff\xd9"}
 """How a PNG and a JPEG start, and the mark that stands near their end unless the file was cut off."""
+
+
+class ImageReader:
+    """Reads images, each a file of one row.
+
+    Args:
+      label: the type of the labels, as `label_type` found it over all files: int64 or binary.
+    """
+
+    # The same image twice, under two names, must not be trained on and evaluated with.
+    traits = Traits(decisive=("image",))
+
+    def __init__(self, label: pa.DataType) -> None:
+        self._label = label
+
+    def head(self, path: str, split: str | None) -> Piece:
+        """The file."""
+        return Piece(path, split=split)
+
+    def cut(self, path: str, split: str | None) -> list[Piece]:
+        """The file as its one piece."""
+        return [self.head(path, split)]
+
+    def read(self, piece: Piece, ledger: Ledger) -> Iterator[Block]:
+        """The image as a block of one row: `image` (the encoded file), `label`, and `path` (class/file) as binary."""
+        ledger.read(piece, 1)
+        with source.open_binary(piece.path) as file:
+            data = file.read()
+        if reason := _unfit(data):
+            ledger.bad(BadRow(piece.path, piece.number, 1, reason))
+            return
+        name = _class(piece.path)
+        label = int(name) if self._label == pa.int64() else name.encode()
+        path = "/".join(PurePosixPath(piece.path).parts[-2:]).encode()
+        columns = [pa.array([data], pa.binary()), pa.array([label], self._label), pa.array([path], pa.binary())]
+        yield Block(pa.RecordBatch.from_arrays(columns, list(COLUMNS)), (Segment(piece, 1, (1).__add__),))
 
 
 def label_type(paths: Iterable[str], given: ValueType | None = None) -> pa.DataType:
@@ -28,47 +67,15 @@ def label_type(paths: Iterable[str], given: ValueType | None = None) -> pa.DataT
     return pa.binary() if other is not None or given == "bytes" else pa.int64()
 
 
-def read(paths: Iterable[str], label: pa.DataType) -> Iterator[pa.RecordBatch]:
-    """The images as record batches: `image` (the encoded file), `label`, and `path` (class/file), all binary.
-
-    Args:
-      paths: the files, each in the folder of its class.
-      label: int64 or binary, as `label_type` found over all files.
-
-    Raises:
-      InputError: a file is no PNG or JPEG image, or was cut off.
-    """
-    images: list[bytes] = []
-    names: list[str] = []
-    for path in paths:
-        images.append(_image(path))
-        names.append(path)
-        if sum(map(len, images)) >= _BATCH:
-            yield _batch(images, names, label)
-            images, names = [], []
-    if images:
-        yield _batch(images, names, label)
-
-
-def _batch(images: list[bytes], paths: list[str], label: pa.DataType) -> pa.RecordBatch:
-    labels = [int(_class(path)) if label == pa.int64() else _class(path).encode() for path in paths]
-    names = ["/".join(PurePosixPath(path).parts[-2:]).encode() for path in paths]
-    columns = [pa.array(images, pa.binary()), pa.array(labels, label), pa.array(names, pa.binary())]
-    return pa.RecordBatch.from_arrays(columns, list(source.IMAGE_COLUMNS))
-
-
-def _image(path: str) -> bytes:
-    with source.open_binary(path) as file:
-        data = file.read()
+def _unfit(data: bytes) -> str | None:
+    """Why a file is no image that can be taken."""
     end = next((end for start, end in _ENDS.items() if data.startswith(start)), None)
     if end is None:
-        raise InputError(f"{path} is no PNG or JPEG image", "take it out of the folder, or convert it")
+        return "expected a PNG or JPEG image, received another file"
     # Cameras and editors append notes of their own, so the end mark need not be the very last bytes.
     if end not in data[-4096:]:
-        raise InputError(
-            f"{path} is a broken image: it is cut off after {len(data)} bytes", "replace it, or take it out"
-        )
-    return data
+        return f"expected a whole image, received one that is cut off after {len(data)} bytes"
+    return None
 
 
 def _class(path: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from components.evaluator.config import METRICS
 from components.features import expression
 from components.features.config import Dtype
-from components.names import did_you_mean
+from components.names import column_name, did_you_mean
 from pipeline.config.model import Config
 from pipeline.config.problems import Problem
 
@@ -27,10 +27,16 @@ def of_columns(config: Config, columns: Collection[str]) -> list[Problem]:
     for index, names in enumerate(config.evaluation.slices):
         named |= {("evaluation", "slices", index, name): name for name in names}
     return [
-        Problem(key, f"the data has no column {name!r}{did_you_mean(name, columns)}")
+        Problem(key, f"the data has no column {name!r}{_called(name, columns)}")
         for key, name in named.items()
         if name not in columns
     ]
+
+
+def _called(name: str, columns: Collection[str]) -> str:
+    """What to write instead of a name: a header with spaces or accents is known by another one."""
+    known = column_name(name)
+    return f"; it is called {known!r} here" if known in columns else did_you_mean(name, columns)
 
 
 def of_dtypes(config: Config, dtypes: Mapping[str, Dtype]) -> list[Problem]:

@@ -41,6 +41,14 @@ class Facts:
     rows_read: int | None = None
     rows: dict[str, int] = field(default_factory=dict)
     """Rows per split."""
+    rows_quarantined: int = 0
+    """Bad rows that were set aside."""
+    rows_left_out: int = 0
+    """Rows in a gap between splits."""
+    quarantine: str | None = None
+    """The file with the bad rows."""
+    column_types: dict[str, str] = field(default_factory=dict)
+    """What each column holds: int, float, bytes or missing."""
     metrics: dict[str, float] = field(default_factory=dict)
     slices: tuple[SliceMetrics, ...] = ()
     validation_ok: bool | None = None

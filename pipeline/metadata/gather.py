@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tensorflow_metadata.proto.v0 import statistics_pb2
@@ -21,6 +22,10 @@ def facts(store: Store, run: str) -> Facts:
     return Facts(
         rows_read=_count(examples, "rows_read"),
         rows=_rows(store, run, examples),
+        rows_quarantined=_count(examples, "rows_quarantined") or 0,
+        rows_left_out=_count(examples, "rows_left_out") or 0,
+        quarantine=_text(examples, "quarantine"),
+        column_types=json.loads(_text(examples, "column_types") or "{}"),
         metrics=results.metrics,
         slices=results.slices,
         validation_ok=results.validation_ok,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from types import TracebackType
 from typing import Literal
 
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from components.errors import PipelineError
 from pipeline.metadata.facts import BLESSED, NOT_BLESSED, Facts
+from pipeline.paths import shown
 from pipeline.targets.record import RUNNING, NodeRecord, RunRecord
 from pipeline.targets.result import RunResult
 
@@ -81,6 +83,10 @@ def summary(result: RunResult, mode: Mode) -> None:
     console = _console()
     if result.facts.rows:
         console.print(_rows_line(result.facts))
+    if result.facts.column_types:
+        console.print(_columns_line(result.facts))
+    if result.facts.quarantine:
+        console.print(f"bad rows: {shown(result.facts.quarantine)}")
     if result.facts.metrics:
         console.print(_metrics(result.facts))
     console.print(_end(result))
@@ -136,8 +142,16 @@ def _figures(node: NodeRecord) -> tuple[str, str, str]:
 
 
 def _rows_line(facts: Facts) -> str:
-    splits = ", ".join(f"{split} {count:,}" for split, count in facts.rows.items())
-    return f"rows: {splits}" + ("" if facts.rows_read is None else f" (of {facts.rows_read:,} read)")
+    others = {"quarantined": facts.rows_quarantined, "in a gap": facts.rows_left_out}
+    counts = facts.rows | {name: count for name, count in others.items() if count}
+    told = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    return f"rows: {told}" + ("" if facts.rows_read is None else f" (of {facts.rows_read:,} read)")
+
+
+def _columns_line(facts: Facts) -> str:
+    counts = Counter(facts.column_types.values())
+    told = ", ".join(f"{count} {type_}" for type_, count in sorted(counts.items(), key=lambda one: -one[1]))
+    return f"columns: {told}"
 
 
 def _metrics(facts: Facts) -> Table:

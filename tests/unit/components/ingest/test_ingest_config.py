@@ -5,41 +5,94 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from components.ingest.config import CsvConfig, DataConfig, IngestConfig
+from components.ingest.config import CsvConfig, DataConfig, IngestConfig, SpansConfig, SplitConfig
 
 
 def test_the_part_of_example_gen_leaves_out_what_examples_do_not_depend_on() -> None:
-    one = DataConfig(path="a.csv", label="tips", types={"zip": "bytes"})
-    other = DataConfig(path="b.csv", label="fare", task="regression", types={"zip": "bytes"})
+    one = DataConfig(path=("a.csv",), label="tips", types={"zip": "bytes"})
+    other = DataConfig(
+        path=("b.csv",), label="fare", task="regression", types={"zip": "bytes"}, spans=SpansConfig(latest=3)
+    )
     assert one.ingest("csv") == other.ingest("csv")
     assert one.ingest("csv") == IngestConfig(format="csv", types={"zip": "bytes"})
-    assert one.ingest("csv") != DataConfig(path="a.csv", label="tips", split={"train": 3, "eval": 1}).ingest("csv")
+    other = DataConfig(path=("a.csv",), label="tips", types={"zip": "bytes"}, split=SplitConfig(train=3, eval=1))
+    assert one.ingest("csv") != other.ingest("csv")
+    assert one.ingest("csv") != one.ingest("parquet")
 
 
 def test_a_section_survives_its_json() -> None:
     section = IngestConfig(format="csv", csv=CsvConfig(delimiter=";", null_values=("NA", "?")), types={"a": "float"})
     assert IngestConfig.model_validate_json(section.model_dump_json()) == section
+    split = SplitConfig(by="time", columns=("t",), train=8, eval=2, gap=604_800)
+    section = IngestConfig(format="parquet", columns=("t", "x"), split=split)
+    assert IngestConfig.model_validate_json(section.model_dump_json()) == section
 
 
 def test_splits_are_shared_out_in_a_fixed_order() -> None:
-    config = DataConfig(path="a", label="b", split={"test": 1, "eval": 2, "train": 7})
-    assert list(config.split.buckets().items()) == [("train", 7), ("eval", 2), ("test", 1)]
-    assert DataConfig(path="a", label="b").split.buckets() == {"train": 2, "eval": 1}
+    config = DataConfig.model_validate({"path": "a", "label": "b", "split": {"test": 1, "eval": 2, "train": 7}})
+    assert list(config.split.parts().items()) == [("train", 7), ("eval", 2), ("test", 1)]
+    assert config.split.names() == ["train", "eval", "test"]
+    assert DataConfig.model_validate({"path": "a", "label": "b"}).split.parts() == {"train": 2, "eval": 1}
+
+
+def test_one_text_stands_for_a_list_of_one() -> None:
+    split = {"by": "column", "columns": "year", "train": "2019", "eval": ["2020", "2021"]}
+    config = DataConfig.model_validate({"path": "a.csv", "label": "b", "split": split})
+    assert config.path == ("a.csv",)
+    assert config.split.columns == ("year",)
+    assert config.split.parts() == {"train": ("2019",), "eval": ("2020", "2021")}
+    assert DataConfig.model_validate({"path": ["a", "b"], "label": "c"}).path == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("gap", "seconds"), [(90, 90), (1.5, 1.5), ("30s", 30), ("90 m", 5_400), ("12h", 43_200), ("7d", 604_800)]
+)
+def test_a_gap_may_be_a_duration(gap: object, seconds: float) -> None:
+    split = {"by": "time", "columns": "t", "train": 1, "eval": 1, "gap": gap}
+    assert DataConfig.model_validate({"path": "a", "label": "b", "split": split}).split.gap == seconds
 
 
 @pytest.mark.parametrize(
     ("section", "told"),
     [
         ({"split": {"train": 2}}, "split.eval\n  Field required"),
-        ({"split": {"train": 2, "eval": 0}}, "greater than 0"),
+        ({"split": {"train": 2, "eval": 0}}, "expected a share such as 8, or texts"),
         ({"split": {"train": 2, "eval": 1, "evall": 1}}, "split.evall\n  Extra inputs are not permitted"),
+        ({"split": {"train": "x", "eval": 1}}, "by: hash takes a share such as 8 for train, received ('x',)"),
+        ({"split": {"by": "group", "train": 1, "eval": 1}}, "by: group needs the columns that make a group"),
+        (
+            {"split": {"by": "time", "columns": ["a", "b"], "train": 1, "eval": 1}},
+            "by: time needs one column, such as columns: [name], received ['a', 'b']",
+        ),
+        (
+            {"split": {"by": "column", "columns": "a", "train": 1, "eval": "x"}},
+            "by: column takes values of the column for train, received 1",
+        ),
+        ({"split": {"by": "files", "columns": "a", "train": "x", "eval": "y"}}, "by: files looks at no columns"),
+        ({"split": {"gap": "7d", "train": 1, "eval": 1}}, "gap has a meaning with by: time only, received by: hash"),
+        (
+            {"split": {"by": "time", "columns": "t", "gap": "7 days", "train": 1, "eval": 1}},
+            "expected seconds, or a duration such as 90m, 12h, 7d or 2w, received '7 days'",
+        ),
+        ({"bad_rows": {"max_fraction": 1.5}}, "less than or equal to 1"),
+        ({"bad_rows": {"action": "drop"}}, "Input should be 'quarantine' or 'fail'"),
+        ({"spans": {"end": 3}}, "end needs a start that is not after it, received None and 3"),
+        ({"spans": {"start": 5, "end": 3}}, "end needs a start that is not after it, received 5 and 3"),
+        ({"spans": {"start": 1, "end": 3, "latest": 2}}, "give either latest, or start and end"),
         ({"csv": {"delimiter": "||"}}, "at most 1 character"),
         ({"csv": {"delimiter": "§"}}, "expected one ASCII character that is no line break, received '§'"),
         ({"csv": {"delimiter": '"'}}, "expected a delimiter and a quote that differ, received '\"' for both"),
         ({"csv": {"encoding": "utf8x"}}, "expected an encoding that Python knows, such as utf-8 or cp1252, received"),
+        ({"tfrecord": {"payload": "features"}}, "Input should be 'example' or 'sequence_example'"),
         ({"types": {"zip": "string"}}, "Input should be 'int', 'float' or 'bytes'"),
-        ({"format": "parquet"}, "Input should be 'csv' or 'images'"),
-        ({"path": ""}, "at least 1 character"),
+        ({"format": "orc"}, "Input should be 'csv', 'parquet', 'tfrecord', 'bigquery' or 'images'"),
+        ({"format": "bigquery"}, "format: bigquery and a bigquery section with the query go together"),
+        ({"bigquery": {"query": "SELECT 1"}}, "expected a path, or a bigquery section with a query, and not both"),
+        ({"path": []}, "expected a path, or a bigquery section with a query, and not both"),
+        (
+            {"path": [], "bigquery": {"query": "SELECT 1"}, "split": {"by": "files", "train": "x", "eval": "y"}},
+            "split.by: files needs files; BigQuery has rows only",
+        ),
     ],
 )
 def test_a_wrong_section_is_refused(section: dict[str, object], told: str) -> None:

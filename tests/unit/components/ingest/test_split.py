@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.ingest import split
+from components.ingest.config import SplitConfig
+from components.ingest.split import LEFT_OUT, Splitter, Times, Unsplit
 
 
 def batch(**columns: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def config(**section: Any) -> SplitConfig:
+    return SplitConfig.model_validate(section)
 
 
 def some(rows: int = 1000) -> pa.RecordBatch:
@@ -27,17 +35,26 @@ def some(rows: int = 1000) -> pa.RecordBatch:
     )
 
 
+def hashes(*arrays: pa.Array) -> list[int]:
+    """The hash of each value, all in columns of the same name."""
+    found: list[int] = []
+    for array in arrays:
+        found += split.hash_rows(batch(a=array)).tolist()
+    return found
+
+
 def test_hashes_stay_what_they_are() -> None:
     # Fixed for all time: a row must not change sides when a library is upgraded.
     rows = batch(
         i=pa.array([1, -1, None], pa.int64()),
         f=pa.array([0.5, None, 1e30], pa.float32()),
         s=pa.array([b"x", b"", "é".encode()], pa.binary()),
+        t=pa.array([[b"x"], [], [b"y", b"z", b"z"]], pa.list_(pa.binary())),
     )
     assert split.hash_rows(rows).tolist() == GOLDEN
 
 
-GOLDEN = [4068853127626490576, 7319373673017486083, 4150345133923375222]
+GOLDEN = [4480598596975618635, 9813499470165475725, 6199808872709221935]
 
 
 @settings(max_examples=30, deadline=None)
@@ -62,7 +79,11 @@ def test_every_column_has_a_say_unless_others_are_named(column: str) -> None:
     names = [name for name in ("i", "f", "s") if name != column]
     fewer = batch(**{name: whole.column(whole.schema.get_field_index(name)) for name in names})
     assert (split.hash_rows(whole) != split.hash_rows(fewer)).mean() > 0.7
-    np.testing.assert_array_equal(split.hash_rows(whole, by=names), split.hash_rows(fewer))
+    chosen = split.hash_rows(whole, by=names)
+    # Where none of the columns that are named has a value, the whole row decides.
+    present = np.any([np.asarray(one.is_valid()) for one in fewer.columns], axis=0)
+    np.testing.assert_array_equal(chosen[present], split.hash_rows(fewer)[present])
+    np.testing.assert_array_equal(chosen[~present], split.hash_rows(whole)[~present])
 
 
 def test_the_same_value_in_another_column_is_another_row() -> None:
@@ -73,10 +94,208 @@ def test_the_same_value_in_another_column_is_another_row() -> None:
 def test_equal_values_hash_alike_however_they_are_written() -> None:
     nans = np.array([0x7FC00000, 0xFFC00001], np.uint32).view(np.float32)
     for values in (np.array([0.0, -0.0], np.float32), nans):
-        assert len(set(split.hash_rows(batch(f=pa.array(values))).tolist())) == 1
+        assert len(set(hashes(pa.array(values)))) == 1
+    # As integer or float, as a value or a list of one: that depends on other rows, or on the format of the file.
+    whole = pa.array([3, None, -7, 2**24])
+    single = whole.cast(pa.float32())
+    listed = pa.array([[3], None, [-7], [2**24]])
+    assert hashes(whole) == hashes(single) == hashes(listed) == hashes(listed.cast(pa.list_(pa.float32())))
+    texts = pa.array([b"x", None], pa.binary())
+    assert hashes(texts) == hashes(pa.array([[b"x"], None], pa.list_(pa.binary())))
+
+
+def test_other_values_hash_otherwise() -> None:
+    lists = [[1], [2], [1, 2], [2, 1], [1, 1], [1, 1, 1], [1, 2, 3], [3], [0], [0, 0]]
+    assert len(set(hashes(pa.array(lists)))) == len(lists)
+    texts = pa.array([b"", b"0", b"00", b"a", b"A", None], pa.binary())
+    assert len(set(hashes(texts))) == 6
+    texts = pa.array([[b""], [b"", b""], [b"x", b"y"], [b"y", b"x"], [b"xy"], [b"x"]], pa.list_(pa.binary()))
+    assert len(set(hashes(texts))) == 6
+
+
+def test_a_list_without_values_is_as_good_as_none() -> None:
+    one, other, third = hashes(pa.array([[], None], pa.list_(pa.int64())), pa.nulls(1))
+    assert one == other == third
+    # But a text without characters is a text.
+    one, other = hashes(pa.array([b"", None], pa.binary()))
+    assert one != other
 
 
 def test_a_column_that_is_missing_throughout_changes_nothing() -> None:
     whole = some(10)
-    wider = batch(**dict(zip(whole.schema.names, whole.columns, strict=True)), n=pa.nulls(10))
-    np.testing.assert_array_equal(split.hash_rows(wider), split.hash_rows(whole))
+    columns = dict(zip(whole.schema.names, whole.columns, strict=True))
+    for empty in (pa.nulls(10), pa.nulls(10, pa.int64()), pa.array([[]] * 10, pa.list_(pa.binary()))):
+        np.testing.assert_array_equal(split.hash_rows(batch(**columns, n=empty)), split.hash_rows(whole))
+
+
+def test_groups_stay_together_and_rows_without_one_do_not() -> None:
+    random = np.random.default_rng(1)
+    users = random.integers(0, 300, 20_000)
+    rows = batch(
+        user=pa.array(users, mask=users < 30),
+        shop=pa.array(users, mask=users < 30),
+        n=pa.array(np.arange(20_000)),
+    )
+    splitter = Splitter(config(by="group", columns=["user", "shop"], train=2, eval=1))
+    places = splitter.places(rows, None, ())
+    for user in range(30, 300):
+        assert len(set(places[users == user])) == 1
+    assert 0.5 < (places[users >= 30] == 0).mean() < 0.8
+    # Rows without a group are no group: else they would all be on one side.
+    np.testing.assert_allclose((places[users < 30] == 0).mean(), 2 / 3, atol=0.04)
+    # With one part of the key missing, the rest still makes a group.
+    rows = batch(user=pa.array([1, 1, 1]), shop=pa.array([None, None, 5]), n=pa.array([1, 2, 3]))
+    assert len(set(split.hash_rows(rows, ["user", "shop"])[:2].tolist())) == 1
+
+
+def test_columns_that_are_to_decide_by_default_decide() -> None:
+    rows = batch(image=pa.array([b"x", b"x"] * 50, pa.binary()), path=pa.array(np.arange(100)))
+    assert len(set(Splitter(config(train=1, eval=1), ["image"]).places(rows, None, ()))) == 1
+    assert len(set(Splitter(config(train=1, eval=1)).places(rows, None, ()))) == 2
+    assert len(set(Splitter(config(columns="path", train=1, eval=1), ["image"]).places(rows, None, ()))) == 2
+
+
+def test_a_file_may_stand_for_a_split() -> None:
+    splitter = Splitter(config(by="files", train="t*", eval="e*", test="x*"))
+    for number, name in enumerate(("train", "eval", "test")):
+        assert splitter.places(batch(a=pa.array([1, 2])), name, ()).tolist() == [number] * 2
+
+
+@pytest.mark.parametrize(
+    ("array", "values"),
+    [
+        (pa.array([b"2019", b"2020", b"2021", b"2020"], pa.binary()), ["2019", "2020", "2021"]),
+        (pa.array([2019, 2020, 2021, 2020]), ["2019", "2020", "2021"]),
+        (pa.array([[2019], [2020], [2021], [2020]]), ["2019", "2020", "2021"]),
+        (pa.array([0.5, 1.5, 2.5, 1.5], pa.float32()), ["0.5", "1.5", "2.5"]),
+    ],
+)
+def test_a_column_may_name_the_split(array: pa.Array, values: list[str]) -> None:
+    splitter = Splitter(config(by="column", columns="a", train=values[:1], eval=values[1:2], test=values[2:]))
+    assert splitter.unsplit(batch(a=array)) == []
+    assert splitter.places(batch(a=array), None, ()).tolist() == [0, 1, 2, 1]
+
+
+def test_rows_whose_column_names_no_split_are_told() -> None:
+    splitter = Splitter(config(by="column", columns="a", train=["x", "y"], eval="z"))
+    block = batch(a=pa.array([b"x", b"w", None, b"z", b"\xff"], pa.binary()))
+    expected = "expected a value that data.split names (x, y, z), received"
+    assert splitter.unsplit(block) == [
+        Unsplit(1, "a", f"{expected} 'w'"),
+        Unsplit(2, "a", f"{expected} nothing"),
+        Unsplit(4, "a", f"{expected} '\\\\xff'"),
+    ]
+    assert [one.row for one in splitter.unsplit(batch(a=pa.nulls(2)))] == [0, 1]
+    assert [one.row for one in splitter.unsplit(batch(a=pa.array([[b"x", b"x"], [b"x"]])))] == [0]
+
+
+EPOCH_2020 = 1_577_836_800
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        (b"2020-01-01", EPOCH_2020 * 10**6),
+        (b"2020-01-01T00:00:00", EPOCH_2020 * 10**6),
+        (b" 2020-01-01 00:00:00Z ", EPOCH_2020 * 10**6),
+        (b"2020-01-01T01:00:00+01:00", EPOCH_2020 * 10**6),
+        (b"2020-01-01 01:00:00+0100", EPOCH_2020 * 10**6),
+        (b"2020-01-01 00:00:00.5", EPOCH_2020 * 10**6 + 500_000),
+        (b"2020-01-01 00:00:00.000001999Z", EPOCH_2020 * 10**6 + 1),
+        (b"1577836800", EPOCH_2020 * 10**6),
+        (b"1577836800.25", EPOCH_2020 * 10**6 + 250_000),
+        (b"1969-12-31", -86_400 * 10**6),
+        (b"-86400", -86_400 * 10**6),
+        *(
+            (text, None)
+            for text in (b"", b"x", b"nan", b"inf", b"1e300", b"9" * 30, b"2020-13-01", b"01/02/2020", b"\xff")
+        ),
+    ],
+)
+def test_times_are_seconds_or_iso_8601(text: bytes, micros: int | None) -> None:
+    for array in (pa.array([text, None], pa.binary()), pa.array([[text], []], pa.list_(pa.binary()))):
+        times, valid = split.times_of(array)
+        assert valid.tolist() == [micros is not None, False]
+        assert times[0] == (micros or 0)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([EPOCH_2020, None, -1, 2**62]),
+        pa.array([float(EPOCH_2020), None, -1.0, np.nan], pa.float32()),
+        pa.array([[EPOCH_2020], [], [-1], [1, 2]]),
+    ],
+)
+def test_numbers_are_seconds(array: pa.Array) -> None:
+    times, valid = split.times_of(array)
+    assert valid.tolist() == [True, False, True, False]
+    assert times.tolist() == [EPOCH_2020 * 10**6, 0, -(10**6), 0]
+
+
+def test_rows_without_a_time_are_told() -> None:
+    splitter = Splitter(config(by="time", columns="t", train=1, eval=1))
+    assert splitter.needs_borders
+    expected = "expected a time (seconds since 1970, or ISO 8601), received"
+    assert splitter.unsplit(batch(t=pa.array([b"2020-01-01", None, b"soon"], pa.binary()))) == [
+        Unsplit(1, "t", f"{expected} nothing"),
+        Unsplit(2, "t", f"{expected} 'soon'"),
+    ]
+    assert splitter.unsplit(batch(t=pa.array([1.5, np.nan], pa.float32()))) == [Unsplit(1, "t", f"{expected} nan")]
+    assert len(splitter.unsplit(batch(t=pa.nulls(3)))) == 3
+
+
+def by_time(times: Any, *shares: int, gap: float = 0) -> Any:
+    section = dict(zip(("train", "eval", "test"), shares, strict=False))
+    splitter = Splitter(config(by="time", columns="t", gap=gap, **section))
+    rows = batch(t=pa.array(times))
+    return splitter.places(rows, None, splitter.times(rows).borders(shares))
+
+
+@pytest.mark.parametrize("shares", [(8, 2), (1, 1), (8, 1, 1), (1, 5, 4)])
+@pytest.mark.parametrize("spread", ["even", "crowded"])
+def test_a_split_by_time_reaches_its_shares_and_keeps_the_order_of_time(shares: tuple[int, ...], spread: str) -> None:
+    random = np.random.default_rng(3)
+    seconds = random.integers(0, 10**8, 50_000) if spread == "even" else random.exponential(10**5, 50_000).astype(int)
+    places = by_time(seconds, *shares)
+    np.testing.assert_allclose(np.bincount(places) / len(places), np.array(shares) / sum(shares), atol=0.002)
+    for one, other in itertools.pairwise(range(len(shares))):
+        assert seconds[places == one].max() < seconds[places == other].min()
+
+
+def test_rows_in_the_gap_go_to_no_split() -> None:
+    seconds = np.arange(1000)
+    plain, places = by_time(seconds, 8, 1, 1), by_time(seconds, 8, 1, 1, gap=10)
+    assert np.bincount(plain).tolist() == [800, 100, 100]
+    assert by_time(seconds, 8, 1, 1, gap=float("inf")).tolist() == [0] * 800 + [LEFT_OUT] * 200
+    left_out = np.flatnonzero(places == LEFT_OUT).tolist()
+    assert left_out == [*range(800, 810), *range(900, 910)]
+    kept = places != LEFT_OUT
+    np.testing.assert_array_equal(places[kept], plain[kept])
+
+
+def test_rows_of_one_time_stay_together_and_no_split_at_the_ends_is_empty() -> None:
+    assert by_time([5] * 9 + [6], 1, 1).tolist() == [0] * 9 + [1]
+    assert by_time([5] + [6] * 9, 1, 1).tolist() == [0] + [1] * 9
+    assert by_time([5, 6, 7], 98, 1, 1).tolist()[::2] == [0, 2]
+    # One time can only be on one side; that the other one is empty is told when rows are counted.
+    assert by_time([5, 5], 1, 1).tolist() == [0, 0]
+    assert Times().borders([1, 1]) == ()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_the_borders_are_the_same_in_whatever_order_times_are_merged(data: st.DataObject) -> None:
+    scale = data.draw(st.sampled_from([1, 10**6, 10**9]))
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+    times = random.integers(-5000, 9000, data.draw(st.sampled_from([50, 9000]))) * scale
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(times)), max_size=5)))
+    parts = [Times.of(part) for part in np.split(times, cuts)]
+    whole = Times.of(times)
+    merged = functools.reduce(Times.merge, data.draw(st.permutations(parts)))
+    assert merged == whole
+    assert functools.reduce(Times.merge, data.draw(st.permutations([*parts, Times()]))) == whole
+    assert len(whole.counts) <= 4096
+    assert sum(whole.counts.values()) == len(times)
+    # Not a coarser one than need be.
+    assert whole.shift == 0 or len({time >> (whole.shift - 1) for time in times.tolist()}) > 4096

@@ -1,0 +1,310 @@
+"""CSV files as they come: odd, damaged and large ones, with what becomes of every row."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import math
+from pathlib import Path
+from typing import Any
+
+import ingesting
+import pyarrow as pa
+import pytest
+from ingesting import TWO_WORKERS, all_rows, bad_rows, by_split, counts, data, ingest, refused, share_out
+
+from components.ingest import executor, text
+from components.ingest.columns import Kind
+from components.ingest.config import DataConfig
+
+ANY: dict[str, Any] = {"bad_rows": {"max_fraction": 1}}
+NUMBERS = "".join(f"{row},x\n" for row in range(60))
+"""Rows of the columns a and b, enough for two splits."""
+
+
+def write(folder: Path, content: str | bytes, name: str = "in.csv") -> Path:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / name
+
+
+def zstd(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(content)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("in.csv", ("a,b\n" + NUMBERS).replace("\n", "\r\n").encode()),
+        ("in.csv", ("a,b\n" + NUMBERS).replace("\n", "\r").encode()),
+        ("in.csv", b"\xef\xbb\xbf" + ("a,b\n" + NUMBERS).encode()),
+        ("in.csv", ('"a","b"\n' + NUMBERS.replace("x", '"x"')).encode()),
+        ("in.csv", ("a,b\n" + NUMBERS).encode().rstrip()),
+        ("in.csv", ("\n\na,b\n\n" + NUMBERS.replace("\n", "\n\n")).encode()),
+        ("in.csv.gz", gzip.compress(("a,b\n" + NUMBERS).encode())),
+        ("in.csv.gz", gzip.compress(b"a,b\n0,x\n") + gzip.compress(NUMBERS.encode()[4:])),
+        ("in.csv.zst", zstd(("\ufeffa,b\r\n" + NUMBERS).encode())),
+        ("in.csv", gzip.compress(("a,b\n" + NUMBERS).encode())),
+    ],
+    ids=["crlf", "cr", "bom", "quoted", "no newline at the end", "empty lines", "gzip", "gzip of two", "zstd", "name"],
+)
+def test_one_table_written_in_many_ways_is_one_table(tmp_path: Path, name: str, content: bytes) -> None:
+    plain = share_out(data(write(tmp_path / "plain", "a,b\n" + NUMBERS)), tmp_path / "1")
+    found = share_out(data(write(tmp_path / "odd", content, name)), tmp_path / "2")
+    assert found.rows == plain.rows
+    assert (found.manifest.rows, found.manifest.bad, found.passes) == (60, 0, 1)
+
+
+def test_quoted_newlines_and_long_fields_go_through_beam(tmp_path: Path) -> None:
+    long = "lörem " * 1_000_000
+    body = "".join(f'{row},"two\nlines, ""quoted"" {row}"\r\n' for row in range(50))
+    path = write(tmp_path, f'\ufeffa,b\r\n{body}50,"{long}"')
+    examples = ingest(data(path), tmp_path / "out")
+    expected = [{"a": row, "b": f'two\nlines, "quoted" {row}'} for row in range(50)] + [{"a": 50, "b": long}]
+    assert sorted(all_rows(examples), key=lambda row: row["a"]) == expected
+    assert counts(examples)["read"] == 51
+
+
+def test_compressed_files_and_plain_ones_go_through_beam_together(tmp_path: Path) -> None:
+    lines = [f"{row},x\n" for row in range(90)]
+    write(tmp_path, "a,b\n" + "".join(lines[:30]), "in/1.csv")
+    write(tmp_path, gzip.compress(("a,b\n" + "".join(lines[30:60])).encode()), "in/2.csv")
+    write(tmp_path, zstd(("a,b\n" + "".join(lines[60:])).encode()), "in/3.csv")
+    examples = ingest(data(tmp_path / "in"), tmp_path / "out")
+    assert sorted(row["a"] for row in all_rows(examples)) == list(range(90))
+    with (tmp_path / "in" / "2.csv").open("r+b") as file:
+        file.truncate(40)
+    error = refused(data(tmp_path / "in"), tmp_path / "2")
+    assert error.headline.startswith(f"{tmp_path}/in/2.csv: the compressed data is damaged or cut off")
+
+
+def test_one_column(tmp_path: Path) -> None:
+    path = write(tmp_path, "a\n" + "".join(f"{row}\n" for row in range(40)) + '\n""\n')
+    found = share_out(data(path), tmp_path / "out")
+    values = [row["a"] for of_split in found.rows.values() for row in of_split]
+    # An empty line is no row; an empty field is a missing value.
+    assert sorted(value for value in values if value is not None) == list(range(40))
+    assert values.count(None) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"a,b\n", b"a,b\r\n\r\n", b"a,b", gzip.compress(b"a,b\n")])
+def test_a_file_without_rows_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    for number in range(3):
+        write(tmp_path, "a,b\n" + NUMBERS, f"in/{number}.csv")
+    path = write(tmp_path, content, "in/1.csv")
+    with pytest.raises(ingesting.InputError, match="has no rows") as raised:
+        share_out(data(tmp_path / "in"), tmp_path / "out")
+    assert raised.value.headline.startswith(f"{path} has no rows")
+
+
+def test_a_worker_names_the_file_without_rows(tmp_path: Path) -> None:
+    for number in range(3):
+        write(tmp_path, "a,b\n" + NUMBERS, f"in/{number}.csv")
+    path = write(tmp_path, "a,b\n", "in/1.csv")
+    assert refused(data(tmp_path / "in"), tmp_path / "out").headline.startswith(f"{path} has no rows")
+
+
+def test_a_file_that_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
+    write(tmp_path, "a,b\n" + NUMBERS, "in/0.csv")
+    path = write(tmp_path, bz2.compress(b"a,b\n" + NUMBERS.encode()), "in/1.csv")
+    with pytest.raises(ingesting.InputError) as raised:
+        share_out(data(tmp_path / "in"), tmp_path / "out")
+    assert raised.value.headline.startswith(str(path))
+
+
+def test_two_thousand_small_files(tmp_path: Path) -> None:
+    for number in range(2_000):
+        write(tmp_path, f"a,b\n{number},{number / 2}\n{number}\n", f"in/{number:04d}.csv")
+    config = data(tmp_path / "in", **ANY)
+    examples = ingest(config, tmp_path / "out")
+    assert counts(examples) | {"train": 0, "eval": 0} == {
+        "read": 4_000, "quarantined": 2_000, "left_out": 0, "train": 0, "eval": 0
+    }  # fmt: skip
+    assert sorted(row["a"] for row in all_rows(examples)) == list(range(2_000))
+    bad = bad_rows(examples)
+    assert [one["file"] for one in bad] == [f"{number:04d}.csv" for number in range(2_000)]
+    assert {one["row"] for one in bad} == {3}
+    # As many shards as workers, not as files.
+    assert len(list((tmp_path / "out").rglob("*.gz"))) < 20
+
+
+@pytest.fixture
+def huge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConfig:
+    """A file of some 12 pieces, with quoted line breaks, and some bad rows."""
+    monkeypatch.setattr(text, "_PIECE", 3_000)
+    lines = []
+    for row in range(1_500):
+        if row % 500 == 100:
+            lines.append(f"{row}\n")
+        elif row % 500 == 200:
+            lines.append(f'x{row},"many\nlines {row}",1\n')
+        else:
+            lines.append(f'{row},"many\n""lines"", {row % 7}",{row / 8}\n')
+    path = write(tmp_path, 'a,"b\nc",d\n' + "".join(lines))
+    return data(path, types={"a": "int"}, **ANY)
+
+
+def test_a_huge_file_is_the_same_whoever_reads_it(
+    huge: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = ingest(huge, tmp_path / "1", beam=TWO_WORKERS)
+    assert counts(shared)["read"] == 1_500
+    monkeypatch.setattr(text, "_PIECE", 1 << 20)
+    alone = ingest(huge, tmp_path / "2")
+    assert by_split(shared) == by_split(alone)
+    assert counts(shared) == counts(alone)
+    assert bad_rows(shared) == bad_rows(alone)
+    # The header takes two lines of text, and so does every row; the editor's number of row 100 is that of a row.
+    places = [bad["row"] for bad in bad_rows(alone)]
+    assert places == [row + 3 for row in range(1_500) if row % 500 in (100, 200)]
+
+
+def test_any_number_of_workers_makes_the_same_splits(huge: DataConfig, tmp_path: Path) -> None:
+    one, *others = (share_out(huge, tmp_path / str(workers), workers) for workers in (1, 3, 50))
+    for other in others:
+        assert {split: sorted(map(repr, rows)) for split, rows in other.rows.items()} == {
+            split: sorted(map(repr, rows)) for split, rows in one.rows.items()
+        }
+        assert other.bad == one.bad
+        assert (other.manifest.rows, other.manifest.kinds) == (one.manifest.rows, one.manifest.kinds)
+
+
+BAD = "a,b,c\n1,x,y\n2\n" + '3,"2,5",z\n4,5,6,7\nn,1,y\n' + "".join(f"{row},1,y\n" for row in range(5, 45))
+
+
+def test_bad_rows_are_in_quarantine_with_all_that_is_known(tmp_path: Path) -> None:
+    write(tmp_path, BAD, "in/1.csv")
+    write(tmp_path, b"a,b,c\n" + b"".join(b"%d,1,y\n" % row for row in range(20)) + b"7,\xe9t\xe9,z\n", "in/2.csv")
+    config = data(tmp_path / "in", types={"a": "int", "b": "float"}, bad_rows={"max_fraction": 0.1})
+    examples = ingest(config, tmp_path / "out")
+    found = counts(examples)
+    assert (found["read"], found["quarantined"], found["train"] + found["eval"]) == (66, 6, 60)
+    assert ingesting.types(examples) == {"a": "int", "b": "float", "c": "bytes"}
+    assert bad_rows(examples) == [
+        {"file": "1.csv", "row": 2, "column": "b", "reason": "expected a float, received 'x'",
+         "content": {"a": "1", "b": "x", "c": "y"}},
+        {"file": "1.csv", "row": 3, "reason": "expected 3 fields, received 1", "content": "2"},
+        {"file": "1.csv", "row": 4, "column": "b", "reason": "expected a float, received '2,5'",
+         "content": {"a": "3", "b": "2,5", "c": "z"}},
+        {"file": "1.csv", "row": 5, "reason": "expected 3 fields, received 4", "content": "4,5,6,7"},
+        {"file": "1.csv", "row": 6, "column": "a", "reason": "expected an int64, received 'n'",
+         "content": {"a": "n", "b": "1", "c": "y"}},
+        {"file": "2.csv", "row": 22, "column": "b", "reason": r"expected a float, received '\xe9t\xe9'",
+         "content": {"a": "7", "b": r"\xe9t\xe9", "c": "z"}},
+    ]  # fmt: skip
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"Split-train", "Split-eval", "quarantine"}
+    headline = f"{tmp_path}/in/1.csv, row 2: column b: expected a float, received 'x'"
+    for bad_rows_, remedy in (
+        ({"max_fraction": 0.09}, "max_fraction to 0.091 or more"),
+        ({"action": "fail", "max_fraction": 1}, "data.types to fit"),
+    ):
+        error = refused(config.model_copy(update={"bad_rows": type(config.bad_rows)(**bad_rows_)}), tmp_path / "no")
+        assert error.headline == headline
+        assert error.details == (
+            f"{tmp_path}/in/1.csv, row 3: expected 3 fields, received 1",
+            f"{tmp_path}/in/1.csv, row 4: column b: expected a float, received '2,5'",
+            f"{tmp_path}/in/1.csv, row 5: expected 3 fields, received 4",
+            f"{tmp_path}/in/1.csv, row 6: column a: expected an int64, received 'n'",
+            "and 1 more of 66 rows",
+        )
+        assert error.remedy.endswith(remedy)
+
+
+# Arrow complains on the side when it cannot decode the text of a ragged row; the row is named all the same.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("encoding", "broken", "content"),
+    [("utf-8", b"\xe9t\xe9", r"\xe9t\xe9"), ("cp1252", b"\x81!", r"\xff!")],
+)
+def test_undecodable_text_is_in_quarantine(tmp_path: Path, encoding: str, broken: bytes, content: str) -> None:
+    rows = b"".join(b"%d,x\n" % row for row in range(30))
+    path = write(tmp_path, b"a,b\n" + rows + b"30," + broken + b"\n31,y\n" + broken + b"\n")
+    found = share_out(data(path, csv={"encoding": encoding}, **ANY), tmp_path / "out")
+    assert (found.manifest.rows, found.manifest.bad) == (33, 2)
+    first, second = found.bad
+    assert (first["row"], first["column"]) == (32, "b")
+    assert first["reason"].startswith(f"expected {encoding} text, received '")
+    assert first["content"] == {"a": "30", "b": content}
+    assert (second["row"], second["reason"]) == (34, "expected 2 fields, received 1")
+
+
+def test_text_of_another_encoding_is_utf_8_in_the_examples(tmp_path: Path) -> None:
+    for encoding in ("cp1252", "utf-16", "utf-8"):
+        path = write(tmp_path, ("a,b\n" + NUMBERS.replace("x", "é€")).encode(encoding), f"{encoding}.csv")
+        found = share_out(data(path, csv={"encoding": encoding}), tmp_path / encoding)
+        assert {row["b"] for rows in found.rows.values() for row in rows} == {"é€"}
+        assert found.manifest.rows == 60
+
+
+@pytest.mark.parametrize(
+    ("late", "kind", "first", "last"),
+    [
+        ("0.5", "float", 3.0, 0.5),
+        ("nan", "float", 3.0, math.nan),
+        ("no", "bytes", "3", "no"),
+        (str(2**63), "bytes", "3", str(2**63)),
+        (str(-(2**63)), "int", 3, -(2**63)),
+        ("2024-02-29", "bytes", "3", "2024-02-29"),
+        ("true", "bytes", "3", "true"),
+    ],
+)
+def test_a_late_value_changes_the_type_of_its_column_in_all_rows(
+    tmp_path: Path, late: str, kind: str, first: object, last: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text, "_BLOCK", 1_000)
+    found = share_out(data(late_in(tmp_path, late)), tmp_path / "out", workers=3)
+    rows = [row for of_split in found.rows.values() for row in of_split]
+    assert (found.manifest.rows, found.passes) == (2_001, 1 if kind == "int" else 2)
+    assert {name: executor._TYPES[Kind(kind)] for name, kind in found.manifest.kinds.items()} == {"a": kind, "b": "int"}
+    assert {repr(row["a"]) for row in rows} == {repr(first), repr(last)}
+    assert [repr(row["a"]) for row in rows if row["b"] == -1] == [repr(last)]
+
+
+def test_a_second_pass_through_beam_leaves_nothing_of_the_first(tmp_path: Path) -> None:
+    examples = ingest(data(late_in(tmp_path, "0.5")), tmp_path / "out")
+    found = all_rows(examples)
+    assert counts(examples)["read"] == len(found) == 2_001
+    assert ingesting.types(examples) == {"a": "float", "b": "int"}
+    assert {row["a"] for row in found} == {3.0, 0.5}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"Split-train", "Split-eval"}
+
+
+def late_in(folder: Path, late: str) -> Path:
+    """Files of integers but for one value, in a file that is neither the first, nor the last, nor in the middle.
+
+    Those are the files that the types are guessed from.
+    """
+    body = "".join(f"3,{row}\n" for row in range(400))
+    for number in range(5):
+        write(folder, f"a,b\n{body}" + f"{late},-1\n" * (number == 1), f"in/{number}.csv")
+    return folder / "in"
+
+
+def test_bad_rows_have_no_say_in_the_types(tmp_path: Path) -> None:
+    rows = "".join(f"{row},{row},1\n" for row in range(100, 140))
+    path = write(tmp_path, "a,when,c\n" + rows + "x,soon,y\n" + rows)
+    split = {"by": "time", "columns": "when", "train": 1, "eval": 1}
+    found = share_out(data(path, split=split, **ANY), tmp_path / "out")
+    assert found.bad == [
+        {
+            "file": str(path),
+            "row": 42,
+            "column": "when",
+            "reason": "expected a time (seconds since 1970, or ISO 8601), received 'soon'",
+            "content": {"a": "x", "when": "soon", "c": "y"},
+        }
+    ]
+    assert set(found.manifest.kinds.values()) == {1}
+    assert {type(value) for rows_ in found.rows.values() for row in rows_ for value in row.values()} == {int}
+
+
+def test_given_types_are_taken_and_columns_that_are_not_wanted_are_not_looked_at(tmp_path: Path) -> None:
+    path = write(tmp_path, "zip,n,x\n" + "".join(f"0{row},{row % 2},\xe9\n" for row in range(50)) + "7,true,\n")
+    config = data(path, types={"zip": "bytes", "n": "float"}, columns=["zip", "n"])
+    found = share_out(config, tmp_path / "out")
+    rows = sorted((row for of_split in found.rows.values() for row in of_split), key=repr)
+    assert rows == sorted([{"n": row % 2, "zip": f"0{row}"} for row in range(50)] + [{"n": 1, "zip": "7"}], key=repr)
+    assert {type(row["n"]) for row in rows} == {float}

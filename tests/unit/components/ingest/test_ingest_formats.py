@@ -1,0 +1,290 @@
+"""Parquet, TFRecord and image files through the component: what becomes of their values, and of what is damaged."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import gzip
+from pathlib import Path
+from typing import Any
+
+import ingesting
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+from ingesting import all_rows, bad_rows, by_split, counts, data, ingest, records, refused, share_out
+from PIL import Image
+from pyarrow import parquet as arrow_parquet
+
+from components.ingest import parquet
+
+ANY: dict[str, Any] = {"bad_rows": {"max_fraction": 1}}
+
+
+def test_columns_of_parquet_keep_their_types(tmp_path: Path) -> None:
+    count = 40
+    day = datetime.date(2024, 2, 29)
+    table = pa.table(
+        {
+            "a": pa.array(range(count), pa.int32()),
+            "flag": pa.array([row % 2 == 0 for row in range(count)]),
+            "price": pa.array([decimal.Decimal("1.25")] * count),
+            "day": pa.array([day] * count),
+            "at": pa.array([datetime.datetime(2024, 2, 29, 12, 30)] * count, pa.timestamp("ms")),
+            "word": pa.array(["é", None] * (count // 2)).dictionary_encode(),
+            "raw": pa.array([b"\xff\x00"] * count),
+            "ids": pa.array([[1, 2], [3], [], None] * (count // 4)),
+            "tags": pa.array([["x", "y"]] * count),
+            "nothing": pa.nulls(count),
+            "Odd Name": pa.array([0.1] * count),
+        }
+    )
+    (tmp_path / "in").mkdir()
+    arrow_parquet.write_table(table.slice(0, 17), tmp_path / "in" / "1.parquet", row_group_size=4)
+    arrow_parquet.write_table(table.slice(17), tmp_path / "in" / "2.parquet")
+    examples = ingest(data(tmp_path / "in"), tmp_path / "out")
+    tenth = tf.constant(0.1).numpy()
+    for row in all_rows(examples):
+        number = row.pop("a")
+        assert row == {
+            "Odd_Name": float(tenth),
+            "at": "2024-02-29 12:30:00.000",
+            "day": "2024-02-29",
+            "flag": int(number % 2 == 0),
+            "ids": [[1, 2], 3, [], None][number % 4],
+            "nothing": None,
+            "price": 1.25,
+            "raw": b"\xff\x00",
+            "tags": ["x", "y"],
+            "word": ["é", None][number % 2],
+        }
+    assert counts(examples)["read"] == count
+    assert ingesting.types(examples) == {
+        **dict.fromkeys(["a", "flag", "ids"], "int"),
+        **dict.fromkeys(["price", "Odd_Name"], "float"),
+        **dict.fromkeys(["at", "day", "raw", "tags", "word"], "bytes"),
+        "nothing": "missing",
+    }
+
+
+def test_of_parquet_only_the_wanted_columns_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table(
+        {
+            "a": list(range(30)),
+            "b c": [row / 4 for row in range(30)],
+            "secret": ["x"] * 30,
+            "nested": [{"x": 1}] * 30,
+        }
+    )
+    arrow_parquet.write_table(table, tmp_path / "in.parquet")
+    asked = []
+    read = arrow_parquet.ParquetFile.iter_batches
+
+    def iter_batches(*args: Any, **options: Any) -> Any:
+        asked.append(options["columns"])
+        return read(*args, **options)
+
+    monkeypatch.setattr(parquet.parquet.ParquetFile, "iter_batches", iter_batches)
+    found = share_out(data(tmp_path / "in.parquet", columns=["b_c", "a"]), tmp_path / "out")
+    assert {tuple(row) for rows in found.rows.values() for row in rows} == {("a", "b_c")}
+    assert {tuple(sorted(columns)) for columns in asked} == {("a", "b c")}
+
+
+@pytest.mark.parametrize(
+    ("values", "type_"),
+    [
+        ([{"x": 1}], "struct<x: int64>"),
+        ([[[1], [2]]], "list<item: list<item: int64>>"),
+        (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), "map<string, int64>"),
+    ],
+)
+def test_nested_parquet_is_refused_with_a_clear_word(tmp_path: Path, values: Any, type_: str) -> None:
+    path = tmp_path / "in.parquet"
+    arrow_parquet.write_table(pa.table({"a": [1], "deep": values}), path)
+    error = refused(data(path), tmp_path / "out")
+    assert error.headline.startswith(f"{path}: the column deep is nested ({type_.partition('<')[0]}<")
+    assert error.remedy.startswith("flatten it before, or leave it out")
+
+
+def test_values_of_parquet_that_have_no_place_are_in_quarantine(tmp_path: Path) -> None:
+    count = 20
+    table = pa.table(
+        {
+            "a": pa.array([2**63 if row == 7 else row for row in range(count)], pa.uint64()),
+            "ids": pa.array([[1, None] if row == 9 else [row] for row in range(count)]),
+        }
+    )
+    arrow_parquet.write_table(table, tmp_path / "in.parquet", row_group_size=6)
+    examples = ingest(data(tmp_path / "in.parquet", **ANY), tmp_path / "out")
+    assert bad_rows(examples) == [
+        {"file": "in.parquet", "row": 8, "column": "a", "reason": f"expected an int64, received {2**63}",
+         "content": {"a": str(2**63), "ids": "[7]"}},
+        {"file": "in.parquet", "row": 10, "column": "ids",
+         "reason": "expected a list of values, received a missing value inside",
+         "content": {"a": "9", "ids": "[1, None]"}},
+    ]  # fmt: skip
+    assert sorted(row["a"] for row in all_rows(examples)) == [row for row in range(count) if row not in (7, 9)]
+
+
+def test_columns_of_parquet_files_may_differ_in_width(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number, type_ in enumerate([pa.int32(), pa.float64(), pa.int8()]):
+        table = pa.table({"a": pa.array([number] * 10, type_), "b": list(range(10))})
+        arrow_parquet.write_table(table, tmp_path / "in" / f"{number}.parquet")
+    examples = ingest(data(tmp_path / "in"), tmp_path / "out")
+    assert ingesting.types(examples) == {"a": "float", "b": "int"}
+    assert {repr(row["a"]) for row in all_rows(examples)} == {"0.0", "1.0", "2.0"}
+
+
+def test_a_parquet_file_without_rows_or_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    arrow_parquet.write_table(pa.table({"a": [1, 2]}), tmp_path / "in" / "1.parquet")
+    path = tmp_path / "in" / "2.parquet"
+    arrow_parquet.write_table(pa.table({"a": pa.array([], pa.int64())}), path)
+    assert refused(data(tmp_path / "in"), tmp_path / "0").headline.startswith(f"{path} has no rows")
+    path.write_bytes((tmp_path / "in" / "1.parquet").read_bytes()[:-30])
+    assert refused(data(tmp_path / "in"), tmp_path / "1").headline.startswith(f"{path} is no Parquet file")
+
+
+SERIALIZED = [ingesting.example(a=row, b=[b"x"] * (row % 3), c=[row / 2, 0.5]) for row in range(60)]
+
+
+def write_records(path: Path, found: list[bytes], packed: bool = False) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(path), "GZIP" if packed else None) as writer:
+        for one in found:
+            writer.write(one)
+    return path
+
+
+def test_examples_in_tfrecord_files_are_passed_on_byte_for_byte(tmp_path: Path) -> None:
+    write_records(tmp_path / "in" / "1.tfrecord", SERIALIZED[:20])
+    write_records(tmp_path / "in" / "2.tfrecord.gz", SERIALIZED[20:], packed=True)
+    examples = ingest(data(tmp_path / "in"), tmp_path / "out")
+    found = records(examples, "train") + records(examples, "eval")
+    assert sorted(found) == sorted(SERIALIZED)
+    assert counts(examples)["read"] == 60
+    assert ingesting.types(examples) == {"a": "int", "b": "bytes", "c": "float"}
+    assert examples.get_string_custom_property("payload_format") == "FORMAT_TF_EXAMPLE"
+    # The same rows as text, but for the lists, land in the same splits.
+    lines = "".join(f"{row},{'x' if row % 3 == 1 else ''}\n" for row in range(60))
+    (tmp_path / "in.csv").write_text("a,b\n" + lines)
+    split = {"columns": "a", "train": 2, "eval": 1}
+    one = ingest(data(tmp_path / "in", split=split), tmp_path / "1")
+    other = ingest(data(tmp_path / "in.csv", split=split), tmp_path / "2")
+    for name in ("train", "eval"):
+        assert {row["a"] for row in by_split(one)[name]} == {row["a"] for row in by_split(other)[name]}
+
+
+@pytest.mark.parametrize("by", ["time", "column"])
+def test_a_feature_of_examples_decides(tmp_path: Path, by: str) -> None:
+    path = write_records(tmp_path / "in.tfrecord", [ingesting.example(a=row, b=[1, 2]) for row in range(4)] * 5)
+    shares: dict[str, Any] = {"train": 1, "eval": 1} if by == "time" else {"train": ["0", "1"], "eval": ["2", "3"]}
+    found = share_out(data(path, split={"by": by, "columns": "a", **shares}), tmp_path / "out")
+    assert {name: {row["a"] for row in rows} for name, rows in found.rows.items()} == {"train": {0, 1}, "eval": {2, 3}}
+    with pytest.raises(ingesting.InputError, match=r"offset 0: column b: expected a .*, received \[1, 2\]"):
+        share_out(data(path, split={"by": by, "columns": "b", **shares}), tmp_path / "no")
+
+
+def test_damaged_records_are_in_quarantine_with_their_offset(tmp_path: Path) -> None:
+    starts = [0]
+    for one in SERIALIZED:
+        starts.append(starts[-1] + len(one) + 16)
+    path = write_records(tmp_path / "in" / "1.tfrecord", SERIALIZED)
+    content = bytearray(path.read_bytes())
+    content[starts[5] + 14] ^= 0xFF
+    path.write_bytes(content[: starts[59] + 20])
+    write_records(tmp_path / "in" / "2.tfrecord", [SERIALIZED[0], b"\xff\xff\xff", SERIALIZED[1]])
+    examples = ingest(data(tmp_path / "in", **ANY), tmp_path / "out")
+    bad = bad_rows(examples)
+    assert [(one["file"], one["offset"]) for one in bad] == [
+        ("1.tfrecord", starts[5]), ("1.tfrecord", starts[59]), ("2.tfrecord", starts[1])
+    ]  # fmt: skip
+    assert "checksum" in bad[0]["reason"]
+    assert bad[2]["reason"] == "expected a serialized tf.Example, received 3 other bytes"
+    found = counts(examples)
+    assert (found["read"], found["quarantined"]) == (63, 3)
+    expected = [*SERIALIZED[:5], *SERIALIZED[6:59], SERIALIZED[0], SERIALIZED[1]]
+    assert sorted(records(examples, "train") + records(examples, "eval")) == sorted(expected)
+    error = refused(data(tmp_path / "in"), tmp_path / "no")
+    assert error.headline.startswith(f"{path}, offset {starts[5]}: ")
+
+
+def test_a_gzip_file_of_records_that_is_cut_off_is_told(tmp_path: Path) -> None:
+    path = write_records(tmp_path / "in.tfrecord.gz", SERIALIZED * 50, packed=True)
+    whole = gzip.decompress(path.read_bytes())
+    path.write_bytes(path.read_bytes()[:-200])
+    found = share_out(data(path, **ANY), tmp_path / "out")
+    assert found.manifest.bad >= 1
+    assert {bad["file"] for bad in found.bad} == {str(path)}
+    assert 0 < found.bad[0]["offset"] < len(whole)
+
+
+def test_sequence_examples_are_passed_on_and_told_as_what_they_are(tmp_path: Path) -> None:
+    def sequence(row: int) -> bytes:
+        steps = [tf.train.Feature(float_list=tf.train.FloatList(value=[row + step])) for step in range(3)]
+        return bytes(
+            tf.train.SequenceExample(
+                context=tf.train.Example.FromString(ingesting.example(a=row % 4)).features,
+                feature_lists=tf.train.FeatureLists(feature_list={"steps": tf.train.FeatureList(feature=steps)}),
+            ).SerializeToString()
+        )
+
+    found = [sequence(row) for row in range(40)]
+    path = write_records(tmp_path / "in.tfrecord", [*found, b"\xff"])
+    config = data(path, tfrecord={"payload": "sequence_example"}, **ANY)
+    examples = ingest(config, tmp_path / "out")
+    assert examples.get_string_custom_property("payload_format") == "FORMAT_TF_SEQUENCE_EXAMPLE"
+    # The whole record decides, not the few values of its context.
+    train, held = records(examples, "train"), records(examples, "eval")
+    assert sorted(train + held) == sorted(found)
+    assert len(held) > 5
+    assert ingesting.types(examples) == {"a": "int"}
+    assert bad_rows(examples)[0]["reason"] == "expected a serialized tf.SequenceExample, received 1 other bytes"
+    split = {"by": "group", "columns": "a", "train": 1, "eval": 1}
+    grouped = ingest(config.model_copy(update={"split": type(config.split)(**split)}), tmp_path / "grouped")
+    groups = [{group_of(one) for one in records(grouped, split)} for split in ("train", "eval")]
+    assert groups[0].isdisjoint(groups[1])
+
+
+def group_of(record: bytes) -> int:
+    return int(tf.train.SequenceExample.FromString(record).context.feature["a"].int64_list.value[0])
+
+
+def draw_images(folder: Path, count: int = 40) -> Path:
+    for number in range(count):
+        for label in ("0", "1"):
+            path = folder / label / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (4, 4), number).save(path)
+    return folder
+
+
+def test_images_are_ingested_and_duplicates_stay_together(tmp_path: Path) -> None:
+    examples = ingest(data(draw_images(tmp_path / "in")), tmp_path / "out")
+    assert counts(examples)["read"] == 80
+    seen: dict[bytes, str] = {}
+    for split in ("train", "eval"):
+        for record in records(examples, split):
+            feature = tf.train.Example.FromString(record).features.feature
+            image = feature["image"].bytes_list.value[0]
+            assert image.startswith(b"\x89PNG")
+            assert feature["path"].bytes_list.value[0].startswith(b"%d/" % feature["label"].int64_list.value[0])
+            assert seen.setdefault(image, split) == split
+    assert len(seen) == 40
+
+
+def test_broken_images_are_in_quarantine(tmp_path: Path) -> None:
+    folder = draw_images(tmp_path / "in", 10)
+    (folder / "0" / "notes.txt").write_text("no image")
+    cut = folder / "1" / "3.png"
+    cut.write_bytes(cut.read_bytes()[:-20])
+    examples = ingest(data(folder, format="images", bad_rows={"max_fraction": 0.1}), tmp_path / "out")
+    assert bad_rows(examples) == [
+        {"file": "notes.txt", "row": 1, "reason": "expected a PNG or JPEG image, received another file"},
+        {"file": "3.png", "row": 1,
+         "reason": f"expected a whole image, received one that is cut off after {cut.stat().st_size} bytes"},
+    ]  # fmt: skip
+    assert counts(examples)["read"] == 21
+    error = refused(data(folder, format="images", bad_rows={"max_fraction": 0.09}), tmp_path / "no")
+    assert error.headline.startswith(f"{folder}/0/notes.txt, row 1: expected a PNG or JPEG image")
