@@ -20,13 +20,14 @@ from components.evaluator.baseline import baseline
 from components.evaluator.component import evaluator
 from components.features import names, preprocessing
 from components.features.plan import FeaturePlan
+from components.ingest import source
 from components.ingest.component import example_gen
 from components.pusher.component import pusher
 from components.trainer import run as trainer_run
 from components.trainer.plan import TrainingPlan
 from components.trainer.task import PREDICTION_KEY
 from pipeline.config import Config
-from pipeline.engines import beam_args
+from pipeline.engines import beam_args, ingest_args
 from pipeline.paths import Paths
 
 
@@ -37,6 +38,7 @@ def build(config: Config) -> pipeline.Pipeline:
     own_model = config.model.run_fn is not None
 
     examples = example_gen(config.data)
+    examples.with_beam_pipeline_args(ingest_args(config.runtime, source.local_size(config.data)))
     statistics = StatisticsGen(examples=examples.outputs["examples"])
     schema = _schema(config, paths, statistics)
     validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])

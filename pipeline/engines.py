@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 from pipeline.config.runtime import RuntimeConfig
+
+FORKED = "pipeline.workers.ForkedRunner"
+"""The class of the runner whose workers are forked."""
+_SHARE = 64 << 20
+"""Bytes of input that are worth a worker of their own: some five seconds of work."""
 
 _DIRECT = (
     # Named by its class: newer Beam's DirectRunner first looks for Prism, which is a download.
@@ -17,3 +24,18 @@ _DIRECT = (
 def beam_args(runtime: RuntimeConfig) -> list[str]:
     """Beam's options for the engine of the config; the user's own come last, and win."""
     return [*_DIRECT, *runtime.beam_args]
+
+
+def ingest_args(runtime: RuntimeConfig, size: int) -> list[str]:
+    """Beam's options for ExampleGen alone, on this machine: as many workers as its input is worth.
+
+    They are forked from its process, which costs next to nothing; Beam's own workers would import everything first.
+
+    Args:
+      runtime: how the nodes run; workers that the user asks for are left as they are.
+      size: of the input, in bytes.
+    """
+    if any(option.startswith("--direct_num_workers") for option in runtime.beam_args):
+        return []
+    workers = min(len(os.sched_getaffinity(0)), size // _SHARE)
+    return [f"--runner={FORKED}", f"--direct_num_workers={workers}"] if workers > 1 else []

@@ -1,0 +1,54 @@
+"""Runs a small Beam pipeline in forked workers, and prints what came of it as JSON; see test_workers.
+
+python forked.py count|raise|wait WORKERS FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import apache_beam as beam
+
+from components.errors import InputError
+
+
+def square(number: int, task: str, folder: str) -> tuple[int, int]:
+    """The square of a number, and the process that worked it out."""
+    if task == "raise" and number == 7:
+        raise InputError("seven was met", "leave it out")
+    if task == "wait":
+        Path(folder, str(os.getpid())).touch()
+        while True:
+            time.sleep(60)
+    return number * number, os.getpid()
+
+
+def note(results: list[tuple[int, int]], path: str) -> None:
+    """Writes the results where the parent finds them."""
+    Path(path).write_text(json.dumps(results))
+
+
+def main(task: str, workers: str, folder: str) -> None:
+    """Runs the pipeline."""
+    argv = ["--runner=pipeline.workers.ForkedRunner", f"--direct_num_workers={workers}", "--sdk_container_image=none"]
+    path = str(Path(folder) / "results.json")
+    with beam.Pipeline(argv=argv) as pipeline:
+        squares = (
+            pipeline
+            | beam.Create(list(range(100)))
+            | beam.Reshuffle()
+            | beam.Map(square, task, folder)
+            | beam.combiners.ToList()
+        )
+        _ = squares | "Note" >> beam.Map(note, path)
+    results = json.loads(Path(path).read_text())
+    told = {"squares": sorted(value for value, _ in results), "workers": sorted({pid for _, pid in results})}
+    sys.stdout.write(json.dumps(told | {"own": os.getpid()}) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
