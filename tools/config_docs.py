@@ -90,8 +90,9 @@ def _fields(section: Schema, definitions: Schema, prefix: str) -> Iterator[list[
 
 def _inner(field: Schema) -> tuple[str, str]:
     """The section that a field holds, and what stands between their names; operations have a table of their own."""
-    if reference := _reference(field):
-        return reference, ""
+    for one in [field, *field.get("anyOf", ())]:
+        if reference := _reference(one):
+            return reference, ""
     members = field.get("additionalProperties")
     reference = _reference(members) if isinstance(members, dict) else ""
     return reference, ".NAME" if reference else ""
@@ -104,7 +105,8 @@ def _value(field: Schema, definitions: Schema) -> str:
     if choices := field.get("enum") or ([field["const"]] if "const" in field else []):
         return ", ".join(f"`{choice}`" for choice in choices)
     if "anyOf" in field:
-        return " or ".join(_value(one, definitions) for one in field["anyOf"] if one.get("type") != "null")
+        told = [_value(one, definitions) for one in field["anyOf"] if one.get("type") != "null"]
+        return ("; or " if any("," in one for one in told) else " or ").join(told)
     kind = field.get("type")
     if kind == "array":
         return f"list of {_value(field['items'], definitions)}".replace("of list", "of lists").replace(

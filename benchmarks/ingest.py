@@ -1,0 +1,249 @@
+"""Ingest against TFX's own ExampleGens, against itself on ten times the rows, and against the libraries it stands on.
+
+python -m benchmarks.ingest csv|parquet|scaling|floor [--rounds 5] [--rows 300_000]
+
+- `csv`: our ExampleGen with everything on (splits, types from the values, quarantine, gzip), and TFX's CsvExampleGen.
+- `parquet`: the same rows as Parquet, and TFX's Parquet executor.
+- `scaling`: ours alone, on the CSV rows and on ten times as many, with one worker and with two.
+- `floor`: ours, pyarrow's readers alone on the same files, and the gzip writer alone on the bytes that ours wrote.
+
+The rows are made taxi trips (`python -m data.taxi --rows N`). Each side is a process of its own (ingest_side.py); the
+first output of each is read back, to see that it holds all the rows. The columns with `work` are the executor's alone,
+from just before `Do` to just after: what a node costs in a run, where the imports are paid for once. The others are
+the whole process, imports included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import measure
+from benchmarks.measure import Measurement, Spread
+from data import taxi
+from data.output import positive
+from pipeline.engines import FORKED
+
+_TIMES = 10
+"""How many times more rows the large table of `scaling` has."""
+_FEW = 1_000
+"""Rows of the table that shows what ingest costs whatever the rows, Beam's start and end above all."""
+_CHUNK = 1 << 22
+_FRAME = 16
+"""Bytes of a TFRecord besides its data: the length (8), and checksums of the length (4) and of the data (4)."""
+
+Facts = dict[str, object]
+Measured = Mapping[str, Sequence[Measurement]]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What lies in a folder of examples: how many, their bytes as TFRecords, and the bytes on the disk."""
+
+    rows: int
+    bytes: int
+    stored: int
+
+    @classmethod
+    def at(cls, folder: Path) -> Examples:
+        """Counts the records of all splits.
+
+        Raises:
+          ValueError: a file ends within a record.
+        """
+        rows = size = stored = 0
+        for path in sorted(folder.glob("Split-*/*.gz")):
+            stored += path.stat().st_size
+            with gzip.open(path) as file:
+                rest = b""
+                while chunk := file.read(_CHUNK):
+                    size += len(chunk)
+                    rest += chunk
+                    at = 0
+                    while (end := at + _FRAME + int.from_bytes(rest[at : at + 8], "little")) <= len(rest):
+                        at = end
+                        rows += 1
+                    rest = rest[at:]
+            if rest:
+                raise ValueError(f"{path}: {len(rest)} bytes of a record that is cut off")
+        return cls(rows, size, stored)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where the tables are, where the sides write, and how often they are run."""
+
+    data: Path
+    scratch: Path
+    rounds: int
+    warm_up: int
+
+    def table(self, rows: int, suffix: str) -> Path:
+        """A CSV or Parquet file of made trips, always the same ones; made if it is not there."""
+        path = self.data / f"rows-{rows}-seed-0" / f"trips.{suffix}"
+        command = [sys.executable, "-m", "data.taxi", "--rows", str(rows), "--output", str(path)]
+        # In a process of its own: this one stays small, and its children's CPU-seconds are those of the sides.
+        print(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout, end="", file=sys.stderr)
+        return path
+
+    def output(self, name: str) -> Path:
+        """Where the last run of a side left its examples."""
+        return self.scratch / name.replace(" ", "-").replace(",", "")
+
+    def side(self, name: str, side: str, source: Path, rows: int, workers: int = 1) -> Callable[[int], Measurement]:
+        """What runs a side of ingest_side.py once; an executor's examples have to be all the rows."""
+        output = self.output(name)
+        beam = [f"--direct_num_workers={workers}"]
+        if workers > 1:
+            beam.append(f"--runner={FORKED}")
+        command = [sys.executable, "-m", "benchmarks.ingest_side", side, str(source), str(output), *beam]
+        # Once for each side: counting unpacks every example.
+        checked = side != "ours" and not side.startswith("stock")
+
+        def run(_number: int) -> Measurement:
+            nonlocal checked
+            shutil.rmtree(output, ignore_errors=True)
+            measured = measure.run(command, output.with_suffix(".log"), rows)
+            if not checked and (found := Examples.at(output).rows) != rows:
+                raise RuntimeError(f"{name}: expected {rows} examples, received {found}")
+            checked = True
+            return measured
+
+        return run
+
+    def measure(self, sides: Mapping[str, Callable[[int], Measurement]]) -> dict[str, list[Measurement]]:
+        """Runs the sides in turns."""
+        return measure.in_turns(sides, self.rounds, self.warm_up)
+
+
+def csv(bench: Bench, rows: int) -> tuple[Measured, Facts]:
+    """Ours and TFX's CsvExampleGen."""
+    return _against_stock(bench, rows, "csv", wanted=25)
+
+
+def parquet(bench: Bench, rows: int) -> tuple[Measured, Facts]:
+    """Ours and TFX's Parquet executor."""
+    return _against_stock(bench, rows, "parquet", wanted=40)
+
+
+def _against_stock(bench: Bench, rows: int, suffix: str, wanted: int) -> tuple[Measured, Facts]:
+    table = bench.table(rows, suffix)
+    measured = bench.measure(
+        {
+            "stock TFX": bench.side("stock TFX", f"stock-{suffix}", table, rows),
+            "ours": bench.side("ours", "ours", table, rows),
+        }
+    )
+    stock, ours = measured["stock TFX"], measured["ours"]
+    written = {name: Examples.at(bench.output(name)) for name in measured}
+    return measured, {
+        "rows": rows,
+        f"CPU-seconds per row, stock / ours (wanted: at least {wanted})": measure.ratio(stock, ours, "work.cpu"),
+        "time, stock / ours": measure.ratio(stock, ours, "work.wall"),
+        "CPU-seconds of the whole process, stock / ours": measure.ratio(stock, ours, "cpu"),
+        "peak memory, ours / stock": measure.ratio(ours, stock, "peak_mb"),
+        "examples on the disk, ours / stock": round(written["ours"].stored / written["stock TFX"].stored, 3),
+    }
+
+
+def scaling(bench: Bench, rows: int) -> tuple[Measured, Facts]:
+    """Ours on a table and on one ten times as large, with one worker and with two."""
+    sides = {}
+    names = {}
+    for count in (rows, rows * _TIMES):
+        table = bench.table(count, "csv")
+        for workers in (1, 2):
+            name = f"{count:,} rows, {workers} worker{'s' if workers > 1 else ''}"
+            names[count, workers] = name
+            sides[name] = bench.side(name, "ours", table, count, workers)
+    measured = bench.measure(sides)
+    small, large = measured[names[rows, 1]], measured[names[rows * _TIMES, 1]]
+    twice = measured[names[rows * _TIMES, 2]]
+    return measured, {
+        "runner with two workers": FORKED,
+        "time, ten times the rows (wanted: at most 11)": measure.ratio(large, small, "work.wall"),
+        "CPU-seconds, ten times the rows": measure.ratio(large, small, "work.cpu"),
+        "peak memory, ten times the rows (wanted: at most 1.2)": measure.ratio(large, small, "work.peak_mb"),
+        "peak memory on the large table, MB (wanted: below 1,200)": _megabytes(large, "work.peak_mb"),
+        "peak memory of the tree on the large table with two workers, MB": _megabytes(twice, "peak_mb"),
+        "time on the large table, one worker / two (wanted: at least 1.7)": measure.ratio(large, twice, "work.wall"),
+    }
+
+
+def _megabytes(side: Sequence[Measurement], key: str) -> int:
+    return round(max(measure.figures(side, key)) * 2**20 / 1e6)
+
+
+def floor(bench: Bench, rows: int) -> tuple[Measured, Facts]:
+    """Ours, and the two things that no ingest can leave out: reading the file once, and compressing the examples."""
+    tables = {title: bench.table(rows, suffix) for title, suffix in (("CSV", "csv"), ("Parquet", "parquet"))}
+    sides = {}
+    for title, table in tables.items():
+        name = f"ours, {title}"
+        sides[name] = bench.side(name, "ours", table, rows)
+        sides[f"reader, {title}"] = bench.side("reader", f"read-{title.lower()}", table, rows)
+        sides[f"gzip writer, {title}"] = bench.side("gzip", "gzip", bench.output(name), rows)
+        few = bench.table(_FEW, table.suffix[1:])
+        sides[f"ours, {title}, few rows"] = bench.side("ours, few rows", "ours", few, _FEW)
+    measured = bench.measure(sides)
+    facts: Facts = {"rows": rows}
+    for title, table in tables.items():
+        ours, reader, writer, few_rows = (
+            measure.figures(measured[side], "work.cpu")
+            for side in (f"ours, {title}", f"reader, {title}", f"gzip writer, {title}", f"ours, {title}, few rows")
+        )
+        written = Examples.at(bench.output(f"ours, {title}"))
+        rounds = list(zip(ours, reader, writer, few_rows, strict=True))
+        facts |= {
+            f"{title}: CPU-seconds of the floor (reader + gzip writer) / ours": Spread.of(
+                (read + packed) / whole for whole, read, packed, _ in rounds
+            ),
+            f"{title}: of which the reader": Spread.of(read / whole for whole, read, _, _ in rounds),
+            f"{title}: of which the gzip writer": Spread.of(packed / whole for whole, _, packed, _ in rounds),
+            f"{title}: CPU-seconds for {_FEW:,} rows / ours": Spread.of(few / whole for whole, _, _, few in rounds),
+            f"{title}: the reader's rate, MB of the file per CPU-second": _rate(table.stat().st_size, reader),
+            f"{title}: the gzip writer's rate, MB of TFRecords per CPU-second": _rate(written.bytes, writer),
+            f"{title}: our rate, MB of the file per CPU-second": _rate(table.stat().st_size, ours),
+        }
+    return measured, facts
+
+
+def _rate(size: int, seconds: Sequence[float]) -> Spread:
+    return Spread.of(size / 1e6 / one for one in seconds)
+
+
+BENCHMARKS: dict[str, Callable[[Bench, int], tuple[Measured, Facts]]] = {
+    "csv": csv,
+    "parquet": parquet,
+    "scaling": scaling,
+    "floor": floor,
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measures, prints the table and writes it to results/."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ingest", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("benchmark", choices=BENCHMARKS)
+    parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="how often each side is run")
+    parser.add_argument("--warm-up", type=int, default=0, help="rounds before that, which do not count")
+    parser.add_argument("--rows", type=positive, default=300_000, help="rows of the table; scaling also takes 10 times")
+    parser.add_argument("--data", type=Path, default=taxi.DEFAULT_OUTPUT.parent, help="where the tables are kept")
+    parser.add_argument("--results", type=Path, default=measure.RESULTS, help="where the record is written")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as scratch:
+        bench = Bench(options.data, Path(scratch), options.rounds, options.warm_up)
+        measured, facts = BENCHMARKS[options.benchmark](bench, options.rows)
+    command = f"python -m benchmarks.ingest {shlex.join(arguments)}"
+    print(measure.record(f"ingest_{options.benchmark}", command, measured, facts, options.results))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,162 @@
+"""The ingest benchmark: what it counts, the sides that need no TFX, and one whole run on a few rows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import ingest, measure
+from benchmarks.ingest import Bench, Examples
+from benchmarks.measure import Measurement, Spread, Work
+
+ROWS = 2_000
+WORKERS = ("1 worker", "2 workers")
+MEASURED = Measurement(wall=1.0, cpu=1.0, peak_mb=1.0, work=Work(rows=1, wall=1.0, cpu=1.0, peak_mb=1.0))
+
+
+def tfrecords(*records: bytes) -> bytes:
+    return b"".join(len(record).to_bytes(8, "little") + b"sum1" + record + b"sum2" for record in records)
+
+
+def write(folder: Path, split: str, content: bytes) -> int:
+    path = folder / f"Split-{split}" / "data_tfrecord-00000-of-00001.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(gzip.compress(content))
+    return path.stat().st_size
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    (tmp_path / "scratch").mkdir()
+    return Bench(data=tmp_path / "data", scratch=tmp_path / "scratch", rounds=1, warm_up=0)
+
+
+def test_examples_of_all_splits_are_counted(tmp_path: Path) -> None:
+    train, evaluation = tfrecords(b"", b"one", b"two" * 100), tfrecords(b"x" * (9 << 20), b"last")
+    stored = write(tmp_path, "train", train) + write(tmp_path, "eval", evaluation)
+    (tmp_path / "quarantine.gz").write_bytes(gzip.compress(tfrecords(b"bad")))
+    assert Examples.at(tmp_path) == Examples(rows=5, bytes=len(train) + len(evaluation), stored=stored)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 18])
+def test_a_record_that_is_cut_off_is_an_error(cut: int, tmp_path: Path) -> None:
+    write(tmp_path, "train", tfrecords(b"one", b"two")[:-cut])
+    with pytest.raises(ValueError, match="cut off"):
+        Examples.at(tmp_path)
+
+
+def test_a_side_that_loses_rows_is_an_error(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lossy(*_: object) -> Measurement:
+        write(bench.output("ours"), "train", tfrecords(b"one"))
+        return MEASURED
+
+    monkeypatch.setattr(measure, "run", lossy)
+    assert bench.side("ours", "ours", Path("trips.csv"), rows=1)(0) == MEASURED
+    with pytest.raises(RuntimeError, match="ours: expected 2 examples, received 1"):
+        bench.side("ours", "ours", Path("trips.csv"), rows=2)(0)
+    monkeypatch.setattr(measure, "run", lambda *_: MEASURED)
+    with pytest.raises(RuntimeError, match="stock: expected 1 examples, received 0"):
+        bench.side("stock", "stock-csv", Path("trips.csv"), rows=1)(0)
+
+
+def test_workers_are_given_as_beam_options(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def noted(command: list[str], *_: object) -> Measurement:
+        commands.append(command)
+        write(bench.output("ours"), "train", tfrecords(b"one"))
+        return MEASURED
+
+    monkeypatch.setattr(measure, "run", noted)
+    for workers in (1, 2):
+        bench.side("ours", "ours", Path("trips.csv"), 1, workers)(0)
+    options = [[part for part in command if part.startswith("--")] for command in commands]
+    assert options == [["--direct_num_workers=1"], ["--direct_num_workers=2", "--runner=pipeline.workers.ForkedRunner"]]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_the_readers_alone_read_the_whole_table(suffix: str, bench: Bench) -> None:
+    table = bench.table(ROWS, suffix)
+    found = bench.side("reader", f"read-{suffix}", table, ROWS)(0)
+    assert found.work
+    assert found.work.rows == ROWS
+    assert found.cpu > found.work.cpu > 0
+    # The types come from the real trips, and are those of every row.
+    table.write_bytes(table.read_bytes()[: table.stat().st_size // 2] + b",\n")
+    with pytest.raises(RuntimeError, match="ended with"):
+        bench.side("reader", f"read-{suffix}", table, ROWS)(0)
+
+
+def test_the_gzip_writer_alone_takes_what_ours_wrote(bench: Bench) -> None:
+    pytest.importorskip("isal")
+    write(bench.output("ours"), "train", tfrecords(*(b"%d" % number * 50 for number in range(ROWS))))
+    found = bench.side("gzip", "gzip", bench.output("ours"), ROWS)(0)
+    assert found.work
+    assert found.work.cpu > 0
+    assert not bench.output("gzip").exists()
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each side takes CPU-seconds by what it is, and time and memory by its rows and workers; `ours` loses no row."""
+    cpu = {"ours": 2.0, "stock-parquet": 100.0, "read-csv": 0.5, "read-parquet": 0.1, "gzip": 0.25}
+
+    def run(command: list[str], _log: Path, rows: int) -> Measurement:
+        side, output = command[3], Path(command[5])
+        if side in ("ours", "stock-parquet"):
+            write(output, "train", tfrecords(b"one") * rows)
+        wall = rows / 1000 / (2 if "--direct_num_workers=2" in command else 1)
+        few = 0.5 if rows == 1_000 else 1.0
+        work = Work(rows=rows, wall=wall, cpu=cpu[side] * few, peak_mb=500 + rows / 1000)
+        return Measurement(wall=wall + 1, cpu=cpu[side] + 10, peak_mb=900.0, work=work)
+
+    monkeypatch.setattr(measure, "run", run)
+
+
+def test_stock_is_compared_with_ours(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch)
+    measured, facts = ingest.parquet(bench, ROWS)
+    assert list(measured) == ["stock TFX", "ours"]
+    assert str(facts["CPU-seconds per row, stock / ours (wanted: at least 40)"]) == "50.0 (50.0 to 50.0)"
+    assert str(facts["CPU-seconds of the whole process, stock / ours"]) == "9.167 (9.167 to 9.167)"
+    assert facts["examples on the disk, ours / stock"] == 1.0
+
+
+def test_scaling_compares_ten_times_the_rows_and_two_workers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch)
+    measured, facts = ingest.scaling(bench, ROWS)
+    assert list(measured) == [f"{rows} rows, {workers}" for rows in ("2,000", "20,000") for workers in WORKERS]
+    assert str(facts["time, ten times the rows (wanted: at most 11)"]) == "10.0 (10.0 to 10.0)"
+    assert str(facts["peak memory, ten times the rows (wanted: at most 1.2)"]) == "1.036 (1.036 to 1.036)"
+    assert facts["peak memory on the large table, MB (wanted: below 1,200)"] == round(520 * 2**20 / 1e6)
+    assert facts["peak memory of the tree on the large table with two workers, MB"] == round(900 * 2**20 / 1e6)
+    assert str(facts["time on the large table, one worker / two (wanted: at least 1.7)"]) == "2.000 (2.000 to 2.000)"
+
+
+def test_the_floor_is_a_share_of_ours(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch)
+    measured, facts = ingest.floor(bench, ROWS)
+    assert len(measured) == 8
+    told = {name: fact.median for name, fact in facts.items() if isinstance(fact, Spread)}
+    assert told["CSV: CPU-seconds of the floor (reader + gzip writer) / ours"] == 0.375
+    assert told["CSV: of which the reader"] == 0.25
+    assert told["Parquet: of which the reader"] == 0.05
+    assert told["Parquet: of which the gzip writer"] == 0.125
+    assert told["Parquet: CPU-seconds for 1,000 rows / ours"] == 0.5
+    size = bench.table(ROWS, "csv").stat().st_size / 1e6
+    assert told["CSV: the reader's rate, MB of the file per CPU-second"] == pytest.approx(size / 0.5, abs=1e-4)
+    assert told["CSV: our rate, MB of the file per CPU-second"] == pytest.approx(size / 2, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_both_sides_ingest_the_same_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = ["--data", str(tmp_path / "data"), "--results", str(tmp_path / "results")]
+    ingest.main(["csv", "--rows", str(ROWS), "--rounds", "1", *folders])
+    name = f"ingest_csv_py{sys.version_info.major}{sys.version_info.minor}"
+    content = json.loads((tmp_path / "results" / f"{name}.json").read_text())
+    assert content["command"].startswith("python -m benchmarks.ingest csv --rows 2000 ")
+    assert {side: run["work"]["rows"] for side, (run,) in content["runs"].items()} == {"stock TFX": ROWS, "ours": ROWS}
+    assert (tmp_path / "results" / f"{name}.md").read_text() in capsys.readouterr().out
