@@ -3,8 +3,8 @@
 A tf.Example is a protobuf map from the name of a feature to a list of values, and a protobuf message is the
 concatenation of its fields. So each column is turned into two arrays, the bytes that come before its values and the
 bytes of the values, and the pieces of all columns are joined row by row. The features of a row stand in the order of
-their names: the same row always gives the same bytes (those of `SerializeToString(deterministic=True)`), and bytes
-that are alike stand near to each other, which compresses better.
+their names: the same row always gives the same bytes, and bytes that are alike stand near to each other, which
+compresses better.
 
 Sources: https://protobuf.dev/programming-guides/encoding, and example.proto and feature.proto of TensorFlow.
 """

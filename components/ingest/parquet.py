@@ -77,9 +77,11 @@ class ParquetReader:
         rows = 0
         names = [field.name for field in self._wanted.values()]
         with _opened(piece.path) as file:
+            # The head of a file may be asked for that has no row groups at all.
+            groups = list(range(piece.start, min(piece.stop, file.num_row_groups)))
+            if not groups:
+                return
             try:
-                # The head of a file may be asked for that has no row groups at all.
-                groups = list(range(piece.start, min(piece.stop, file.num_row_groups)))
                 for batch in file.iter_batches(_ROWS, row_groups=groups, columns=names, use_threads=False):
                     found = [batch.column(batch.schema.get_field_index(name)) for name in names]
                     block = pa.RecordBatch.from_arrays(found, list(self._wanted))

@@ -51,8 +51,9 @@ def batches(draw: st.DrawFn) -> pa.RecordBatch:
     """Rows of any columns, some of them seen through a window."""
     total = draw(st.integers(0, 8))
     columns = {}
-    # Names of several lengths, among them some that are not ASCII.
-    for name in draw(st.lists(st.sampled_from(["a", "b" * 130, "é", "z z", "_", ""]), unique=True, max_size=4)):
+    # Names of several lengths, among them some that are not ASCII. None is the start of another: there the releases of
+    # protobuf disagree about the order.
+    for name in draw(st.lists(st.sampled_from(["a", "b" * 130, "é", "z z", "_"]), unique=True, max_size=4)):
         type_ = draw(st.sampled_from([pa.int64(), pa.float32(), pa.binary(), pa.null()]))
         values = {
             pa.int64(): st.one_of(st.integers(-3, 200), _INT64),
