@@ -17,7 +17,7 @@ run: data ## the example pipeline, from raw rows to a pushed model
 test: data lint ## everything that has to hold before a commit
 	$(BIN)/python -m pytest --cov --cov-report=term
 
-test-current: data ## the end-to-end tests on the current release line, in a Debian 13 root where this machine is older
+test-current: data ## end-to-end tests, and some more, on the current release line; in a Debian 13 root where this machine is older
 	@tools/test_current.sh
 
 lint: setup ## style, types, import contracts, secrets

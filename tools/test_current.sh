@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the end-to-end tests on the current release line: with .venv where that is on it, else in a Debian 13 root.
+# Runs the end-to-end tests, and those marked both_lines, on the current release line: with .venv where that is on it,
+# else in a Debian 13 root.
 #
 # The root lies in .cache/trixie; it is made once (about a minute) and reused. All mounts live in a mount namespace
 # that ends with this script, so nothing stays mounted whatever happens. The tests themselves get no network.
@@ -93,9 +94,9 @@ if [[ ${1-} == --in-namespace ]]; then
   export ROOT
   export -f inside
   # shellcheck disable=SC2016  # for the inner shell
-  unshare --net bash -c 'inside ip link set lo up && inside .venv/bin/python -m pytest -m e2e'
+  unshare --net bash -c 'inside ip link set lo up && inside .venv/bin/python -m pytest -m "e2e or both_lines"'
 elif .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-  exec .venv/bin/python -m pytest -m e2e
+  exec .venv/bin/python -m pytest -m "e2e or both_lines"
 else
   check_machine
   exec unshare --mount --propagation private --pid --fork --kill-child --mount-proc tools/test_current.sh --in-namespace

@@ -18,6 +18,8 @@ from components.errors import InputError
 from components.ingest import columns
 from components.ingest.columns import Columns, Kind, Misfit
 
+pytestmark = pytest.mark.both_lines
+
 
 def batch(**given_: Any) -> pa.RecordBatch:
     arrays = [one if isinstance(one, pa.Array) else pa.array(one, pa.binary()) for one in given_.values()]

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from components.ingest.encode import encode
 
+pytestmark = pytest.mark.both_lines
+
 _INT64 = st.integers(-(2**63), 2**63 - 1)
 
 

@@ -15,6 +15,8 @@ from components.ingest.config import DataConfig, IngestConfig, TfrecordConfig
 from components.ingest.examples import RECORD, ExampleReader
 from components.ingest.rows import Account, Ledger
 
+pytestmark = pytest.mark.both_lines
+
 EXAMPLE = TfrecordConfig()
 SEQUENCE = TfrecordConfig(payload="sequence_example")
 

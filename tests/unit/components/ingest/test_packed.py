@@ -13,6 +13,8 @@ import pytest
 from components.errors import InputError
 from components.ingest.packed import is_packed, open_unpacked
 
+pytestmark = pytest.mark.both_lines
+
 CONTENT = b"".join(hashlib.sha256(b"%d" % number).hexdigest().encode() + b",1\n" for number in range(20_000))
 assert len(CONTENT) > 1 << 20
 

@@ -14,6 +14,8 @@ from components.ingest import parquet
 from components.ingest.parquet import ParquetReader
 from components.ingest.rows import Account, Ledger, Piece
 
+pytestmark = pytest.mark.both_lines
+
 
 def write(path: Path, table: pa.Table, **options: Any) -> str:
     pq.write_table(table, str(path), **options)

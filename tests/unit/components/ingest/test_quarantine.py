@@ -10,6 +10,8 @@ import pytest
 from components.ingest import quarantine
 from components.ingest.rows import Account, BadRow, Ledger, Piece
 
+pytestmark = pytest.mark.both_lines
+
 
 def worker(folder: Path, pieces: dict[Piece, tuple[int, list[BadRow]]]) -> Account:
     """What a worker tells of some pieces, each with its rows and the bad ones among them."""

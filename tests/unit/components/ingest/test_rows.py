@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from components.ingest import rows
 from components.ingest.rows import Account, BadRow, Block, Ledger, Piece, Segment, together, without
 
+pytestmark = pytest.mark.both_lines
+
 
 def block(path: str, values: list[Any], split: str | None = None, records: bool = False) -> Block:
     """Rows of a file whose numbers start at 10."""

@@ -14,6 +14,8 @@ from components.ingest import shards
 from components.ingest.shards import Shard, Writer
 from components.ingest.split import LEFT_OUT
 
+pytestmark = pytest.mark.both_lines
+
 
 def records(*values: bytes) -> pa.Array:
     return shards.framed(pa.array(values, pa.binary()))

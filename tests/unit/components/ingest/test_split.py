@@ -16,6 +16,8 @@ from components.ingest import split
 from components.ingest.config import SplitConfig
 from components.ingest.split import LEFT_OUT, Splitter, Times, Unsplit
 
+pytestmark = pytest.mark.both_lines
+
 
 def batch(**columns: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))

@@ -20,6 +20,8 @@ from components.ingest.header import header
 from components.ingest.rows import Account, Ledger, Piece
 from components.ingest.text import TextReader
 
+pytestmark = pytest.mark.both_lines
+
 Row = tuple["bytes | None", ...]
 
 fuzz = settings(
