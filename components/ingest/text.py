@@ -25,8 +25,10 @@ _BLOCK = 1 << 20
 """Bytes of text in a block; small enough that a block stays in the processor's caches."""
 _MAX_ROW = 1 << 28
 """Bytes; a row longer than this is a quote that was never closed."""
-_PIECE = 16 << 20
-"""Bytes of text in a piece of a large file."""
+_PIECE = 8 << 20
+"""Bytes of text in a piece of a large file: some dozens of pieces are shared out evenly."""
+_LOOK = 1 << 18
+"""Bytes of text that are looked at in one go for quotes; so few that they stay in the processor's caches."""
 _ONE_BYTE = re.compile(r"utf-8|ascii|iso8859|cp125\d|cp437|cp850")
 """Encodings, as Python spells them, in which a delimiter, a quote and a line break are one byte each, and no other byte
 looks like them."""
@@ -395,21 +397,21 @@ def _quoted_at(file: IO[bytes], borders: Iterable[int], config: CsvConfig) -> li
       config: how the file is written.
     """
     quotes = _Quotes(config)
-    quoted: list[bool] = []
+    wanted = list(borders)
+    quoted: dict[int, bool] = {}
     inside = False
     before = b"\n"
     position = 0
-    for border in borders:
+    for border in sorted({*range(_LOOK, wanted[-1], _LOOK), *wanted}):
         data = file.read(border - position + 1)
         block, after = data[: border - position], data[border - position :]
         file.seek(border)
         inside_at = quotes.tidy(block, inside, before, after or b"\n")
         if inside_at is None:
             return None
-        inside = inside_at
-        quoted.append(inside)
+        quoted[border] = inside = inside_at
         before, position = block[-1:], border
-    return None if inside else quoted
+    return None if inside else [quoted[border] for border in wanted]
 
 
 def _row_start(file: IO[bytes], offset: int, quoted: bool, config: CsvConfig) -> int:
