@@ -46,5 +46,5 @@ def test_bad_rows_are_set_aside_counted_and_shown(tmp_path: Path):
 
     ended = command(*arguments, "--set", "data.bad_rows.max_fraction=0.001")
     assert ended.exit_code == 2
-    assert f"error: {packed}, row 8: expected 5 fields, received 6" in ended.err
-    assert f"  - {packed}, row 501: column hours: expected an int64, received 'many'" in ended.err
+    assert f"error: {packed}, row 8: expected 5 fields, received 6" in ended.out
+    assert f"  - {packed}, row 501: column hours: expected an int64, received 'many'" in ended.out

@@ -74,4 +74,4 @@ def test_with_an_environment_on_the_current_line(checkout: Path) -> None:
         timeout=60,
         check=True,
     )
-    assert done.stdout == "-m pytest -m e2e\n"
+    assert done.stdout == "-m pytest -m e2e or both_lines\n"
