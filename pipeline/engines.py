@@ -32,10 +32,10 @@ def ingest_args(runtime: RuntimeConfig, size: int) -> list[str]:
     They are forked from its process, which costs next to nothing; Beam's own workers would import everything first.
 
     Args:
-      runtime: how the nodes run; workers that the user asks for are left as they are.
+      runtime: how the nodes run; a runner or workers that the user asks for are left as they are.
       size: of the input, in bytes.
     """
-    if any(option.startswith("--direct_num_workers") for option in runtime.beam_args):
+    if any(option.startswith(("--runner", "--direct_")) for option in runtime.beam_args):
         return []
     workers = min(len(os.sched_getaffinity(0)), size // _SHARE)
     return [f"--runner={FORKED}", f"--direct_num_workers={workers}"] if workers > 1 else []

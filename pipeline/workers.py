@@ -40,6 +40,7 @@ class Nursery:
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._closed = False
         _flush()
         parent = os.getpid()
         self._process = os.fork()
@@ -55,15 +56,21 @@ class Nursery:
 
     def close(self) -> None:
         """Waits until every worker has ended."""
+        self._closed = True
         self._socket.shutdown(socket.SHUT_WR)
         os.waitpid(self._process, 0)
 
     def _watch(self) -> None:
-        """Ends this process if a worker is killed: Beam would wait for its answer for ever."""
-        if told := self._socket.recv(_MOST):
+        """Ends this process if a worker or the nursery is killed: Beam would wait for their answer for ever."""
+        told = self._socket.recv(_MOST)
+        if told:
             logging.critical("a worker of Beam was killed by signal %s; out of memory?", told.decode())
-            _flush()
-            os._exit(1)
+        elif not self._closed:
+            logging.critical("the process that forks Beam's workers was killed; out of memory?")
+        else:
+            return
+        _flush()
+        os._exit(1)
 
 
 class ForkedRunner(FnApiRunner):  # type: ignore[misc]

@@ -12,9 +12,6 @@ from components.ingest import source
 from components.ingest.config import ValueType
 from components.ingest.rows import BadRow, Block, Ledger, Piece, Segment, Traits
 
-COLUMNS = ("image", "label", "path")
-"""The encoded file, the folder's name, and folder/file."""
-
 _ENDS = {b"\x89PNG\r\n\x1a\n": b"IEND", b"\xff\xd8\xff": b"\xff\xd9"}
 """How a PNG and a JPEG start, and the mark that stands near their end unless the file was cut off."""
 
@@ -52,7 +49,7 @@ class ImageReader:
         label = int(name) if self._label == pa.int64() else name.encode()
         path = "/".join(PurePosixPath(piece.path).parts[-2:]).encode()
         columns = [pa.array([data], pa.binary()), pa.array([label], self._label), pa.array([path], pa.binary())]
-        yield Block(pa.RecordBatch.from_arrays(columns, list(COLUMNS)), (Segment(piece, 1, (1).__add__),))
+        yield Block(pa.RecordBatch.from_arrays(columns, list(source.IMAGE_COLUMNS)), (Segment(piece, 1, (1).__add__),))
 
 
 def label_type(paths: Iterable[str], given: ValueType | None = None) -> pa.DataType:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     # At run time it would bring NumPy and Arrow along.
     from components.ingest.rows import Reader
 
-IMAGE_COLUMNS = ("image", "label", "path")
-
 
 def columns(config: DataConfig) -> list[str] | None:
     """The names of the columns, as all files of the input agree on them; None if only the query can tell.
@@ -78,7 +76,7 @@ def reader(config: IngestConfig, paths: Sequence[str]) -> Reader:
     if config.format == "images":
         from components.ingest import images
 
-        check_names(config, IMAGE_COLUMNS, "images")
+        check_names(config, source.IMAGE_COLUMNS, "images")
         return images.ImageReader(images.label_type(paths, config.types.get("label")))
     from components.ingest import text
 
@@ -101,4 +99,4 @@ def _columns(paths: Sequence[str], format_: Format, config: DataConfig) -> list[
         from components.ingest import examples
 
         return examples.names(paths[0], config.tfrecord)
-    return list(IMAGE_COLUMNS)
+    return list(source.IMAGE_COLUMNS)

@@ -8,7 +8,7 @@ from typing import IO, Any
 from components.errors import InputError
 from components.ingest import source
 
-GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 def open_unpacked(path: str) -> IO[bytes]:
@@ -19,7 +19,7 @@ def open_unpacked(path: str) -> IO[bytes]:
     file = source.open_binary(path)
     magic = file.read(4)
     file.seek(0)
-    if magic.startswith(GZIP):
+    if magic.startswith(_GZIP):
         return io.BufferedReader(_Unpacked(path, file, _gunzip(file)), 1 << 20)
     if magic == _ZSTD:
         import pyarrow as pa
@@ -40,7 +40,7 @@ def is_packed(path: str) -> bool:
     """Whether a file is compressed, so that it cannot be entered in the middle."""
     with source.open_binary(path) as file:
         magic = file.read(4)
-    return magic.startswith(GZIP) or magic == _ZSTD
+    return magic.startswith(_GZIP) or magic == _ZSTD
 
 
 class _Unpacked(io.RawIOBase):

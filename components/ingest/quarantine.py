@@ -39,12 +39,6 @@ def write(quarantined: Iterable[tuple[str, int, int, str]], place_is: str, folde
     return path
 
 
-def read(path: str) -> list[dict[str, Any]]:
-    """The bad rows that `write` wrote."""
-    with source.open_binary(path) as file, gzip.GzipFile(fileobj=file) as unpacked:
-        return [json.loads(line) for line in unpacked]
-
-
 def _entries(path: str) -> Iterator[dict[str, Any]]:
     with source.open_binary(path) as file:
         for line in file:

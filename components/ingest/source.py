@@ -21,6 +21,9 @@ from components.ingest import spans
 from components.ingest.config import DataConfig, Format
 from components.names import did_you_mean
 
+IMAGE_COLUMNS = ("image", "label", "path")
+"""The columns of a folder of images: the encoded file, the folder's name, and folder/file."""
+
 _SUFFIXES = ("[cC][sS][vV]", "[tT][sS][vV]", "[tT][xX][tT]")
 _FOLDER_PATTERNS: dict[Format, tuple[str, ...]] = {
     "csv": tuple(f"[!.]*.{suffix}{packed}" for packed in ("", ".gz", ".zst") for suffix in _SUFFIXES),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import bad_rows
 import people
 import pytest
 from command import command
-
-from components.ingest import quarantine
 
 pytestmark = pytest.mark.e2e
 
@@ -35,7 +34,7 @@ def test_bad_rows_are_set_aside_counted_and_shown(tmp_path: Path):
     assert (told["rows_read"], told["rows_quarantined"], sum(told["rows"].values())) == (1000, 2, 998)
     types = {"age": "float", "hours": "int", "city": "bytes", "income": "bytes", "spent": "float"}
     assert told["column_types"] == types
-    first, second = quarantine.read(told["quarantine"])
+    first, second = bad_rows.read(told["quarantine"])
     assert (first["file"], first["row"], first["reason"]) == (str(packed), 8, "expected 5 fields, received 6")
     assert (second["row"], second["column"], second["content"]["hours"]) == (501, "hours", "many")
 

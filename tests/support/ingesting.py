@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from bad_rows import read as read_bad_rows
 from tfx.components.example_gen import driver as stock
 from tfx.components.example_gen.driver import QueryBasedDriver
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
@@ -116,7 +117,7 @@ def types(examples: Examples) -> dict[str, str]:
 def bad_rows(examples: Examples) -> list[dict[str, Any]]:
     """What is in quarantine, each file by its name alone; as many rows as the artifact says."""
     (path,) = Path(examples.uri, quarantine.FOLDER).iterdir()
-    found = quarantine.read(str(path))
+    found = read_bad_rows(str(path))
     assert len(found) == examples.get_int_custom_property("rows_quarantined")
     return [{**bad, "file": os.path.basename(bad["file"])} for bad in found]  # noqa: PTH119 - it may be no path
 
@@ -161,7 +162,7 @@ def share_out(config: DataConfig, folder: Path, workers: int = 1) -> Shared:
         of_shard = [_row(record) for record in read]
         assert len(of_shard) == shard.rows
         of_split.setdefault(shard.split, []).extend(of_shard)
-    bad = quarantine.read(quarantine.write(manifest.quarantined, reader.traits.place_is, str(folder)))
+    bad = read_bad_rows(quarantine.write(manifest.quarantined, reader.traits.place_is, str(folder)))
     assert len(bad) == manifest.bad
     assert sum(map(len, of_split.values())) + manifest.bad + manifest.left_out == manifest.rows
     return Shared(of_split, bad, manifest, 1 if found.final else 2)

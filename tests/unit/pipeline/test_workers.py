@@ -48,8 +48,15 @@ def test_an_error_of_a_worker_keeps_its_words(tmp_path: Path) -> None:
     assert "error[2]: seven was met" in err
 
 
-@pytest.mark.parametrize("whom", ["worker", "parent"])
-def test_nobody_outlives_a_kill(tmp_path: Path, whom: str) -> None:
+@pytest.mark.parametrize(
+    ("whom", "told"),
+    [
+        ("worker", "a worker of Beam was killed by signal 9"),
+        ("nursery", "the process that forks Beam's workers was killed"),
+        ("parent", None),
+    ],
+)
+def test_nobody_outlives_a_kill(tmp_path: Path, whom: str, told: str | None) -> None:
     process = start("wait", tmp_path)
     try:
         while process.poll() is None and len(list(tmp_path.iterdir())) < 2:
@@ -57,12 +64,15 @@ def test_nobody_outlives_a_kill(tmp_path: Path, whom: str) -> None:
         assert process.poll() is None
         tree = psutil.Process(process.pid).children(recursive=True)
         assert len(tree) == 3  # a nursery and two workers
-        os.kill(int(next(tmp_path.iterdir()).name) if whom == "worker" else process.pid, signal.SIGKILL)
+        (nursery,) = psutil.Process(process.pid).children()
+        victims = {"worker": int(next(tmp_path.iterdir()).name), "nursery": nursery.pid, "parent": process.pid}
+        os.kill(victims[whom], signal.SIGKILL)
         _, err = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == (1 if whom == "worker" else -signal.SIGKILL)
-    assert ("was killed by signal 9" in err) == (whom == "worker")
+    assert process.returncode == (-signal.SIGKILL if told is None else 1)
+    assert ("was killed" in err) == (told is not None)
+    assert (told or "") in err
     _, alive = psutil.wait_procs(tree, timeout=30)
     assert not alive
 
@@ -73,5 +83,5 @@ def test_a_large_input_gets_as_many_workers_as_it_is_worth(monkeypatch: pytest.M
     assert engines.ingest_args(RuntimeConfig(), 100 << 20) == []
     assert engines.ingest_args(RuntimeConfig(), 200 << 20) == [runner, "--direct_num_workers=3"]
     assert engines.ingest_args(RuntimeConfig(), 1 << 40) == [runner, "--direct_num_workers=4"]
-    own = RuntimeConfig(beam_args=("--direct_num_workers=1",))
-    assert engines.ingest_args(own, 1 << 40) == []
+    for option in ("--direct_num_workers=1", "--direct_running_mode=multi_threading", "--runner=DataflowRunner"):
+        assert engines.ingest_args(RuntimeConfig(beam_args=(option,)), 1 << 40) == []

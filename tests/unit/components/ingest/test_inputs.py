@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet as pq
 
 from components.errors import InputError
-from components.ingest import inputs
+from components.ingest import inputs, source
 from components.ingest.config import DataConfig, IngestConfig
 from components.ingest.images import ImageReader
 from components.ingest.parquet import ParquetReader
@@ -122,7 +122,7 @@ def test_unknown_columns_are_refused(tmp_path: Path, section: dict[str, Any], to
 )
 def test_what_a_format_cannot_do_is_refused(format_: Any, section: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError) as raised:
-        inputs.check_names(IngestConfig(**section), [*inputs.IMAGE_COLUMNS, "a"], format_)
+        inputs.check_names(IngestConfig(**section), [*source.IMAGE_COLUMNS, "a"], format_)
     assert raised.value.headline.startswith(told)
     assert raised.value.remedy == "leave it out"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import bad_rows
 import pytest
 
 from components.ingest import quarantine
@@ -42,7 +43,7 @@ def test_bad_rows_stand_in_the_order_of_files_and_rows(tmp_path: Path, turn: int
         merged = merged.merge(account)
     path = write(merged, "row", tmp_path)
     assert path == f"{tmp_path}/bad_rows.jsonl.gz"
-    assert quarantine.read(path) == [
+    assert bad_rows.read(path) == [
         {"file": "a.csv", "row": 7, "reason": "odd"},
         {"file": "a.csv", "row": 9, "reason": "odd", "content": "1,2,3"},
         {"file": "a.csv", "row": 11, "reason": "odd"},
@@ -58,7 +59,7 @@ def test_rows_of_a_piece_that_came_in_turns_are_put_in_order(tmp_path: Path) -> 
         ledger.bad(BadRow(piece.path, 0, place, "odd"))
     ledger.read(one, 3)
     ledger.read(other, 4)
-    found = quarantine.read(write(ledger.close(), "offset", tmp_path))
+    found = bad_rows.read(write(ledger.close(), "offset", tmp_path))
     assert [(entry["file"], entry["offset"]) for entry in found] == [
         ("a.csv", 2), ("a.csv", 3), ("b.csv", 1), ("b.csv", 4)
     ]  # fmt: skip

@@ -1,0 +1,13 @@
+"""Reads the file of bad rows as a user would: gzip-compressed JSON lines."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+
+def read(path: str) -> list[dict[str, Any]]:
+    """The bad rows, in the order of the file."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
