@@ -9,6 +9,7 @@ from typing import Any
 from tfx.components import ExampleValidator, SchemaGen, StatisticsGen, Trainer, Transform
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.compiler import compiler
+from tfx.dsl.components.base.executor_spec import ExecutorClassSpec
 from tfx.orchestration import metadata, pipeline
 from tfx.proto import trainer_pb2
 from tfx.proto.orchestration import pipeline_pb2
@@ -24,8 +25,9 @@ from components.ingest import source
 from components.ingest.component import example_gen
 from components.pusher.component import pusher
 from components.trainer import run as trainer_run
+from components.trainer.executor import Executor
 from components.trainer.plan import TrainingPlan
-from components.trainer.task import PREDICTION_KEY
+from components.trainer.target import PREDICTION_KEY
 from pipeline.config import Config
 from pipeline.engines import beam_args, ingest_args
 from pipeline.paths import Paths
@@ -57,6 +59,7 @@ def build(config: Config) -> pipeline.Pipeline:
     # The gate hands on no data, only its leave: nothing is transformed or trained before it has spoken.
     transform.add_upstream_node(gate)
     trainer = Trainer(
+        custom_executor_spec=ExecutorClassSpec(Executor),
         run_fn=trainer_run.PATH,
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],

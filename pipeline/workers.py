@@ -28,7 +28,7 @@ from apache_beam.runners.worker import sdk_worker_main
 from apache_beam.transforms import environments
 from google.protobuf import json_format, text_format
 
-from pipeline.targets.death import signal_at_parents_death
+from components.processes import signal_at_parents_death
 
 _URN = "tfx-pipeline:env:forked:v1"
 _MOST = 1 << 20

@@ -17,6 +17,7 @@ VERBS = {
     "run": "run the pipeline; `--local` alone means `run --local`",
     "validate": "check a config, and its columns against the data",
     "plan": "show the nodes of a run, their inputs, the engine, and what is cached",
+    "manifest": "write what Kubernetes or Vertex AI needs to train",
     "doctor": "look at this machine: what is wrong, and how to mend it",
     "schema": "write the JSON Schema of the config, for editors",
 }

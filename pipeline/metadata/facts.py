@@ -49,6 +49,9 @@ class Facts:
     """The file with the bad rows."""
     column_types: dict[str, str] = field(default_factory=dict)
     """What each column holds: int, float, bytes or missing."""
+    training: dict[str, int] = field(default_factory=dict)
+    """How a cluster on this machine went: its `steps`, how many `restarts` it took, how many steps were `repeated`
+    after them, and how many checkpoints were found `damaged`."""
     metrics: dict[str, float] = field(default_factory=dict)
     slices: tuple[SliceMetrics, ...] = ()
     validation_ok: bool | None = None

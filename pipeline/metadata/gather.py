@@ -26,6 +26,7 @@ def facts(store: Store, run: str) -> Facts:
         rows_left_out=_count(examples, "rows_left_out") or 0,
         quarantine=_text(examples, "quarantine"),
         column_types=json.loads(_text(examples, "column_types") or "{}"),
+        training=_training(_newest(store, run, "ModelRun")),
         metrics=results.metrics,
         slices=results.slices,
         validation_ok=results.validation_ok,
@@ -60,6 +61,11 @@ def _examples_counted(statistics: Artifact, split: str) -> int:
     datasets = statistics_pb2.DatasetFeatureStatisticsList.FromString(content).datasets
     # With slices there is one data set per slice; the whole comes first.
     return int(datasets[0].num_examples) if datasets else 0
+
+
+def _training(model_run: Artifact | None) -> dict[str, int]:
+    counts = {name: _count(model_run, name) for name in ("steps", "restarts", "repeated", "damaged")}
+    return {name: count for name, count in counts.items() if count is not None}
 
 
 def _verdict(blessing: Artifact | None) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from components.errors import MachineError, PipelineError, find
-from pipeline.targets.death import signal_at_parents_death
+from components.processes import signal_at_parents_death
 
 
 @dataclass(frozen=True)

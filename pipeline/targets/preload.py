@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from pipeline.targets.death import kill_group, signal_at_parents_death
+from components.processes import kill_group, signal_at_parents_death
 from pipeline.targets.environment import ENVIRONMENT
 
 MODULES = (

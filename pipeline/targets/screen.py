@@ -87,6 +87,8 @@ def summary(result: RunResult, mode: Mode) -> None:
         console.print(_columns_line(result.facts))
     if result.facts.quarantine:
         console.print(f"bad rows: {shown(result.facts.quarantine)}")
+    if result.facts.training.get("restarts") or result.facts.training.get("damaged"):
+        console.print(_training_line(result.facts.training))
     if result.facts.metrics:
         console.print(_metrics(result.facts))
     console.print(_end(result))
@@ -152,6 +154,14 @@ def _columns_line(facts: Facts) -> str:
     counts = Counter(facts.column_types.values())
     told = ", ".join(f"{count} {type_}" for type_, count in sorted(counts.items(), key=lambda one: -one[1]))
     return f"columns: {told}"
+
+
+def _training_line(training: dict[str, int]) -> str:
+    """What happened to a cluster; nothing is said of one that nothing happened to."""
+    told = (
+        f"training: {training['steps']:,} steps, {training['restarts']} restarts, {training['repeated']} steps repeated"
+    )
+    return told + (f", {training['damaged']} damaged checkpoints passed over" if training["damaged"] else "")
 
 
 def _metrics(facts: Facts) -> Table:

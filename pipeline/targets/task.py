@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 
 from components.errors import MachineError, PipelineError
+from components.processes import kill_group
 from pipeline.targets.child import Reply, enter, run_work
-from pipeline.targets.death import kill_group
 from pipeline.targets.server import context
 
 _MB = 1 << 20

@@ -21,8 +21,8 @@ class Target:
 
     Attributes:
       outputs: number of logits.
-      loss: a tf_keras loss over logits.
-      metrics: tf_keras metrics over logits, for the training curves.
+      loss: a tf_keras loss over logits, one value per example.
+      metrics: tf_keras metrics over logits, for the evaluation of checkpoints.
       answers: logits [batch, outputs] → what `serving_default` returns, by name.
     """
 
@@ -41,7 +41,7 @@ def target(plan: FeaturePlan, transform: tft.TFTransformOutput) -> Target:
     if plan.task == "regression":
         return Target(
             outputs=1,
-            loss=tf_keras.losses.MeanSquaredError(),
+            loss=tf_keras.losses.MeanSquaredError(reduction="none"),
             metrics=(tf_keras.metrics.MeanAbsoluteError(),),
             answers=lambda logits: {"prediction": logits},
         )
@@ -50,14 +50,14 @@ def target(plan: FeaturePlan, transform: tft.TFTransformOutput) -> Target:
     if plan.task == "binary":
         return Target(
             outputs=1,
-            loss=tf_keras.losses.BinaryCrossentropy(from_logits=True),
+            loss=tf_keras.losses.BinaryCrossentropy(from_logits=True, reduction="none"),
             metrics=(tf_keras.metrics.AUC(from_logits=True, name="auc"),),
             answers=lambda logits: {"probability": tf.sigmoid(logits)},
         )
     classes = [line.decode() for line in transform.vocabulary_by_name(names.LABEL_CLASSES)]
     return Target(
         outputs=len(classes),
-        loss=tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        loss=tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none"),
         metrics=(tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy"),),
         answers=lambda logits: {
             "probabilities": tf.nn.softmax(logits),

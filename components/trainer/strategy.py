@@ -1,0 +1,93 @@
+"""From the config to a tf.distribute strategy, and what a process must set before TensorFlow starts for it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from components.errors import InputError
+from components.models import sharding
+from components.trainer.cluster.roles import Role
+from components.trainer.config import StrategyConfig, TrainingConfig
+
+_MOST_SHARDS = 1 << 10
+_LEAST_INTER_OP_THREADS = 4
+"""A task pinned to one core stands still with fewer: its one thread waits for the answer that it should send."""
+
+
+def prepare(role: Role | None, precision: str) -> None:
+    """Settles threads, GPU memory and precision; before the first op of this process."""
+    if role is not None:
+        tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads())
+    for gpu in tf.config.list_physical_devices("GPU"):
+        # All of a GPU's memory would be taken by the first process that looks at it.
+        tf.config.experimental.set_memory_growth(gpu, True)
+    tf_keras.mixed_precision.set_global_policy(precision)
+
+
+def inter_op_threads() -> int:
+    """Threads that run ops side by side, in a task of a cluster."""
+    return max(_LEAST_INTER_OP_THREADS, len(os.sched_getaffinity(0)))
+
+
+def strategy(config: TrainingConfig, role: Role | None) -> Any:
+    """The strategy of this process; under parameter_server it waits until the whole cluster is up.
+
+    Raises:
+      InputError: the cluster or the machine does not fit the strategy.
+    """
+    chosen = config.strategy
+    if chosen.kind == "mirrored":
+        return tf.distribute.MirroredStrategy()
+    if chosen.kind == "tpu":
+        return _tpu()
+    if not chosen.is_cluster:
+        return tf.distribute.get_strategy()
+    if role is None:
+        raise InputError(
+            f"training.strategy.kind: {chosen.kind} takes a cluster, and this process is no task of one",
+            "choose training.cluster: local, or start it where TF_CONFIG is set",
+        )
+    if chosen.kind == "multi_worker":
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    if not role.cluster.get("ps") or not role.cluster.get("worker"):
+        told = ", ".join(f"{len(each)} {kind}" for kind, each in role.cluster.items())
+        raise InputError(
+            f"parameter_server takes a chief, workers and ps; TF_CONFIG tells of {told}", "give the cluster all of them"
+        )
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    partitioner = _partitioner(chosen, len(role.cluster["ps"]))
+    return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
+
+
+def _partitioner(config: StrategyConfig, servers: int) -> sharding.Partitioner:
+    size = int(config.shard_over_mb * (1 << 20))
+    partitioners = tf.distribute.experimental.partitioners
+    chosen: sharding.Partitioner
+    if config.partitioner == "fixed":
+        chosen = partitioners.FixedShardsPartitioner(servers)
+    elif config.partitioner == "max_size":
+        chosen = partitioners.MaxSizePartitioner(max_shard_bytes=size, max_shards=_MOST_SHARDS)
+    else:
+        chosen = partitioners.MinSizePartitioner(min_shard_bytes=size, max_shards=servers)
+    return sharding.of_tables(chosen)
+
+
+def _tpu() -> Any:
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(os.environ.get("TPU_NAME", "local"))
+        return tf.distribute.TPUStrategy(resolver)
+    except (ValueError, RuntimeError, tf.errors.OpError) as error:
+        raise InputError(
+            "training.strategy.kind: tpu, and no TPU answers here",
+            "run on a TPU VM, or name the TPU in TPU_NAME; mirrored trains on GPUs",
+        ) from error
+
+
+def barrier(strategy: Any) -> None:
+    """Waits for all replicas in step: one that leaves early takes the others down."""
+    told = strategy.run(tf.function(lambda: tf.constant(1.0)))
+    strategy.reduce(tf.distribute.ReduceOp.SUM, told, axis=None).numpy()

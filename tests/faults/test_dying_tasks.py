@@ -1,0 +1,237 @@
+"""Tasks of a training cluster are killed, frozen and asked to go: the training ends with all its steps, and as good.
+
+The cases are those of TensorFlow's own fault_tolerance_test_base, as far as they are a training's and not the
+coordinator's alone, and what clusters suffer beside them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import training
+from training import Prepared, Training
+
+from components.errors import MachineError
+
+pytestmark = pytest.mark.slow
+
+STEPS, EVERY = 600, 50
+CONFIG = {
+    "steps": STEPS,
+    "batch_size": 128,
+    "learning_rate": 0.01,
+    "checkpoint": {"every_steps": EVERY, "keep": 3},
+    "heartbeat_seconds": 5,
+}
+ALONE: dict[str, Any] = {**CONFIG, "strategy": {"kind": "none"}}
+IN_STEP: dict[str, Any] = {**CONFIG, "strategy": {"kind": "multi_worker", "workers": 2}}
+SERVED: dict[str, Any] = {
+    **CONFIG,
+    "strategy": {"kind": "parameter_server", "workers": 2, "ps": 2, "shard_over_mb": 0.0001},
+}
+WATCHED = {**SERVED, "evaluator": True}
+AT_LEAST_ONCE = 2 * 10
+"""Steps of the closures of two workers, which may be done again when their workers die: see steps.Coordinated."""
+
+
+@pytest.fixture(scope="session")
+def undisturbed(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    """Kind → AUC of a training that nothing happens to."""
+    found = {}
+    for config in (ALONE, IN_STEP, WATCHED):
+        folder = tmp_path_factory.mktemp("undisturbed")
+        told = Training(prepared, folder, config).end()
+        kind = config["strategy"]["kind"]
+        if kind != "none":
+            assert told == {"steps": STEPS, "restarts": 0, "repeated": 0, "damaged": 0}
+        found[kind] = training.auc(prepared, folder)
+    return found
+
+
+@pytest.mark.both_lines
+def test_every_strategy_makes_the_same_model(undisturbed: dict[str, float]) -> None:
+    assert max(undisturbed.values()) - min(undisturbed.values()) < 0.005, undisturbed
+    assert min(undisturbed.values()) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("config", "victims", "restarts"),
+    [
+        pytest.param(IN_STEP, ["worker-0"], 1, id="lead-in-step"),
+        pytest.param(IN_STEP, ["worker-1"], 1, id="worker-in-step", marks=pytest.mark.both_lines),
+        pytest.param(IN_STEP, ["worker-0", "worker-1"], 1, id="all-in-step"),
+        pytest.param(SERVED, ["worker-1"], 1, id="worker", marks=pytest.mark.both_lines),
+        pytest.param(SERVED, ["ps-1"], 1, id="ps", marks=pytest.mark.both_lines),
+        pytest.param(SERVED, ["chief-0"], 1, id="chief"),
+        pytest.param(WATCHED, ["evaluator-0"], 1, id="evaluator"),
+        pytest.param(SERVED, ["worker-0", "worker-1"], 2, id="all-workers"),
+        pytest.param(SERVED, ["chief-0", "ps-0"], 1, id="chief-and-ps"),
+    ],
+)
+def test_killed_mid_step(
+    prepared: Prepared,
+    undisturbed: dict[str, float],
+    tmp_path: Path,
+    config: dict[str, Any],
+    victims: list[str],
+    restarts: int,
+) -> None:
+    running = Training(prepared, tmp_path, config)
+    running.until_step(2 * EVERY)
+    running.kill(*victims)
+    ends_well(running, prepared, undisturbed, restarts)
+
+
+@pytest.mark.parametrize(
+    ("config", "victim"),
+    [
+        pytest.param(IN_STEP, "worker-0", id="in-step"),
+        pytest.param(SERVED, "chief-0", id="chief"),
+        pytest.param(SERVED, "ps-0", id="ps"),
+        pytest.param(SERVED, "worker-0", id="worker"),
+    ],
+)
+def test_killed_mid_checkpoint(
+    prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path, config: dict[str, Any], victim: str
+) -> None:
+    running = Training(prepared, tmp_path, config)
+    running.until_step(EVERY)
+    running.until(lambda: running.half_written())
+    running.kill(victim)
+    ends_well(running, prepared, undisturbed, 1)
+
+
+@pytest.mark.parametrize(
+    ("config", "victim"),
+    [
+        pytest.param(IN_STEP, "worker-1", id="in-step"),
+        pytest.param(SERVED, "worker-0", id="worker"),
+        pytest.param(SERVED, "ps-0", id="ps"),
+        pytest.param(SERVED, "chief-0", id="chief"),
+    ],
+)
+def test_frozen_past_its_heartbeat(
+    prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path, config: dict[str, Any], victim: str
+) -> None:
+    running = Training(prepared, tmp_path, config)
+    running.until_step(EVERY)
+    running.kill(victim, by=signal.SIGSTOP)
+    ends_well(running, prepared, undisturbed, 1)
+    assert f"{victim} has shown no sign of life for 5 s: it is killed" in running.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("config", "victim"),
+    [pytest.param(IN_STEP, "worker-1", id="in-step"), pytest.param(SERVED, "chief-0", id="chief")],
+)
+def test_preempted_with_a_grace(
+    prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path, config: dict[str, Any], victim: str
+) -> None:
+    running = Training(prepared, tmp_path, config)
+    running.until_step(EVERY)
+    running.kill(victim, by=signal.SIGTERM)
+    told = ends_well(running, prepared, undisturbed, 1)
+    assert told["repeated"] == 0
+    assert "ended with exit code 143" in running.log.read_text()
+
+
+def test_a_worker_that_dies_again_and_again(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
+    running = Training(prepared, tmp_path, SERVED)
+    for step in (EVERY, 4 * EVERY, 7 * EVERY):
+        running.until_step(step)
+        running.kill("worker-1")
+    ends_well(running, prepared, undisturbed, 3)
+
+
+def test_a_ps_dies_while_a_worker_comes_back(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
+    running = Training(prepared, tmp_path, SERVED)
+    running.until_step(EVERY)
+    before = running.process("worker-0").pid
+    running.kill("worker-0")
+    running.until(lambda: running.process("worker-0").pid != before)
+    running.kill("ps-0")
+    ends_well(running, prepared, undisturbed, 2)
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_told(
+    prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path
+) -> None:
+    running = Training(prepared, tmp_path, IN_STEP)
+    running.until_step(4 * EVERY)
+    running.supervisor.terminate()
+    with pytest.raises(MachineError, match="asked to end by SIGTERM, and has saved"):
+        running.end()
+    *_, older, newest = running.checkpoints()
+    with newest.open("r+b") as file:
+        file.truncate(newest.stat().st_size // 2)
+    again = Training(prepared, tmp_path, IN_STEP)
+    told = ends_well(again, prepared, undisturbed, 0)
+    assert told["damaged"] == 1
+    assert f"checkpoint {newest.name.partition('.')[0]} is damaged" in again.log.read_text()
+    assert older.name.partition(".")[0] != newest.name.partition(".")[0]
+
+
+def test_one_process_alone_goes_on_too(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
+    running = Training(prepared, tmp_path, ALONE)
+    running.until(lambda: len(running.checkpoints()) > 1)
+    running.supervisor.kill()
+    with pytest.raises(MachineError, match="was killed by SIGKILL"):
+        running.end()
+    again = Training(prepared, tmp_path, ALONE)
+    again.end()
+    assert abs(training.auc(prepared, tmp_path) - undisturbed["none"]) < 0.005
+    assert f"step {EVERY}: " not in again.log.read_text()
+
+
+@pytest.mark.both_lines
+def test_a_task_that_dies_at_every_start(prepared: Prepared, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    # Where its working directory should be.
+    (tmp_path / "work" / "ps-1").write_text("in the way")
+    with pytest.raises(MachineError, match=r"task ps-1 ended with exit code 1, 3 times in a row") as raised:
+        Training(prepared, tmp_path, {**SERVED, "max_restarts": 2}).end()
+    log = Path(raised.value.remedy.removeprefix("see "))
+    assert log.name == "ps-1.log"
+    assert log.read_text().count("FileExistsError") == 3
+    assert "File exists" in raised.value.details[0]
+
+
+@pytest.mark.parametrize("config", [pytest.param(IN_STEP, id="in-step"), pytest.param(WATCHED, id="served")])
+def test_nobody_outlives_the_supervisor(prepared: Prepared, tmp_path: Path, config: dict[str, Any]) -> None:
+    running = Training(prepared, tmp_path, config)
+    running.until_step(EVERY)
+    family = running.supervisor.children(recursive=True)
+    assert len(family) == (2 if config is IN_STEP else 6)
+    os.kill(running.supervisor.pid, signal.SIGKILL)
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive
+    with pytest.raises(MachineError, match="was killed by SIGKILL"):
+        running.end()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
+@pytest.mark.parametrize("config", [pytest.param(IN_STEP, id="in-step"), pytest.param(SERVED, id="served")])
+def test_a_full_disk_at_the_export_is_told(prepared: Prepared, tmp_path: Path, config: dict[str, Any]) -> None:
+    running = Training(prepared, tmp_path, {**config, "steps": EVERY}, small_disk=True)
+    with pytest.raises(MachineError) as raised:
+        running.end()
+    if "no small disk" in raised.value.headline:
+        pytest.skip("no right to mount here")
+    assert raised.value.headline.startswith("the disk is full")
+    assert "is started again" not in running.log.read_text()
+
+
+def ends_well(running: Training, prepared: Prepared, undisturbed: dict[str, float], restarts: int) -> dict[str, Any]:
+    told = running.end()
+    kind = running.config["strategy"]["kind"]
+    most = 0 if kind == "multi_worker" else AT_LEAST_ONCE
+    assert STEPS <= told["steps"] <= STEPS + most
+    assert told["restarts"] == restarts
+    assert told["repeated"] <= EVERY + most
+    assert abs(training.auc(prepared, running.folder) - undisturbed[kind]) < 0.005
+    return told

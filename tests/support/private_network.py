@@ -1,0 +1,21 @@
+"""A network of the tests' own: TensorFlow's and Beam's servers listen on every interface, so there is only loopback."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import socket
+import struct
+
+_CLONE_NEWNET = 0x40000000
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
+
+
+def enter() -> bool:
+    """Moves this thread and all processes it will start into a new network; False where that takes more rights."""
+    if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
+        return False
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
+    return True

@@ -1,0 +1,43 @@
+"""Enters a run into ML Metadata as TFX does it, without running it: what the Trainer needs is said to be there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tfx.orchestration import metadata
+from tfx.orchestration.portable import execution_publish_utils
+from tfx.orchestration.portable.mlmd import context_lib
+from tfx.types import artifact_utils
+
+from pipeline.build import compile_pipeline
+from pipeline.config import Config
+from pipeline.nodes import connection_of, load, nodes_of
+
+
+def publish(
+    config: Config, run: str, nodes: tuple[str, ...] = ("SchemaGen", "Transform"), root: str = "/shared"
+) -> None:
+    """A run in which these nodes ended well.
+
+    Args:
+      config: the pipeline.
+      run: the run's id.
+      nodes: their outputs are entered.
+      root: the outputs of a node lie at <root>/<run>/<output's key>.
+    """
+    pipeline = load(compile_pipeline(config), run)
+    connection = connection_of(pipeline)
+    Path(connection.sqlite.filename_uri).parent.mkdir(parents=True, exist_ok=True)
+    with metadata.Metadata(connection) as handle:
+        for name in nodes:
+            node = nodes_of(pipeline)[name]
+            outputs = {}
+            for key, spec in node.outputs.outputs.items():
+                artifact = artifact_utils.deserialize_artifact(spec.artifact_spec.type)
+                artifact.uri = f"{root}/{run}/{key}"
+                if artifact.type_name == "Examples":
+                    artifact.split_names = artifact_utils.encode_split_names(["train", "eval"])
+                outputs[key] = [artifact]
+            contexts = context_lib.prepare_contexts(handle, node.contexts)
+            execution = execution_publish_utils.register_execution(handle, node.node_info.type, contexts)
+            execution_publish_utils.publish_succeeded_execution(handle, execution.id, contexts, outputs)

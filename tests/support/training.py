@@ -1,0 +1,194 @@
+"""Trainings of a local cluster, run as the Trainer's node does it, and what is done to their processes meanwhile."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import multiprocessing.connection
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import people
+import psutil
+from children import in_child, result_of
+from command import command
+
+from pipeline.targets.server import start_server
+from pipeline.targets.task import Task
+
+PATIENCE_SECONDS = 240
+"""No test waits so long: it only keeps one that hangs from holding up the others."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What Transform has made of a data set."""
+
+    config: str
+    artifacts: Path
+
+    def uri(self, node: str, output: str) -> str:
+        (found,) = (self.artifacts / node / output).iterdir()
+        return str(found)
+
+
+class Training:
+    """A training that runs.
+
+    Args:
+      prepared: its input.
+      folder: for all it makes; empty, or that of an earlier attempt.
+      training: the config's section.
+      small_disk: let the model's folder be on a disk too small for it; takes the rights of root.
+    """
+
+    def __init__(self, prepared: Prepared, folder: Path, training: Mapping[str, Any], small_disk: bool = False) -> None:
+        self.folder = folder
+        self.config = training
+        self.log = folder / "node.log"
+        start_server()
+        self._task = Task("Trainer", self.log, train, prepared, folder, dict(training), small_disk)
+        self.supervisor = psutil.Process(self._task._process.pid)
+
+    def process(self, task: str) -> psutil.Process:
+        """The newest process of a task of the cluster."""
+        started = re.findall(rf"started {task} as process (\d+)", self.log.read_text())
+        return psutil.Process(int(started[-1]))
+
+    def kill(self, *tasks: str, by: signal.Signals = signal.SIGKILL) -> None:
+        for process in [self.process(task) for task in tasks]:
+            process.send_signal(by)
+
+    def until(self, happened: Callable[[], Any]) -> Any:
+        """Waits for something that leaves no other trace than what can be looked at."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not (found := happened()):
+            assert not self._task.poll(), f"the training has ended:\n{self.log.read_text()[-3000:]}"
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        return found
+
+    def until_step(self, step: int) -> None:
+        """Waits until so many steps are logged."""
+        self.until(lambda: self.step() >= step)
+
+    def step(self) -> int:
+        """The step that the lead has logged last."""
+        logs = [self.folder / "work" / "logs" / f"{name}.log" for name in ("chief-0", "worker-0")]
+        lead = next((log.read_text() for log in logs if log.exists()), "")
+        found = re.findall(r"step (\d+): loss", lead)
+        return int(found[-1]) if found else 0
+
+    def checkpoints(self) -> list[Path]:
+        """The data files of the checkpoints that are whole, the oldest first."""
+        found = (self.folder / "work" / "checkpoints").glob("*/step-*.index")
+        ordered = sorted(found, key=lambda path: int(path.stem.partition("-")[2]))
+        return [data for index in ordered for data in index.parent.glob(f"{index.stem}.data-00000-*")]
+
+    def half_written(self) -> list[Path]:
+        """Files of a checkpoint that is being written."""
+        return list((self.folder / "work" / "checkpoints").glob("*/step-*temp*/*"))
+
+    def end(self) -> dict[str, Any]:
+        """What the ended training tells; its error is raised. Whatever it has started must be gone."""
+        family = self.supervisor.children(recursive=True) if self.supervisor.is_running() else []
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not self._task.poll():
+            multiprocessing.connection.wait(self._task.waitables, timeout=1)
+            assert time.monotonic() < deadline, self.log.read_text()[-3000:]
+        _, alive = psutil.wait_procs(family, timeout=10)
+        assert not alive
+        told: dict[str, Any] = result_of(self._task)
+        return told
+
+
+def train(prepared: Prepared, folder: Path, training: dict[str, Any], small_disk: bool) -> dict[str, Any]:
+    """Runs the Trainer's executor in this process; returns the custom properties of its ModelRun and its files."""
+    from tfx.dsl.components.base.base_executor import BaseExecutor
+    from tfx.types.standard_artifacts import Examples, Model, ModelRun, Schema, TransformGraph
+
+    from components.features.plan import FeaturePlan
+    from components.trainer.executor import Executor
+    from components.trainer.plan import TrainingPlan
+    from pipeline.config.load import load
+
+    config = load(prepared.config).config
+    plan = TrainingPlan(
+        features=FeaturePlan(features=config.features, label=config.data.label, task=config.data.task),
+        model=config.model,
+        training={**config.training.model_dump(), **training},
+    )
+
+    def artifact(kind: Any, uri: str) -> Any:
+        made = kind()
+        made.uri = uri
+        return [made]
+
+    examples = artifact(Examples, prepared.uri("Transform", "transformed_examples"))
+    examples[0].split_names = '["train", "eval"]'
+    inputs = {
+        "examples": examples,
+        "transform_graph": artifact(TransformGraph, prepared.uri("Transform", "transform_graph")),
+        "schema": artifact(Schema, prepared.uri("SchemaGen", "schema")),
+    }
+    outputs = {"model": artifact(Model, str(folder / "model")), "model_run": artifact(ModelRun, str(folder / "run"))}
+    for name in ("model", "run", "work"):
+        (folder / name).mkdir(exist_ok=True)
+    if small_disk:
+        _mount_small_disk(folder / "model")
+    properties = {
+        "run_fn": "components.trainer.run.run_fn",
+        "train_args": '{"num_steps": 1}',
+        "eval_args": '{"num_steps": 1}',
+        "custom_config": json.dumps({"plan": plan.model_dump_json(), "code": "of the test"}),
+    }
+    Executor(BaseExecutor.Context(stateful_working_dir=str(folder / "work"))).Do(inputs, outputs, properties)
+    run = outputs["model_run"][0]
+    return {name: run.get_int_custom_property(name) for name in ("steps", "restarts", "repeated", "damaged")}
+
+
+def _mount_small_disk(at: Path) -> None:
+    """Seen by this process and those it starts, and gone with them."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    private = libc.unshare(_CLONE_NEWNS) == 0 and libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None) == 0
+    if not private or libc.mount(b"tmpfs", bytes(at), b"tmpfs", 0, b"size=64k"):
+        raise OSError(ctypes.get_errno(), f"no small disk could be mounted at {at}")
+
+
+_CLONE_NEWNS, _MS_REC, _MS_PRIVATE = 0x20000, 0x4000, 0x40000
+
+
+def auc(prepared: Prepared, folder: Path) -> float:
+    """How good the exported model of a training is on the eval split, served in a fresh process."""
+    return float(in_child(folder / "judge.log", _auc, prepared.uri("ExampleGen", "examples"), str(folder / "model")))
+
+
+def _auc(examples: str, model: str) -> float:
+    import tensorflow as tf
+    from sklearn.metrics import roc_auc_score
+
+    files = tf.io.gfile.glob(f"{examples}/Split-eval/*")
+    rows = tf.constant(list(tf.data.TFRecordDataset(files, "GZIP").as_numpy_iterator()))
+    loaded = tf.saved_model.load(f"{model}/Format-Serving")
+    (label,) = loaded.signatures["transform_labels"](examples=rows).values()
+    (probability,) = loaded.signatures["serving_default"](examples=rows).values()
+    return float(roc_auc_score(label.numpy().ravel(), probability.numpy().ravel()))
+
+
+def prepare(folder: Path) -> Prepared:
+    """Some thousands of made people, up to Transform."""
+    config = people.write_config(
+        folder / "people.yaml",
+        people.write(folder / "people.csv", people.rows(8000)),
+        data={**people.CONFIG["data"], "split": {"train": 1, "eval": 1}},
+        features={"columns": {"age": "z_score", "hours": ["z_score", {"bucketize": {"buckets": 40}}], "city": "vocab"}},
+        model={"kind": "wide_deep", "hidden": [16]},
+    )
+    ended = command("--local", "--config", str(config), "--to", "Transform", "--output", str(folder))
+    assert ended.exit_code == 0, ended.err
+    return Prepared(str(config), folder / "people" / "artifacts")

@@ -1,0 +1,162 @@
+"""The lazy Adam: tf_keras' own where a gradient is dense, the named rows and no others where it is sparse."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from components.trainer.optimizer import adam
+
+# It reads and writes what tf_keras' Adam keeps to itself.
+pytestmark = pytest.mark.both_lines
+
+ROOT = Path(__file__).parents[4]
+ROWS, WIDTH = 6, 2
+START = np.linspace(-1, 1, ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH)
+BATCHES = [
+    ([1, 3, 1], [[1.0, -2.0], [0.5, 0.25], [3.0, 1.0]]),
+    ([3], [[-1.0, 4.0]]),
+    ([4, 4, 1], [[0.1, 0.2], [0.3, -0.2], [-2.0, 0.0]]),
+]
+"""Of each step, the rows that the gradient names and their gradients; some rows twice, some never."""
+TOLERANCE = 1e-4
+"""Relative: in float32, 1 - 0.999 is not exact to more."""
+
+
+def sparse(rows: Sequence[int], values: Any) -> Any:
+    return tf.IndexedSlices(tf.constant(values, tf.float32), tf.constant(rows, tf.int64), tf.constant(START.shape))
+
+
+def reference(batches: Sequence[tuple[Sequence[int], Any]], rate: float) -> tuple[Any, Any, Any]:
+    """Variable, m and v after the steps: Algorithm 1 of Kingma & Ba on the named rows, epsilon as tf_keras has it."""
+    variable, m, v = START.astype(np.float64), np.zeros((ROWS, WIDTH)), np.zeros((ROWS, WIDTH))
+    for step, (rows, values) in enumerate(batches, start=1):
+        gradient = np.zeros((ROWS, WIDTH))
+        np.add.at(gradient, rows, values)
+        named = np.unique(rows)
+        m[named] = 0.9 * m[named] + 0.1 * gradient[named]
+        v[named] = 0.999 * v[named] + 0.001 * gradient[named] ** 2
+        corrected = rate * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+        variable[named] -= corrected * m[named] / (np.sqrt(v[named]) + 1e-7)
+    return variable, m, v
+
+
+def slots(optimizer: Any) -> tuple[Any, Any]:
+    """The moments m and v of the only variable."""
+    return tuple(next(slot.numpy() for slot in optimizer.variables if f"/{name}/" in slot.name) for name in "mv")
+
+
+def test_dense_gradients_are_those_of_tf_keras() -> None:
+    ours, theirs = tf.Variable(START), tf.Variable(START)
+    lazy, plain = adam(0.1), tf_keras.optimizers.Adam(0.1, jit_compile=False)
+    random = np.random.default_rng(0)
+    for _ in range(5):
+        gradient = tf.constant(random.normal(size=START.shape), tf.float32)
+        lazy.apply_gradients([(gradient, ours)])
+        plain.apply_gradients([(gradient, theirs)])
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+def test_the_named_rows_follow_adam_and_the_others_stay() -> None:
+    variable, optimizer = tf.Variable(START), adam(0.1)
+    step = tf.function(lambda gradient: optimizer.apply_gradients([(gradient, variable)]), autograph=False)
+    for rows, values in BATCHES:
+        step(sparse(rows, values))
+    m, v = slots(optimizer)
+    for found, wanted in zip((variable.numpy(), m, v), reference(BATCHES, 0.1), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=TOLERANCE)
+    unnamed = [0, 2, 5]
+    np.testing.assert_array_equal(variable.numpy()[unnamed], START[unnamed])
+    assert not m[unnamed].any()
+    assert not v[unnamed].any()
+
+
+def test_a_row_keeps_its_value_and_moments_while_it_is_not_named() -> None:
+    variable, optimizer = tf.Variable(START), adam(0.1)
+    optimizer.apply_gradients([(sparse([1], [[1.0, 2.0]]), variable)])
+    before = [values[1].copy() for values in (variable.numpy(), *slots(optimizer))]
+    optimizer.apply_gradients([(sparse([2], [[1.0, 2.0]]), variable)])
+    np.testing.assert_array_equal([values[1] for values in (variable.numpy(), *slots(optimizer))], before)
+
+
+def test_a_cosine_schedule_is_followed() -> None:
+    variable, optimizer = tf.Variable(START), adam(tf_keras.optimizers.schedules.CosineDecay(0.1, decay_steps=4))
+    moved = []
+    for _ in range(5):
+        before = variable.numpy()
+        optimizer.apply_gradients([(sparse([1], [[1.0, 1.0]]), variable)])
+        moved.append(float((before - variable.numpy())[1, 0]))
+    # A gradient that never changes moves Adam by the learning rate itself.
+    np.testing.assert_allclose(moved, [0.1 * (1 + np.cos(np.pi * step / 4)) / 2 for step in range(5)], atol=1e-5)
+
+
+def test_a_scaled_loss_with_an_infinite_gradient_changes_nothing() -> None:
+    variable = tf.Variable(START)
+    optimizer = tf_keras.mixed_precision.LossScaleOptimizer(adam(0.1), initial_scale=4.0)
+
+    @tf.function(autograph=False)
+    def step(gradient: Any) -> None:
+        optimizer.get_scaled_loss(tf.constant(0.0))
+        optimizer.apply_gradients(zip(optimizer.get_unscaled_gradients([gradient]), [variable], strict=True))
+
+    step(sparse([1], [[np.inf, 0.0]]))
+    np.testing.assert_array_equal(variable.numpy(), START)
+    assert float(optimizer.loss_scale) == 2.0
+    step(sparse([3], [[2.0, 2.0]]))
+    assert (variable.numpy()[3] < START[3]).all()
+    np.testing.assert_array_equal(np.delete(variable.numpy(), 3, axis=0), np.delete(START, 3, axis=0))
+
+
+MIRRORED = """
+import json, sys
+import tensorflow as tf
+from components.trainer.optimizer import adam
+
+start, batches = json.loads(sys.argv[1])
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    variable, optimizer = tf.Variable(start, aggregation=tf.VariableAggregation.MEAN), adam(0.1)
+
+def step(rows, values):
+    first = tf.distribute.get_replica_context().replica_id_in_sync_group
+    mine = tf.IndexedSlices(values[first::2], rows[first::2], tf.constant([len(start), len(start[0])]))
+    optimizer.apply_gradients([(mine, variable)])
+
+steps = tf.function(lambda *batch: strategy.run(step, batch), autograph=False)
+for rows, values in batches:
+    steps(tf.constant(rows, tf.int64), tf.constant(values))
+assert strategy.num_replicas_in_sync == len(variable.values) == 2
+m, v = (next(slot for slot in optimizer.variables if f"/{name}/" in slot.name) for name in "mv")
+print(json.dumps([[each.numpy().tolist() for each in state.values] for state in (variable, m, v)]))
+"""
+
+
+def test_two_mirrored_replicas_take_the_steps_of_one() -> None:
+    # Each replica has every other row of a batch, so that a row is named by both; tf_keras sums their gradients.
+    batches = [(rows * 2, values * 2) for rows, values in BATCHES]
+    # In a process of its own: TensorFlow cuts a CPU in two before its first operation only.
+    done = subprocess.run(
+        [sys.executable, "-c", MIRRORED, json.dumps([START.tolist(), batches])],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    for replicas, wanted in zip(json.loads(done.stdout.splitlines()[-1]), reference(batches, 0.1), strict=True):
+        for found in replicas:
+            np.testing.assert_allclose(found, wanted, rtol=TOLERANCE)
