@@ -65,7 +65,8 @@ def newest(folder: str) -> int:
     for step in steps(folder):
         try:
             _read_through(path(folder, step))
-        except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        # TensorFlow raises what it likes here: DataLossError, IndexError, ValueError.
+        except Exception as error:
             logging.warning("checkpoint %s is damaged, the one before it is used: %s", path(folder, step), error)
             signs.tell("damaged", f"{_NAME}-{step}")
         else:

@@ -83,7 +83,7 @@ class TrainingConfig(Section):
     """Evaluates every checkpoint on the eval split while training goes on; in a cluster, in a task of its own."""
     max_restarts: int = Field(default=5, ge=0)
     """Restarts of a local cluster without a new checkpoint in between; after that the run fails."""
-    heartbeat_seconds: PositiveFloat = 60.0
+    heartbeat_seconds: float = Field(default=60.0, ge=3)
     """A task of a local cluster that shows no sign of life for so long is killed, and so restarted."""
     tensorboard: TensorBoardConfig = Field(default_factory=TensorBoardConfig)
     eval_steps: PositiveInt = 100

@@ -94,7 +94,7 @@ def _from_memory(
     tf.random.experimental.index_shuffle), so a batch does not depend on the one before it.
     """
     whole = _deal(_records(files), share).batch(_ALL).map(_parse(spec)).map(_stack)
-    columns = tf.data.experimental.get_single_element(whole)
+    columns = whole.get_single_element()
     rows = tf.shape(next(iter(columns.values())), out_type=tf.int64)[0]
     numbers = tf.range(batch_size, dtype=tf.int64)
 
@@ -126,9 +126,8 @@ def _from_files(
         return dealt.shuffle(config.shuffle_buffer, seed=config.seed + number, reshuffle_each_iteration=False)
 
     def rows_of_an_epoch() -> Any:
-        return _deal(_records(paths), Share() if by_file else share).reduce(
-            tf.constant(0, tf.int64), lambda n, _: n + 1
-        )
+        mine = _file(paths) if by_file else _deal(_file(paths), share)
+        return mine.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
 
     start = tf.cast(share.start, tf.int64) * batch_size
     # Counting reads the whole share, so only a restart does it.

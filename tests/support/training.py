@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import multiprocessing.connection
+import os
 import re
 import signal
 import time
@@ -55,14 +56,13 @@ class Training:
         self._task = Task("Trainer", self.log, train, prepared, folder, dict(training), small_disk)
         self.supervisor = psutil.Process(self._task._process.pid)
 
-    def process(self, task: str) -> psutil.Process:
+    def process(self, task: str) -> int:
         """The newest process of a task of the cluster."""
-        started = re.findall(rf"started {task} as process (\d+)", self.log.read_text())
-        return psutil.Process(int(started[-1]))
+        return int(re.findall(rf"started {task} as process (\d+)", self.log.read_text())[-1])
 
     def kill(self, *tasks: str, by: signal.Signals = signal.SIGKILL) -> None:
         for process in [self.process(task) for task in tasks]:
-            process.send_signal(by)
+            os.kill(process, by)
 
     def until(self, happened: Callable[[], Any]) -> Any:
         """Waits for something that leaves no other trace than what can be looked at."""

@@ -1,0 +1,70 @@
+"""Clusters of tasks that only play their part: each start of a task does what stands next in its script."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from components.errors import InputError
+from components.trainer.cluster import signs
+from components.trainer.cluster import supervisor as supervisor_module
+from components.trainer.cluster.roles import Role
+from components.trainer.cluster.supervisor import Supervisor
+from components.trainer.config import TrainingConfig
+
+
+def supervise(
+    folder: Path, training: dict[str, Any], scripts: Mapping[str, Sequence[str]], stalled_heartbeats: int
+) -> dict[str, int]:
+    """Runs a cluster to its end, and returns the supervisor's summary.
+
+    Args:
+      folder: where each task notes its starts, and the logs.
+      training: the config's section.
+      scripts: task → what its first start does, its second, and so on, the last for good. A task without one serves.
+      stalled_heartbeats: heartbeats that the cluster may live without a step.
+    """
+    supervisor_module._STALLED_HEARTBEATS = stalled_heartbeats
+    config = TrainingConfig.model_validate(training)
+    supervisor = Supervisor(config, lambda role: _act(role, folder, scripts.get(role.name, ["serve"])), folder / "logs")
+    return dataclasses.asdict(supervisor.run())
+
+
+def starts(folder: Path, task: str) -> list[dict[str, Any]]:
+    """The TF_CONFIG that each start of a task has seen."""
+    file = folder / f"{task}.starts"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def _act(role: Role, folder: Path, script: Sequence[str]) -> None:
+    number = len(starts(folder, role.name))
+    with (folder / f"{role.name}.starts").open("a") as file:
+        file.write(os.environ["TF_CONFIG"] + "\n")
+    for deed in script[min(number, len(script) - 1)].split():
+        what, _, value = deed.partition("=")
+        if what in ("restored", "saved", "step"):
+            signs.tell(what, int(value))
+        elif what == "damaged":
+            signs.tell(what, value)
+        elif what == "serve":
+            signal.pause()
+        elif what == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif what == "freeze":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif what == "exit":
+            raise SystemExit(int(value))
+        elif what == "raise":
+            raise ValueError("no such luck")
+        elif what == "refuse":
+            raise InputError("the label is constant", "choose another")
+        elif what == "meet":
+            # Opening waits for whoever opens the other end.
+            (folder / value).open().close()
+        elif what == "let":
+            (folder / value).open("w").close()

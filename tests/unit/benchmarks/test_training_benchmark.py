@@ -1,0 +1,124 @@
+"""The training benchmark: what it makes of what its sides tell, and the sides on a few rows and steps."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import measure, training
+from benchmarks.measure import Measurement, Spread, Work
+from benchmarks.training import Bench, Tasks
+from pipeline.targets.environment import ENVIRONMENT
+
+ROWS = 1_000
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "scratch").mkdir()
+    return Bench(data=tmp_path / "data", scratch=tmp_path / "scratch", rounds=1, rows=ROWS)
+
+
+def task(core: int, user: float, system: float = 0.0, mb: float = 100.0) -> dict[str, float]:
+    return {"core": core, "user": user, "system": system, "mb": mb}
+
+
+def told(facts: dict[str, object]) -> dict[str, float]:
+    return {name: fact.median for name, fact in facts.items() if isinstance(fact, Spread)}
+
+
+def test_a_core_has_the_cpu_seconds_of_all_its_tasks() -> None:
+    by_name = {"chief-0": task(0, 0.5), "ps-0": task(0, 1, 1, 300.0), "worker-0": task(0, 4), "worker-1": task(1, 6)}
+    tasks = Tasks(10.0, by_name, examples=1_000)
+    assert tasks.busiest == 6.5
+    assert tasks.work == Work(rows=1_000, wall=10.0, cpu=12.5, peak_mb=300.0)
+
+
+def test_the_input_is_what_comes_over_a_constant_batch(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Sequence[str]] = []
+    steps: list[tuple[str, int]] = []
+
+    def run(command: list[str], _log: Path, rows: int) -> Measurement:
+        setting = [part for part in command if part.startswith("training.cache")]
+        steps.append((" ".join([command[4], command[6], *setting]), rows))
+        cpu = {"constant": 2.0, "ours": 5.0 if "training.cache=none" in command else 2.2, "stock": 8.0}[command[4]]
+        return Measurement(wall=1.0, cpu=99.0, peak_mb=1.0, work=Work(rows=rows, wall=1.0, cpu=cpu, peak_mb=1.0))
+
+    monkeypatch.setattr(measure, "run", run)
+    monkeypatch.setattr(training, "_call", called.append)
+    measured, facts = training.input_(bench)
+    assert [command[2] for command in called if command[1] == "-m"] == ["data.taxi", "data.clicks"]
+    examples = training._STEPS * training._BATCH
+    assert steps[4:] == [
+        ("constant configs/clicks.yaml", examples),
+        ("ours configs/clicks.yaml training.cache=memory", examples),
+        ("ours configs/clicks.yaml training.cache=none", examples),
+        ("stock configs/clicks.yaml", examples),
+    ]
+    assert list(measured)[:4] == [f"taxi, {side}" for side in training._INPUTS]
+    found = told(facts)
+    assert found["taxi: CPU-ms of a step on a constant batch"] == pytest.approx(2000 / training._STEPS, abs=1e-3)
+    assert found["taxi, ours: (step - constant) / constant (wanted: at most 0.15)"] == 0.1
+    assert found["clicks, ours: (step - constant) / constant (wanted: at most 0.2)"] == 0.1
+    assert found["taxi, ours, from files: (step - constant) / constant"] == 1.5
+    assert found["taxi, stock TFX: (step - constant) / step"] == 0.75
+
+
+def test_a_speed_up_goes_by_the_busier_core(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[tuple[str, int, int]] = []
+
+    def run(command: list[str], log: Path) -> Measurement:
+        *_, steps, config = command
+        chosen = json.loads(config)
+        kind = chosen.get("strategy", {}).get("kind", "single")
+        runs.append((kind, chosen["batch_size"], int(steps)))
+        by_name: dict[str, Any] = {
+            "single": {"single": task(0, 9, 1)},
+            "parameter_server": {"ps-0": task(0, 1), "worker-0": task(0, 3), "worker-1": task(1, 5)},
+            "multi_worker": {"worker-0": task(0, 8), "worker-1": task(1, 6)},
+        }[kind]
+        log.write_text("noise\n" + json.dumps({"wall": 20.0 if kind == "single" else 16.0, "tasks": by_name}) + "\n")
+        return Measurement(wall=99.0, cpu=99.0, peak_mb=99.0)
+
+    monkeypatch.setattr(measure, "run", run)
+    monkeypatch.setattr(training, "_call", lambda command: None)
+    measured, facts = training.scaling(bench)
+    # As many examples whatever the kind, and as many in a worker's step.
+    assert runs[:3] == [("single", 8_192, 40), ("parameter_server", 8_192, 40), ("multi_worker", 16_384, 20)]
+    assert len(runs) == len(measured) == 6
+    found = told(facts)
+    assert found["batch 8,192, parameter_server: speed-up by CPU of the busier core (wanted: at least 1.5)"] == 2.0
+    assert found["batch 8,192, multi_worker: speed-up by CPU of the busier core (wanted: at least 1.25)"] == 1.25
+    assert found["batch 1,024, multi_worker: CPU of all tasks / one process"] == 1.4
+    assert found["batch 1,024, parameter_server: speed-up by wall time"] == 1.25
+    assert facts["batch 8,192, one process: CPU-ms per step"] == "single 250 (25 of them in the kernel)"
+
+
+@pytest.mark.slow
+def test_all_inputs_feed_the_same_steps(bench: Bench) -> None:
+    given = bench.transformed("taxi")
+    for side, *setting in training._INPUTS.values():
+        found = bench.input_side(side, 2, [*given, *setting, "training.steps_per_execution=1"])(0)
+        assert found.work
+        assert found.cpu > found.work.cpu > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["none", *training._CLUSTERS])
+def test_every_cluster_tells_what_each_of_its_tasks_took(kind: str, bench: Bench) -> None:
+    training._call([sys.executable, "-m", "benchmarks.training_side", "examples", str(bench.scratch / "examples")])
+    tasks: list[Tasks] = []
+    chosen = {"kind": kind}
+    side = bench.cluster_side({"batch_size": 64, "steps_per_execution": 1, "strategy": chosen}, 256, tasks)
+    assert side(0).work == tasks[0].work
+    workers = {"none": {"single"}, "multi_worker": {"worker-0", "worker-1"}}
+    servers = {"chief-0", "ps-0", "ps-1", "worker-0", "worker-1"}
+    assert set(tasks[0].by_name) == workers.get(kind, servers)
+    assert tasks[0].busiest > 0

@@ -1,0 +1,37 @@
+"""What the training section refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from components.trainer.config import TrainingConfig
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ({"batch_size": 255, "strategy": {"kind": "multi_worker"}}, "expected a multiple of 2, received 255"),
+        ({"precision": "mixed_float16", "strategy": {"kind": "parameter_server"}}, "choose mixed_bfloat16"),
+        ({"tensorboard": {"profile": [20, 10]}}, "expected [first step, last step], received [20, 10]"),
+        ({"tensorboard": {"profile": [20]}}, "expected [first step, last step], received [20]"),
+        ({"strategy": {"kind": "horovod"}}, "'none', 'mirrored', 'multi_worker', 'parameter_server' or 'tpu'"),
+        ({"strategy": {"workers": 0}}, "greater than 0"),
+        ({"checkpoint": {"keep": 0}}, "greater than 0"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(section: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError) as raised:
+        TrainingConfig.model_validate(section)
+    assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_cluster"),
+    [("none", False), ("mirrored", False), ("tpu", False), ("multi_worker", True), ("parameter_server", True)],
+)
+def test_which_strategies_take_several_processes(kind: str, is_cluster: bool) -> None:
+    config = TrainingConfig.model_validate({"strategy": {"kind": kind}})
+    assert config.strategy.is_cluster is is_cluster
