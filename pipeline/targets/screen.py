@@ -158,10 +158,9 @@ def _columns_line(facts: Facts) -> str:
 
 def _training_line(training: dict[str, int]) -> str:
     """What happened to a cluster; nothing is said of one that nothing happened to."""
-    told = (
-        f"training: {training['steps']:,} steps, {training['restarts']} restarts, {training['repeated']} steps repeated"
-    )
-    return told + (f", {training['damaged']} damaged checkpoints passed over" if training["damaged"] else "")
+    told = {"restarts": "restarts", "steps repeated": "repeated", "damaged checkpoints": "damaged"}
+    counts = ", ".join(f"{words} {training[name]:,}" for words, name in told.items() if training[name])
+    return f"training: {training['steps']:,} steps ({counts})"
 
 
 def _metrics(facts: Facts) -> Table:

@@ -72,7 +72,7 @@ def test_the_resolved_config_is_recorded_with_the_run(taxi: Runs):
         )
     store.close()
     recorded = json.loads(text)
-    assert recorded["training"]["steps"] == 1000
+    assert recorded["training"]["steps"] == 200
     # What the file leaves out as well.
     assert recorded["training"]["seed"] == 1
     assert recorded["pipeline"]["name"] == "taxi"

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,11 @@ def test_every_finding_that_is_not_ok_says_how_to_mend_it(tmp_path: Path) -> Non
         doctor.check_memory(4 * GIB, GIB),
         doctor.check_folder("output folder", tmp_path, 2**70, "elsewhere"),
         doctor.check_credentials({"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "none.json")}, tmp_path),
+        doctor.check_gpus(["NVIDIA H200"], "-1"),
+        doctor.check_gpu_driver("470.82.01", None),
+        doctor.check_cuda(None, None, [], system=False),
+        doctor.check_cuda(None, "2.16.2", [], system=True),
+        doctor.check_cuda("12.3", "2.16.2", ["nvidia-nccl-cu12"], system=False),
         doctor.check_pip(there=False),
         doctor.check_compiler(None),
     ]
@@ -160,7 +166,105 @@ def test_gpus_are_named_by_the_driver_or_counted_by_their_nodes(tmp_path: Path) 
     (driver / "0000:01:00.0").mkdir(parents=True)
     (driver / "0000:01:00.0" / "information").write_text("Model: \t\t NVIDIA H200\nIRQ:   \t\t 18\n")
     assert doctor.gpu_names(driver, devices) == ["NVIDIA H200"]
-    assert doctor.check_gpus(["NVIDIA H200"]).found == "NVIDIA H200"
+
+
+@pytest.mark.parametrize(
+    ("names", "visible", "found", "needed"),
+    [
+        ([], None, "none", "none: training on CPUs works"),
+        (["H200"], None, "1 x H200", "training.strategy.kind none or mirrored: on the one"),
+        (["H200", "T4", "H200"], None, "2 x H200, 1 x T4", "mirrored: on all 3, by NCCL; none: on the first"),
+        (["T4"] * 4, "2,3", "4 x T4; CUDA_VISIBLE_DEVICES=2,3 shows 2", "mirrored: on all 2"),
+    ],
+)
+def test_gpus_and_what_a_strategy_makes_of_them(names: list[str], visible: str | None, found: str, needed: str) -> None:
+    finding = doctor.check_gpus(names, visible)
+    assert (finding.state, finding.found) == ("ok", found)
+    assert needed in finding.needed
+
+
+@pytest.mark.parametrize(
+    ("visible", "count"),
+    [("", 0), ("-1", 0), ("0", 1), ("1, 0", 2), ("0,-1,1", 1), ("0,2,1", 1), ("GPU-5f2b,MIG-9a", 2), ("none", 0)],
+)
+def test_visible_gpus_end_at_the_first_that_is_none(visible: str, count: int) -> None:
+    assert doctor.visible_gpus(visible, 2) == count
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023",
+        "NVIDIA UNIX Open Kernel Module for x86_64  535.104.05  Release Build  (builder@U16-A24-9-2)",
+    ],
+)
+def test_the_driver_tells_its_version(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "version"
+    assert doctor.driver_version(file) is None
+    file.write_text("GCC version:  gcc version 12.2.0\n")
+    assert doctor.driver_version(file) is None
+    file.write_text(f"NVRM version: {line}\nGCC version:  gcc version 12.2.0\n")
+    assert doctor.driver_version(file) == "535.104.05"
+
+
+@pytest.mark.parametrize(("version", "state"), [(None, "ok"), ("525.60.13", "ok"), ("470.82.01", "warn")])
+def test_an_old_driver_is_found(version: str | None, state: str) -> None:
+    assert doctor.check_gpu_driver(version, "/usr/bin/nvidia-smi").state == state
+
+
+def test_cuda_is_read_from_tensorflow_and_its_metadata(tmp_path: Path) -> None:
+    assert doctor.cuda_version([tmp_path]) is None
+    assert doctor.cuda_wheels([tmp_path]) == []
+    build = tmp_path / "tensorflow" / "python" / "platform" / "build_info.py"
+    build.parent.mkdir(parents=True)
+    build.write_text("build_info = {}\n")
+    assert doctor.cuda_version([tmp_path]) is None
+    build.write_text("build_info = dict([('cuda_version', '12.3'), ('is_cuda_build', True)])\n")
+    assert doctor.cuda_version([tmp_path]) == "12.3"
+    metadata = tmp_path / "tensorflow-2.16.2.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(
+        "Metadata-Version: 2.1\nName: tensorflow\nVersion: 2.16.2\nRequires-Dist: numpy\n"
+        "Requires-Dist: dill ; python_version >= '3'\n"
+        "Requires-Dist: nvidia-nccl-cu12 ==2.19.3 ; extra == 'and-cuda'\n"
+    )
+    assert doctor.cuda_wheels([tmp_path]) == ["nvidia-nccl-cu12"]
+
+
+@pytest.mark.parametrize(("missing", "system"), [([], False), (["nvidia-nccl-cu12"], True)])
+def test_cuda_may_be_in_wheels_or_in_the_system(missing: list[str], system: bool) -> None:
+    assert doctor.check_cuda("12.3", "2.16.2", missing, system).state == "ok"
+
+
+def test_the_systems_cuda_is_found_where_the_linker_looks(tmp_path: Path) -> None:
+    cache, folder = tmp_path / "ld.so.cache", tmp_path / "lib"
+    folder.mkdir()
+    assert not doctor.system_has_cuda(cache, f"{folder}:")
+    (folder / "libcudnn.so.8").touch()
+    assert doctor.system_has_cuda(cache, f":{folder}")
+    cache.write_bytes(b"glibc-ld.so.cache1.1\0libc.so.6\0libcudnn.so.8\0")
+    assert doctor.system_has_cuda(cache, "")
+
+
+def test_the_installed_tensorflow_has_cuda_and_names_its_wheels() -> None:
+    folders = {Path(sysconfig.get_path("purelib"))}
+    cuda = doctor.cuda_version(folders)
+    assert cuda is not None
+    assert cuda.startswith("12.")
+    assert "nvidia-nccl-cu12" in doctor.cuda_wheels(folders)
+
+
+def test_a_machine_with_gpus_gets_two_more_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("0000:01:00.0", "0000:02:00.0"):
+        (tmp_path / "gpus" / name).mkdir(parents=True)
+        (tmp_path / "gpus" / name / "information").write_text("Model: \t\t NVIDIA H200\n")
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Thu Feb 1\n")
+    monkeypatch.setattr(doctor, "NVIDIA", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    found = {finding.check: finding.found for finding in doctor.examine(tmp_path)}
+    assert found["GPUs"] == "2 x NVIDIA H200"
+    assert found["GPU driver"].startswith("550.54.15, ")
+    assert "is built with CUDA 12." in found["CUDA"]
 
 
 def _call(*options: str) -> int:

@@ -47,6 +47,12 @@ def test_rows_that_nobody_counted_are_what_the_statistics_say(writer: Writer, tm
     assert (found.rows_read, found.rows) == (None, {"train": 8, "eval": 4})
 
 
+def test_what_a_cluster_has_suffered(writer: Writer, tmp_path: Path):
+    counts = {"steps": 200, "restarts": 1, "repeated": 40, "damaged": 0}
+    writer.execution("r1", "Trainer", outputs=(writer.artifact("ModelRun", "/run", **counts),))
+    assert facts(tmp_path).training == counts
+
+
 def test_a_pushed_model_has_metrics_overall_and_per_slice_a_verdict_and_a_place(writer: Writer, tmp_path: Path):
     in_child(tmp_path / "test.log", write_evaluation, tmp_path / "evaluation", 0.4)
     writer.execution("r1", "Trainer", outputs=(writer.artifact("Model", "/model"),))

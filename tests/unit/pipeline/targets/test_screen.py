@@ -107,3 +107,23 @@ def test_the_summary_tells_why_a_model_was_refused(capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert "rejected in 61.2 s; the model is not blessed" in out
     assert "auc where hour = 3: expected at least 0.6, received 0.5" in out
+
+
+@pytest.mark.parametrize(
+    ("training", "line"),
+    [
+        (
+            {"steps": 1200, "restarts": 2, "repeated": 40, "damaged": 1},
+            "training: 1,200 steps (restarts 2, steps repeated 40, damaged checkpoints 1)",
+        ),
+        ({"steps": 200, "restarts": 1, "repeated": 0, "damaged": 0}, "training: 200 steps (restarts 1)"),
+        ({"steps": 200, "restarts": 0, "repeated": 0, "damaged": 0}, None),
+        ({}, None),
+    ],
+)
+def test_the_summary_tells_what_a_cluster_has_suffered(
+    capsys: pytest.CaptureFixture[str], training: dict[str, int], line: str | None
+):
+    summary(result(facts=Facts(training=training)), "plain")
+    told = [each for each in capsys.readouterr().out.splitlines() if each.startswith("training")]
+    assert told == ([] if line is None else [line])
