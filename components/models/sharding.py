@@ -1,4 +1,4 @@
-"""Which variables may be cut into shards: the tables of ids, of which a step needs a few rows each.
+"""Tables of ids under a strategy: they may be cut into shards, and a few of their rows are read without the rest.
 
 A dense layer needs all of its kernel in every step, so its shards would only be joined again.
 """
@@ -33,3 +33,11 @@ def of_tables(partitioner: Partitioner) -> Partitioner:
         return partitioner(shape, dtype, axis) if _table.get() else [1] * len(shape)
 
     return parts
+
+
+def here(variable: Any) -> Any:
+    """This replica's copy of a variable, for reading some of its rows.
+
+    A mirrored variable has no sparse read of its own: tf.gather and tf.nn.embedding_lookup would first copy all of it.
+    """
+    return variable._get() if hasattr(variable, "_get") else variable

@@ -94,7 +94,9 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
         """Looks all columns up at once."""
         starts = tf.constant([0, *itertools.accumulate(self.cardinalities)][:-1], tf.int64)
         # Not tf.gather, which would first make one dense tensor of the shards on the parameter servers.
-        return tf.cast(tf.nn.embedding_lookup(self.rows, tf.stack(ids, axis=1) + starts), self.compute_dtype)
+        return tf.cast(
+            tf.nn.embedding_lookup(sharding.here(self.rows), tf.stack(ids, axis=1) + starts), self.compute_dtype
+        )
 
 
 def _given(inputs: Inputs) -> dict[str, Any]:

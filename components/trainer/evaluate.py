@@ -16,6 +16,8 @@ from components.trainer.target import Target
 _LOOK_SECONDS = 1.0
 
 
+# AutoGraph would rewrite the metrics of tf_keras, which takes seconds and changes nothing.
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def evaluate(network: Any, target: Target, dataset: Any, curves: Curves, step: int) -> None:
     """Writes a point of the loss and of each metric.
 

@@ -21,6 +21,7 @@ _UNPACKED = 12
 _READERS = 4
 """Files read side by side."""
 _ALL = 1 << 40
+_BLOCK = 256
 _FILES_PER_WORKER = 8
 """With fewer files, records are dealt out instead: whole files would be too uneven a share."""
 
@@ -119,9 +120,11 @@ def _from_files(
 
     def epoch(number: Any) -> Any:
         order = tf.random.experimental.stateless_shuffle(paths, tf.stack([number, config.seed]))
-        records = tf.data.Dataset.from_tensor_slices(order).interleave(
-            _file, _READERS, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        # A reader hands its records over by the block: one by one costs several times as much as reading them.
+        blocks = tf.data.Dataset.from_tensor_slices(order).interleave(
+            lambda path: _file(path).batch(_BLOCK), _READERS, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
         )
+        records = blocks.unbatch()
         dealt = records if by_file else _deal(records, share)
         return dealt.shuffle(config.shuffle_buffer, seed=config.seed + number, reshuffle_each_iteration=False)
 

@@ -7,6 +7,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from components.models import sharding
+
 
 def adam(learning_rate: Any) -> Any:
     """Adam (Kingma & Ba 2015, Adam: A Method for Stochastic Optimization), lazy where a gradient is sparse.
@@ -42,7 +44,7 @@ class LazyAdam(tf_keras.optimizers.Adam):  # type: ignore[misc]
             return
         dtype, rows = variable.dtype, gradient.indices
         index = self._index_dict[self._var_key(variable)]
-        m, v = self._momentums[index], self._velocities[index]
+        m, v = sharding.here(self._momentums[index]), sharding.here(self._velocities[index])
         new_m = self.beta_1 * tf.gather(m, rows) + (1 - self.beta_1) * gradient.values
         new_v = self.beta_2 * tf.gather(v, rows) + (1 - self.beta_2) * tf.square(gradient.values)
         step = tf.cast(self.iterations + 1, dtype)

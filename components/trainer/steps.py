@@ -88,7 +88,7 @@ class Coordinated:
       batch_size: examples per step.
       iterations: the variable that counts steps.
       workers: how many there are.
-      at_once: steps of one closure.
+      at_once: steps of one closure, at most.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Coordinated:
         at_once: int,
     ) -> None:
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        self._at_once = at_once
+        self._workers, self._at_once = workers, at_once
 
         def dataset() -> Any:
             # One graph serves all workers, so each finds out by itself which one it is, and, if it comes back from
@@ -126,7 +126,9 @@ class Coordinated:
 
     def run(self, count: int, leave: Callable[[], bool]) -> tuple[float, bool]:
         """See Steps."""
-        counts = [min(self._at_once, count - done) for done in range(0, count, self._at_once)]
+        # As many closures for each worker, so that none waits for the others at the end.
+        closures = min(count, self._workers * -(-count // (self._workers * self._at_once)))
+        counts = [(count + each) // closures for each in range(closures)]
         totals = [
             self._coordinator.schedule(self._execute, args=(self._iterator, tf.constant(each))) for each in counts
         ]

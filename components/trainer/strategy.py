@@ -78,9 +78,12 @@ def _partitioner(config: StrategyConfig, servers: int) -> sharding.Partitioner:
 
 def _tpu() -> Any:
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(os.environ.get("TPU_NAME", "local"))
+        # Not TPUClusterResolver.connect, which TensorFlow 2.16 calls wrongly itself.
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(os.environ.get("TPU_NAME", "local"))
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
-    except (ValueError, RuntimeError, tf.errors.OpError) as error:
+    except (OSError, ValueError, RuntimeError, tf.errors.OpError) as error:
         raise InputError(
             "training.strategy.kind: tpu, and no TPU answers here",
             "run on a TPU VM, or name the TPU in TPU_NAME; mirrored trains on GPUs",

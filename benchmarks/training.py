@@ -1,0 +1,277 @@
+"""Training against itself: with its real input and with one batch in memory, and on one core and on two.
+
+python -m benchmarks.training input|scaling [--rounds 5] [--rows 300_000]
+
+- `input`: steps of the examples' models at batch 4,096 (taxi: wide and deep; clicks: DLRM), on what a run has
+  transformed: ours from memory, ours from files (`cache: none`), and the dataset that stock TFX trains on. What the
+  input costs is what comes over steps on a constant batch, the same one in memory again and again; each process takes
+  these in turns with the others.
+- `scaling`: a large DLRM (8 tables of 125,000 x 32), by one process on one core, by workers in step and by workers
+  beside parameter servers, on two cores: worker i and ps i share core i, and the chief has the first with them.
+
+Each side is a process of its own, or a cluster of them (training_side.py), and tells only what steps take that come
+after some others. A speed-up in `scaling` is what the cluster would reach if its cores were its own: CPU-seconds per
+example of one process, over those of the cluster's busier core. Of the wall time, which others on the machine lengthen,
+it is told beside that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import measure
+from benchmarks.measure import Measurement, Spread, Work
+from data.output import positive
+from pipeline.targets.environment import ENVIRONMENT
+
+_BATCH = 4_096
+_STEPS = 240
+_CONFIGS = {"taxi": (), "clicks": ("model.kind=dlrm",)}
+"""Examples, and what of their config is set."""
+_TABLES = {"taxi": "trips.csv", "clicks": "clicks.csv"}
+_WANTED = {"taxi": 0.15, "clicks": 0.2}
+_INPUTS = {
+    "ours": ("ours", "training.cache=memory"),
+    "ours, from files": ("ours", "training.cache=none"),
+    "stock TFX": ("stock",),
+}
+"""The sides of `input`: where the batches come from, and what of the config is set."""
+
+_WORKERS = 2
+_CLUSTERS: dict[str, tuple[dict[str, Any], float]] = {
+    "parameter_server": ({"kind": "parameter_server", "workers": _WORKERS, "ps": 2}, 1.5),
+    "multi_worker": ({"kind": "multi_worker", "workers": _WORKERS}, 1.25),
+}
+"""The clusters of `scaling`, and the speed-up that is wanted of each at the first of the batches."""
+_BATCHES = {8_192: 40, 1_024: 160}
+"""Examples of a worker's step, and how many steps of so many are measured, of all workers together."""
+
+Facts = dict[str, object]
+Measured = Mapping[str, Sequence[Measurement]]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where the tables are, where the sides write, how many rows they read and how often they are run."""
+
+    data: Path
+    scratch: Path
+    rounds: int
+    rows: int
+
+    def transformed(self, example: str) -> list[str]:
+        """Runs an example up to Transform, on made rows; returns its config and what is set of it."""
+        table = self.data / example / f"rows-{self.rows}-seed-0" / _TABLES[example]
+        _call([sys.executable, "-m", f"data.{example}", "--rows", str(self.rows), "--output", str(table)])
+        path = f"configs/{example}.yaml"
+        chosen = [*_CONFIGS[example], f"data.path={table}", f"runtime.output={self.scratch / example}"]
+        setting = [part for each in chosen for part in ("--set", each)]
+        _call([sys.executable, "runner.py", "--local", "--config", path, "--to", "Transform", "--json", *setting])
+        return [path, *chosen]
+
+    def input_side(
+        self, side: str, steps: int, given: Sequence[str], turns: list[Turns]
+    ) -> Callable[[int], Measurement]:
+        """What runs a side of `input` once; it appends to `turns` what each round's steps took."""
+        command = [sys.executable, "-m", "benchmarks.training_side", "input", side, str(steps), *given]
+        command += [f"training.batch_size={_BATCH}", "training.strategy.kind=none"]
+
+        def run(_number: int) -> Measurement:
+            log = self.scratch / "input.log"
+            measured = measure.run(command, log)
+            turns.append(Turns(**json.loads(log.read_text().splitlines()[-1])))
+            return measured
+
+        return run
+
+    def cluster_side(
+        self, training: Mapping[str, Any], examples: int, tasks: list[Tasks]
+    ) -> Callable[[int], Measurement]:
+        """What runs a side of `scaling` once; it appends to `tasks` what each round's took."""
+
+        def run(_number: int) -> Measurement:
+            folder = Path(tempfile.mkdtemp(dir=self.scratch))
+            steps = examples // training["batch_size"]
+            command = [sys.executable, "-m", "benchmarks.training_side", "scaling"]
+            log = folder.with_suffix(".log")
+            measured = measure.run([*command, str(folder), str(steps), json.dumps(training)], log)
+            told = json.loads(log.read_text().splitlines()[-1])
+            taken = Tasks(told["wall"], told["tasks"], examples)
+            tasks.append(taken)
+            return replace(measured, work=taken.work)
+
+        return run
+
+
+@dataclass(frozen=True)
+class Turns:
+    """CPU-seconds of as many steps with either input.
+
+    Attributes:
+      constant: with the constant batch.
+      real: with the side's own.
+    """
+
+    constant: float
+    real: float
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """What the tasks of a cluster took for some steps.
+
+    Attributes:
+      wall: seconds.
+      by_name: of each task its `core`, `user` and `system` CPU-seconds, and `mb` of resident memory.
+      examples: what they trained on.
+    """
+
+    wall: float
+    by_name: Mapping[str, Mapping[str, float]]
+    examples: int
+
+    @property
+    def work(self) -> Work:
+        """All of them together, with the memory of the largest."""
+        cpu = sum(map(_cpu, self.by_name.values()))
+        return Work(
+            self.examples, round(self.wall, 3), round(cpu, 3), max(each["mb"] for each in self.by_name.values())
+        )
+
+    @property
+    def busiest(self) -> float:
+        """CPU-seconds of the core that has the most to do."""
+        cores: dict[float, float] = {}
+        for each in self.by_name.values():
+            cores[each["core"]] = cores.get(each["core"], 0.0) + _cpu(each)
+        return max(cores.values())
+
+
+def _cpu(task: Mapping[str, float]) -> float:
+    return task["user"] + task["system"]
+
+
+def input_(bench: Bench) -> tuple[Measured, Facts]:
+    """Steps with the sides' inputs."""
+    sides: dict[str, Callable[[int], Measurement]] = {}
+    turns: dict[str, list[Turns]] = {}
+    for example in _CONFIGS:
+        given = bench.transformed(example)
+        for side, (source, *setting) in _INPUTS.items():
+            name = f"{example}, {side}"
+            turns[name] = []
+            sides[name] = bench.input_side(source, _STEPS, [*given, *setting], turns[name])
+    measured = measure.in_turns(sides, bench.rounds)
+    facts: Facts = {"rows": bench.rows, "batch": _BATCH, "steps": _STEPS}
+    for name, taken in turns.items():
+        example, _, side = name.partition(", ")
+        wanted = f" (wanted: at most {_WANTED[example]})" if side == "ours" else ""
+        facts |= {
+            f"{name}: input over a constant batch{wanted}": Spread.of(one.real / one.constant - 1 for one in taken),
+            f"{name}: input's share of a step": Spread.of(1 - one.constant / one.real for one in taken),
+            f"{name}: CPU-ms of a step": Spread.of(_milliseconds(one.real, _STEPS) for one in taken),
+            f"{name}: CPU-ms of a step on a constant batch": Spread.of(
+                _milliseconds(one.constant, _STEPS) for one in taken
+            ),
+        }
+    return measured, facts
+
+
+def scaling(bench: Bench) -> tuple[Measured, Facts]:
+    """One process, and the clusters, at each of the batches."""
+    _call([sys.executable, "-m", "benchmarks.training_side", "examples", str(bench.scratch / "examples")])
+    sides: dict[str, Callable[[int], Measurement]] = {}
+    tasks: dict[str, list[Tasks]] = {}
+    for batch, steps in _BATCHES.items():
+        name = _name(batch, "one process")
+        tasks[name] = []
+        sides[name] = bench.cluster_side({"batch_size": batch}, batch * steps, tasks[name])
+        for kind, (chosen, _) in _CLUSTERS.items():
+            name = _name(batch, kind)
+            tasks[name] = []
+            together = batch * (_WORKERS if kind == "multi_worker" else 1)
+            sides[name] = bench.cluster_side({"batch_size": together, "strategy": chosen}, batch * steps, tasks[name])
+    measured = measure.in_turns(sides, bench.rounds)
+    return measured, {"model": "DLRM, 8 tables of 125,000 x 32, hidden layers 512-256-128, Adam"} | _speed_ups(tasks)
+
+
+def _speed_ups(tasks: Mapping[str, Sequence[Tasks]]) -> Facts:
+    facts: Facts = {}
+    for batch, steps in _BATCHES.items():
+        alone = tasks[_name(batch, "one process")]
+        facts[f"{_name(batch, 'one process')}: CPU-ms per step"] = _by_task(alone, steps)
+        for kind, (_, speed_up) in _CLUSTERS.items():
+            name = _name(batch, kind)
+            pairs = list(zip(alone, tasks[name], strict=True))
+            wanted = f" (wanted: at least {speed_up})" if batch == max(_BATCHES) else ""
+            facts |= {
+                f"{name}: speed-up by CPU of the busier core{wanted}": Spread.of(
+                    one.busiest / both.busiest for one, both in pairs
+                ),
+                f"{name}: speed-up by wall time": Spread.of(one.wall / both.wall for one, both in pairs),
+                f"{name}: CPU of all tasks / one process": Spread.of(
+                    both.work.cpu / one.work.cpu for one, both in pairs
+                ),
+                f"{name}: CPU-ms per {batch:,} examples": _by_task(tasks[name], steps),
+            }
+    return facts
+
+
+def _by_task(rounds: Sequence[Tasks], steps: int) -> str:
+    told = []
+    for name in rounds[0].by_name:
+        user, system = (
+            _milliseconds(statistics.median(one.by_name[name][key] for one in rounds), steps)
+            for key in ("user", "system")
+        )
+        told.append(f"{name} {user + system:.0f} ({system:.0f} of them in the kernel)")
+    return ", ".join(told)
+
+
+def _name(batch: int, kind: str) -> str:
+    return f"batch {batch:,}, {kind}"
+
+
+def _milliseconds(seconds: float, steps: int) -> float:
+    return seconds / steps * 1e3
+
+
+def _call(command: Sequence[str]) -> None:
+    """Runs a command to its end, its output where it is seen but not mistaken for ours."""
+    subprocess.run(command, check=True, stdout=sys.stderr)
+
+
+BENCHMARKS: dict[str, Callable[[Bench], tuple[Measured, Facts]]] = {"input": input_, "scaling": scaling}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measures, prints the table and writes it to results/."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("benchmark", choices=BENCHMARKS)
+    parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="how often each side is run")
+    parser.add_argument("--rows", type=positive, default=300_000, help="input: rows of each table")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="input: where the tables are kept")
+    parser.add_argument("--results", type=Path, default=measure.RESULTS, help="where the record is written")
+    options = parser.parse_args(arguments)
+    # What our nodes find in theirs, before TensorFlow is imported; the sides inherit it.
+    os.environ.update(ENVIRONMENT)
+    with tempfile.TemporaryDirectory() as scratch:
+        bench = Bench(options.data, Path(scratch), options.rounds, options.rows)
+        measured, facts = BENCHMARKS[options.benchmark](bench)
+    command = f"python -m benchmarks.training {shlex.join(arguments)}"
+    print(measure.record(f"training_{options.benchmark}", command, measured, facts, options.results))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

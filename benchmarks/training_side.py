@@ -1,0 +1,271 @@
+"""One side of the training benchmark, as a process of its own: makes training ready, and tells what the steps took.
+
+python -m benchmarks.training_side input SIDE STEPS CONFIG [FIELD=VALUE …]
+python -m benchmarks.training_side examples FOLDER
+python -m benchmarks.training_side scaling FOLDER STEPS TRAINING
+
+- `input`: steps of a config's training, on what its run has transformed, and in turns with them, so that a noisy
+  neighbour meets both, steps on one batch that lies in memory. SIDE is where the real batches come from: `ours`, or
+  `stock`, the dataset that TFX's template trains on.
+- `examples`: writes transformed examples for `scaling`.
+- `scaling`: steps of a large DLRM, by one process or by a cluster of them, each task held on one core; TRAINING is
+  the training section, as JSON.
+
+The environment of our nodes has to be set. What is measured starts when every task has traced its graphs, parsed its
+examples and taken some steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import tensorflow as tf
+import tensorflow_transform as tft
+import tf_keras
+
+from components.features import names
+from components.features.ops import Dense, Ids
+from components.features.plan import FeaturePlan
+from components.ingest import shards
+from components.ingest.encode import encode
+from components.models import tabular  # noqa: F401 - registers its models
+from components.models.config import ModelConfig
+from components.models.inputs import Inputs, inputs
+from components.models.registry import MODELS
+from components.trainer import input as train_input
+from components.trainer import strategy
+from components.trainer.cluster.roles import Role
+from components.trainer.cluster.server import serve
+from components.trainer.cluster.supervisor import Supervisor
+from components.trainer.config import TrainingConfig
+from components.trainer.fit import Fit
+from components.trainer.input import Share
+from components.trainer.optimizer import adam
+from components.trainer.steps import InStep
+from components.trainer.target import Target, target
+from pipeline.config.load import load
+from pipeline.paths import Paths
+
+WARM_UP = 2
+"""Executions of each worker before what is measured."""
+TABLES, IDS, NUMBERS = 8, 125_000, 13
+"""Columns of ids, ids of each, and columns of numbers of the large DLRM."""
+LARGE = ModelConfig(kind="dlrm", embedding=32, hidden=(512, 256, 128))
+ROWS = 1 << 17
+TURN = 20
+"""Steps with one input before some with the other."""
+_REST = 0.2
+"""Seconds without work that are no chance, even where others have taken the cores."""
+_MEASURED = "measured.json"
+_TASKS = "tasks"
+
+
+@dataclass(frozen=True)
+class Steady(Fit):
+    """A training of which a part is looked at: no checkpoints, no curves."""
+
+    def warmed_up(self) -> Callable[[int], None]:
+        """What takes so many steps, once some were taken."""
+        with self.strategy.scope():
+            network = self.build()
+            optimizer = adam(tf_keras.optimizers.schedules.CosineDecay(self.config.learning_rate, self.config.steps))
+            optimizer.build(network.trainable_variables)
+        steps = self._steps(network, optimizer, 0)
+        at_once = self.config.steps_per_execution
+
+        def run(count: int) -> None:
+            if not isinstance(steps, InStep):
+                steps.run(count, lambda: False)
+                return
+            for done in range(0, count, at_once):
+                steps.run(min(at_once, count - done), lambda: False)
+
+        run(WARM_UP * at_once * (1 if isinstance(steps, InStep) or self.role is None else self.role.workers))
+        return run
+
+
+def _steady(config: TrainingConfig, role: Role | None, build: Any, learned: Target, batches: Any) -> Steady:
+    chosen = strategy.strategy(config, role)
+    return Steady(config, chosen, role, build, learned, batches, "", None, "", lambda step, network: None)
+
+
+def _input(side: str, steps: int, path: str, assignments: Sequence[str]) -> None:
+    config = load(path, assignments).config
+    training = config.training
+    transformed = Paths.of(config).artifacts / "Transform"
+    graph, examples = (next((transformed / key).iterdir()) for key in ("transform_graph", "transformed_examples"))
+    transform = tft.TFTransformOutput(str(graph))
+    spec = transform.transformed_feature_spec()
+    files = train_input.find([f"{examples}/Split-train/*"])
+    features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
+    given = inputs(features, transform.vocabulary_size_by_name)
+    learned = target(features, transform)
+
+    def ours(batch_size: int, share: Share) -> Any:
+        return train_input.training(files, spec, batch_size, training, share)
+
+    def constant(batch_size: int, share: Share) -> Any:
+        return tf.data.Dataset.from_tensors(next(iter(ours(batch_size, share)))).repeat()
+
+    def stock(batch_size: int, _share: Share) -> Any:
+        return _stock(examples, files, transform, batch_size)
+
+    def network() -> Any:
+        return MODELS[config.model.kind](config.model, given, learned.outputs)
+
+    batches = {"constant": constant, "real": {"ours": ours, "stock": stock}[side]}
+    runs = {name: _steady(training, None, network, learned, each).warmed_up() for name, each in batches.items()}
+    cpu = dict.fromkeys(runs, 0.0)
+    for _ in range(0, steps, TURN):
+        for name, run in runs.items():
+            before = _settled()
+            run(TURN)
+            cpu[name] += _settled() - before
+    print(json.dumps(cpu))
+
+
+def _settled() -> float:
+    """CPU-seconds of this process, once it rests: what is prefetched for the next turn counts for the last one."""
+    before = time.process_time()
+    while True:
+        time.sleep(_REST)
+        now = time.process_time()
+        if now - before < _REST / 20:
+            return now
+        before = now
+
+
+def _stock(examples: Path, files: list[str], transform: Any, batch_size: int) -> Any:
+    """The dataset of `_input_fn` in TFX's taxi template, with the label as our loss takes it."""
+    from tfx.components.util import tfxio_utils
+    from tfx.types.standard_artifacts import Examples
+    from tfx_bsl.public.tfxio import TensorFlowDatasetOptions
+
+    artifact = Examples()
+    artifact.uri = str(examples)
+    factory = tfxio_utils.get_tf_dataset_factory_from_artifact([artifact], ["Trainer"])
+    options = TensorFlowDatasetOptions(batch_size=batch_size, label_key=names.LABEL)
+    dataset = factory(files, options, transform.transformed_metadata.schema).repeat()
+    return dataset.map(lambda features, label: (features, tf.reshape(label, [-1, 1])))
+
+
+def _examples(folder: Path) -> None:
+    """Rows of ids that are all as frequent as each other, numbers, and a label that is one of two."""
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    columns = {name: random.integers(0, IDS, ROWS) for name in _ids()}
+    columns |= {name: random.normal(size=ROWS).astype(np.float32) for name in _numbers()}
+    columns[names.LABEL] = random.integers(0, 2, ROWS).astype(np.float32)
+    records = shards.framed(encode(pa.RecordBatch.from_pydict({key: pa.array(each) for key, each in columns.items()})))
+    writer = shards.Writer(str(folder), ["train"])
+    writer.write(records, np.zeros(ROWS, np.int64), ("", 0))
+    writer.close()
+
+
+def _ids() -> list[str]:
+    return [f"id_{number}" for number in range(TABLES)]
+
+
+def _numbers() -> list[str]:
+    return [f"number_{number}" for number in range(NUMBERS)]
+
+
+def _scaling(folder: Path, steps: int, config: TrainingConfig) -> None:
+    """Prints what the tasks took, see `Taken`."""
+    (folder / _TASKS).mkdir()
+    if config.strategy.is_cluster:
+        Supervisor(config, lambda role: _act(folder, steps, config, role), folder / "logs").run()
+    else:
+        _act(folder, steps, config, None)
+    print((folder / _MEASURED).read_text())
+
+
+def _act(folder: Path, steps: int, config: TrainingConfig, role: Role | None) -> None:
+    """What one task does. Worker i and ps i are held on core i, and the chief on the first."""
+    cores = sorted(os.sched_getaffinity(0))
+    core = role.index % len(cores) if role else 0
+    os.sched_setaffinity(0, {cores[core]})
+    name = role.name if role else "single"
+    (folder / _TASKS / name).write_text(json.dumps({"process": os.getpid(), "core": core}))
+    if role is not None and role.is_server:
+        serve(role, folder / name)
+    strategy.prepare(role, config.precision)
+    spec = {name: tf.io.FixedLenFeature([], tf.int64) for name in _ids()}
+    spec |= {name: tf.io.FixedLenFeature([], tf.float32) for name in (*_numbers(), names.LABEL)}
+    features: dict[str, Dense | Ids] = {name: Ids(IDS) for name in _ids()}
+    given = Inputs(features | {name: Dense() for name in _numbers()})
+    files = train_input.find([f"{folder.parent}/examples/*"])
+    steady = _steady(
+        config,
+        role,
+        lambda: MODELS[LARGE.kind](LARGE, given, 1),
+        Target(1, tf_keras.losses.BinaryCrossentropy(from_logits=True, reduction="none"), (), lambda logits: {}),
+        lambda batch_size, share: train_input.training(files, spec, batch_size, config, share),
+    )
+    run = steady.warmed_up()
+    before, start = _taken(folder), time.perf_counter()
+    run(steps)
+    wall, after = time.perf_counter() - start, _taken(folder)
+    if role is None or role.is_lead:
+        tasks = {name: after[name].since(before[name]) for name in after}
+        (folder / _MEASURED).write_text(json.dumps({"wall": wall, "tasks": {k: asdict(v) for k, v in tasks.items()}}))
+    if config.strategy.kind == "multi_worker":
+        strategy.barrier(steady.strategy)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a task has taken.
+
+    Attributes:
+      core: the number of its core.
+      user: CPU-seconds in the process itself.
+      system: CPU-seconds in the kernel.
+      mb: resident memory, in MiB.
+    """
+
+    core: int
+    user: float
+    system: float
+    mb: float
+
+    def since(self, before: Taken) -> Taken:
+        """What it has taken since then."""
+        return Taken(self.core, round(self.user - before.user, 2), round(self.system - before.system, 2), self.mb)
+
+
+def _taken(folder: Path) -> dict[str, Taken]:
+    """What each task has taken up to now."""
+    found = {}
+    for path in sorted((folder / _TASKS).iterdir()):
+        task = json.loads(path.read_text())
+        process = psutil.Process(task["process"])
+        times = process.cpu_times()
+        found[path.name] = Taken(task["core"], times.user, times.system, round(process.memory_info().rss / 2**20, 1))
+    return found
+
+
+def main(benchmark: str, *arguments: str) -> None:
+    """Does the work of a side."""
+    if benchmark == "input":
+        side, steps, path, *assignments = arguments
+        _input(side, int(steps), path, assignments)
+    elif benchmark == "examples":
+        _examples(Path(arguments[0]))
+    else:
+        folder, steps, training = arguments
+        _scaling(Path(folder), int(steps), TrainingConfig.model_validate_json(training))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,170 @@
+"""The paper calculation of a thousand workers: its figures against others' ways to them, and the page that shows it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import measure, scale
+from benchmarks.measure import Measurement, Spread, Work
+from benchmarks.scale import Dlrm, Measured, Plan, Shares
+from benchmarks.training import Bench, Tasks
+from pipeline.targets.environment import ENVIRONMENT
+
+PAGE = Path(__file__).parents[3] / "docs" / "scale.md"
+MEASURED = Measured(write=100, read=300, step=300, spread=0.05, worker=300, server=90, chief=1)
+PLAN = Plan(
+    label="a plan",
+    step=0.3,
+    network=0.0,
+    slowest=1.0,
+    updates=1,
+    save=10.0,
+    restart=100.0,
+    together=1_000,
+    alone=0,
+)
+
+
+def test_the_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    scale.main([])
+    printed = capsys.readouterr().out.strip().split("\n\n")
+    assert len(printed) == 5
+    page = PAGE.read_text(encoding="utf-8")
+    assert [table for table in printed if f"\n{table}\n" not in page] == []
+
+
+@pytest.mark.parametrize("rows", [80_000, 1_000_000])
+def test_unique_rows_are_as_many_as_draws_name(rows: int) -> None:
+    random = np.random.default_rng(0)
+    drawn = [len(np.unique(random.integers(0, rows // scale.TABLES, scale.BATCH))) for _ in range(scale.TABLES)]
+    assert Dlrm(rows).unique == pytest.approx(sum(drawn), rel=0.01)
+
+
+def test_the_networks_have_as_many_weights_as_the_model() -> None:
+    below, above = 13 * 512 + 512 + 512 * 256 + 256, 256 * 128 + 128
+    assert Dlrm(1).dense == 4 * (below + above + 128 * 32 + 32 + 68 * 512 + 512 + 512 * 256 + 256 + above + 128 + 1)
+
+
+def test_only_workers_in_step_move_more_the_more_they_are() -> None:
+    model = Dlrm(scale.SMALL)
+    alone = model.in_step(1)
+    assert alone == 0
+    assert model.in_step(3) - model.in_step(2) == pytest.approx(8_192 * 8 * 136 + model.dense / 3)
+    # Less than what is looked up twice over, and the networks.
+    assert 8_192 * 8 * 136 < model.beside_servers() < 2 * (8_192 * 8 * 136 + model.dense)
+
+
+def test_servers_are_as_many_as_the_scarcest_thing_asks_for() -> None:
+    needed = scale.servers(Dlrm(scale.LARGE), MEASURED)
+    # 384 GB in machines of 64; 1,000 workers' 90 of 300 ms on 8 of 16 cores.
+    assert (needed["memory"], needed["cores"]) == (7, 38)
+    assert scale.beside_servers(Dlrm(scale.LARGE), MEASURED).together == max(needed.values()) + 1
+    faster = dataclasses.replace(MEASURED, worker=30)
+    assert scale.servers(Dlrm(scale.LARGE), faster)["network"] >= 9 * needed["network"]
+    # A kernel of 512 x 256 goes both ways, whatever the number of servers.
+    assert scale.busiest(Dlrm(scale.SMALL), MEASURED, 10**9) == pytest.approx(1_000 * 2 * 2**19 / 0.3 * 8e-9)
+
+
+def test_the_slowest_of_many_normal_times_is_known() -> None:
+    assert scale.slowest(0.0, 1_000) == 1.0
+    # The largest of 1,000 standard normal draws is 3.24 on average.
+    assert scale.slowest(1e-3, 1_000) == pytest.approx(1.00324, abs=1e-4)
+
+
+def test_the_best_interval_loses_least() -> None:
+    failures = 0.01
+    best = PLAN.interval(failures)
+    # sqrt(2 · 10 s · 8,640 s)
+    assert best == pytest.approx(415.7, abs=0.1)
+    assert PLAN.every_steps(failures) == 1_400
+
+    def useful(interval: float) -> float:
+        class Fixed(Plan):
+            def interval(self, failures: float) -> float:
+                return interval
+
+        plan, random = Fixed(**dataclasses.asdict(PLAN)), np.random.default_rng(0)
+        return sum(scale.day(plan, failures, random).useful for _ in range(200)) / 200
+
+    assert useful(best) > max(useful(best / 4), useful(best * 4))
+
+
+def test_a_day_without_failures_goes_to_work_and_checkpoints() -> None:
+    shares = scale.day(dataclasses.replace(PLAN, save=1e-6), 1e-12, np.random.default_rng(0))
+    assert shares.useful == pytest.approx(1.0)
+    waiting = dataclasses.replace(PLAN, save=1e-6, network=0.15, slowest=1.5)
+    assert scale.day(waiting, 1e-12, np.random.default_rng(0)).useful == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("failures", [1e-3, 0.1, 5.0])
+def test_the_shares_of_a_day_are_all_of_it(failures: float) -> None:
+    plan, random = dataclasses.replace(PLAN, network=0.1, slowest=1.2, alone=10), np.random.default_rng(0)
+    for _ in range(50):
+        shares = dataclasses.astuple(scale.day(plan, failures, random))
+        assert sum(shares) == pytest.approx(1.0)
+        assert min(shares[:3]) >= 0
+
+
+def test_workers_that_restart_alone_cost_themselves() -> None:
+    plan = dataclasses.replace(PLAN, together=1, alone=100_000, save=1e-6)
+    random = np.random.default_rng(0)
+    days = [scale.day(plan, 1e-4, random) for _ in range(500)]
+    # Ten a day, 100 s each, of a thousand workers.
+    assert sum(each.restarting for each in days) / 500 == pytest.approx(10 * 100 / 1_000 / 86_400, rel=0.1)
+    assert Shares(*np.mean([dataclasses.astuple(each) for each in days], axis=0)).useful > 0.9999
+
+
+def test_what_is_measured_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], _log: Path, rows: int | None = None) -> Measurement:
+        side, folder = command[3], Path(command[4])
+        if side == "steps":
+            (folder / scale.STEPS_FILE).write_text(json.dumps([1.0, np.e**2]))
+        wall = {"save": 3.84, "restore": 1.92}.get(side, 1.0)
+        cpu = 6.0 if side == "steps" else 1.0
+        return Measurement(wall=9.0, cpu=9.0, peak_mb=1.0, work=Work(rows=rows or 1, wall=wall, cpu=cpu, peak_mb=1.0))
+
+    def cluster(self: Bench, training: object, examples: int, tasks: list[Tasks]) -> object:
+        def one(_number: int) -> Measurement:
+            ms = {"chief-0": 10, "ps-0": 25, "ps-1": 75, "worker-0": 120, "worker-1": 180}
+            steps = examples // scale.BATCH
+            by_name = {
+                name: {"core": 0, "user": each * steps / 1e3, "system": 0.0, "mb": 1.0} for name, each in ms.items()
+            }
+            tasks.append(Tasks(1.0, by_name, examples))
+            return Measurement(1.0, 1.0, 1.0, tasks[-1].work)
+
+        return one
+
+    monkeypatch.setattr(measure, "run", run)
+    monkeypatch.setattr(Bench, "cluster_side", cluster)
+    monkeypatch.setattr(scale, "ENVIRONMENT", {})
+    scale.main(["measure", "--rounds", "1", "--results", str(tmp_path)])
+    (record,) = tmp_path.glob("scale_py*.json")
+    assert Measured.of(record) == Measured(
+        write=100.0, read=200.0, step=100.0, spread=1.0, worker=300.0, server=100.0, chief=10.0
+    )
+    facts = json.loads(record.read_text())["facts"]
+    assert all(set(fact) == set(dataclasses.asdict(Spread(0, 0, 0))) for fact in facts.values())
+
+
+@pytest.mark.slow
+def test_the_sides_do_what_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    checkpoint, steps = tmp_path / "checkpoint", tmp_path / "steps"
+    for folder in (checkpoint, steps):
+        folder.mkdir()
+    for side in ("save", "restore"):
+        found = measure.run(scale._side(side, checkpoint), tmp_path / "log", scale.SMALL)
+        assert found.work
+        assert found.work.wall > 0
+    written = sum(path.stat().st_size for path in checkpoint.iterdir())
+    model = Dlrm(scale.SMALL)
+    assert written == pytest.approx(model.checkpoint - 3 * model.dense, rel=1e-3)
+    assert measure.run(scale._side("steps", steps, 2), tmp_path / "log", 2 * scale.BATCH).work
+    assert len(json.loads((steps / scale.STEPS_FILE).read_text())) == 2
