@@ -6,6 +6,7 @@ the real one. Nothing of TensorFlow or TFX is imported: their versions stand in 
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from packaging.markers import Marker
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 State = Literal["ok", "warn", "bad"]
@@ -30,6 +32,9 @@ CURRENT_GLIBC = (2, 39)
 LOCK = Path(__file__).resolve().parents[1] / "requirements.txt"
 LINE = ("tfx", "tensorflow", "apache-beam")
 """The packages by which people name a release line."""
+NVIDIA = Path("/proc/driver/nvidia")
+OLDEST_DRIVER = 525
+"""Both lines' TensorFlow is built with CUDA 12; see NVIDIA's "CUDA Compatibility", minor version compatibility."""
 
 _SITE = ("purelib", "platlib")
 _LOCKED = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)(?:\s*;\s*(?P<marker>[^\\]+?))?\s*\\?$")
@@ -62,17 +67,21 @@ def examine(output: Path) -> list[Finding]:
     """
     glibc = glibc_version()
     home = Path(os.environ.get("CLOUDSDK_CONFIG", "~/.config/gcloud")).expanduser()
+    folders = {Path(sysconfig.get_path(kind)) for kind in _SITE}
+    installed = installed_versions(folders)
+    gpus = gpu_names(NVIDIA / "gpus", Path("/dev"))
     return [
         check_python(sys.version_info[:3]),
         check_glibc(glibc, sys.version_info[:2]),
-        check_packages(locked_versions(LOCK), installed_versions({Path(sysconfig.get_path(kind)) for kind in _SITE})),
+        check_packages(locked_versions(LOCK), installed),
         check_cores(len(os.sched_getaffinity(0))),
         check_memory(*memory()),
         check_folder("output folder", output, 5 * GIB, "--output DIR lets a run write elsewhere"),
         check_folder("temporary folder", Path(tempfile.gettempdir()), GIB, "TMPDIR=/another/folder moves it"),
         check_folder("shared memory", Path("/dev/shm"), 64 * MIB, "in a container, start it with --shm-size=1g"),  # noqa: S108
         check_credentials(os.environ, home),
-        check_gpus(gpu_names(Path("/proc/driver/nvidia/gpus"), Path("/dev"))),
+        check_gpus(gpus, os.environ.get("CUDA_VISIBLE_DEVICES")),
+        *(_with_gpus(folders, installed) if gpus else []),
         check_pip(importlib.util.find_spec("pip") is not None),
         check_compiler(shutil.which("g++")),
     ]
@@ -195,9 +204,60 @@ def check_credentials(environ: Mapping[str, str], gcloud: Path) -> Finding:
     return Finding("credentials", "not set", needed)
 
 
-def check_gpus(names: Sequence[str]) -> Finding:
-    """The GPUs that the driver shows; none is fine."""
-    return Finding("GPUs", ", ".join(names) or "none", "none: training on CPUs works")
+def check_gpus(names: Sequence[str], visible: str | None) -> Finding:
+    """The GPUs, and what `training.strategy` makes of them; none is fine.
+
+    Args:
+      names: of those that the driver shows.
+      visible: CUDA_VISIBLE_DEVICES: the numbers or names of those that CUDA shows to programs; None where it is not
+        set, and then it shows all.
+    """
+    if not names:
+        return Finding("GPUs", "none", "none: training on CPUs works")
+    found = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    count = len(names) if visible is None else visible_gpus(visible, len(names))
+    if visible is not None:
+        found += f"; CUDA_VISIBLE_DEVICES={visible} shows {count}"
+    if not count:
+        remedy = "unset CUDA_VISIBLE_DEVICES to train on them"
+        return Finding("GPUs", found, "none: training on CPUs works", "warn", remedy)
+    if count == 1:
+        return Finding("GPUs", found, "training.strategy.kind none or mirrored: on the one")
+    return Finding("GPUs", found, f"training.strategy.kind mirrored: on all {count}, by NCCL; none: on the first")
+
+
+def check_gpu_driver(version: str | None, smi: str | None) -> Finding:
+    """The GPUs' driver.
+
+    Args:
+      version: of NVIDIA's kernel module; None where it does not tell.
+      smi: the path of nvidia-smi, if it is there; nothing of ours needs it.
+    """
+    found = f"{version or 'of an unknown version'}, {f'nvidia-smi at {smi}' if smi else 'no nvidia-smi'}"
+    needed = f"{OLDEST_DRIVER} or newer, for CUDA 12"
+    if version is not None and int(version.split(".")[0]) < OLDEST_DRIVER:
+        return Finding("GPU driver", found, needed, "warn", "install a newer driver; until then training is on CPUs")
+    return Finding("GPU driver", found, needed)
+
+
+def check_cuda(cuda: str | None, tensorflow: str | None, missing: Sequence[str], system: bool) -> Finding:
+    """CUDA's libraries: TensorFlow finds them in wheels beside itself, or among the system's libraries.
+
+    Args:
+      cuda: the version that the installed TensorFlow was built with; None where it was built for CPUs.
+      tensorflow: TensorFlow's own version; None where it is not installed.
+      missing: of the packages that this TensorFlow takes CUDA from, those that are not installed.
+      system: whether the system has libraries of CUDA of its own.
+    """
+    needed = "for training on GPUs"
+    if cuda is None:
+        found = "TensorFlow is missing" if tensorflow is None else f"tensorflow {tensorflow} is built for CPUs"
+        return Finding("CUDA", found, needed, "warn", "rm -rf .venv && make setup")
+    built = f"tensorflow {tensorflow} is built with CUDA {cuda}"
+    if missing and not system:
+        remedy = f"{sys.executable} -m pip install 'tensorflow[and-cuda]=={tensorflow}'; until then training is on CPUs"
+        return Finding("CUDA", f"{built}, and its libraries are missing", needed, "warn", remedy)
+    return Finding("CUDA", f"{built}; {'the system has its libraries' if missing else 'its wheels are there'}", needed)
 
 
 def check_pip(there: bool) -> Finding:
@@ -268,6 +328,72 @@ def gpu_names(driver: Path, devices: Path) -> list[str]:
     told = [path.read_text(encoding="utf-8", errors="replace") for path in sorted(driver.glob("*/information"))]
     models = [found[1].strip() for text in told if (found := re.search(r"^Model:(.*)$", text, re.MULTILINE))]
     return models or [path.name for path in sorted(devices.glob("nvidia[0-9]*"))]
+
+
+def visible_gpus(visible: str, count: int) -> int:
+    """How many of so many GPUs CUDA_VISIBLE_DEVICES shows.
+
+    As CUDA reads it: numbers or names (GPU-…, MIG-…), and the first that is none of them ends the list.
+    """
+    shown = 0
+    for each in (part.strip() for part in visible.split(",")):
+        if not (each.isdecimal() and int(each) < count) and not each.startswith(("GPU-", "MIG-")):
+            break
+        shown += 1
+    return shown
+
+
+def driver_version(file: Path) -> str | None:
+    """The version of NVIDIA's kernel module, from the file in which it tells it; None if it does not.
+
+    Its line names the module in changing words, and the version is the first number with points in it.
+    """
+    if not file.is_file():
+        return None
+    found = re.search(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else None
+
+
+def cuda_version(folders: Iterable[Path]) -> str | None:
+    """The CUDA version that the installed TensorFlow was built with, read from its file; None where there is none."""
+    for folder in folders:
+        file = folder / "tensorflow" / "python" / "platform" / "build_info.py"
+        if file.is_file() and (found := re.search(r"'cuda_version', '([\d.]+)'", file.read_text(encoding="utf-8"))):
+            return found[1]
+    return None
+
+
+def cuda_wheels(folders: Iterable[Path]) -> list[str]:
+    """The packages that the installed TensorFlow takes CUDA from: its extra `and-cuda`."""
+    found = importlib.metadata.distributions(name="tensorflow", path=[str(folder) for folder in folders])
+    told = (Requirement(line) for one in found for line in one.requires or [])
+    return [
+        canonicalize_name(each.name)
+        for each in told
+        if each.marker and each.marker.evaluate({"extra": "and-cuda"}) and not each.marker.evaluate({"extra": ""})
+    ]
+
+
+def system_has_cuda(cache: Path, folders: str) -> bool:
+    """Whether the dynamic linker finds cuDNN, the library that is installed last of all.
+
+    Args:
+      cache: the linker's own list of libraries.
+      folders: LD_LIBRARY_PATH, where it looks before.
+    """
+    if any(any(Path(folder).glob("libcudnn.so*")) for folder in folders.split(":") if folder):
+        return True
+    return cache.is_file() and b"libcudnn.so" in cache.read_bytes()
+
+
+def _with_gpus(folders: Iterable[Path], installed: Mapping[str, str]) -> list[Finding]:
+    """What matters only where there are GPUs."""
+    missing = [name for name in cuda_wheels(folders) if name not in installed]
+    system = system_has_cuda(Path("/etc/ld.so.cache"), os.environ.get("LD_LIBRARY_PATH", ""))
+    return [
+        check_gpu_driver(driver_version(NVIDIA / "version"), shutil.which("nvidia-smi")),
+        check_cuda(cuda_version(folders), installed.get("tensorflow"), missing, system),
+    ]
 
 
 def _control_group(name: str) -> int | None:

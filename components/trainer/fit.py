@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from components.errors import InputError
 from components.trainer.checkpoint import Checkpoints
 from components.trainer.cluster import signs
 from components.trainer.cluster.roles import Role
@@ -22,7 +24,7 @@ from components.trainer.steps import Batches, Coordinated, InStep, Steps
 from components.trainer.target import Target
 
 _CURVE_STEPS = 50
-"""Steps between two points of the training curves."""
+"""Steps between two points of the training curves; more, where that would leave workers idle."""
 
 PREEMPTED = 128 + signal.SIGTERM
 """Exit code of a task that was asked to go and has saved. From 128 on, Kubernetes' TFJob starts a task again."""
@@ -60,6 +62,7 @@ class Fit:
         """Trains until all steps are done and saved.
 
         Raises:
+          InputError: the loss is no longer finite.
           SystemExit: this process, or another one of the cluster, was asked to end by SIGTERM; all is saved.
         """
         with self.strategy.scope():
@@ -89,17 +92,22 @@ class Fit:
     ) -> tuple[int, bool]:
         """A few steps, up to the next point of the curves or checkpoint at most; what is done then, and who leaves."""
         curves.profile(done)
-        every = (_CURVE_STEPS, self.config.checkpoint.every_steps)
-        target = min(self.config.steps, *(_next(done, each) for each in every))
+        curve = max(_CURVE_STEPS, steps.at_once)
+        target = min(self.config.steps, *(_next(done, each) for each in (curve, self.config.checkpoint.every_steps)))
         if isinstance(steps, InStep):
-            target = min(target, done + self.config.steps_per_execution)
+            target = min(target, done + steps.at_once)
         began = time.monotonic()
         loss, leaving = steps.run(target - done, leave)
         seconds = time.monotonic() - began
         # What is counted is what was done: a coordinator does steps of a dying worker again.
         now = int(optimizer.iterations.numpy())
         signs.tell("step", now)
-        if not target % _CURVE_STEPS or target == self.config.steps:
+        if not math.isfinite(loss):
+            raise InputError(
+                f"training: expected a finite loss, received {loss} at step {now}",
+                "lower training.learning_rate, or look for values in the features that are out of all proportion",
+            )
+        if not target % curve or target == self.config.steps:
             rate = (now - done) / seconds
             logging.info("step %d: loss %.5f, %.1f steps/s", now, loss, rate)
             learning_rate = float(_plain(optimizer).learning_rate.numpy())
@@ -107,10 +115,12 @@ class Fit:
         return now, leaving
 
     def _steps(self, network: Any, optimizer: Any, done: int) -> Steps:
-        step = _replica_step(network, optimizer, self.target, self.strategy.num_replicas_in_sync)
         if self.config.strategy.kind != "parameter_server" or self.role is None:
-            return InStep(self.strategy, step, self.batches, self.config.batch_size, done)
-        step = _replica_step(network, optimizer, self.target, 1)
+            step = _replica_step(network, optimizer, self.target, self.strategy.num_replicas_in_sync)
+            at_once = self.config.steps_per_execution
+            return InStep(self.strategy, step, self.batches, self.config.batch_size, done, at_once)
+        # Each worker's mean loss is whole by itself.
+        step = _replica_step(network, optimizer, self.target, replicas=1)
         return Coordinated(
             self.strategy,
             step,

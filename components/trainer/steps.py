@@ -20,7 +20,13 @@ Batches = Callable[[int, Share], Any]
 
 
 class Steps(Protocol):
-    """Runs steps."""
+    """Runs steps.
+
+    Attributes:
+      at_once: steps that make one call worth its while.
+    """
+
+    at_once: int
 
     def run(self, count: int, leave: Callable[[], bool]) -> tuple[float, bool]:
         """Runs so many steps.
@@ -44,9 +50,13 @@ class InStep:
       batches: each worker's input.
       batch_size: examples per step of all replicas together.
       start: steps that are done.
+      at_once: steps of one call.
     """
 
-    def __init__(self, strategy: Any, step: ReplicaStep, batches: Batches, batch_size: int, start: int) -> None:
+    def __init__(
+        self, strategy: Any, step: ReplicaStep, batches: Batches, batch_size: int, start: int, at_once: int
+    ) -> None:
+        self.at_once = at_once
         replicas = strategy.num_replicas_in_sync
 
         def dataset(context: Any) -> Any:
@@ -88,7 +98,7 @@ class Coordinated:
       batch_size: examples per step.
       iterations: the variable that counts steps.
       workers: how many there are.
-      at_once: steps of one closure, at most.
+      per_closure: steps of one closure, at most.
     """
 
     def __init__(
@@ -99,10 +109,10 @@ class Coordinated:
         batch_size: int,
         iterations: Any,
         workers: int,
-        at_once: int,
+        per_closure: int,
     ) -> None:
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        self._workers, self._at_once = workers, at_once
+        self._workers, self.at_once = workers, workers * per_closure
 
         def dataset() -> Any:
             # One graph serves all workers, so each finds out by itself which one it is, and, if it comes back from
@@ -127,7 +137,7 @@ class Coordinated:
     def run(self, count: int, leave: Callable[[], bool]) -> tuple[float, bool]:
         """See Steps."""
         # As many closures for each worker, so that none waits for the others at the end.
-        closures = min(count, self._workers * -(-count // (self._workers * self._at_once)))
+        closures = min(count, self._workers * -(-count // self.at_once))
         counts = [(count + each) // closures for each in range(closures)]
         totals = [
             self._coordinator.schedule(self._execute, args=(self._iterator, tf.constant(each))) for each in counts
