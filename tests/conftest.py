@@ -1,5 +1,5 @@
 """What holds for every test: one Keras, quiet native logs, no accelerator, the project's root as working directory,
-and, where there are the rights for it a network without an outside.
+and, where there are the rights for it, a network without an outside. And what tests of several folders share.
 """
 
 from __future__ import annotations
@@ -8,6 +8,9 @@ import os
 from pathlib import Path
 
 import private_network
+import pytest
+import training
+from training import Prepared
 
 # Before anything imports TensorFlow, as the nodes' server does it too.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -18,3 +21,9 @@ private_network.enter()
 
 ROOT = Path(__file__).parent.parent
 os.chdir(ROOT)
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Made people up to Transform, for trainings."""
+    return training.prepare(tmp_path_factory.mktemp("prepared"))

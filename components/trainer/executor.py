@@ -72,7 +72,9 @@ class Executor(GenericExecutor):  # type: ignore[misc]
             else:
                 super().Do(input_dict, output_dict, exec_properties)
         except SystemExit as error:
-            raise MachineError("training was asked to end by SIGTERM, and has saved", "--resume the run") from error
+            raise MachineError(
+                "training was asked to end by SIGTERM", "--resume the run: it goes on from the last checkpoint"
+            ) from error
         kept = {_LOGS: work / _LOGS, _CHECKPOINTS: work / _CHECKPOINTS / _digest(exec_properties)}
         for name, folder in kept.items():
             if folder.exists() and work != Path(model_run.uri):

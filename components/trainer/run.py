@@ -85,7 +85,7 @@ class _Training:
         tf_keras.utils.set_random_seed(config.seed)
         files = train_input.find(self._fn_args.train_files)
         spec = self._transform.transformed_feature_spec()
-        inline = config.evaluator and role is None
+        inline = config.evaluator and not config.strategy.is_cluster
         lead = role is None or role.is_lead
         Fit(
             config,

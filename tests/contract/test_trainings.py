@@ -1,0 +1,221 @@
+"""What every training gives, whatever the strategy, the precision and the input: the same model, exported alike."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import trained
+from trained import Trained
+from training import Prepared, Training
+
+from components.errors import InputError, MachineError
+from components.trainer import strategy
+from components.trainer.cluster import roles
+from components.trainer.config import TrainingConfig
+
+STEPS, EVERY = 200, 50
+CHECKPOINTS = set(range(EVERY, STEPS + 1, EVERY))
+EVAL_ROWS = 3950
+RATE = 0.01
+CONFIG: dict[str, Any] = {
+    "steps": STEPS,
+    "batch_size": 256,
+    "learning_rate": RATE,
+    "checkpoint": {"every_steps": EVERY, "keep": 3},
+}
+SERVED = {"kind": "parameter_server", "workers": 2, "ps": 2, "shard_over_mb": 0.0001}
+IN_STEP = {"kind": "multi_worker", "workers": 2}
+TRAININGS: dict[str, dict[str, Any]] = {
+    "alone": {"evaluator": True, "tensorboard": {"histograms": True, "profile": [60, 80]}},
+    "alone-bfloat16": {"precision": "mixed_bfloat16"},
+    "alone-float16": {"precision": "mixed_float16"},
+    "mirrored": {"strategy": {"kind": "mirrored"}},
+    "min_size": {"strategy": SERVED, "evaluator": True},
+    "max_size-bfloat16": {"strategy": {**SERVED, "partitioner": "max_size"}, "precision": "mixed_bfloat16"},
+    "fixed-streaming": {"strategy": {**SERVED, "partitioner": "fixed"}, "cache": "none"},
+    "in_step-bfloat16-streaming": {"strategy": IN_STEP, "precision": "mixed_bfloat16", "cache": "none"},
+}
+BOTH_LINES = {"min_size", "in_step-bfloat16-streaming"}
+SCALARS = {"loss", "learning_rate", "steps_per_second"}
+TABLES = {
+    "min_size": {(41, 8): 2, (5, 4): 1, (46, 1): 2},
+    "max_size-bfloat16": {(41, 8): 14, (5, 4): 1, (46, 1): 2},
+    "fixed-streaming": {(41, 8): 2, (5, 4): 2, (46, 1): 2},
+}
+"""Training → shape of each table of ids → its shards. Two tables take 1312 and 184 bytes, the third takes 80, and a
+shard is at least, or at most, 104."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A training that has ended, and what it has left."""
+
+    folder: Path
+    told: dict[str, Any]
+    left: Trained
+
+    def curves(self, kind: str) -> dict[str, dict[int, Any]]:
+        return trained.curves(self.folder / "run" / kind)
+
+    def log(self, task: str) -> str:
+        return (self.folder / "run" / "logs" / f"{task}.log").read_text()
+
+
+@pytest.fixture(scope="module")
+def made(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
+    """Name of a training → what it has made; each is trained once, when it is first asked for."""
+
+    @functools.cache
+    def make(name: str) -> Made:
+        folder = tmp_path_factory.mktemp(name)
+        told = Training(prepared, folder, {**CONFIG, **TRAININGS[name]}).end()
+        return Made(folder, told, trained.look(prepared, folder))
+
+    return make
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.both_lines] if name in BOTH_LINES else []) for name in TRAININGS]
+)
+def test_the_exported_model_is_as_good_and_says_what_the_checkpoint_says(
+    made: Callable[[str], Made], name: str
+) -> None:
+    left = made(name).left
+    assert abs(left.auc - made("alone").left.auc) < 0.005
+    assert left.auc > 0.95
+    np.testing.assert_allclose(left.predictions, left.restored, rtol=0, atol=1e-6)
+    assert "DT_FLOAT" in left.dtypes
+    assert not left.dtypes & {"DT_BFLOAT16", "DT_HALF"}
+    assert left.saved == left.weights, "neither slots of the optimizer nor anything else"
+
+
+@pytest.mark.slow
+def test_mirrored_on_one_device_is_the_same_training(made: Callable[[str], Made]) -> None:
+    np.testing.assert_allclose(made("mirrored").left.predictions, made("alone").left.predictions, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["alone-bfloat16", "alone-float16"])
+def test_in_16_bits_something_else_is_computed(made: Callable[[str], Made], name: str) -> None:
+    first, whole = (made(each).curves("train")["loss"][EVERY] for each in (name, "alone"))
+    assert first != whole
+    assert first == pytest.approx(whole, rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_in_shards_are_whole_in_the_checkpoint(made: Callable[[str], Made], name: str) -> None:
+    assert made(name).left.tables == TABLES[name]
+    assert made("alone").left.tables == dict.fromkeys(TABLES[name], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "off"), [("alone", 1e-6), ("min_size", RATE / 10)])
+def test_the_curves_of_training(made: Callable[[str], Made], name: str, off: float) -> None:
+    curves = made(name).curves("train")
+    assert {tag: set(curves[tag]) for tag in SCALARS} == dict.fromkeys(SCALARS, CHECKPOINTS)
+    for step, rate in curves["learning_rate"].items():
+        # That of the step before, which was the last one taken; of workers on their own, one may be behind.
+        assert rate == pytest.approx(RATE * (1 + math.cos(math.pi * (step - 1) / STEPS)) / 2, abs=off)
+    assert all(0 < loss < 0.7 for loss in curves["loss"].values())
+    assert all(rate > 0 for rate in curves["steps_per_second"].values())
+
+
+@pytest.mark.slow
+def test_checkpoints_are_evaluated_on_every_row(made: Callable[[str], Made]) -> None:
+    inline, beside = made("alone"), made("min_size")
+    assert set(inline.curves("eval")["auc"]) == CHECKPOINTS
+    # It looks at the newest one only, so it may pass over some.
+    assert {STEPS} <= set(beside.curves("eval")["auc"]) <= CHECKPOINTS
+    for each, log in ((inline, (inline.folder / "node.log").read_text()), (beside, beside.log("evaluator-0"))):
+        curves = each.curves("eval")
+        assert set(curves) == {"loss", "auc"}
+        assert set(curves["loss"]) == set(curves["auc"])
+        assert curves["auc"][STEPS] == pytest.approx(each.left.auc, abs=0.002)
+        evaluated = re.findall(r"step (\d+): evaluated (\d+) rows", log)
+        assert {(int(step), int(rows)) for step, rows in evaluated} == {(step, EVAL_ROWS) for step in curves["auc"]}
+
+
+@pytest.mark.slow
+def test_histograms_and_a_profile_are_there_if_asked_for(made: Callable[[str], Made]) -> None:
+    asked, unasked = made("alone"), made("min_size")
+    curves = asked.curves("train")
+    assert len([tag for tag in curves if set(curves[tag]) == CHECKPOINTS and tag not in SCALARS]) == len(
+        asked.left.weights
+    )
+    buckets = curves["wide/rows:0"][STEPS]
+    assert buckets[:, 2].sum() == 46, "each weight in one bucket"
+    [profile] = (asked.folder / "run" / "train").glob("plugins/profile/*/*.xplane.pb")
+    assert profile.stat().st_size > 0
+    assert set(unasked.curves("train")) == SCALARS
+    assert not (unasked.folder / "run" / "train" / "plugins").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.both_lines
+def test_a_checkpoint_restores_into_another_number_of_ps(
+    prepared: Prepared, made: Callable[[str], Made], tmp_path: Path
+) -> None:
+    # Checkpoints keep it busy, so that it is asked to go long before it would have ended.
+    often = {**CONFIG, "checkpoint": {"every_steps": 10, "keep": 3}}
+    running = Training(prepared, tmp_path, {**often, "strategy": SERVED})
+    running.until_step(EVERY)
+    running.supervisor.terminate()
+    with pytest.raises(MachineError, match="asked to end by SIGTERM"):
+        running.end()
+    saved = max(int(file.name.split(".")[0].removeprefix("step-")) for file in running.checkpoints())
+    assert 0 < saved < STEPS
+    told = Training(prepared, tmp_path, {**often, "strategy": {**SERVED, "ps": 3, "workers": 1}}).end()
+    assert told == {"steps": STEPS, "restarts": 0, "repeated": 0, "damaged": 0}
+    again = Made(tmp_path, told, trained.look(prepared, tmp_path))
+    steps = re.findall(r"step (\d+): loss", again.log("chief-0").rpartition("=== chief-0, process")[2])
+    assert [int(step) for step in steps] == [step for step in sorted(CHECKPOINTS) if step > saved]
+    assert again.left.tables == {(41, 8): 3, (5, 4): 1, (46, 1): 2}
+    assert abs(again.left.auc - made("alone").left.auc) < 0.005
+
+
+@pytest.mark.parametrize("cluster", ["tfjob", "given"])
+def test_a_cluster_that_nobody_has_started_is_told(prepared: Prepared, tmp_path: Path, cluster: str) -> None:
+    config = {**CONFIG, "cluster": cluster, "strategy": SERVED}
+    with pytest.raises(InputError, match=f"training.cluster: {cluster}, and .* TF_CONFIG is not set") as raised:
+        Training(prepared, tmp_path, config).end()
+    assert "runner.py manifest" in raised.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("cluster", "told"),
+    [
+        ({"chief": ["chief:1"], "worker": ["worker:1", "worker:2"]}, "1 chief, 2 worker"),
+        ({"chief": ["chief:1"], "ps": ["ps:1"]}, "1 chief, 1 ps"),
+    ],
+    ids=["no-ps", "no-worker"],
+)
+def test_a_cluster_that_lacks_a_kind_is_told(
+    monkeypatch: pytest.MonkeyPatch, cluster: dict[str, list[str]], told: str
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}}))
+    config = TrainingConfig.model_validate({**CONFIG, "strategy": SERVED})
+    with pytest.raises(InputError, match=f"takes a chief, workers and ps; TF_CONFIG tells of {told}"):
+        strategy.strategy(config, roles.role())
+
+
+@pytest.mark.both_lines
+def test_a_machine_without_a_tpu_is_told(prepared: Prepared, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="tpu, and no TPU answers here"):
+        Training(prepared, tmp_path, {**CONFIG, "strategy": {"kind": "tpu"}}).end()
+
+
+def test_a_loss_that_is_not_finite_ends_training(prepared: Prepared, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected a finite loss, received (nan|inf) at step \d+") as raised:
+        Training(prepared, tmp_path, {**CONFIG, "learning_rate": 1e30}).end()
+    assert raised.value.remedy.startswith("lower training.learning_rate")

@@ -1,0 +1,156 @@
+"""A TFJob from `runner.py manifest`, run task by task as Kubeflow's operator would: it trains, and outlives a ps."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+import tfjob_operator
+import training
+import yaml
+from command import ROOT, SECONDS, command
+from tfjob_operator import tasks
+from training import Prepared
+
+pytestmark = pytest.mark.e2e
+
+CONFIG: dict[str, Any] = {
+    "steps": 400,
+    "batch_size": 256,
+    "learning_rate": 0.01,
+    "checkpoint": {"every_steps": 20, "keep": 3},
+}
+SERVED = {"kind": "parameter_server", "workers": 2, "ps": 2}
+IN_STEP = {"kind": "multi_worker", "workers": 2}
+
+
+class Job:
+    """A TFJob whose tasks are processes of this machine. Used as a context; what still runs at its end is killed.
+
+    Args:
+      manifest: what `runner.py manifest` has printed.
+      logs: the folder of the logs, one for each start of a task.
+    """
+
+    def __init__(self, manifest: dict[str, Any], logs: Path) -> None:
+        self.tasks = {f"{task.type}-{task.index}": task for task in tasks(manifest)}
+        self.decisive = [
+            name for name in self.tasks if name.startswith("worker" if _all_workers(manifest) else "chief")
+        ]
+        self._logs = logs
+        self._processes: dict[str, list[subprocess.Popen[bytes]]] = {name: [] for name in self.tasks}
+
+    def __enter__(self) -> Job:
+        self.start(*self.tasks)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in (each for starts in self._processes.values() for each in starts):
+            process.kill()
+            process.wait()
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            python, *arguments = self.tasks[name].command
+            assert python == "python"
+            with self._log(name, len(self._processes[name])).open("wb") as log:
+                process = subprocess.Popen(
+                    [sys.executable, *arguments],
+                    cwd=ROOT,
+                    env={**os.environ, "TF_CONFIG": json.dumps(self.tasks[name].tf_config)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+            self._processes[name].append(process)
+
+    def kill(self, name: str) -> None:
+        self._processes[name][-1].send_signal(signal.SIGKILL)
+
+    def wait(self, name: str) -> int:
+        """The exit code of a task, as Kubernetes counts: that of a killed one is 128 and the signal."""
+        code = self._processes[name][-1].wait(SECONDS)
+        return code if code >= 0 else 128 - code
+
+    def running(self) -> set[str]:
+        return {name for name, starts in self._processes.items() if starts[-1].poll() is None}
+
+    def steps(self, name: str) -> list[int]:
+        """The steps that the newest process of a task has logged."""
+        log = self._log(name, len(self._processes[name]) - 1).read_text()
+        return [int(step) for step in re.findall(r"step (\d+): loss", log)]
+
+    def told(self, name: str) -> str:
+        """The end of the newest log of a task."""
+        return self._log(name, len(self._processes[name]) - 1).read_text()[-3000:]
+
+    def _log(self, name: str, start: int) -> Path:
+        return self._logs / f"{name}.{start}.log"
+
+
+def _all_workers(manifest: dict[str, Any]) -> bool:
+    return bool(manifest["spec"]["successPolicy"] == "AllWorkers")
+
+
+def manifest_of(prepared: Prepared, strategy: dict[str, Any], to: Path) -> dict[str, Any]:
+    """The manifest of a training on prepared data, with the job file in a new folder."""
+    sets = {**CONFIG, "strategy": strategy}
+    ended = command(
+        "manifest",
+        *("--kind", "tfjob", "--image", "registry.example/people:1", "--to", str(to)),
+        *("--config", prepared.config, "--output", str(prepared.artifacts.parents[1])),
+        *(word for key, value in sets.items() for word in ("--set", f"training.{key}={json.dumps(value)}")),
+    )
+    assert ended.exit_code == 0, ended.err
+    manifest: dict[str, Any] = yaml.safe_load(ended.out)
+    return manifest
+
+
+def assert_made(prepared: Prepared, to: Path) -> None:
+    """The outputs that the job file names are there, and nothing beside them."""
+    assert {entry.name for entry in to.iterdir()} == {"job.json", "model", "model_run"}
+    assert {entry.name for entry in (to / "model").iterdir()} == {"Format-Serving"}
+    assert {entry.name for entry in (to / "model_run").iterdir()} == {"train", "checkpoints"}
+    assert training.auc(prepared, to) > 0.95
+
+
+@pytest.mark.parametrize("strategy", [SERVED, IN_STEP], ids=lambda strategy: strategy["kind"])
+def test_a_tfjob_trains(prepared: Prepared, tmp_path: Path, strategy: dict[str, Any]) -> None:
+    with Job(manifest_of(prepared, strategy, tmp_path / "to"), tmp_path) as job:
+        for name in job.decisive:
+            assert job.wait(name) == 0, job.told(name)
+        assert job.running() == set(job.tasks) - set(job.decisive)
+        assert job.steps(job.decisive[0])[-1] == CONFIG["steps"]
+    assert_made(prepared, tmp_path / "to")
+
+
+def test_a_killed_ps_has_the_chief_started_again_and_the_job_ends_well(prepared: Prepared, tmp_path: Path) -> None:
+    with Job(manifest_of(prepared, SERVED, tmp_path / "to"), tmp_path) as job:
+        deadline = time.monotonic() + SECONDS
+        while not job.steps("chief-0"):
+            assert job.running() == set(job.tasks), job.told("chief-0")
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        job.kill("ps-1")
+        codes = {name: job.wait(name) for name in ("ps-1", "chief-0")}
+        assert codes["ps-1"] == 128 + signal.SIGKILL
+        assert all(tfjob_operator.restarts(code) for code in codes.values()), (codes, job.told("chief-0"))
+        assert job.running() == {"worker-0", "worker-1", "ps-0"}
+        before = job.steps("chief-0")[-1]
+        job.start(*codes)
+        assert job.wait("chief-0") == 0, job.told("chief-0")
+        steps = job.steps("chief-0")
+        assert steps[-1] == CONFIG["steps"]
+        assert steps[0] > before - CONFIG["checkpoint"]["every_steps"], "it went on from a checkpoint"
+    assert_made(prepared, tmp_path / "to")

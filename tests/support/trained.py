@@ -1,0 +1,100 @@
+"""What a training has left behind, looked at in a fresh process: its model, its last checkpoint and its curves."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from children import in_child
+from training import Prepared
+
+_TABLE = re.compile(r"network/[^/]+/rows/\.ATTRIBUTES/VARIABLE_VALUE")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What is found.
+
+    Attributes:
+      auc: of the exported model, on the eval split.
+      predictions: the exported model's on the eval split, by serving_default.
+      restored: those of a plain network with the weights of the last checkpoint.
+      dtypes: all that occur in the graph of serving_default.
+      saved: shapes of the exported model's variables, sorted.
+      weights: shapes of the network's, sorted.
+      tables: shape of each table of ids in the last checkpoint → in how many shards it was written.
+    """
+
+    auc: float
+    predictions: Any
+    restored: Any
+    dtypes: set[str]
+    saved: list[tuple[int, ...]]
+    weights: list[tuple[int, ...]]
+    tables: dict[tuple[int, ...], int]
+
+
+def look(prepared: Prepared, folder: Path) -> Trained:
+    """Looks at a training that has ended."""
+    found: Trained = in_child(folder / "look.log", _look, prepared, folder)
+    return found
+
+
+def curves(folder: Path) -> dict[str, dict[int, Any]]:
+    """Tag → step → what TensorBoard shows there, of all event files in a folder: a number, or a histogram's buckets."""
+    import tensorflow as tf
+    from tensorflow.core.util.event_pb2 import Event
+
+    found: dict[str, dict[int, Any]] = {}
+    files = [str(file) for file in sorted(folder.glob("events.*"))]
+    for record in tf.data.TFRecordDataset(files).as_numpy_iterator():
+        event = Event.FromString(record)
+        for value in event.summary.value:
+            found.setdefault(value.tag, {})[event.step] = tf.make_ndarray(value.tensor)
+    return found
+
+
+def _look(prepared: Prepared, folder: Path) -> Trained:
+    import tensorflow as tf
+    import tensorflow_transform as tft
+    from sklearn.metrics import roc_auc_score
+
+    from components.features.plan import FeaturePlan
+    from components.models import tabular  # noqa: F401 - registers its models
+    from components.models.inputs import inputs
+    from components.models.registry import MODELS
+    from components.trainer import checkpoint
+    from pipeline.config.load import load
+
+    files = tf.io.gfile.glob(f"{prepared.uri('ExampleGen', 'examples')}/Split-eval/*")
+    rows = tf.constant(list(tf.data.TFRecordDataset(files, "GZIP").as_numpy_iterator()))
+    model = folder / "model" / "Format-Serving"
+    signatures = tf.saved_model.load(str(model)).signatures
+    (label,) = signatures["transform_labels"](examples=rows).values()
+    (probability,) = signatures["serving_default"](examples=rows).values()
+
+    config = load(prepared.config).config
+    plan = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
+    sizes = tft.TFTransformOutput(prepared.uri("Transform", "transform_graph")).vocabulary_size_by_name
+    network = MODELS[config.model.kind](config.model, inputs(plan, sizes), 1)
+    checkpoints = str(folder / "run" / "checkpoints")
+    last = checkpoint.path(checkpoints, checkpoint.newest(checkpoints))
+    tf.train.Checkpoint(network=network).restore(last).assert_existing_objects_matched().expect_partial()
+    logits = network(signatures["transform_features"](examples=rows), training=False)
+
+    reader = tf.train.load_checkpoint(last)
+    shapes = {name: shape for name, shape in reader.get_variable_to_shape_map().items() if _TABLE.fullmatch(name)}
+    # It lists a shard by its variable's name between two zeros, and by the place that the shard has in it.
+    listed = reader.debug_string()
+    saved = [shape for name, shape in tf.train.list_variables(str(model / "variables" / "variables"))]
+    return Trained(
+        auc=float(roc_auc_score(label.numpy().ravel(), probability.numpy().ravel())),
+        predictions=probability.numpy(),
+        restored=tf.sigmoid(logits).numpy(),
+        dtypes=set(re.findall(r"\bDT_\w+", str(signatures["serving_default"].graph.as_graph_def()))),
+        saved=sorted(tuple(shape) for shape in saved if shape),
+        weights=sorted(tuple(weight.shape) for weight in network.variables),
+        tables={tuple(shape): max(1, listed.count(f"\0{name}\0".encode())) for name, shape in shapes.items()},
+    )
