@@ -20,7 +20,7 @@ AGAIN = 138
 
 https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/"""
 
-_ENVIRONMENT = {"TF_USE_LEGACY_KERAS": "1", "GRPC_FAIL_FAST": "use_caller"}
+_ENVIRONMENT = {"TF_USE_LEGACY_KERAS": "1"} | roles.ENVIRONMENT
 
 
 def main(job: str) -> int:

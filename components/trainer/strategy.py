@@ -51,12 +51,15 @@ def strategy(config: TrainingConfig, role: Role | None) -> Any:
             f"training.strategy.kind: {chosen.kind} takes a cluster, and this process is no task of one",
             "choose training.cluster: local, or start it where TF_CONFIG is set",
         )
-    if chosen.kind == "multi_worker":
+    kinds = {kind for kind, addresses in role.cluster.items() if addresses}
+    if chosen.kind == "multi_worker" and "ps" not in kinds:
         return tf.distribute.MultiWorkerMirroredStrategy()
-    if not role.cluster.get("ps") or not role.cluster.get("worker"):
-        told = ", ".join(f"{len(each)} {kind}" for kind, each in role.cluster.items())
+    if chosen.kind == "multi_worker" or not {"worker", "ps"} <= kinds:
+        takes = "workers alone" if chosen.kind == "multi_worker" else "a chief, workers and ps"
+        told = ", ".join(f"{len(role.cluster[kind])} {kind}" for kind in sorted(kinds))
         raise InputError(
-            f"parameter_server takes a chief, workers and ps; TF_CONFIG tells of {told}", "give the cluster all of them"
+            f"{chosen.kind} takes {takes}; TF_CONFIG tells of {told}",
+            "give the cluster these tasks, or choose the strategy that fits them",
         )
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     partitioner = _partitioner(chosen, len(role.cluster["ps"]))

@@ -193,19 +193,32 @@ def test_a_cluster_that_nobody_has_started_is_told(prepared: Prepared, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "told"),
+    ("kind", "cluster", "told"),
     [
-        ({"chief": ["chief:1"], "worker": ["worker:1", "worker:2"]}, "1 chief, 2 worker"),
-        ({"chief": ["chief:1"], "ps": ["ps:1"]}, "1 chief, 1 ps"),
+        (
+            "parameter_server",
+            {"chief": ["chief:1"], "worker": ["worker:1", "worker:2"]},
+            "takes a chief, workers and ps; TF_CONFIG tells of 1 chief, 2 worker",
+        ),
+        (
+            "parameter_server",
+            {"chief": ["chief:1"], "ps": ["ps:1"]},
+            "takes a chief, workers and ps; TF_CONFIG tells of 1 chief, 1 ps",
+        ),
+        (
+            "multi_worker",
+            {"chief": ["chief:1"], "worker": ["worker:1"], "ps": ["ps:1"]},
+            "takes workers alone; TF_CONFIG tells of 1 chief, 1 ps, 1 worker",
+        ),
     ],
-    ids=["no-ps", "no-worker"],
+    ids=["no-ps", "no-worker", "ps-in-step"],
 )
-def test_a_cluster_that_lacks_a_kind_is_told(
-    monkeypatch: pytest.MonkeyPatch, cluster: dict[str, list[str]], told: str
+def test_a_cluster_that_does_not_fit_is_told(
+    monkeypatch: pytest.MonkeyPatch, kind: str, cluster: dict[str, list[str]], told: str
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}}))
-    config = TrainingConfig.model_validate({**CONFIG, "strategy": SERVED})
-    with pytest.raises(InputError, match=f"takes a chief, workers and ps; TF_CONFIG tells of {told}"):
+    config = TrainingConfig.model_validate({**CONFIG, "strategy": {"kind": kind}})
+    with pytest.raises(InputError, match=f"{kind} {told}"):
         strategy.strategy(config, roles.role())
 
 

@@ -11,6 +11,12 @@ from components.errors import InputError
 
 VARIABLE = "TF_CONFIG"
 """The environment variable that TensorFlow, Kubernetes' operators and Vertex AI agree on."""
+ENVIRONMENT = {
+    # A channel to a task that is gone fails at once instead of waiting for it to come back; TensorFlow's guide on
+    # parameter server training asks for it.
+    "GRPC_FAIL_FAST": "use_caller",
+}
+"""What else stands in the environment of every task."""
 
 
 @dataclass(frozen=True)

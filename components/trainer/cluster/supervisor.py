@@ -38,12 +38,6 @@ _LEAVE_SECONDS = 4.0
 _EVALUATOR_SECONDS = 120.0
 """What the evaluator gets for the last checkpoint."""
 
-_ENVIRONMENT = {
-    # A channel to a task that is gone fails at once instead of waiting for it; see TensorFlow's guide on
-    # parameter server training.
-    "GRPC_FAIL_FAST": "use_caller",
-}
-
 
 @dataclass(frozen=True)
 class Summary:
@@ -305,7 +299,7 @@ def _live(role: Role, log: Path, supervisor: int, pipe: int, work: Callable[[Rol
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        os.environ.update(_ENVIRONMENT, **{roles.VARIABLE: role.tf_config}, **_devices(role))
+        os.environ.update(roles.ENVIRONMENT | {roles.VARIABLE: role.tf_config} | _devices(role))
         signs.begin(pipe)
         logging.info("=== %s, process %d ===", role.name, os.getpid())
         work(role)
