@@ -19,15 +19,23 @@ def assert_pushed(ended: Ended) -> None:
     assert told["rows_read"] == sum(told["rows"].values())
 
 
-def test_clicks(clicks: Runs):
+def tasks(runs: Runs) -> set[str]:
+    """The tasks of a cluster whose logs the Trainer has kept."""
+    return {log.stem for log in runs.model_run.glob("logs/*.log")}
+
+
+def test_clicks_train_beside_parameter_servers(clicks: Runs):
     assert_pushed(clicks.first)
     assert clicks.first.told["rows_read"] == 12_000
     assert clicks.first.told["metrics"]["auc"] > 0.6
+    assert clicks.first.told["training"] == {"steps": 100, "restarts": 0, "repeated": 0, "damaged": 0}
+    assert tasks(clicks) == {"chief-0", "worker-0", "worker-1", "ps-0", "ps-1"}
 
 
-def test_digits(digits: Runs):
+def test_digits_train_in_one_process(digits: Runs):
     assert_pushed(digits.first)
     told = digits.first.told
+    assert (told["training"], tasks(digits)) == ({}, set())
     assert told["rows_read"] == 1_797
     assert told["metrics"]["accuracy"] >= 0.93
     assert {each["slice"]["label"] for each in told["slices"]} == set("0123456789")

@@ -35,7 +35,14 @@ def test_one_command_takes_the_rows_to_a_pushed_model(taxi: Runs):
     assert told["rows_read"] == 15_002 == told["rows"]["train"] + told["rows"]["eval"]
     assert told["nodes"]["ExampleGen"]["rows"] == 15_002
     assert told["metrics"]["auc"] >= 0.945
+    assert told["training"] == {"steps": 200, "restarts": 0, "repeated": 0, "damaged": 0}
     assert told["metrics"]["example_count"] == told["rows"]["eval"]
+
+
+def test_two_workers_have_trained_in_step(taxi: Runs):
+    assert {entry.name for entry in taxi.model_run.iterdir()} == {"train", "checkpoints", "logs"}
+    for worker in ("worker-0", "worker-1"):
+        assert "step 200: loss" in (taxi.model_run / "logs" / f"{worker}.log").read_text()
 
 
 def test_the_slices_make_up_the_whole(taxi: Runs):

@@ -117,6 +117,11 @@ class Runs:
         return command(*self.arguments, *arguments, environment=environment)
 
     @property
+    def model_run(self) -> Path:
+        """The first ModelRun: what the Trainer has left beside the model."""
+        return min((self.output / "artifacts" / "Trainer" / "model_run").iterdir(), key=lambda each: int(each.name))
+
+    @property
     def pushed(self) -> list[str]:
         """The pushed versions, oldest first."""
         return versions(self.output)
