@@ -26,7 +26,6 @@ CONFIG = {
     "batch_size": 256,
     "learning_rate": 0.01,
     "checkpoint": {"every_steps": EVERY, "keep": 3},
-    "heartbeat_seconds": 5,
 }
 ALONE: dict[str, Any] = {**CONFIG, "strategy": {"kind": "none"}}
 IN_STEP: dict[str, Any] = {**CONFIG, "strategy": {"kind": "multi_worker", "workers": 2}}
@@ -118,11 +117,11 @@ def test_killed_mid_checkpoint(
 def test_frozen_past_its_heartbeat(
     prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path, config: dict[str, Any], victim: str
 ) -> None:
-    running = Training(prepared, tmp_path, config)
+    running = Training(prepared, tmp_path, {**config, "heartbeat_seconds": 8})
     running.until_step(EVERY)
     running.kill(victim, by=signal.SIGSTOP)
     ends_well(running, prepared, undisturbed, 1)
-    assert f"{victim} has shown no sign of life for 5 s: it is killed" in running.log.read_text()
+    assert f"{victim} has shown no sign of life for 8 s: it is killed" in running.log.read_text()
 
 
 @pytest.mark.parametrize(

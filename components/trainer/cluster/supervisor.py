@@ -116,10 +116,11 @@ class Supervisor:
         """Waits for the next sign or end, and does what follows from it; whether the lead has ended well."""
         self._events.poll(1000)
         for task in self._tasks:
-            for what, value in task.signs():
-                self._hear(task, what, value)
+            self._listen(task)
         for task in self._tasks:
             if (code := task.poll()) is not None:
+                # Once more: what it has told since, and then ended, counts.
+                self._listen(task)
                 self._forget(task)
                 if code == 0:
                     if task.role.is_lead:
@@ -129,6 +130,10 @@ class Supervisor:
                     return False
         self._look_for_frozen()
         return False
+
+    def _listen(self, task: _Task) -> None:
+        for what, value in task.signs():
+            self._hear(task, what, value)
 
     def _hear(self, task: _Task, what: str, value: Any) -> None:
         if what == "error":
@@ -185,11 +190,7 @@ class Supervisor:
         deadline = time.monotonic() + _EVALUATOR_SECONDS
         evaluators = [task for task in self._tasks if task.role.kind == "evaluator"]
         while any(task.process for task in evaluators) and time.monotonic() < deadline:
-            self._events.poll(1000)
-            for task in self._tasks:
-                list(task.signs())
-                if task.poll() is not None:
-                    self._forget(task)
+            self._let_end(1000)
 
     def _let_leave(self) -> None:
         """Lets the tasks that compute save: they tell each other, so all of them leave at the same step."""
@@ -198,11 +199,15 @@ class Supervisor:
         deadline = time.monotonic() + _LEAVE_SECONDS
         lead = next(task for task in self._tasks if task.role.is_lead)
         while lead.process and time.monotonic() < deadline:
-            self._events.poll(100)
-            for task in self._tasks:
-                list(task.signs())
-                if task.poll() is not None:
-                    self._forget(task)
+            self._let_end(100)
+
+    def _let_end(self, milliseconds: int) -> None:
+        """Waits for an end; whatever is told now changes nothing any more."""
+        self._events.poll(milliseconds)
+        for task in self._tasks:
+            list(task.signs())
+            if task.poll() is not None:
+                self._forget(task)
 
     def _kill_all(self) -> None:
         for task in self._tasks:
