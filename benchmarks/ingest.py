@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import measure
-from benchmarks.measure import Measurement, Spread
+from benchmarks.measure import Facts, Measurement, Measurements, Spread
 from data import taxi
 from data.output import positive
 from pipeline.engines import FORKED
@@ -39,9 +39,6 @@ _FEW = 1_000
 _CHUNK = 1 << 22
 _FRAME = 16
 """Bytes of a TFRecord besides its data: the length (8), and checksums of the length (4) and of the data (4)."""
-
-Facts = dict[str, object]
-Measured = Mapping[str, Sequence[Measurement]]
 
 
 @dataclass(frozen=True)
@@ -124,17 +121,17 @@ class Bench:
         return measure.in_turns(sides, self.rounds, self.warm_up)
 
 
-def csv(bench: Bench, rows: int) -> tuple[Measured, Facts]:
+def csv(bench: Bench, rows: int) -> tuple[Measurements, Facts]:
     """Ours and TFX's CsvExampleGen."""
     return _against_stock(bench, rows, "csv", wanted=25)
 
 
-def parquet(bench: Bench, rows: int) -> tuple[Measured, Facts]:
+def parquet(bench: Bench, rows: int) -> tuple[Measurements, Facts]:
     """Ours and TFX's Parquet executor."""
     return _against_stock(bench, rows, "parquet", wanted=40)
 
 
-def _against_stock(bench: Bench, rows: int, suffix: str, wanted: int) -> tuple[Measured, Facts]:
+def _against_stock(bench: Bench, rows: int, suffix: str, wanted: int) -> tuple[Measurements, Facts]:
     table = bench.table(rows, suffix)
     measured = bench.measure(
         {
@@ -154,7 +151,7 @@ def _against_stock(bench: Bench, rows: int, suffix: str, wanted: int) -> tuple[M
     }
 
 
-def scaling(bench: Bench, rows: int) -> tuple[Measured, Facts]:
+def scaling(bench: Bench, rows: int) -> tuple[Measurements, Facts]:
     """Ours on a table and on one ten times as large, with one worker and with two."""
     sides = {}
     names = {}
@@ -182,7 +179,7 @@ def _megabytes(side: Sequence[Measurement], key: str) -> int:
     return round(max(measure.figures(side, key)) * 2**20 / 1e6)
 
 
-def floor(bench: Bench, rows: int) -> tuple[Measured, Facts]:
+def floor(bench: Bench, rows: int) -> tuple[Measurements, Facts]:
     """Ours, and the two things that no ingest can leave out: reading the file once, and compressing the examples."""
     tables = {title: bench.table(rows, suffix) for title, suffix in (("CSV", "csv"), ("Parquet", "parquet"))}
     sides = {}
@@ -220,7 +217,7 @@ def _rate(size: int, seconds: Sequence[float]) -> Spread:
     return Spread.of(size / 1e6 / one for one in seconds)
 
 
-BENCHMARKS: dict[str, Callable[[Bench, int], tuple[Measured, Facts]]] = {
+BENCHMARKS: dict[str, Callable[[Bench, int], tuple[Measurements, Facts]]] = {
     "csv": csv,
     "parquet": parquet,
     "scaling": scaling,

@@ -75,6 +75,12 @@ class Measurement:
     work: Work | None = None
 
 
+Measurements = Mapping[str, Sequence[Measurement]]
+"""Of each side, what was measured in each round."""
+Facts = dict[str, object]
+"""What is to be said of them: a Spread is written as text in Markdown, and with its parts in JSON."""
+
+
 @dataclass(frozen=True)
 class Spread:
     """The median of some figures, the least and the greatest of them."""
@@ -212,20 +218,14 @@ def ratio(over: Sequence[Measurement], under: Sequence[Measurement], key: str = 
     return Spread.of(above / below for above, below in pairs)
 
 
-def record(
-    name: str,
-    command: str,
-    measured: Mapping[str, Sequence[Measurement]],
-    facts: Mapping[str, object],
-    folder: Path = RESULTS,
-) -> str:
+def record(name: str, command: str, measured: Measurements, facts: Facts, folder: Path = RESULTS) -> str:
     """Writes NAME_pyXY.json and NAME_pyXY.md, XY being the Python version; returns the Markdown.
 
     Args:
       name: of the benchmark.
       command: what repeats it.
-      measured: of each side, what was measured in each round.
-      facts: what is to be said of them; a Spread is written as text in Markdown, and with its parts in JSON.
+      measured: of each side.
+      facts: what is to be said of that.
       folder: where to write.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -239,12 +239,7 @@ def record(
     return text
 
 
-def _markdown(
-    command: str,
-    machine: Mapping[str, Any],
-    measured: Mapping[str, Sequence[Measurement]],
-    facts: Mapping[str, object],
-) -> str:
+def _markdown(command: str, machine: Mapping[str, Any], measured: Measurements, facts: Facts) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["libraries"].items())
     rounds = max(len(runs) for runs in measured.values())
     columns = [("wall s", "wall", 2), ("CPU s", "cpu", 2), ("peak MiB", "peak_mb", 0)]

@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import measure
-from benchmarks.measure import Measurement, Spread
+from benchmarks.measure import Facts, Measurement, Measurements, Spread
 from data.output import positive
 from pipeline.targets.environment import ENVIRONMENT
 
@@ -70,8 +70,6 @@ _DAYS = 1_000
 _SEED = 1
 _STEPS, _CLUSTER_STEPS = 60, 120
 _RECORD = "scale"
-
-Facts = dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -380,7 +378,7 @@ def _seconds(size: float, gbits: float) -> float:
     return size * 8 / (gbits * 1e9)
 
 
-def _measure(rounds: int) -> tuple[Mapping[str, Sequence[Measurement]], Facts]:
+def _measure(rounds: int) -> tuple[Measurements, Facts]:
     """Runs all that is measured."""
     from benchmarks.training import Bench, Tasks
 

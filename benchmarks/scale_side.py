@@ -25,10 +25,9 @@ import tf_keras
 from benchmarks import measure
 from benchmarks.scale import BATCH, HIDDEN, NUMBERS, SMALL, STEPS_FILE, TABLES, WIDTH
 from components.features.ops import Dense, Ids
-from components.models import tabular  # noqa: F401 - registers its models
+from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
-from components.models.registry import MODELS
 from components.trainer.optimizer import adam
 
 _WARM_UP = 5
@@ -65,7 +64,7 @@ def _steps(folder: Path, count: int) -> None:
     ids = {f"id_{number}": SMALL // TABLES for number in range(TABLES)}
     numbers = [f"number_{number}" for number in range(NUMBERS)]
     inputs = Inputs({name: Ids(rows) for name, rows in ids.items()} | {name: Dense() for name in numbers})
-    network = MODELS["dlrm"](ModelConfig(kind="dlrm", embedding=WIDTH, hidden=HIDDEN), inputs, 1)
+    network = build(ModelConfig(kind="dlrm", embedding=WIDTH, hidden=HIDDEN), inputs, 1)
     optimizer = adam(1e-3)
     optimizer.build(network.trainable_variables)
     loss = tf_keras.losses.BinaryCrossentropy(from_logits=True)

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measure
-from benchmarks.measure import Measurement, Spread, Work
+from benchmarks.measure import Facts, Measurement, Measurements, Spread, Work
 from data.output import positive
 from pipeline.targets.environment import ENVIRONMENT
 
@@ -56,9 +56,6 @@ _CLUSTERS: dict[str, tuple[dict[str, Any], float]] = {
 """The clusters of `scaling`, and the speed-up that is wanted of each at the first of the batches."""
 _BATCHES = {8_192: 40, 1_024: 160}
 """Examples of a worker's step, and how many steps of so many are measured, of all workers together."""
-
-Facts = dict[str, object]
-Measured = Mapping[str, Sequence[Measurement]]
 
 
 @dataclass(frozen=True)
@@ -162,7 +159,7 @@ def _cpu(task: Mapping[str, float]) -> float:
     return task["user"] + task["system"]
 
 
-def input_(bench: Bench) -> tuple[Measured, Facts]:
+def input_(bench: Bench) -> tuple[Measurements, Facts]:
     """Steps with the sides' inputs."""
     sides: dict[str, Callable[[int], Measurement]] = {}
     turns: dict[str, list[Turns]] = {}
@@ -188,7 +185,7 @@ def input_(bench: Bench) -> tuple[Measured, Facts]:
     return measured, facts
 
 
-def scaling(bench: Bench) -> tuple[Measured, Facts]:
+def scaling(bench: Bench) -> tuple[Measurements, Facts]:
     """One process, and the clusters, at each of the batches."""
     _call([sys.executable, "-m", "benchmarks.training_side", "examples", str(bench.scratch / "examples")])
     sides: dict[str, Callable[[int], Measurement]] = {}
@@ -252,7 +249,7 @@ def _call(command: Sequence[str]) -> None:
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 
-BENCHMARKS: dict[str, Callable[[Bench], tuple[Measured, Facts]]] = {"input": input_, "scaling": scaling}
+BENCHMARKS: dict[str, Callable[[Bench], tuple[Measurements, Facts]]] = {"input": input_, "scaling": scaling}
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -38,10 +38,9 @@ from components.features.ops import Dense, Ids
 from components.features.plan import FeaturePlan
 from components.ingest import shards
 from components.ingest.encode import encode
-from components.models import tabular  # noqa: F401 - registers its models
+from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs, inputs
-from components.models.registry import MODELS
 from components.trainer import input as train_input
 from components.trainer import strategy
 from components.trainer.cluster.roles import Role
@@ -121,7 +120,7 @@ def _input(side: str, steps: int, path: str, assignments: Sequence[str]) -> None
         return _stock(examples, files, transform, batch_size)
 
     def network() -> Any:
-        return MODELS[config.model.kind](config.model, given, learned.outputs)
+        return build(config.model, given, learned.outputs)
 
     batches = {"constant": constant, "real": {"ours": ours, "stock": stock}[side]}
     runs = {name: _steady(training, None, network, learned, each).warmed_up() for name, each in batches.items()}
@@ -208,7 +207,7 @@ def _act(folder: Path, steps: int, config: TrainingConfig, role: Role | None) ->
     steady = _steady(
         config,
         role,
-        lambda: MODELS[LARGE.kind](LARGE, given, 1),
+        lambda: build(LARGE, given, 1),
         Target(1, tf_keras.losses.BinaryCrossentropy(from_logits=True, reduction="none"), (), lambda logits: {}),
         lambda batch_size, share: train_input.training(files, spec, batch_size, config, share),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -44,7 +45,8 @@ class Share:
 def find(patterns: Sequence[str]) -> list[str]:
     """The files of a split, sorted, by paths that hold in any working directory."""
     found = sorted(name for pattern in patterns for name in tf.io.gfile.glob(pattern))
-    return [name if "://" in name else os.path.abspath(name) for name in found]  # noqa: PTH100 - pathlib eats gs://
+    # Path would make one slash of the two in gs://.
+    return [name if "://" in name else str(Path(name).absolute()) for name in found]
 
 
 def examples(files: Sequence[str], spec: dict[str, Any], batch_size: int) -> Any:
@@ -102,10 +104,9 @@ def _from_memory(
     def batch(number: Any) -> dict[str, Any]:
         position = number * batch_size + numbers
         epoch = position // rows
-        seed = tf.stack([epoch * 0 + config.seed, epoch, epoch * 0], axis=1)
-        row = tf.raw_ops.RandomIndexShuffle(
-            index=position % rows, seed=tf.cast(seed, tf.uint32), max_index=rows - 1, rounds=4
-        )
+        seeds = tf.fill([batch_size], tf.constant(config.seed, tf.int64))
+        seed = tf.cast(tf.stack([seeds, epoch, tf.zeros_like(epoch)], axis=1), tf.uint32)
+        row = tf.raw_ops.RandomIndexShuffle(index=position % rows, seed=seed, max_index=rows - 1, rounds=4)
         return _unstack({key: tf.gather(column, row) for key, column in columns.items()}, spec)
 
     return tf.data.Dataset.counter(tf.cast(share.start, tf.int64)).map(batch, tf.data.AUTOTUNE, deterministic=True)

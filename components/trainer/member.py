@@ -34,7 +34,8 @@ def main(job: str) -> int:
             from components.trainer.cluster.server import serve
 
             serve(role, Path(tempfile.mkdtemp()))
-        _train(job)
+        else:
+            _train(job)
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else AGAIN
     except Exception as error:

@@ -14,9 +14,8 @@ import tf_keras
 
 from components import user_code
 from components.errors import InputError
-from components.models import tabular  # noqa: F401 - registers its models
+from components.models.build import build
 from components.models.inputs import inputs
-from components.models.registry import MODELS
 from components.trainer import checkpoint, strategy
 from components.trainer import input as train_input
 from components.trainer.cluster import roles
@@ -123,7 +122,7 @@ class _Training:
     def _network(self) -> Any:
         plan = self._plan
         given = inputs(plan.features, self._transform.vocabulary_size_by_name)
-        return MODELS[plan.model.kind](plan.model, given, self._target.outputs)
+        return build(plan.model, given, self._target.outputs)
 
     @functools.cached_property
     def _plain(self) -> Any:

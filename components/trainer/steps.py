@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from components.trainer.cluster.server import WORKER_FILE
 from components.trainer.input import Share
 
 ReplicaStep = Callable[[Any], Any]
@@ -144,7 +145,3 @@ class Coordinated:
         ]
         self._coordinator.join()
         return sum(float(total.fetch()) for total in totals) / count, leave()
-
-
-WORKER_FILE = "worker"
-"""In the working directory of every worker beside a parameter server: its index."""

@@ -11,11 +11,10 @@ import tf_keras
 from components.errors import InputError
 from components.models import sharding
 from components.trainer.cluster.roles import Role
+from components.trainer.cluster.server import inter_op_threads
 from components.trainer.config import StrategyConfig, TrainingConfig
 
 _MOST_SHARDS = 1 << 10
-_LEAST_INTER_OP_THREADS = 4
-"""A task pinned to one core stands still with fewer: its one thread waits for the answer that it should send."""
 
 
 def prepare(role: Role | None, precision: str) -> None:
@@ -26,11 +25,6 @@ def prepare(role: Role | None, precision: str) -> None:
         # All of a GPU's memory would be taken by the first process that looks at it.
         tf.config.experimental.set_memory_growth(gpu, True)
     tf_keras.mixed_precision.set_global_policy(precision)
-
-
-def inter_op_threads() -> int:
-    """Threads that run ops side by side, in a task of a cluster."""
-    return max(_LEAST_INTER_OP_THREADS, len(os.sched_getaffinity(0)))
 
 
 def strategy(config: TrainingConfig, role: Role | None) -> Any:

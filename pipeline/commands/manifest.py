@@ -9,7 +9,7 @@ import os
 import sys
 
 from components.errors import InputError
-from pipeline.commands.options import add_config, load_config
+from pipeline.commands.options import DEFAULT_CONFIG, add_config, load_config
 from pipeline.manifest import jobset, tfjob, vertex
 
 HELP = (
@@ -67,7 +67,8 @@ def run(options: argparse.Namespace) -> int:
 
     file = job.place(options.to)
     manifest = _KINDS[kind](config, options.image, file)
-    local = [uri for uri in job.write(config, file, options.run) if "://" not in uri]
+    chosen = () if options.config == DEFAULT_CONFIG else ("--config", options.config)
+    local = [uri for uri in job.write(config, file, options.run, chosen) if "://" not in uri]
     if local:
         sys.stderr.write(f"note: every task reads {', '.join(local)}; mount them at these paths\n")
     if kind == "vertex":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,6 @@ from pipeline.metadata.store import Store, read_only
 from pipeline.nodes import graph, load, nodes_of
 from pipeline.paths import Paths
 
-_RUN_FIRST = "run the pipeline first, at least this far: python runner.py --local --to Transform"
-
 
 def place(to: str) -> str:
     """Where the job file of an output folder lies: an absolute path, or a URI where the folder is one."""
@@ -28,7 +28,7 @@ def place(to: str) -> str:
     return f"{folder}/job.json"
 
 
-def write(config: Config, file: str, run: str | None = None) -> list[str]:
+def write(config: Config, file: str, run: str | None = None, options: Sequence[str] = ()) -> list[str]:
     """Writes a job file: the Trainer of a config, on the examples, graph and schema that an earlier run has made.
 
     It is a JSON object: `inputs` and `outputs`, each a text that `artifact_utils.parse_artifact_dict` reads, and
@@ -38,6 +38,7 @@ def write(config: Config, file: str, run: str | None = None) -> list[str]:
       config: the pipeline.
       file: path or URI; the Trainer's outputs will lie beside it.
       run: the run that made the inputs; None takes the newest one that has them.
+      options: what `runner.py` takes to run this pipeline, for the remedy where no run has the inputs.
 
     Returns:
       The URIs of the inputs.
@@ -47,7 +48,8 @@ def write(config: Config, file: str, run: str | None = None) -> list[str]:
       MachineError: the metadata store does not open.
     """
     folder = file.rpartition("/")[0]
-    trainer, inputs = _trainer(config, run)
+    command = shlex.join(["python", "runner.py", "--local", *options, "--to", "Transform"])
+    trainer, inputs = _trainer(config, run, f"run the pipeline first, at least this far: {command}")
     outputs = {
         key: [_output(spec.artifact_spec.type, f"{folder}/{key}")] for key, spec in trainer.outputs.outputs.items()
     }
@@ -61,20 +63,20 @@ def write(config: Config, file: str, run: str | None = None) -> list[str]:
     return sorted(artifact.uri for artifacts in inputs.values() for artifact in artifacts)
 
 
-def _trainer(config: Config, run: str | None) -> tuple[Any, dict[str, list[Any]]]:
+def _trainer(config: Config, run: str | None, remedy: str) -> tuple[Any, dict[str, list[Any]]]:
     """The Trainer's node, and its inputs as ML Metadata knows them, by key."""
     store = Paths.of(config).store
     if not store.exists():
-        raise InputError(f"nothing to train on: {config.pipeline.name} has never run", _RUN_FIRST)
+        raise InputError(f"nothing to train on: {config.pipeline.name} has never run", remedy)
     ir = compile_pipeline(config)
     needed = next(set(node.upstream) for node in graph(ir) if node.id == "Trainer")
-    trainer = nodes_of(load(ir, _run_with(needed, Store(store), config.pipeline.name, run)))["Trainer"]
+    trainer = nodes_of(load(ir, _run_with(needed, Store(store), config.pipeline.name, run, remedy)))["Trainer"]
     with metadata.Metadata(read_only(store)) as handle:
         [inputs] = inputs_utils.resolve_input_artifacts(pipeline_node=trainer, metadata_handle=handle)
     return trainer, inputs
 
 
-def _run_with(needed: set[str], store: Store, pipeline: str, run: str | None) -> str:
+def _run_with(needed: set[str], store: Store, pipeline: str, run: str | None, remedy: str) -> str:
     """The named run, or the newest one, in which all these nodes ended well."""
     runs = store.runs(pipeline)
     if run is not None and run not in runs:
@@ -85,7 +87,7 @@ def _run_with(needed: set[str], store: Store, pipeline: str, run: str | None) ->
         if needed <= {execution.node for execution in store.executions(candidate) if execution.succeeded}:
             return candidate
     which = f"run {run} has no outputs" if run else f"no run of {pipeline} has outputs"
-    raise InputError(f"nothing to train on: {which} of {' and '.join(sorted(needed))}", _RUN_FIRST)
+    raise InputError(f"nothing to train on: {which} of {' and '.join(sorted(needed))}", remedy)
 
 
 def _output(artifact_type: Any, uri: str) -> Any:

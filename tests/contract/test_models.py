@@ -13,6 +13,7 @@ import tf_keras
 
 from components.features.ops import Dense, Ids
 from components.models import tabular
+from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
 from components.models.registry import MODELS
@@ -56,7 +57,7 @@ def test_every_kind_of_the_config_is_registered() -> None:
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_model_builds_and_gives_a_logit_per_output(kind: str, given: str, outputs: int) -> None:
     inputs = INPUTS[given]
-    model = MODELS[kind](ModelConfig(kind=kind, hidden=(8,), dropout=0.5), inputs, outputs)
+    model = build(ModelConfig(kind=kind, hidden=(8,), dropout=0.5), inputs, outputs)
     assert model.optimizer is None, "compiling is the Trainer's"
     logits = model(batch(inputs, 7), training=False)
     assert logits.shape == (7, outputs)
@@ -69,7 +70,7 @@ def test_a_model_builds_and_gives_a_logit_per_output(kind: str, given: str, outp
 @pytest.mark.parametrize("kind", MODELS)
 def test_in_16_bits_variables_and_logits_stay_float32(kind: str, policy: str, given: str) -> None:
     config, rows = ModelConfig(kind=kind, hidden=(8,)), batch(INPUTS[given], 32)
-    mixed = MODELS[kind](config, INPUTS[given], 2)
+    mixed = build(config, INPUTS[given], 2)
     assert {layer.compute_dtype for layer in mixed.layers} > {policy.removeprefix("mixed_")}
     assert {variable.dtype for variable in mixed.variables} == {tf.float32}
     # Larger than what they begin with, and none of them zero.
@@ -80,7 +81,7 @@ def test_in_16_bits_variables_and_logits_stay_float32(kind: str, policy: str, gi
     assert logits.dtype == tf.float32
     assert (logits.numpy() != tf.cast(logits, policy.removeprefix("mixed_")).numpy()).any(), "rounded to 16 bits"
     tf_keras.mixed_precision.set_global_policy("float32")
-    whole = MODELS[kind](config, INPUTS[given], 2)
+    whole = build(config, INPUTS[given], 2)
     whole.set_weights(weights)
     wanted = whole(rows, training=False).numpy()
     np.testing.assert_allclose(logits.numpy(), wanted, atol=TOLERANCE[policy] * np.abs(wanted).max())
@@ -92,7 +93,7 @@ def test_a_model_overfits_64_rows(kind: str, policy: str) -> None:
     tf_keras.utils.set_random_seed(1)
     rows = batch(INPUTS["all"], 64)
     label = np.random.default_rng(1).integers(0, 2, (64, 1)).astype(np.float32)
-    model = MODELS[kind](ModelConfig(kind=kind, hidden=(32,)), INPUTS["all"], 1)
+    model = build(ModelConfig(kind=kind, hidden=(32,)), INPUTS["all"], 1)
     loss = tf_keras.losses.BinaryCrossentropy(from_logits=True)
     optimizer = tf_keras.optimizers.Adam(0.05)
 
@@ -111,10 +112,10 @@ def test_a_model_overfits_64_rows(kind: str, policy: str) -> None:
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_model_saves_and_loads_with_the_same_predictions(kind: str, tmp_path: Path) -> None:
-    model = MODELS[kind](ModelConfig(kind=kind, hidden=(8,)), INPUTS["all"], 2)
+    model = build(ModelConfig(kind=kind, hidden=(8,)), INPUTS["all"], 2)
     rows = {name: tf.constant(values) for name, values in batch(INPUTS["all"], 9).items()}
     model.save_weights(str(tmp_path / "weights"))
-    other = MODELS[kind](ModelConfig(kind=kind, hidden=(8,)), INPUTS["all"], 2)
+    other = build(ModelConfig(kind=kind, hidden=(8,)), INPUTS["all"], 2)
     other.load_weights(str(tmp_path / "weights")).expect_partial()
     np.testing.assert_array_equal(model(rows).numpy(), other(rows).numpy())
 

@@ -1,16 +1,22 @@
-"""A Trainer that dies, by itself or by the kernel's hand: the run says so, and --resume finishes it."""
+"""A Trainer that dies, or the whole run: by itself or by the kernel's hand; --resume finishes it."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import subprocess
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pytest
-from command import OWN_CODE, Ended, Runs, assert_nothing_half, start, wait
+from command import OWN_CODE, SECONDS, Ended, Runs, assert_nothing_half, start, wait
+
+from pipeline.metadata.store import Store
 
 pytestmark = pytest.mark.e2e
 
@@ -70,3 +76,68 @@ def test_a_kill_from_outside(own: Runs, tmp_path: Path):
     died = wait(running)
     assert_died(own, died, "Trainer was killed by SIGKILL", before)
     assert_resumes(own, died, before, *another)
+
+
+EVERY = 50
+"""Steps between two checkpoints, and between two lines of a task's log."""
+
+
+def saved(output: Path) -> int:
+    """The step of the newest whole checkpoint of a training that has not ended; 0 without one."""
+    trainings = output / "artifacts" / "Trainer" / ".system" / "stateful_working_dir"
+    steps = [int(path.stem.rpartition("-")[2]) for path in trainings.glob("*/checkpoints/*/step-*.index")]
+    return max(steps, default=0)
+
+
+def killed_from(step: int, output: Path, running: subprocess.Popen[str]) -> int:
+    """Kills a run's own process alone once this step is saved, and all its children go along; returns what is saved."""
+    deadline = time.monotonic() + SECONDS
+    while saved(output) < step:
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    family = psutil.Process(running.pid).children(recursive=True)
+    # The server that nodes are forked from, the Trainer, and its two workers.
+    assert len(family) >= 4
+    running.kill()
+    assert wait(running).exit_code == -signal.SIGKILL
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    return saved(output)
+
+
+def attempts(log: Path) -> list[list[int]]:
+    """The steps that each attempt of a task has logged."""
+    _, *texts = log.read_text().split(f"=== {log.stem}, process ")
+    return [[int(step) for step in re.findall(r"step (\d+): loss", text)] for text in texts]
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint_with_another_strategy_too(small: Runs):
+    before, steps = small.pushed, 800
+    fields = (
+        f"training.steps={steps}",
+        f"training.checkpoint.every_steps={EVERY}",
+        "training.strategy.kind=multi_worker",
+        "evaluation.slices=[]",
+    )
+    chosen = [word for field in fields for word in ("--set", field)]
+    served = ("--set", "training.strategy.kind=parameter_server", "--set", "training.strategy.ps=3")
+    first = killed_from(2 * EVERY, small.output, start(*small.arguments, *chosen))
+    [run, *_] = Store(small.output / "metadata.db").runs("people")
+    again = start(*small.arguments, "--resume", "latest", *chosen)
+    second = killed_from(first + EVERY, small.output, again)
+    assert second < steps, "it was killed too late to tell anything"
+
+    resumed = small.again("--resume", "latest", *chosen, *served)
+    assert resumed.exit_code == 0, resumed.out or resumed.err
+    told = resumed.told
+    assert (told["run"], told["state"], told["verdict"]) == (run, "done", "blessed")
+    assert told["training"] == {"steps": steps, "restarts": 0, "repeated": 0, "damaged": 0}
+    assert small.pushed == [*before, told["pushed_version"]]
+
+    model = Path(told["model"])
+    logs = model.parents[1] / "model_run" / model.name / "logs"
+    in_step, beside_servers = attempts(logs / "worker-0.log"), attempts(logs / "chief-0.log")
+    assert [attempt[0] for attempt in in_step[:2]] == [EVERY, first + EVERY]
+    assert beside_servers == [list(range(second + EVERY, steps + 1, EVERY))]
+    assert (logs / "ps-2.log").is_file()

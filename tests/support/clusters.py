@@ -17,6 +17,9 @@ from components.trainer.cluster.roles import Role
 from components.trainer.cluster.supervisor import Supervisor
 from components.trainer.config import TrainingConfig
 
+DETAILS = tuple(f"{number}: {'too long, ' * 60}and not over" for number in range(200))
+"""Of an error that is longer than a pipe holds; `refuse=N` tells N of them."""
+
 
 def supervise(
     folder: Path, training: dict[str, Any], scripts: Mapping[str, Sequence[str]], stalled_heartbeats: int
@@ -62,7 +65,7 @@ def _act(role: Role, folder: Path, script: Sequence[str]) -> None:
         elif what == "raise":
             raise ValueError("no such luck")
         elif what == "refuse":
-            raise InputError("the label is constant", "choose another")
+            raise InputError("the label is constant", "choose another", DETAILS[: int(value or 0)])
         elif what == "meet":
             # Opening waits for whoever opens the other end.
             (folder / value).open().close()

@@ -62,9 +62,8 @@ def _look(prepared: Prepared, folder: Path) -> Trained:
     from sklearn.metrics import roc_auc_score
 
     from components.features.plan import FeaturePlan
-    from components.models import tabular  # noqa: F401 - registers its models
+    from components.models.build import build
     from components.models.inputs import inputs
-    from components.models.registry import MODELS
     from components.trainer import checkpoint
     from pipeline.config.load import load
 
@@ -78,7 +77,7 @@ def _look(prepared: Prepared, folder: Path) -> Trained:
     config = load(prepared.config).config
     plan = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
     sizes = tft.TFTransformOutput(prepared.uri("Transform", "transform_graph")).vocabulary_size_by_name
-    network = MODELS[config.model.kind](config.model, inputs(plan, sizes), 1)
+    network = build(config.model, inputs(plan, sizes), 1)
     checkpoints = str(folder / "run" / "checkpoints")
     last = checkpoint.path(checkpoints, checkpoint.newest(checkpoints))
     tf.train.Checkpoint(network=network).restore(last).assert_existing_objects_matched().expect_partial()

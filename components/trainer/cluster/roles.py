@@ -57,11 +57,6 @@ class Role:
         return workers if self.cluster.get("ps") else workers + sum(len(self.cluster.get(kind, ())) for kind in _CHIEF)
 
     @property
-    def worker(self) -> int:
-        """Its number among these, the chief of a cluster in step being the first."""
-        return self.index + (1 if self.kind == "worker" and self.workers > len(self.cluster["worker"]) else 0)
-
-    @property
     def tf_config(self) -> str:
         """The value of TF_CONFIG for it."""
         task = {"type": self.kind, "index": self.index}

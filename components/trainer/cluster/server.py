@@ -8,8 +8,16 @@ from pathlib import Path
 import tensorflow as tf
 
 from components.trainer.cluster.roles import Role
-from components.trainer.steps import WORKER_FILE
-from components.trainer.strategy import inter_op_threads
+
+WORKER_FILE = "worker"
+"""In the working directory of every worker beside a parameter server: its index."""
+_LEAST_INTER_OP_THREADS = 4
+"""A task pinned to one core stands still with fewer: its one thread waits for the answer that it should send."""
+
+
+def inter_op_threads() -> int:
+    """Threads that run ops side by side, in a task of a cluster."""
+    return max(_LEAST_INTER_OP_THREADS, len(os.sched_getaffinity(0)))
 
 
 def serve(role: Role, folder: Path) -> None:

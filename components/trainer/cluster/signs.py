@@ -12,10 +12,9 @@ from typing import Any
 
 _EVERY_SECONDS = 1.0
 
-_LONGEST = 600
-"""Characters of a text: lines of up to PIPE_BUF bytes, 4 KiB, are written whole, and a character may take six."""
-
 _pipe: int | None = None
+_turn = threading.Lock()
+"""A line of more than PIPE_BUF bytes goes into the pipe in parts, and another thread's would come between them."""
 
 
 def begin(pipe: int) -> None:
@@ -43,8 +42,11 @@ def tell(what: str, value: int | str) -> None:
       value: its value.
     """
     if _pipe is not None:
-        text = value if isinstance(value, int) else value[:_LONGEST]
-        os.write(_pipe, json.dumps({what: text}).encode() + b"\n")
+        left = json.dumps({what: value}).encode() + b"\n"
+        with _turn:
+            # A full pipe takes no more until the supervisor reads; a signal meanwhile ends a write before its end.
+            while left:
+                left = left[os.write(_pipe, left) :]
 
 
 def _live() -> None:

@@ -33,6 +33,9 @@ from components.trainer.config import TrainingConfig
 
 _STALLED_HEARTBEATS = 10
 """Heartbeats without a step after which a cluster that lives is taken to be stuck."""
+_LOOK_MILLISECONDS = 250
+"""How long a look for signs lasts where there are none: a signal does not end it, so SIGTERM is heard as late as this.
+Together with `_LEAVE_SECONDS` it has to stay below what the run gives its nodes."""
 _LEAVE_SECONDS = 4.0
 """What tasks get to save when the run is ended; the run itself gives its nodes five."""
 _EVALUATOR_SECONDS = 120.0
@@ -114,7 +117,7 @@ class Supervisor:
 
     def _watch(self) -> bool:
         """Waits for the next sign or end, and does what follows from it; whether the lead has ended well."""
-        self._events.poll(1000)
+        self._events.poll(_LOOK_MILLISECONDS)
         for task in self._tasks:
             self._listen(task)
         for task in self._tasks:
@@ -256,6 +259,7 @@ class _Task:
         if self.pipe < 0:
             return
         try:
+            # More than a pipe holds, so that one look after a task's end finds all the rest.
             told = self._partial + os.read(self.pipe, 1 << 20)
         except BlockingIOError:
             return

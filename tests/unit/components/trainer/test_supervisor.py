@@ -121,6 +121,15 @@ def test_a_told_error_is_final(tmp_path: Path) -> None:
     assert len(starts(tmp_path, "worker-1")) == 1
 
 
+def test_a_told_error_arrives_whole_however_long(tmp_path: Path) -> None:
+    assert sum(map(len, clusters.DETAILS)) > 100_000
+    with pytest.raises(InputError) as raised:
+        supervise(tmp_path, IN_STEP, worker_1=[f"refuse={len(clusters.DETAILS)}"], worker_0=["serve"])
+    told = raised.value
+    assert (told.exit_code, told.headline, told.remedy) == (2, "the label is constant", "choose another")
+    assert told.details == clusters.DETAILS
+
+
 def test_a_frozen_task_is_killed_and_its_cluster_goes_on(tmp_path: Path) -> None:
     told = supervise(
         tmp_path,

@@ -115,8 +115,9 @@ def test_a_run_that_is_not_there_or_has_no_data_is_told(config: Config, tmp_path
 
 def test_a_pipeline_that_has_never_run_is_told(config: Config, tmp_path: Path):
     unrun = config.model_copy(update={"runtime": config.runtime.model_copy(update={"output": str(tmp_path / "out")})})
-    with pytest.raises(InputError, match="toy has never run"):
-        job.write(unrun, job.place(str(tmp_path)))
+    with pytest.raises(InputError, match="toy has never run") as told:
+        job.write(unrun, job.place(str(tmp_path)), options=("--config", "of mine.yaml"))
+    assert told.value.remedy.endswith(": python runner.py --local --config 'of mine.yaml' --to Transform")
 
 
 def test_a_uri_stays_one():

@@ -63,6 +63,14 @@ def test_the_manifest_is_printed_and_the_job_file_written(
     assert "note: every task reads /shared/first/schema, /shared/first/transform" in ended.err
 
 
+@pytest.mark.slow
+def test_before_any_run_the_command_to_begin_with_is_told(config: str, tmp_path: Path):
+    options = ("--image", IMAGE, "--to", f"{tmp_path}/to", "--output", f"{tmp_path}/out")
+    ended = command("manifest", "--config", config, *options)
+    assert ended.exit_code == 2
+    assert f"python runner.py --local --config {config} --to Transform" in ended.err
+
+
 def test_without_a_kind_the_config_has_to_name_one(config: str):
     options = ("--image", IMAGE, "--to", "gs://bucket/toy", "--set", "training.cluster=local")
     ended = light_command("manifest", "--config", config, *options)
