@@ -22,8 +22,8 @@ from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from components.features import names
 from components.features.plan import FeaturePlan
-
-MISSING_INT = tf.int64.min
+from components.trainer import fresh
+from components.trainer.rows import MISSING_INT, rows
 
 
 def export(
@@ -33,7 +33,7 @@ def export(
     transform: tft.TFTransformOutput,
     path: str,
 ) -> None:
-    """Writes the SavedModel.
+    """Writes the SavedModel, and has a fresh process load it and answer as the network does.
 
     Args:
       network: tf_keras model from transformed features to logits.
@@ -41,6 +41,9 @@ def export(
       plan: the features and the label.
       transform: the transform graph.
       path: the folder to write.
+
+    Raises:
+      MachineError: the SavedModel does not load, or answers something else.
     """
     loader = SavedModelLoader(transform.transform_savedmodel_dir)
     raw = transform.raw_feature_spec()
@@ -68,7 +71,13 @@ def export(
         "transform_features": _graph(lambda given: features(tf.io.parse_example(given, feature_spec)), examples),
         "transform_labels": _graph(lambda given: label(tf.io.parse_example(given, label_spec)), examples),
     }
-    tf.saved_model.save(_Resources(network, loader), path, signatures=signatures)
+    # The process imports TensorFlow while the model is written.
+    with fresh.process() as ask:
+        tf.saved_model.save(_Resources(network, loader), path, signatures=signatures)
+        tried = rows(plan, feature_spec, transform)
+        with tf.device("CPU:0"):
+            wanted = signatures["serving_default"](tried.examples())
+        fresh.check(ask, path, tried, wanted)
 
 
 class _Resources(tf.Module):  # type: ignore[misc]

@@ -1,11 +1,12 @@
-"""The config's metrics, slices and thresholds, as TFMA gets them."""
+"""The config's metrics and slices, as TFMA gets them; bounds are not its business."""
 
 from __future__ import annotations
 
 import tensorflow_model_analysis as tfma
+import tf_keras
 
 from components.evaluator.component import eval_config
-from components.evaluator.config import METRICS, EvaluationConfig
+from components.evaluator.config import METRICS, RATES, EvaluationConfig
 
 
 def config(**fields: object) -> tfma.EvalConfig:
@@ -13,41 +14,66 @@ def config(**fields: object) -> tfma.EvalConfig:
     return eval_config(section, "binary", "label", ("transform_labels",), "probability")
 
 
+def classes(told: tfma.EvalConfig) -> list[str]:
+    return [metric.class_name for spec in told.metrics_specs for metric in spec.metrics]
+
+
+def slices(told: tfma.EvalConfig) -> list[tuple[list[str], dict[str, str]]]:
+    return [(list(spec.feature_keys), dict(spec.feature_values)) for spec in told.slicing_specs]
+
+
 def test_metrics_default_to_the_task_and_include_every_threshold() -> None:
-    told = config(thresholds={"recall": {"min": 0.5}})
-    names = [metric.class_name for spec in told.metrics_specs for metric in spec.metrics]
-    assert names == ["ExampleCount", "AUC", "AUCPrecisionRecall", "BinaryAccuracy", "BinaryCrossEntropy", "Recall"]
+    told = config(
+        thresholds={"recall": {"min": 0.5}}, slice_thresholds={"hour": {"precision": {"min": 0.5}, "auc": {"min": 0.5}}}
+    )
+    default = ["AUC", "AUCPrecisionRecall", "BinaryAccuracy", "BinaryCrossEntropy", "HistogramCalibration"]
+    assert classes(told) == ["ExampleCount", *default, "Recall", "Precision", "HistogramPrevalence"]
+
+
+def test_where_labels_may_be_alike_is_only_asked_for_a_metric_that_cares() -> None:
+    told = config(metrics=["recall"], thresholds={"recall": {"min": 0.5}})
+    assert classes(told) == ["ExampleCount", "Recall"]
 
 
 def test_a_metric_is_called_as_in_the_config() -> None:
     section = EvaluationConfig.model_validate({"thresholds": {"accuracy": {"min": 0.5}}})
     told = eval_config(section, "multiclass", "label", (), "probabilities")
-    measured = tfma.metrics.metric_specs.metric_thresholds_from_metrics_specs(told.metrics_specs, eval_config=told)
-    assert {key.name for key in measured} == {"accuracy"}
+    computations = tfma.metrics.metric_specs.to_computations(told.metrics_specs, eval_config=told)
+    names = {key.name for computation in computations for key in computation.keys}
+    assert {"accuracy", "crossentropy"} <= names
 
 
-def test_a_threshold_holds_for_the_whole_split_and_knows_which_way_is_better() -> None:
+def test_tfma_gets_no_threshold_and_so_blesses_nothing() -> None:
     told = config(
-        metrics=["auc"],
-        slices=["hour", ["hour", "day"]],
-        thresholds={"auc": {"min": 0.9, "worse_by": 0.01}, "binary_crossentropy": {"max": 0.4, "worse_by": 0.02}},
+        thresholds={"auc": {"min": 0.9, "worse_by": 0.01}}, slice_thresholds={"hour": {"auc": {"worse_by": 0.1}}}
     )
-    assert [list(spec.feature_keys) for spec in told.slicing_specs] == [[], ["hour"], ["hour", "day"]]
-    metrics = {metric.class_name: metric for spec in told.metrics_specs for metric in spec.metrics}
-    (auc,) = metrics["AUC"].per_slice_thresholds
-    assert [list(spec.feature_keys) for spec in auc.slicing_specs] == [[]]
-    assert auc.threshold.value_threshold.lower_bound.value == 0.9
-    assert auc.threshold.change_threshold.absolute.value == -0.01
-    assert auc.threshold.change_threshold.direction == tfma.MetricDirection.HIGHER_IS_BETTER
-    (loss,) = metrics["BinaryCrossEntropy"].per_slice_thresholds
-    assert loss.threshold.value_threshold.upper_bound.value == 0.4
-    assert loss.threshold.change_threshold.absolute.value == 0.02
-    assert loss.threshold.change_threshold.direction == tfma.MetricDirection.LOWER_IS_BETTER
+    assert not tfma.metrics.metric_thresholds_from_metrics_specs(told.metrics_specs, eval_config=told)
 
 
-def test_every_metric_is_one_that_tfma_knows() -> None:
+def test_every_slice_is_asked_for_once() -> None:
+    told = config(
+        thresholds={"auc": {"min": 0.9}},
+        slices=["hour", ["hour", "day"], "payment"],
+        slice_thresholds={
+            "payment": {"auc": {"min": 0.5}},
+            "payment = Cash": {"auc": {"min": 0.6}},
+            "company": {"auc": {"min": 0.5}},
+            "city = New York": {"auc": {"min": 0.5}, "recall": {"min": 0.5}},
+        },
+        fairness={"column": "gender"},
+    )
+    columns = [["hour"], ["hour", "day"], ["payment"], ["company"], ["gender"]]
+    assert slices(told) == [([], {}), *((each, {}) for each in columns), ([], {"city": "New York"})]
+
+
+def test_the_rates_of_groups_are_taken_at_the_users_probability() -> None:
+    told = config(metrics=["recall"], thresholds={"recall": {"min": 0.5}}, fairness={"column": "gender", "at": 0.25})
+    rates = {metric.config for spec in told.metrics_specs for metric in spec.metrics if "thresholds" in metric.config}
+    assert rates == {f'{{"name": "{rate}", "thresholds": [0.25]}}' for rate in RATES}
+
+
+def test_every_metric_is_one_that_tfma_knows_or_ours_under_another_name() -> None:
     known = tfma.metrics.metric_types.registered_metrics()
-    import tf_keras
-
     for metric in METRICS.values():
-        assert metric.tfma_class in known or hasattr(tf_keras.metrics, metric.tfma_class)
+        assert (metric.tfma_class in known or hasattr(tf_keras.metrics, metric.tfma_class)) is not bool(metric.module)
+    assert set(RATES.values()) < set(known)

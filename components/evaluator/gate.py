@@ -1,0 +1,157 @@
+"""The gate: every bound of the config is held against what was measured, and a model that fails one is not blessed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from components.evaluator.config import METRICS, RATES, EvaluationConfig, FairnessConfig, Rate, Threshold, slice_of
+from components.evaluator.verdict import NOT_JUDGED, Check, Measured, Verdict
+
+PREVALENCE = "prevalence"
+"""The share of rows with the label 1. It is measured to know where all labels are alike, and not shown."""
+
+_NO_BASELINE = "no earlier blessed model"
+_ALIKE = "all labels are alike"
+_NOT_A_NUMBER = "not a number"
+
+
+def judge(config: EvaluationConfig, measured: Sequence[Measured], compared: bool, force: str | None) -> Verdict:
+    """The verdict on a model.
+
+    Args:
+      config: the bounds.
+      measured: the whole split and all slices, in any order; values may be NaN.
+      compared: whether there was a baseline.
+      force: why the model is to be blessed although checks fail; None if it is not.
+    """
+    whole = next((each for each in measured if not each.slice), Measured({}, 0, {}, {}))
+    slices = sorted((each for each in measured if each.slice), key=lambda each: sorted(each.slice.items()))
+    checks = list(_of_thresholds(config.thresholds, whole, compared, least=0))
+    for name, thresholds in config.slice_thresholds.items():
+        for each in _matching(name, slices):
+            checks += _of_thresholds(thresholds, each, compared, config.min_examples)
+    if config.fairness:
+        groups = [each for each in slices if set(each.slice) == {config.fairness.column}]
+        judged = [each for each in groups if each.rows >= config.min_examples]
+        checks += [_gap(config.fairness, rate, judged, config.min_examples) for rate in config.fairness.max_gap]
+    passed = all(check.passed for check in checks)
+    return Verdict(
+        blessed=passed or force is not None,
+        forced=None if passed else force,
+        rows=whole.rows,
+        checks=tuple(checks),
+        slices=tuple(_shown(each, config.fairness) for each in (whole, *slices)),
+    )
+
+
+def _matching(name: str, slices: Sequence[Measured]) -> list[Measured]:
+    """The slices that a name under `slice_thresholds` is about."""
+    column, value = slice_of(name)
+    found = [each for each in slices if set(each.slice) == {column} and value in (None, each.slice[column])]
+    # A value that is asked for and that no row has is told, not passed over.
+    return found if found or value is None else [Measured({column: value}, 0, {}, {})]
+
+
+def _of_thresholds(
+    thresholds: Mapping[str, Threshold], measured: Measured, compared: bool, least: int
+) -> Iterator[Check]:
+    known = _known(measured)
+    for metric, threshold in thresholds.items():
+        value, baseline = known.metrics.get(metric), known.baseline.get(metric)
+        alike = METRICS[metric].both_classes and _alike(measured)
+        for bound, passed, why in _bounds(METRICS[metric].better, threshold, value, baseline, compared):
+            if measured.rows < least:
+                passed, why = True, f"{NOT_JUDGED}{measured.rows:,} row{'' if measured.rows == 1 else 's'} of {least:,}"
+            elif alike:
+                # Of a slice that is no fault of the model; a whole split of one class tells nothing of it.
+                passed, why = bool(measured.slice), f"{NOT_JUDGED}{_ALIKE}" if measured.slice else _ALIKE
+            yield Check(metric, measured.slice, bound, value, baseline, measured.rows, passed, why)
+
+
+def _bounds(
+    better: str, threshold: Threshold, value: float | None, baseline: float | None, compared: bool
+) -> Iterator[tuple[str, bool, str | None]]:
+    """Each bound of a threshold: in words, whether the value keeps it, and what explains that."""
+    unknown = _NOT_A_NUMBER if value is None else None
+    if threshold.min is not None:
+        yield f"at least {threshold.min:g}", value is not None and value >= threshold.min, unknown
+    if threshold.max is not None:
+        yield f"at most {threshold.max:g}", value is not None and value <= threshold.max, unknown
+    than = {"higher": "below", "lower": "above", "nearer 1": "farther from 1 than"}[better]
+    for allowed, scale, told in (
+        (threshold.worse_by, 1.0, "{:g}"),
+        (threshold.worse_by_fraction, abs(baseline or 0.0), "{:.4g} %"),
+    ):
+        if allowed is None:
+            continue
+        words = f"at most {told.format(allowed if '%' not in told else 100 * allowed)} {than} the baseline"
+        if value is None:
+            yield words, False, _NOT_A_NUMBER
+        elif baseline is None:
+            yield words, True, "the baseline's is not a number" if compared else _NO_BASELINE
+        else:
+            yield words, _worse(better, value, baseline) <= allowed * scale, None
+
+
+def _worse(better: str, value: float, baseline: float) -> float:
+    """By how much a value is worse than the baseline's; negative where it is better."""
+    if better == "nearer 1":
+        return abs(value - 1) - abs(baseline - 1)
+    return baseline - value if better == "higher" else value - baseline
+
+
+def _gap(fairness: FairnessConfig, rate: Rate, groups: Sequence[Measured], least: int) -> Check:
+    """How far apart a rate is in the two groups that differ most, against what is allowed."""
+    allowed = fairness.max_gap[rate]
+    known = [_known(group) for group in groups]
+    # A group without negatives has no rate of false positives: nothing to compare.
+    rates = {group.slice[fairness.column]: group.metrics[rate] for group in known if rate in group.metrics}
+    before = [group.baseline[rate] for group in known if rate in group.baseline]
+    value = max(rates.values()) - min(rates.values()) if len(rates) > 1 else None
+    if value is None:
+        passed, why = True, f"{NOT_JUDGED}it takes two groups with {least:,} rows"
+    else:
+        low, high = min(rates, key=lambda name: rates[name]), max(rates, key=lambda name: rates[name])
+        passed, why = value <= allowed, f"{rates[low]:.4g} for {low}, {rates[high]:.4g} for {high}"
+    return Check(
+        metric=f"gap of {rate}",
+        slice={fairness.column: "any two"},
+        bound=f"at most {allowed:g}",
+        value=value,
+        baseline=max(before) - min(before) if len(before) > 1 else None,
+        rows=None,
+        passed=passed,
+        why=why,
+    )
+
+
+def _shown(measured: Measured, fairness: FairnessConfig | None) -> Measured:
+    """What is told of some rows: of rates, those of the groups that they are to be compared in."""
+    known = _known(measured)
+    if fairness is None or set(measured.slice) <= {fairness.column}:
+        return known
+    metrics, baseline = (
+        {name: value for name, value in values.items() if name not in RATES}
+        for values in (known.metrics, known.baseline)
+    )
+    return Measured(known.slice, known.rows, metrics, baseline)
+
+
+def _known(measured: Measured) -> Measured:
+    """The same without values that are no number or mean nothing, and without the prevalence."""
+
+    def known(metrics: Mapping[str, float]) -> dict[str, float]:
+        return {
+            name: value
+            for name, value in metrics.items()
+            if math.isfinite(value)
+            and name != PREVALENCE
+            and not (name in METRICS and METRICS[name].both_classes and _alike(measured))
+        }
+
+    return Measured(measured.slice, measured.rows, known(measured.metrics), known(measured.baseline))
+
+
+def _alike(measured: Measured) -> bool:
+    return measured.metrics.get(PREVALENCE) in (0.0, 1.0)

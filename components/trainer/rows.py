@@ -1,0 +1,112 @@
+"""Rows to try a model with, made of what is known of its columns: typical, extreme and unknown values, and none."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from components.features import names
+from components.features.config import Image, Vocab
+from components.features.plan import FeaturePlan
+
+MISSING_INT = tf.int64.min
+"""Where a whole number is missing in a tensor of values."""
+
+_COUNT = 32
+_SEED = 0
+_KNOWN = 20
+"""So many values of a vocabulary are tried: its first, the most frequent ones."""
+_FLOATS = (0.0, -1.0, 0.5, 1e-6, 1e6, -1e6, 1e12)
+_INTS = (0, -1, 1, 10**6, -(10**6), 2**40)
+_TEXTS = (b"unknown", b"\xc5\x81\xc3\xb3d\xc5\xba", b" ", b"x" * 300)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Values by column; None is missing. The first row has nothing but what no row may be without."""
+
+    columns: dict[str, list[Any]]
+    specs: Mapping[str, Any]
+
+    def examples(self) -> Any:
+        """The rows as serialized tf.Examples, string, shape [rows]."""
+        return tf.constant([self._example(row).SerializeToString() for row in self._rows()])
+
+    def tensors(self) -> dict[str, Any]:
+        """The rows by column, shape [rows], with the missing values as the signature `raw` has them."""
+        missing = {tf.string: b"", tf.int64: MISSING_INT, tf.float32: float("nan")}
+        return {
+            name: tf.constant(
+                [missing[spec.dtype] if each is None else each for each in self.columns[name]], spec.dtype
+            )
+            for name, spec in self.specs.items()
+        }
+
+    def told(self, row: int) -> list[str]:
+        """A row in words, a line for each column."""
+        return [f"{name}: {str(values[row])[:60]}" for name, values in self.columns.items()]
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        for values in zip(*self.columns.values(), strict=True):
+            yield {name: each for name, each in zip(self.columns, values, strict=True) if each is not None}
+
+    def _example(self, row: Mapping[str, Any]) -> tf.train.Example:
+        example = tf.train.Example()
+        kinds = {tf.string: "bytes_list", tf.int64: "int64_list", tf.float32: "float_list"}
+        for name, each in row.items():
+            getattr(example.features.feature[name], kinds[self.specs[name].dtype]).value.append(each)
+        return example
+
+
+def rows(plan: FeaturePlan, specs: Mapping[str, Any], transform: tft.TFTransformOutput) -> Rows:
+    """The same rows for the same model, each time.
+
+    Args:
+      plan: the features.
+      specs: column → its raw feature spec.
+      transform: the transform graph, for its vocabularies.
+    """
+    random = np.random.default_rng(_SEED)
+    columns = {}
+    for name, spec in specs.items():
+        tried = [*_values(name, spec.dtype, plan, transform, random)]
+        values = [tried[at % len(tried)] for at in range(_COUNT)]
+        random.shuffle(values)
+        if isinstance(spec, tf.io.VarLenFeature):
+            values = [None if random.random() < 0.1 else each for each in values]
+            values[0] = None
+        columns[name] = values
+    return Rows(columns, specs)
+
+
+def _values(
+    column: str, dtype: Any, plan: FeaturePlan, transform: tft.TFTransformOutput, random: np.random.Generator
+) -> list[Any]:
+    """Values of a column to try."""
+    ops = plan.features.columns[column]
+    if any(isinstance(op, Image) for op in ops):
+        # Anything but a picture is an error, in training as in serving.
+        pictures = (random.integers(0, 256, (9, 7, 3)).astype(np.uint8) for _ in range(4))
+        return [tf.io.encode_png(picture).numpy() for picture in pictures]
+    known = [
+        entry
+        for op in ops
+        if isinstance(op, Vocab)
+        for entry in _entries(transform.vocabulary_file_by_name(names.feature(column, op.op)))
+    ]
+    if dtype == tf.string:
+        return [*known, *_TEXTS]
+    if dtype == tf.int64:
+        return [*(int(entry) for entry in known), *_INTS, *random.integers(0, 100, 12).tolist()]
+    return [*_FLOATS, *(random.normal(size=24) * random.choice([1, 30, 1000], 24)).tolist()]
+
+
+def _entries(vocabulary: str) -> list[bytes]:
+    with tf.io.gfile.GFile(vocabulary, "rb") as file:
+        return [line.rstrip(b"\n") for line in itertools.islice(file, _KNOWN)]

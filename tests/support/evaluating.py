@@ -1,0 +1,155 @@
+"""Runs the Evaluator's executor on made rows and models of one weight, as its node does; in a child."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from components.evaluator.plan import EvaluationPlan
+from components.evaluator.verdict import Verdict
+
+ROWS = 400
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What an evaluation has left.
+
+    Attributes:
+      verdict: as read from its file.
+      marks: names of the files in the blessing's folder.
+      blessing: its properties.
+      asked: the scores in the requests that were recorded.
+      answered: the probabilities in their responses.
+    """
+
+    verdict: Verdict
+    marks: list[str]
+    blessing: dict[str, Any]
+    asked: list[float]
+    answered: list[float]
+
+
+def columns() -> dict[str, Any]:
+    """The rows by column: a score that tells the label now and then, a group, and a value that few rows have."""
+    random = np.random.default_rng(3)
+    score = random.uniform(size=ROWS)
+    group = np.where(random.uniform(size=ROWS) < 0.3, "b", "a")
+    label = (score + random.normal(0, 0.3, ROWS) > np.where(group == "a", 0.5, 0.7)).astype(int)
+    # All of the same label, as in a slice about which nothing can be said.
+    group[:60], label[:60] = "c", 0
+    return {"score": score.astype(np.float32), "group": group, "label": label, "place": np.arange(ROWS) // 390}
+
+
+def evaluate(
+    folder: Path, section: dict[str, Any], weight: float, before: float | None, force: str | None, recorded: int = 5
+) -> Evaluated:
+    """Evaluates a model whose probability is its weight times the score, beside an earlier one if there is one.
+
+    Args:
+      folder: for all that is written.
+      section: `evaluation` of a config.
+      weight: of the model.
+      before: that of the latest blessed model.
+      force: the reason to bless it all the same.
+      recorded: how many rows are recorded with predictions.
+    """
+    from tfx.components.evaluator.constants import EVALUATION_KEY
+    from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
+    from tfx.types.standard_artifacts import Examples, Model, ModelBlessing, ModelEvaluation
+    from tfx.utils import proto_utils
+
+    from components.evaluator.component import eval_config
+    from components.evaluator.executor import Executor
+
+    plan = EvaluationPlan.model_validate(
+        {"evaluation": section, "task": "binary", "predictions": recorded, "force_bless": force}
+    )
+    _write_examples(folder / "examples" / "Split-eval")
+    examples = _artifact(Examples, folder / "examples")
+    examples[0].split_names = '["eval"]'
+    inputs = {"examples": examples, "model": _model(Model, folder / "model", 7, weight)}
+    if before is not None:
+        inputs["baseline_model"] = _model(Model, folder / "baseline", 5, before)
+    outputs = {
+        EVALUATION_KEY: _artifact(ModelEvaluation, folder / "evaluation"),
+        "blessing": _artifact(ModelBlessing, folder / "blessing"),
+    }
+    properties = {
+        "eval_config": proto_utils.proto_to_json(eval_config(plan.evaluation, plan.task, "label", (), "probability")),
+        "example_splits": '["eval"]',
+        "fairness_indicator_thresholds": "null",
+        "plan": plan.model_dump_json(),
+    }
+    arguments = ["--runner=DirectRunner", "--direct_running_mode=in_memory"]
+    context = BaseBeamExecutor.Context(beam_pipeline_args=arguments, tmp_dir=str(folder / "tmp"), unique_id="1")
+    Executor(context).Do(inputs, outputs, properties)
+
+    blessing = outputs["blessing"][0]
+    told = {key: blessing.get_string_custom_property(key) for key in ("current_model", "baseline_model", "forced")}
+    told |= {key: blessing.get_int_custom_property(key) for key in ("blessed", "current_model_id", "baseline_model_id")}
+    verdict = Verdict.from_json((folder / "evaluation" / "verdict.json").read_text())
+    marks = [entry.name for entry in (folder / "blessing").iterdir()]
+    return Evaluated(verdict, marks, told, *_recorded(folder / "evaluation" / "predictions.tfrecord"))
+
+
+def _artifact(kind: Any, folder: Path) -> list[Any]:
+    folder.mkdir(parents=True, exist_ok=True)
+    made = kind()
+    made.uri = str(folder)
+    return [made]
+
+
+def _write_examples(folder: Path) -> None:
+    import tensorflow as tf
+
+    folder.mkdir(parents=True)
+    table = columns()
+    with tf.io.TFRecordWriter(str(folder / "data-00000-of-00001.gz"), "GZIP") as writer:
+        for at in range(ROWS):
+            example = tf.train.Example()
+            feature = example.features.feature
+            feature["score"].float_list.value.append(table["score"][at])
+            feature["group"].bytes_list.value.append(str(table["group"][at]).encode())
+            feature["label"].int64_list.value.append(int(table["label"][at]))
+            feature["place"].int64_list.value.append(int(table["place"][at]))
+            writer.write(example.SerializeToString())
+
+
+def _model(kind: Any, folder: Path, number: int, weight: float) -> list[Any]:
+    import tensorflow as tf
+
+    module = tf.Module()
+    module.weight = tf.Variable(weight)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")], autograph=False)
+    def serve(examples: Any) -> dict[str, Any]:
+        parsed = tf.io.parse_example(examples, {"score": tf.io.FixedLenFeature([1], tf.float32)})
+        return {"probability": module.weight * parsed["score"]}
+
+    tf.saved_model.save(module, str(folder / "Format-Serving"), signatures={"serving_default": serve})
+    made = _artifact(kind, folder)
+    made[0].id = number
+    return made
+
+
+def _recorded(file: Path) -> tuple[list[float], list[float]]:
+    import tensorflow as tf
+    from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
+
+    asked, answered = [], []
+    for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator() if file.exists() else ():
+        log = PredictionLog.FromString(record).predict_log
+        assert log.request.model_spec.signature_name == "serving_default"
+        [(name, given)] = log.request.inputs.items()
+        assert name == "examples"
+        [row] = tf.make_ndarray(given)
+        asked.append(tf.train.Example.FromString(row).features.feature["score"].float_list.value[0])
+        [(name, answer)] = log.response.outputs.items()
+        assert name == "probability"
+        [[probability]] = tf.make_ndarray(answer)
+        answered.append(float(probability))
+    return asked, answered

@@ -1,0 +1,126 @@
+"""The `evaluation` section is refused with the line of what is wrong in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from components.errors import InputError
+from pipeline.config import load
+from pipeline.config.check import of_columns
+
+CONFIG = """\
+data:
+  path: trips.csv
+  label: churned
+features:
+  columns: {fare: z_score}
+evaluation:
+  slices: [plan, [plan, city]]
+  thresholds:
+    auc: {min: 0.9}
+  slice_thresholds:
+    plan: {auc: {min: 0.6}}
+    city = New York:
+      auc: {worse_by: 0.1}
+  fairness:
+    column: gender
+    max_gap: {positive_rate: 0.1}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "trips.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def refused(path: Path, *assignments: str) -> str:
+    with pytest.raises(InputError) as refusal:
+        load(str(path), assignments)
+    assert not refusal.value.details
+    return refusal.value.headline.replace(f"{path.parent}/", "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            "  thresholds:\n    auc: {min: 0.9}\n",
+            "",
+            "trips.yaml:6: evaluation: 'thresholds' has to be given, and is missing",
+        ),
+        ("  thresholds:\n    auc: {min: 0.9}\n", "  thresholds: {}\n", "trips.yaml:8: evaluation.thresholds: expected"),
+        (
+            "{worse_by: 0.1}",
+            "{worse_by: -0.1}",
+            "trips.yaml:13: evaluation.slice_thresholds.city = New York.auc.worse_by",
+        ),
+        ("{min: 0.9}", "{min: .nan}", "trips.yaml:9: evaluation.thresholds.auc.min: expected a finite number"),
+        (
+            "plan: {auc: {min: 0.6}}",
+            "plan: {}",
+            "trips.yaml:11: evaluation.slice_thresholds.plan: expected",
+        ),
+        (
+            "plan: {auc: {min: 0.6}}",
+            "plan: {auk: {min: 0.6}}",
+            "trips.yaml:11: evaluation.slice_thresholds.plan.auk: unknown metric 'auk'; did you mean 'auc'?",
+        ),
+        (
+            "plan: {auc: {min: 0.6}}",
+            "plan: {accuracy: {min: 0.6}}",
+            "trips.yaml:11: evaluation.slice_thresholds.plan.accuracy: accuracy does not fit a binary task",
+        ),
+        (
+            "city = New York:",
+            "city =:",
+            "expected a column, or one value of it as in payment_type = Cash; received 'city ='",
+        ),
+        (
+            "{positive_rate: 0.1}",
+            "{positive_rates: 0.1}",
+            "trips.yaml:16: evaluation.fairness.max_gap.positive_rates: expected one of false_positive_rate, "
+            "false_negative_rate, positive_rate, received 'positive_rates'; did you mean 'positive_rate'?",
+        ),
+        ("{positive_rate: 0.1}", "{positive_rate: 2}", "trips.yaml:16: evaluation.fairness.max_gap.positive_rate"),
+        (
+            "  slices:",
+            "  force_bless: because\n  slices:",
+            "force_bless stands in no config, or it would bless every model from now on; say --force-bless REASON",
+        ),
+    ],
+)
+def test_a_wrong_line_is_told(config: Path, old: str, new: str, told: str) -> None:
+    assert old in CONFIG
+    config.write_text(CONFIG.replace(old, new))
+    headline = refused(config)
+    assert headline.startswith("trips.yaml:")
+    assert told in headline
+
+
+def test_a_forced_blessing_cannot_be_assigned_either(config: Path) -> None:
+    assert "force_bless stands in no config" in refused(config, "evaluation.force_bless=because")
+
+
+def test_rates_of_groups_are_those_of_a_binary_task(config: Path) -> None:
+    regression = ("data.task=regression", "evaluation.slice_thresholds={}")
+    assert refused(config, *regression, "evaluation.thresholds={mean_squared_error: {max: 1}}") == (
+        "trips.yaml:14: evaluation.fairness: rates of false positives are those of a binary task, "
+        "and this one is regression"
+    )
+
+
+def test_every_column_is_one_of_the_data(config: Path) -> None:
+    problems = of_columns(load(str(config)).config, ["churned", "fare", "plann", "gender2"])
+    assert [problem.key[1:] for problem in problems] == [
+        ("slices", 0, "plan"),
+        ("slices", 1, "plan"),
+        ("slices", 1, "city"),
+        ("slice_thresholds", "plan"),
+        ("slice_thresholds", "city = New York"),
+        ("fairness", "column"),
+    ]
+    assert "did you mean 'gender2'?" in problems[-1].message

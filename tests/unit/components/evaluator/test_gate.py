@@ -1,0 +1,364 @@
+"""Every rule of the gate: which bounds a model keeps, what is not judged, and what a forced blessing leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from components.evaluator.config import EvaluationConfig
+from components.evaluator.gate import judge
+from components.evaluator.verdict import Check, Measured, Verdict, told_slice
+
+NAN = math.nan
+
+
+def verdict(
+    thresholds: dict[str, Any],
+    metrics: dict[str, float],
+    baseline: dict[str, float] | None = None,
+    *others: Measured,
+    force: str | None = None,
+    **fields: Any,
+) -> Verdict:
+    """The verdict on a model with these metrics over 1,000 rows, and more in other slices."""
+    config = EvaluationConfig.model_validate({"thresholds": thresholds, **fields})
+    whole = Measured({}, 1000, metrics, baseline or {})
+    return judge(config, [*others, whole], compared=baseline is not None, force=force)
+
+
+def cash(rows: int, metrics: dict[str, float], baseline: dict[str, float] | None = None) -> Measured:
+    return Measured({"payment": "Cash"}, rows, metrics, baseline or {})
+
+
+def card(rows: int, metrics: dict[str, float]) -> Measured:
+    return Measured({"payment": "Card"}, rows, metrics, {})
+
+
+@pytest.mark.parametrize(
+    ("metric", "threshold", "value", "baseline", "passed", "bound", "why"),
+    [
+        pytest.param("auc", {"min": 0.9}, 0.9, None, True, "at least 0.9", None, id="at-the-least"),
+        pytest.param("auc", {"min": 0.9}, 0.899, None, False, "at least 0.9", None, id="below-the-least"),
+        pytest.param("recall", {"max": 0.5}, 0.5, None, True, "at most 0.5", None, id="at-the-most"),
+        pytest.param("recall", {"max": 0.5}, 0.51, None, False, "at most 0.5", None, id="above-the-most"),
+        pytest.param("auc", {"min": 0.0}, NAN, None, False, "at least 0", "not a number", id="nan-has-no-least"),
+        pytest.param("auc", {"max": 1.0}, NAN, None, False, "at most 1", "not a number", id="nan-has-no-most"),
+        pytest.param("auc", {"max": 1.0}, math.inf, None, False, "at most 1", "not a number", id="nor-has-infinity"),
+        pytest.param(
+            "auc", {"worse_by": 0.25}, 0.5, 0.75, True, "at most 0.25 below the baseline", None, id="as-much-worse"
+        ),
+        pytest.param(
+            "auc", {"worse_by": 0.2}, 0.5, 0.75, False, "at most 0.2 below the baseline", None, id="too-much-worse"
+        ),
+        pytest.param("auc", {"worse_by": 0}, 0.9, 0.75, True, "at most 0 below the baseline", None, id="better"),
+        pytest.param(
+            "binary_crossentropy",
+            {"worse_by": 0.25},
+            0.75,
+            0.5,
+            True,
+            "at most 0.25 above the baseline",
+            None,
+            id="lower-is-better",
+        ),
+        pytest.param(
+            "binary_crossentropy",
+            {"worse_by": 0.2},
+            0.75,
+            0.5,
+            False,
+            "at most 0.2 above the baseline",
+            None,
+            id="lower-is-better-and-it-is-not",
+        ),
+        pytest.param(
+            "calibration",
+            {"worse_by": 0.1},
+            0.75,
+            1.25,
+            True,
+            "at most 0.1 farther from 1 than the baseline",
+            None,
+            id="as-far-on-the-other-side",
+        ),
+        pytest.param(
+            "calibration",
+            {"worse_by": 0.1},
+            1.5,
+            1.25,
+            False,
+            "at most 0.1 farther from 1 than the baseline",
+            None,
+            id="farther-from-1",
+        ),
+        pytest.param(
+            "mean_squared_error",
+            {"worse_by_fraction": 0.25},
+            10.0,
+            8.0,
+            True,
+            "at most 25 % above the baseline",
+            None,
+            id="a-quarter-worse",
+        ),
+        pytest.param(
+            "mean_squared_error",
+            {"worse_by_fraction": 0.2},
+            10.0,
+            8.0,
+            False,
+            "at most 20 % above the baseline",
+            None,
+            id="a-quarter-is-too-much",
+        ),
+        pytest.param(
+            "auc",
+            {"worse_by": 0.1},
+            0.5,
+            None,
+            True,
+            "at most 0.1 below the baseline",
+            "no earlier blessed model",
+            id="nothing-to-compare-with",
+        ),
+        pytest.param(
+            "auc",
+            {"worse_by": 0.1},
+            0.5,
+            NAN,
+            True,
+            "at most 0.1 below the baseline",
+            "the baseline's is not a number",
+            id="a-baseline-that-is-nan",
+        ),
+        pytest.param(
+            "auc",
+            {"worse_by": 0.1},
+            NAN,
+            None,
+            False,
+            "at most 0.1 below the baseline",
+            "not a number",
+            id="nan-is-worse-than-nothing",
+        ),
+    ],
+)
+def test_a_bound(
+    metric: str,
+    threshold: dict[str, float],
+    value: float,
+    baseline: float | None,
+    passed: bool,
+    bound: str,
+    why: str | None,
+) -> None:
+    said = verdict({metric: threshold}, {metric: value}, None if baseline is None else {metric: baseline})
+    [check] = said.checks
+    assert (check.bound, check.passed, check.why) == (bound, passed, why)
+    assert check.value == (value if math.isfinite(value) else None)
+    assert check.baseline == (None if baseline is None or math.isnan(baseline) else baseline)
+    assert said.blessed is passed
+
+
+def test_every_bound_is_a_check_and_all_have_to_hold() -> None:
+    said = verdict({"auc": {"min": 0.9, "max": 0.99, "worse_by": 0.01}}, {"auc": 0.95}, {"auc": 0.97})
+    assert [(check.bound, check.passed) for check in said.checks] == [
+        ("at least 0.9", True),
+        ("at most 0.99", True),
+        ("at most 0.01 below the baseline", False),
+    ]
+    assert (said.blessed, said.forced, said.failed) == (False, None, said.checks[2:])
+
+
+def test_a_metric_that_was_not_measured_keeps_no_bound() -> None:
+    [check] = verdict({"auc": {"min": 0.1}}, {}).checks
+    assert (check.passed, check.value, check.why) == (False, None, "not a number")
+
+
+def test_a_split_without_rows_keeps_no_bound() -> None:
+    config = EvaluationConfig.model_validate({"thresholds": {"auc": {"min": 0.1}}})
+    said = judge(config, [], compared=False, force=None)
+    assert (said.blessed, said.rows) == (False, 0)
+
+
+def test_a_threshold_holds_for_every_slice_of_its_column() -> None:
+    slices = cash(60, {"auc": 0.7}, {"auc": 0.8}), card(70, {"auc": 0.5})
+    said = verdict(
+        {"auc": {"min": 0.9}}, {"auc": 0.95}, None, *slices, slice_thresholds={"payment": {"auc": {"min": 0.6}}}
+    )
+    assert [(check.slice, check.rows, check.value, check.passed) for check in said.checks] == [
+        ({}, 1000, 0.95, True),
+        ({"payment": "Card"}, 70, 0.5, False),
+        ({"payment": "Cash"}, 60, 0.7, True),
+    ]
+    assert not said.blessed
+
+
+@pytest.mark.parametrize("name", ["payment = Cash", "payment=Cash", " payment =Cash "])
+def test_a_threshold_can_be_about_one_value(name: str) -> None:
+    slices = cash(60, {"auc": 0.7}), card(60, {"auc": 0.5}), Measured({"payment": "Cash", "hour": "3"}, 60, {}, {})
+    said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, *slices, slice_thresholds={name: {"auc": {"min": 0.6}}})
+    assert [check.slice for check in said.checks] == [{}, {"payment": "Cash"}]
+    assert said.blessed
+
+
+@pytest.mark.parametrize(
+    ("slices", "told"),
+    [
+        pytest.param([cash(49, {"auc": 0.1})], "not judged: 49 rows of 50", id="few-rows"),
+        pytest.param([cash(49, {"auc": NAN})], "not judged: 49 rows of 50", id="few-rows-and-no-number"),
+        pytest.param([], "not judged: 0 rows of 50", id="no-rows"),
+        pytest.param(
+            [cash(50, {"auc": 0.0, "prevalence": 0.0})], "not judged: all labels are alike", id="only-negatives"
+        ),
+        pytest.param(
+            [cash(50, {"auc": 0.0, "prevalence": 1.0})], "not judged: all labels are alike", id="only-positives"
+        ),
+    ],
+)
+def test_a_slice_that_tells_nothing_of_the_model_is_not_judged(slices: list[Measured], told: str) -> None:
+    said = verdict(
+        {"auc": {"min": 0.9}}, {"auc": 0.95}, None, *slices, slice_thresholds={"payment = Cash": {"auc": {"min": 0.6}}}
+    )
+    assert [(check.passed, check.judged, check.why) for check in said.checks[1:]] == [(True, False, told)]
+    assert said.blessed
+
+
+def test_a_slice_that_is_large_enough_and_no_number_fails() -> None:
+    thresholds = {"payment": {"binary_accuracy": {"min": 0.1}}}
+    said = verdict(
+        {"auc": {"min": 0.9}}, {"auc": 0.95}, None, cash(50, {"binary_accuracy": NAN}), slice_thresholds=thresholds
+    )
+    assert (said.checks[1].passed, said.checks[1].why) == (False, "not a number")
+
+
+def test_a_whole_split_of_one_class_is_judged_and_fails() -> None:
+    [check] = verdict({"auc": {"min": 0.0}}, {"auc": 1.0, "prevalence": 1.0}).checks
+    assert (check.passed, check.judged, check.value, check.why) == (False, True, None, "all labels are alike")
+
+
+def test_the_number_of_rows_that_makes_a_slice_judged_is_the_users() -> None:
+    few = cash(3, {"auc": 0.1})
+    fields = {"min_examples": 3, "slice_thresholds": {"payment": {"auc": {"min": 0.6}}}}
+    assert not verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, few, **fields).blessed
+
+
+def groups(*rates: tuple[str, int, float]) -> list[Measured]:
+    return [Measured({"gender": name}, rows, {"positive_rate": rate}, {}) for name, rows, rate in rates]
+
+
+@pytest.mark.parametrize(
+    ("measured", "value", "passed", "why"),
+    [
+        pytest.param(
+            groups(("a", 50, 0.25), ("b", 50, 0.5), ("c", 50, 0.375)),
+            0.25,
+            True,
+            "0.25 for a, 0.5 for b",
+            id="as-far-apart-as-they-may-be",
+        ),
+        pytest.param(
+            groups(("a", 50, 0.25), ("b", 50, 0.625)), 0.375, False, "0.25 for a, 0.625 for b", id="too-far-apart"
+        ),
+        pytest.param(
+            groups(("a", 50, 0.25), ("b", 50, 0.5), ("c", 49, 1.0)),
+            0.25,
+            True,
+            "0.25 for a, 0.5 for b",
+            id="a-small-group-is-left-out",
+        ),
+        pytest.param(
+            groups(("a", 50, 0.25), ("b", 49, 1.0)),
+            None,
+            True,
+            "not judged: it takes two groups with 50 rows",
+            id="one-group-alone",
+        ),
+        pytest.param(
+            groups(("a", 50, 0.25), ("b", 50, NAN)),
+            None,
+            True,
+            "not judged: it takes two groups with 50 rows",
+            id="a-group-that-has-no-such-rate",
+        ),
+    ],
+)
+def test_how_far_apart_groups_are(measured: list[Measured], value: float | None, passed: bool, why: str) -> None:
+    fairness = {"column": "gender", "max_gap": {"positive_rate": 0.25}}
+    said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95, "positive_rate": 1.0}, None, *measured, fairness=fairness)
+    [gap] = said.checks[1:]
+    assert gap == Check("gap of positive_rate", {"gender": "any two"}, "at most 0.25", value, None, None, passed, why)
+    assert said.blessed is passed
+
+
+def test_a_gap_is_told_with_the_baselines() -> None:
+    two = [
+        Measured({"gender": name}, 90, {"positive_rate": 0.5}, {"positive_rate": was})
+        for name, was in (("a", 0.25), ("b", 0.75))
+    ]
+    fairness = {"column": "gender", "max_gap": {"positive_rate": 0.1}}
+    said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, {"auc": 0.9}, *two, fairness=fairness)
+    assert (said.checks[1].value, said.checks[1].baseline) == (0.0, 0.5)
+
+
+def test_rates_without_a_gap_are_measured_and_gate_nothing() -> None:
+    said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, *groups(("a", 99, 0.0)), fairness={"column": "gender"})
+    assert len(said.checks) == 1
+    assert said.slices[1].metrics == {"positive_rate": 0.0}
+
+
+def test_rates_are_told_of_groups_only() -> None:
+    hour = Measured({"hour": "3"}, 99, {"auc": 0.5, "positive_rate": 0.5}, {"positive_rate": 0.5})
+    said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, hour, fairness={"column": "gender"})
+    assert said.slices[1] == Measured({"hour": "3"}, 99, {"auc": 0.5}, {})
+
+
+def test_a_reason_blesses_what_failed_and_stays_with_it() -> None:
+    said = verdict({"auc": {"min": 0.9}}, {"auc": 0.5}, force="the old one is worse still")
+    assert (said.blessed, said.forced) == (True, "the old one is worse still")
+    assert [check.passed for check in said.checks] == [False]
+
+
+def test_a_model_that_is_good_enough_was_not_forced() -> None:
+    said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, force="to be safe")
+    assert (said.blessed, said.forced) == (True, None)
+
+
+def test_what_is_measured_is_told_the_whole_first_and_numbers_only() -> None:
+    slices = (
+        card(5, {"auc": 0.0, "prevalence": 1.0, "recall": 0.5}),
+        cash(7, {"auc": NAN, "recall": 0.25}, {"recall": 1.0}),
+    )
+    said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95, "prevalence": 0.5}, {"auc": 0.75}, *slices)
+    assert said.slices == (
+        Measured({}, 1000, {"auc": 0.95}, {"auc": 0.75}),
+        Measured({"payment": "Card"}, 5, {"recall": 0.5}, {}),
+        Measured({"payment": "Cash"}, 7, {"recall": 0.25}, {"recall": 1.0}),
+    )
+    assert said.rows == 1000
+
+
+def test_a_verdict_is_read_as_it_was_written() -> None:
+    said = verdict({"auc": {"min": 0.9}}, {"auc": NAN}, {"auc": 0.75}, cash(7, {"auc": 0.5}), force="why not")
+    assert Verdict.from_json(said.to_json()) == said
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, "auc: expected at least 0.6, received 0.5"),
+        ({"slice": {"hour": "3", "day": "1"}}, "auc where hour = 3 and day = 1: expected at least 0.6, received 0.5"),
+        ({"value": None, "why": "not a number"}, "auc: expected at least 0.6, received none (not a number)"),
+        ({"baseline": 0.75}, "auc: expected at least 0.6, received 0.5, the baseline has 0.75"),
+    ],
+)
+def test_a_check_in_words(change: dict[str, Any], told: str) -> None:
+    check = Check("auc", {}, "at least 0.6", 0.5, None, 9, passed=False, why=None)
+    assert str(dataclasses.replace(check, **change)) == told
+
+
+def test_a_slice_in_words() -> None:
+    assert told_slice({"a": "1", "b": "x y"}) == "a = 1 and b = x y"
