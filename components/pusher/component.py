@@ -1,32 +1,74 @@
-"""Pusher as a node of the pipeline: TFX's own, with an executor that pushes atomically."""
+"""Pusher as a node of the pipeline: TFX's inputs, output and properties, and what a version's manifest needs."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
-from tfx.components.pusher.component import Pusher
-from tfx.dsl.components.base import executor_spec
+from tfx.dsl.components.base import base_component, executor_spec
 from tfx.proto import pusher_pb2
-from tfx.types import BaseChannel
+from tfx.types import BaseChannel, Channel, component_spec, standard_artifacts, standard_component_specs
 
 from components.pusher import target
 from components.pusher.executor import Executor
+from components.pusher.plan import PushPlan
 
 
-def pusher(model: BaseChannel, blessing: BaseChannel | None, directory: str) -> Pusher:
-    """The node `Pusher`, whose one output is `pushed_model`.
+class PusherSpec(component_spec.ComponentSpec):  # type: ignore[misc]
+    """What the node reads and writes: TFX's PusherSpec, with a plan, an evaluation and examples more."""
 
-    Args:
-      model: the model to push.
-      blessing: the Evaluator's verdict; without one, every model is pushed.
-      directory: the push folder, local or remote.
-    """
-    base = directory if target.is_remote(directory) else str(Path(directory).absolute())
-    return Pusher(
-        model=model,
-        model_blessing=blessing,
-        push_destination=pusher_pb2.PushDestination(
-            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=base)
-        ),
-        custom_executor_spec=executor_spec.ExecutorClassSpec(Executor),
-    )
+    PARAMETERS: ClassVar = {
+        **standard_component_specs.PusherSpec.PARAMETERS,
+        "plan": component_spec.ExecutionParameter(type=str),
+    }
+    INPUTS: ClassVar = {
+        **standard_component_specs.PusherSpec.INPUTS,
+        "evaluation": component_spec.ChannelParameter(type=standard_artifacts.ModelEvaluation, optional=True),
+        "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples, optional=True),
+    }
+    OUTPUTS: ClassVar = standard_component_specs.PusherSpec.OUTPUTS
+    TYPE_ANNOTATION = standard_component_specs.PusherSpec.TYPE_ANNOTATION
+
+
+class Pusher(base_component.BaseComponent):  # type: ignore[misc]
+    """Pushes a blessed model to where model servers find it; its one output is `pushed_model`."""
+
+    SPEC_CLASS = PusherSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
+
+    def __init__(
+        self,
+        plan: PushPlan,
+        directory: str,
+        *,
+        model: BaseChannel,
+        model_blessing: BaseChannel | None = None,
+        infra_blessing: BaseChannel | None = None,
+        evaluation: BaseChannel | None = None,
+        examples: BaseChannel | None = None,
+    ) -> None:
+        """Makes the node.
+
+        Args:
+          plan: the push section, and the name that the model is served under.
+          directory: the push folder, local or remote.
+          model: the model to push.
+          model_blessing: the Evaluator's verdict; without one, every model is pushed.
+          infra_blessing: the serving check's; if it has a model with warm-up requests, that one is pushed.
+          evaluation: the Evaluator's results, for the manifest.
+          examples: what ExampleGen made, for the manifest.
+        """
+        base = directory if target.is_remote(directory) else str(Path(directory).absolute())
+        spec = PusherSpec(
+            plan=plan.model_dump_json(),
+            push_destination=pusher_pb2.PushDestination(
+                filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=base)
+            ),
+            model=model,
+            model_blessing=model_blessing,
+            infra_blessing=infra_blessing,
+            evaluation=evaluation,
+            examples=examples,
+            pushed_model=Channel(type=standard_artifacts.PushedModel),
+        )
+        super().__init__(spec=spec)

@@ -13,12 +13,15 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from components.errors import InputError
+from components.pusher import state
+from components.version import is_version
 
 _UNFINISHED = ".push-"
+_REMOVED = ".removed-"
 
 
 def is_remote(directory: str) -> bool:
@@ -60,13 +63,16 @@ def check_writable(directory: str) -> None:
                 place.rmdir()
 
 
-def place(model: str, directory: str, version: int) -> tuple[str, int]:
+def place(
+    model: str, directory: str, version: int, complete: Callable[[Path, int], object] | None = None
+) -> tuple[str, int]:
     """Copies a model into the folder as a new version, whole or not at all.
 
     Args:
       model: the folder of a SavedModel.
       directory: the push folder; made if it is not there.
       version: the version to give it; the next one after the greatest there, if that is not less.
+      complete: called with the copy, still under a hidden name, and its number, to add what is not in the model.
 
     Returns:
       The folder of the new version, and its number.
@@ -80,18 +86,48 @@ def place(model: str, directory: str, version: int) -> tuple[str, int]:
         # Whoever made these was killed: it held the lock.
         for leftover in folder.glob(f"{_UNFINISHED}*"):
             shutil.rmtree(leftover)
-        taken = [int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal()]
+        taken = [int(entry.name) for entry in folder.iterdir() if is_version(entry.name)]
         number = max([version, *(other + 1 for other in taken)])
         unfinished = folder / f"{_UNFINISHED}{number}"
         try:
             unfinished.mkdir()
             _copy(Path(model), unfinished)
+            if complete is not None:
+                complete(unfinished, number)
+                _sync(unfinished)
             unfinished.rename(folder / str(number))
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
         _sync(folder)
     return str(folder / str(number)), number
+
+
+def prune(directory: str, keep: int) -> list[int]:
+    """Removes the oldest versions, each in one step: a reader sees all of it or nothing.
+
+    A model server that has one of them loaded goes on with what is in its memory. Call it under the lock of the state.
+
+    Args:
+      directory: the push folder.
+      keep: how many stay; more, where the oldest are the stable one, the canary or the one before the stable one.
+
+    Returns:
+      The versions that are gone.
+    """
+    folder = Path(directory)
+    there = state.versions(folder)
+    now = state.read(folder)
+    needed = {*now.versions, now.previous(set(there))}
+    excess = max(0, len(there) - keep)
+    # The newest ones are never among them, whatever the oldest are needed for.
+    gone = [version for version in there[:excess] if version not in needed]
+    for version in gone:
+        (folder / str(version)).rename(folder / f"{_REMOVED}{version}")
+    _sync(folder)
+    for leftover in folder.glob(f"{_REMOVED}*"):
+        shutil.rmtree(leftover)
+    return gone
 
 
 @contextlib.contextmanager

@@ -26,6 +26,19 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="DIR", help="folder for everything that is made (default: out)")
 
 
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """Adds --models, and --config, --set and --output for who gives none."""
+    add_config(parser)
+    parser.add_argument(
+        "--models", metavar="FOLDER", help="the push folder; then no config is read (default: that of the config)"
+    )
+
+
+def add_reason(parser: argparse.ArgumentParser) -> None:
+    """Adds --reason."""
+    parser.add_argument("--reason", metavar="TEXT", help="why; kept in the history")
+
+
 def load_config(options: argparse.Namespace, *assignments: str) -> Loaded:
     """Loads the config that the options name.
 

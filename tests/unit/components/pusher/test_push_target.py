@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pushed import FACTS
 
+from components import version
 from components.errors import InputError
 from components.pusher import target
 
@@ -85,6 +88,35 @@ def test_a_pusher_killed_in_the_middle_leaves_no_version(model: Path, tmp_path: 
     assert target.place(str(model), str(pushed), 2)[1] == 2
     assert unfinished(pushed) == []
     assert tree(pushed / "2") == tree(model)
+
+
+def sealed(unfinished: Path, number: int) -> None:
+    version.write(unfinished, FACTS.model_copy(update={"version": number}))
+
+
+def push_and_prune(model: Path, pushed: Path) -> None:
+    for _ in range(20):
+        target.place(str(model), str(pushed), 1, sealed)
+        target.prune(str(pushed), 2)
+
+
+def test_a_reader_sees_whole_versions_or_none(model: Path, tmp_path: Path) -> None:
+    pushed = tmp_path / "pushed"
+    pushed.mkdir()
+    pusher = threading.Thread(target=push_and_prune, args=(model, pushed))
+    pusher.start()
+    seen = set()
+    while pusher.is_alive():
+        for name in visible(pushed):
+            try:
+                seen.add(version.verify(pushed / name).version)
+            except InputError:
+                # Taken away while it was read: then it is no version any more.
+                assert not (pushed / name).exists()
+    pusher.join()
+    assert seen
+    assert visible(pushed) == ["19", "20"]
+    assert unfinished(pushed) == []
 
 
 def push_that_fails(model: Path, pushed: Path, first: str, shell: str) -> subprocess.CompletedProcess[str]:

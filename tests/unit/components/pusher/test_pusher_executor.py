@@ -1,16 +1,26 @@
-"""The Pusher as a node: it pushes what is blessed, and marks it as TFX's own does."""
+"""The Pusher as a node: it pushes what is blessed, with a manifest, stages it, and marks it as TFX's own does."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tfx.dsl.components.base.base_executor import BaseExecutor
+from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import Channel
-from tfx.types.standard_artifacts import Model, ModelBlessing, PushedModel
+from tfx.types.standard_artifacts import Examples, InfraBlessing, Model, ModelBlessing, ModelEvaluation, PushedModel
 
-from components.pusher.component import pusher
-from components.pusher.config import PushConfig
+from components import version
+from components.errors import InputError
+from components.pusher import state
+from components.pusher.component import Pusher
+from components.pusher.config import PushConfig, RolloutConfig
 from components.pusher.executor import Executor
+from components.pusher.plan import PushPlan
+from components.pusher.state import Canary, Stages
 
 
 @pytest.fixture
@@ -23,38 +33,67 @@ def model(tmp_path: Path) -> Model:
     return artifact
 
 
-def push(model: Model, blessed: bool | None, directory: str, out: Path) -> PushedModel:
-    node = pusher(Channel(type=Model), None if blessed is None else Channel(type=ModelBlessing), directory)
+@pytest.fixture
+def tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every push in the same second, whatever the clock says."""
+    monkeypatch.setattr("time.time", lambda: 1700000000.5)
+
+
+def push(
+    model: Model,
+    blessed: bool | None,
+    directory: str,
+    out: Path,
+    config: PushConfig | None = None,
+    context: Any = None,
+    **inputs: Any,
+) -> PushedModel:
+    channels = {key: Channel(type=type(artifact)) for key, artifact in inputs.items()}
+    node = Pusher(
+        PushPlan(push=config or PushConfig(), model_name="taxi"),
+        directory,
+        model=Channel(type=Model),
+        model_blessing=None if blessed is None else Channel(type=ModelBlessing),
+        **channels,
+    )
     assert node.id == "Pusher"
-    pushed, inputs = PushedModel(), {"model": [model]}
+    pushed = PushedModel()
     pushed.uri = str(out)
+    given = {"model": [model], **{key: [artifact] for key, artifact in inputs.items()}}
     if blessed is not None:
         blessing = ModelBlessing()
         blessing.set_int_custom_property("blessed", int(blessed))
-        inputs["model_blessing"] = [blessing]
-    Executor().Do(inputs, {"pushed_model": [pushed]}, node.exec_properties)
+        given["model_blessing"] = [blessing]
+    Executor(context).Do(given, {"pushed_model": [pushed]}, node.exec_properties)
     return pushed
+
+
+def number(pushed: PushedModel) -> int:
+    return int(pushed.get_string_custom_property("pushed_version"))
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_a_blessed_model_is_pushed_and_kept(model: Model, tmp_path: Path, scheme: str) -> None:
     pushed = push(model, True, f"{scheme}{tmp_path}/pushed", tmp_path / "out")
-    version = pushed.get_string_custom_property("pushed_version")
+    folder = tmp_path / "pushed" / f"{number(pushed)}"
     assert pushed.get_int_custom_property("pushed") == 1
-    assert pushed.get_string_custom_property("pushed_destination") == f"{scheme}{tmp_path}/pushed/{version}"
-    for folder in (tmp_path / "pushed" / version, tmp_path / "out"):
-        assert (folder / "saved_model.pb").read_text() == "graph"
-        assert (folder / "variables" / "variables.index").read_text() == "values"
+    assert pushed.get_string_custom_property("pushed_destination") == f"{scheme}{folder}"
+    for each in (folder, tmp_path / "out"):
+        assert (each / "saved_model.pb").read_text() == "graph"
+        assert (each / "variables" / "variables.index").read_text() == "values"
+    told = version.verify(folder)
+    assert (told.version, told.blessed_by, told.signature) == (number(pushed), "thresholds", None)
+    assert set(told.files) == {"saved_model.pb", "variables/variables.index"}
 
 
-def test_the_same_second_twice_is_two_versions(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_second_twice_is_two_versions(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tick: None
+) -> None:
     monkeypatch.chdir(tmp_path)
-    versions = [
-        int(push(model, blessed, "pushed", tmp_path / "out").get_string_custom_property("pushed_version"))
-        for blessed in (True, None, True)
-    ]
-    assert versions == sorted(set(versions))
-    assert {path.name for path in (tmp_path / "pushed").iterdir()} == {*map(str, versions), ".push.lock"}
+    versions = [number(push(model, blessed, "pushed", tmp_path / "out")) for blessed in (True, None, True)]
+    assert versions == [1700000000, 1700000001, 1700000002]
+    visible = {path.name for path in (tmp_path / "pushed").iterdir() if not path.name.startswith(".")}
+    assert visible == {*map(str, versions), "registry.json", "rollout"}
 
 
 def test_a_model_that_is_not_blessed_stays_where_it_is(model: Model, tmp_path: Path) -> None:
@@ -65,6 +104,170 @@ def test_a_model_that_is_not_blessed_stays_where_it_is(model: Model, tmp_path: P
     assert not (tmp_path / "out").exists()
 
 
-def test_the_section_knows_one_field() -> None:
-    assert PushConfig().directory is None
-    assert PushConfig(directory="gs://bucket/models").directory == "gs://bucket/models"
+def context(config: str) -> BaseExecutor.Context:
+    node = pipeline_pb2.PipelineNode()
+    run = node.contexts.contexts.add()
+    run.type.name = "pipeline_run"
+    run.properties["config"].field_value.string_value = config
+    return BaseExecutor.Context(
+        pipeline_node=node, pipeline_info=pipeline_pb2.PipelineInfo(id="taxi"), pipeline_run_id="r1"
+    )
+
+
+def evaluation(tmp_path: Path, verdict: dict[str, Any] | None) -> ModelEvaluation:
+    artifact = ModelEvaluation()
+    artifact.uri = str(tmp_path / "evaluation")
+    (tmp_path / "evaluation").mkdir()
+    if verdict is not None:
+        (tmp_path / "evaluation" / "verdict.json").write_text(json.dumps(verdict))
+    return artifact
+
+
+def examples(span: int, fingerprint: str) -> Examples:
+    artifact = Examples()
+    artifact.span = span
+    artifact.set_string_custom_property("input_fingerprint", fingerprint)
+    return artifact
+
+
+def test_the_manifest_tells_where_the_version_comes_from(model: Model, tmp_path: Path) -> None:
+    verdict = {
+        "forced": None,
+        "slices": [
+            {"slice": {"hour": 5}, "metrics": {"auc": 0.1}},
+            {"slice": {}, "metrics": {"auc": 0.93, "calibration": None, "mean": float("nan")}},
+        ],
+    }
+    pushed = push(
+        model,
+        True,
+        f"{tmp_path}/pushed",
+        tmp_path / "out",
+        context=context('{"a": 1}'),
+        evaluation=evaluation(tmp_path, verdict),
+        examples=examples(4, "split:all/3,num_files:1\nsplit:all/4,num_files:1\nsplit:odd/4,num_files:1"),
+    )
+    told = version.read(pushed.get_string_custom_property("pushed_destination"))
+    assert (told.pipeline, told.run, told.spans, told.metrics) == ("taxi", "r1", (3, 4), {"auc": 0.93})
+    assert told.config_digest == hashlib.sha256(b'{"a": 1}').hexdigest()
+    assert told.created.endswith("+00:00")
+    assert (told.tfx[:2], told.tensorflow[:2]) == ("1.", "2.")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "blessed", "told"),
+    [
+        ({"forced": "a demo", "slices": []}, True, "forced: a demo"),
+        (None, True, "thresholds"),
+        (None, None, "nobody"),
+    ],
+)
+def test_the_manifest_tells_who_blessed(
+    model: Model, tmp_path: Path, verdict: dict[str, Any] | None, blessed: bool | None, told: str
+) -> None:
+    pushed = push(
+        model,
+        blessed,
+        f"{tmp_path}/pushed",
+        tmp_path / "out",
+        evaluation=evaluation(tmp_path, verdict),
+        examples=examples(2, "split:all,num_files:1"),
+    )
+    written = version.read(pushed.get_string_custom_property("pushed_destination"))
+    assert (written.blessed_by, written.metrics, written.spans) == (told, {}, (2,))
+
+
+def test_a_model_with_warm_up_requests_is_pushed_in_place_of_the_bare_one(model: Model, tmp_path: Path) -> None:
+    checked = InfraBlessing()
+    checked.uri = str(tmp_path / "infra")
+    checked.set_int_custom_property("blessed", 1)
+    checked.set_int_custom_property("has_model", 1)
+    extra = tmp_path / "infra" / "stamped_model" / "assets.extra"
+    extra.mkdir(parents=True)
+    (extra / "tf_serving_warmup_requests").write_text("requests")
+    (extra.parent / "saved_model.pb").write_text("graph")
+    pushed = push(model, True, f"{tmp_path}/pushed", tmp_path / "out", infra_blessing=checked)
+    told = version.verify(pushed.get_string_custom_property("pushed_destination"))
+    assert set(told.files) == {"saved_model.pb", "assets.extra/tf_serving_warmup_requests"}
+    checked.set_int_custom_property("blessed", 0)
+    pushed = push(model, True, f"{tmp_path}/other", tmp_path / "out", infra_blessing=checked)
+    assert pushed.get_int_custom_property("pushed") == 0
+
+
+def test_with_a_key_the_version_is_signed(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = PushConfig(signing_key_env="MY_KEY")
+    monkeypatch.setenv("MY_KEY", "secret")
+    for scheme in ("", "file://"):
+        pushed = push(model, True, f"{scheme}{tmp_path}/pushed", tmp_path / "out", config)
+        folder = tmp_path / "pushed" / f"{number(pushed)}"
+        version.verify(folder, b"secret")
+        with pytest.raises(InputError, match="signature"):
+            version.verify(folder, b"another")
+    monkeypatch.setenv("MY_KEY", "")
+    with pytest.raises(InputError, match="MY_KEY is set, and empty"):
+        push(model, True, f"{tmp_path}/other", tmp_path / "out", config)
+    assert not (tmp_path / "other").exists()
+
+
+def stages(tmp_path: Path, model: Model, when: str, pushes: int) -> list[int | None]:
+    config = PushConfig.model_validate({"stage_on_push": when})
+    found = []
+    for _ in range(pushes):
+        push(model, True, f"{tmp_path}/pushed", tmp_path / "out", config)
+        found.append(state.read(tmp_path / "pushed").stable)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [
+        ("stable", [1700000000, 1700000001]),
+        ("first", [1700000000, 1700000000]),
+        ("none", [None, None]),
+    ],
+)
+def test_a_pushed_version_gets_its_stage(
+    model: Model, tmp_path: Path, tick: None, when: str, expected: list[int | None]
+) -> None:
+    assert stages(tmp_path, model, when, 2) == expected
+    served = (tmp_path / "pushed" / "rollout" / "models.config").read_text()
+    assert ('key: "stable"' in served) is (expected[1] is not None)
+
+
+def test_while_a_canary_runs_a_pushed_version_waits(model: Model, tmp_path: Path, tick: None) -> None:
+    stages(tmp_path, model, "stable", 2)
+    folder = tmp_path / "pushed"
+    running = Stages(stable=1700000000, canary=Canary(version=1700000001, percent=10))
+    state.save(folder, state.read(folder).changed("canary", running, "me"))
+    assert stages(tmp_path, model, "stable", 1) == [1700000000]
+    assert state.read(folder).stages == running
+
+
+def test_only_the_newest_versions_stay_and_those_that_serve(model: Model, tmp_path: Path, tick: None) -> None:
+    folder = tmp_path / "pushed"
+    (folder / ".removed-5").mkdir(parents=True)
+    config = PushConfig(keep=2, stage_on_push="first", rollout=RolloutConfig(base_path="/models/taxi"))
+    for _ in range(5):
+        push(model, True, str(folder), tmp_path / "out", config)
+    assert [each - 1700000000 for each in state.versions(folder)] == [0, 3, 4]
+    assert not list(folder.glob(".removed-*"))
+    now = state.read(folder)
+    assert (now.stable, now.rollout.model_name, now.rollout.base_path) == (1700000000, "taxi", "/models/taxi")
+    config = config.model_copy(update={"stage_on_push": "stable"})
+    for _ in range(2):
+        push(model, True, str(folder), tmp_path / "out", config)
+    assert [each - 1700000000 for each in state.versions(folder)] == [5, 6]
+
+
+def test_a_remote_folder_keeps_the_newest(model: Model, tmp_path: Path, tick: None) -> None:
+    for _ in range(3):
+        push(model, True, f"file://{tmp_path}/pushed", tmp_path / "out", PushConfig(keep=2))
+    assert state.versions(tmp_path / "pushed") == [1700000001, 1700000002]
+
+
+def test_a_damaged_state_is_told_before_anything_is_pushed(model: Model, tmp_path: Path) -> None:
+    (tmp_path / "pushed").mkdir()
+    (tmp_path / "pushed" / "registry.json").write_text('{"stable": ')
+    with pytest.raises(InputError, match=r"registry\.json is damaged"):
+        push(model, True, f"{tmp_path}/pushed", tmp_path / "out")
+    assert [path.name for path in (tmp_path / "pushed").iterdir()] == ["registry.json"]

@@ -1,0 +1,89 @@
+"""What the Pusher finds out for a version's manifest: from its node's context, the evaluation and the examples."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from datetime import datetime, timezone
+from typing import Any
+
+import tensorflow as tf
+from tfx import version as tfx_version
+from tfx.dsl.io import fileio
+from tfx.types import artifact_utils
+
+from components.version import Facts
+
+VERDICT = "verdict.json"
+_RUN_CONTEXT = "pipeline_run"
+_SPAN = re.compile(r"^split:[^,\n]*/(\d+),", re.MULTILINE)
+
+
+def facts(inputs: dict[str, list[Any]], context: Any | None) -> Facts:
+    """All but the version, which is not known before the push: it is 0.
+
+    Args:
+      inputs: the Pusher's.
+      context: the executor's; none outside of a run.
+    """
+    verdict = _verdict(inputs)
+    return Facts(
+        pipeline=context.pipeline_info.id if context else "",
+        version=0,
+        run=context.pipeline_run_id if context else "",
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        spans=_spans(inputs),
+        metrics=_metrics(verdict),
+        blessed_by=_blessed_by(inputs, verdict),
+        config_digest=_config_digest(context),
+        tfx=tfx_version.__version__,
+        tensorflow=tf.version.VERSION,
+    )
+
+
+def _verdict(inputs: dict[str, list[Any]]) -> dict[str, Any]:
+    """The Evaluator's verdict in full; a stock Evaluator writes none."""
+    if not inputs.get("evaluation"):
+        return {}
+    path = f"{artifact_utils.get_single_uri(inputs['evaluation'])}/{VERDICT}"
+    if not fileio.exists(path):
+        return {}
+    with fileio.open(path, "rb") as file:
+        return dict(json.loads(file.read()))
+
+
+def _metrics(verdict: dict[str, Any]) -> dict[str, float]:
+    """Those of all rows; what is no number (a mean of nothing, say) is left out, since JSON knows none such."""
+    return {
+        name: float(value)
+        for each in verdict.get("slices", ())
+        if not each["slice"]
+        for name, value in sorted(each["metrics"].items())
+        if value is not None and math.isfinite(value)
+    }
+
+
+def _blessed_by(inputs: dict[str, list[Any]], verdict: dict[str, Any]) -> str:
+    if reason := verdict.get("forced"):
+        return f"forced: {reason}"
+    return "thresholds" if inputs.get("model_blessing") else "nobody"
+
+
+def _spans(inputs: dict[str, list[Any]]) -> tuple[int, ...]:
+    """The spans that the data came from; an artifact's own property tells the newest only."""
+    if not inputs.get("examples"):
+        return ()
+    examples = artifact_utils.get_single_instance(inputs["examples"])
+    several = _SPAN.findall(examples.get_string_custom_property("input_fingerprint"))
+    return tuple(sorted({int(span) for span in several})) or (int(examples.span or 0),)
+
+
+def _config_digest(context: Any | None) -> str:
+    """Of the whole config, which the run's context carries; no parameter, or each new config would push anew."""
+    for each in context.pipeline_node.contexts.contexts if context else ():
+        if each.type.name == _RUN_CONTEXT and "config" in each.properties:
+            config: str = each.properties["config"].field_value.string_value
+            return hashlib.sha256(config.encode()).hexdigest()
+    return ""

@@ -1,0 +1,1 @@
+"""Pushed versions: which there are, which serve, and how that changes."""

@@ -1,0 +1,154 @@
+"""Runs the real HAProxy on a written file, before stand-ins for model servers that tell what they were asked."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+_SECONDS = 60
+"""No test waits for this: it only keeps one that hangs from holding up all the others."""
+
+
+def program(name: str) -> str:
+    """The path of a program; the test is skipped where it is not installed, but in CI that is a failure."""
+    path = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if path is None:
+        if os.environ.get("CI"):
+            pytest.fail(f"{name} is not installed")
+        pytest.skip(f"{name} is not installed")
+    return path
+
+
+@dataclass
+class StandIn:
+    """A model server: knows which labels it has loaded, and answers a request with its path."""
+
+    labels: set[str]
+    paths: list[str] = field(default_factory=list)
+    address: str = ""
+
+    @contextlib.contextmanager
+    def run(self) -> Iterator[None]:
+        """Serves."""
+        stand_in = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                label = self.path.rpartition("/")[2]
+                self._answer({"state": "AVAILABLE" if label in stand_in.labels else "LOADING"})
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                stand_in.paths.append(self.path)
+                self._answer({"path": self.path})
+
+            def _answer(self, told: object) -> None:
+                content = json.dumps(told).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            self.address = f"127.0.0.1:{server.server_address[1]}"
+            thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+            thread.start()
+            try:
+                yield
+            finally:
+                server.shutdown()
+                thread.join()
+
+
+def free_address() -> str:
+    """An address that nobody listens at."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+@dataclass
+class Balancer:
+    """HAProxy at work."""
+
+    rest: str
+    metrics: str
+
+    def ask(self, path: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
+        """Status of the answer, and the path that a server was asked for."""
+        connection = http.client.HTTPConnection(self.rest, timeout=30)
+        try:
+            connection.request("POST", path, b"{}", headers or {})
+            answer = connection.getresponse()
+            content = answer.read()
+            return answer.status, json.loads(content)["path"] if answer.status == 200 else ""
+        finally:
+            connection.close()
+
+    def listens(self) -> bool:
+        """Whether it takes connections."""
+        with contextlib.suppress(OSError), socket.create_connection(self.metrics.rsplit(":", 1), timeout=1):
+            return True
+        return False
+
+    def wait_until_up(self, backend: str, servers: int) -> None:
+        """Waits until so many servers of a backend pass their checks."""
+        soon = time.monotonic() + _SECONDS
+        while (up := self._up(backend)) != servers:
+            assert time.monotonic() < soon, f"{up} servers of {backend} are up"
+
+    def _up(self, backend: str) -> int:
+        connection = http.client.HTTPConnection(self.metrics, timeout=30)
+        try:
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+        finally:
+            connection.close()
+        found = re.findall(rf'^haproxy_server_status{{proxy="{backend}",server="\w+",state="UP"}} (\d)', text, re.M)
+        return sum(map(int, found))
+
+
+@contextlib.contextmanager
+def haproxy(config: Path, rest: str, metrics: str) -> Iterator[Balancer]:
+    """Starts HAProxy; it listens when this is entered.
+
+    Args:
+      config: the written file.
+      rest: where it says that requests are taken.
+      metrics: where it says that metrics are told.
+    """
+    process = subprocess.Popen(
+        [program("haproxy"), "-W", "-db", "-f", str(config)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        balancer = Balancer(rest, metrics)
+        soon = time.monotonic() + _SECONDS
+        while not balancer.listens():
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < soon
+        yield balancer
+    finally:
+        process.terminate()
+        process.communicate()

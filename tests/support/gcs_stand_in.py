@@ -1,0 +1,216 @@
+"""A stand-in for Google Cloud Storage at its HTTP boundary: TensorFlow's own client talks to it by way of a proxy.
+
+The client knows one address, https://….googleapis.com, so this is the proxy that it is told to use; the proxy opens the
+connection itself, with a certificate of its own that the client is told to trust.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import ssl
+import threading
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+HOSTS = ("www.googleapis.com", "storage.googleapis.com")
+
+
+@dataclass
+class Bucket:
+    """All objects of a bucket, and the order in which they were written and deleted.
+
+    Attributes:
+      objects: name → content.
+      log: `write NAME` and `delete NAME`, as they came.
+      refused: ends of names that are refused, each once, when they are to be written.
+    """
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    def files(self) -> dict[str, bytes]:
+        """The objects that stand for files; those that stand for folders end with a slash."""
+        return {name: content for name, content in self.objects.items() if not name.endswith("/")}
+
+    def written(self) -> list[str]:
+        """The files, in the order in which they were written."""
+        names = (line.removeprefix("write ") for line in self.log if line.startswith("write "))
+        return [name for name in names if not name.endswith("/")]
+
+
+@contextlib.contextmanager
+def stand_in(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
+    """Serves a bucket; gives the environment in which a process of TensorFlow finds it, under any name.
+
+    Args:
+      bucket: what is stored.
+      folder: for the certificate.
+    """
+    context = _certificate(folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), _handler(bucket, context)) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield {
+                "https_proxy": f"http://127.0.0.1:{server.server_address[1]}",
+                "no_proxy": "",
+                "CURL_CA_BUNDLE": str(folder / "certificate.pem"),
+                "GOOGLE_AUTH_TOKEN_FOR_TESTING": "a token",
+                "GCS_RETRY_CONFIG_MAX_RETRIES": "0",
+            }
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_CONNECT(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.connection = context.wrap_socket(self.connection, server_side=True)
+            self.rfile = self.connection.makefile("rb", -1)
+            self.wfile = self.connection.makefile("wb", 0)
+            self.close_connection = False
+
+        def finish(self) -> None:
+            super().finish()
+            # The server closes the connection it knows; the one above it is ours.
+            self.connection.close()
+
+        def do_GET(self) -> None:
+            path, query = self._asked()
+            match path:
+                case ["storage", "v1", "b", _]:
+                    self._tell({"kind": "storage#bucket", "location": "US"})
+                case ["storage", "v1", "b", _, "o"]:
+                    self._tell(_listed(bucket.objects, query.get("prefix", ""), query.get("delimiter")))
+                case ["storage", "v1", "b", _, "o", name]:
+                    self._tell(_described(bucket.objects[name]) if name in bucket.objects else None)
+                case [_, *parts]:
+                    self._content(bucket.objects.get("/".join(parts)))
+
+        def do_POST(self) -> None:
+            _, query = self._asked()
+            name = query["name"]
+            if (end := next(filter(name.endswith, bucket.refused), None)) is not None:
+                bucket.refused.remove(end)
+                self._answer(403, b"{}")
+            elif query["uploadType"] == "media":
+                self._store(name)
+            else:
+                self._body()
+                self._answer(200, b"", {"Location": f"https://{HOSTS[0]}/session?{urllib.parse.urlencode(query)}"})
+
+        def do_PUT(self) -> None:
+            _, query = self._asked()
+            self._store(query["name"])
+
+        def do_DELETE(self) -> None:
+            path, _ = self._asked()
+            bucket.objects.pop(path[-1])
+            bucket.log.append(f"delete {path[-1]}")
+            self._answer(204, b"")
+
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name
+            pass
+
+        def _asked(self) -> tuple[list[str], dict[str, str]]:
+            told = urllib.parse.urlsplit(self.path)
+            parts = [urllib.parse.unquote(part) for part in told.path.strip("/").split("/")]
+            return parts, dict(urllib.parse.parse_qsl(told.query))
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding") != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            content = b""
+            while size := int(self.rfile.readline(), 16):
+                content += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return content
+
+        def _store(self, name: str) -> None:
+            bucket.objects[name] = self._body()
+            bucket.log.append(f"write {name}")
+            self._tell(_described(bucket.objects[name]))
+
+        def _content(self, content: bytes | None) -> None:
+            if content is None:
+                self._answer(404, b"")
+                return
+            first, last = 0, len(content) - 1
+            if wanted := self.headers.get("Range"):
+                first, last = (int(number) for number in wanted.removeprefix("bytes=").split("-"))
+            part = content[first : last + 1]
+            # Such as the real one: past the end there is nothing to range over.
+            self._answer(206 if part else 416, part)
+
+        def _tell(self, told: Any) -> None:
+            self._answer(404 if told is None else 200, json.dumps(told or {}).encode())
+
+        def _answer(self, status: int, content: bytes, headers: Mapping[str, str] | None = None) -> None:
+            self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    return Handler
+
+
+def _described(content: bytes) -> dict[str, str]:
+    return {"size": str(len(content)), "generation": "1", "updated": "2026-11-21T16:24:01.000Z"}
+
+
+def _listed(objects: Mapping[str, bytes], prefix: str, delimiter: str | None) -> dict[str, Any]:
+    items, prefixes = [], set()
+    for name in sorted(objects):
+        if not name.startswith(prefix):
+            continue
+        inside, found, _ = name.removeprefix(prefix).partition(delimiter) if delimiter else (name, "", "")
+        if found:
+            prefixes.add(f"{prefix}{inside}{delimiter}")
+        else:
+            items.append({"name": name, **_described(objects[name])})
+    return {"items": items, "prefixes": sorted(prefixes)}
+
+
+def _certificate(folder: Path) -> ssl.SSLContext:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOSTS[0])])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in HOSTS]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "certificate.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
+    return context

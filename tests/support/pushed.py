@@ -1,0 +1,35 @@
+"""Versions in a push folder, as the Pusher puts them there, without a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from components import version
+from components.pusher import target
+from components.version import Facts
+
+FACTS = Facts(
+    pipeline="taxi",
+    version=0,
+    run="20261121T162305-eb56",
+    created="2026-11-21T16:24:01+00:00",
+    spans=(3, 4),
+    metrics={"auc": 0.93, "binary_accuracy": 0.9, "calibration": 1.0},
+    blessed_by="thresholds",
+    config_digest="c0ffee",
+    tfx="1.16.0",
+    tensorflow="2.16.2",
+)
+
+
+def push(folder: Path, number: int, key: bytes | None = None) -> Path:
+    """Pushes a model of two files as a version with a manifest; returns the version's folder."""
+    model = folder.parent / "model"
+    (model / "variables").mkdir(parents=True, exist_ok=True)
+    (model / "saved_model.pb").write_bytes(b"graph" * 1000)
+    (model / "variables" / "variables.index").write_bytes(b"values")
+
+    def complete(unfinished: Path, version_number: int) -> None:
+        version.write(unfinished, FACTS.model_copy(update={"version": version_number}), key)
+
+    return Path(target.place(str(model), str(folder), number, complete)[0])

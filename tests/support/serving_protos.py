@@ -1,0 +1,52 @@
+"""Two messages of TensorFlow Serving's that its Python package lacks: what its batching and monitoring files hold.
+
+Their fields are those of session_bundle_config.proto and monitoring_config.proto, in their files' order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
+
+_FIELDS = {
+    "BatchingParameters": {
+        "max_batch_size": ".google.protobuf.Int64Value",
+        "batch_timeout_micros": ".google.protobuf.Int64Value",
+        "max_enqueued_batches": ".google.protobuf.Int64Value",
+        "num_batch_threads": ".google.protobuf.Int64Value",
+        "thread_pool_name": ".google.protobuf.StringValue",
+        "allowed_batch_sizes": "repeated int64",
+        "pad_variable_length_inputs": "bool",
+    },
+    "PrometheusConfig": {"enable": "bool", "path": "string"},
+    "MonitoringConfig": {"prometheus_config": ".tensorflow.serving.PrometheusConfig"},
+}
+_FIELD = descriptor_pb2.FieldDescriptorProto
+_TYPES = {"bool": _FIELD.TYPE_BOOL, "string": _FIELD.TYPE_STRING, "int64": _FIELD.TYPE_INT64}
+
+
+def message(name: str) -> Any:
+    """An empty message: BatchingParameters or MonitoringConfig."""
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
+    file = descriptor_pb2.FileDescriptorProto(
+        name="serving.proto", package="tensorflow.serving", syntax="proto3", dependency=[wrappers_pb2.DESCRIPTOR.name]
+    )
+    for each, fields in _FIELDS.items():
+        made = file.message_type.add(name=each)
+        for number, (field, told) in enumerate(fields.items(), start=1):
+            kind = told.removeprefix("repeated ")
+            made.field.add(
+                name=field,
+                number=number,
+                label=_FIELD.LABEL_OPTIONAL if kind == told else _FIELD.LABEL_REPEATED,
+                type=_TYPES.get(kind, _FIELD.TYPE_MESSAGE),
+                type_name=kind if kind.startswith(".") else None,
+            )
+    pool.AddSerializedFile(file.SerializeToString())
+    found = pool.FindMessageTypeByName(f"tensorflow.serving.{name}")
+    # The older line's protobuf has only the second way.
+    if hasattr(message_factory, "GetMessageClass"):
+        return message_factory.GetMessageClass(found)()
+    return message_factory.MessageFactory(pool).GetPrototype(found)()

@@ -1,0 +1,300 @@
+"""deploy/: each file is taken by the program or the schema it is for, and they agree with each other."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import check_jsonschema
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from balancer import StandIn, program
+from google.protobuf import text_format
+from serving_protos import message
+from tensorflow_serving.config import model_server_config_pb2
+
+from components.pusher import rollout
+from components.pusher.config import PushConfig, RolloutConfig
+from components.pusher.state import Canary, Stages, State
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+CRDS = {"VirtualService", "DestinationRule", "Kustomization"}
+"""Kinds that are not Kubernetes' own, so that its schemas do not know them."""
+
+
+def documents(path: Path) -> list[Any]:
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+MANIFESTS = [each for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")) for each in documents(path)]
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+SNIPPETS = [
+    PushConfig.model_validate(yaml.safe_load(text)["push"])
+    for text in re.findall(r"^```yaml\n(.*?)^```$", (DEPLOY / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+]
+"""The config that the README asks for: on one machine, and on Kubernetes."""
+
+
+def run(*words: str | Path) -> str:
+    ended = subprocess.run([program(str(words[0])), *map(str, words[1:])], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def by_kind(kind: str) -> dict[str, Any]:
+    return {each["metadata"]["name"]: each for each in MANIFESTS if each["kind"] == kind}
+
+
+def written(tmp_path: Path, settings: RolloutConfig) -> Path:
+    """The rollout's files, with version 2 as the canary beside version 1."""
+    for version in (1, 2):
+        (tmp_path / str(version)).mkdir()
+    now = State().changed("promote", Stages(stable=1), "me")
+    now = now.changed("canary", Stages(stable=1, canary=Canary(version=2, percent=10)), "me")
+    named = settings.model_copy(update={"model_name": "taxi"})
+    rollout.write(tmp_path, now.model_copy(update={"rollout": named}))
+    return tmp_path / rollout.FOLDER
+
+
+# Compose.
+
+
+def test_the_compose_file_fits_its_schema() -> None:
+    schema = Path(check_jsonschema.__file__).parent / "builtin_schemas" / "vendor" / "compose-spec.json"
+    jsonschema.validate(COMPOSE, json.loads(schema.read_text()))
+
+
+def test_images_are_pinned() -> None:
+    images = [service["image"] for service in COMPOSE["services"].values()]
+    images += [
+        container["image"]
+        for deployment in by_kind("Deployment").values()
+        for container in deployment["spec"]["template"]["spec"]["containers"]
+    ]
+    assert images
+    assert all(re.fullmatch(r"[a-z/]+:v?\d+\.\d+\.\d+", image) for image in images)
+    assert len({image for image in images if "serving" in image}) == 1
+
+
+def test_what_compose_mounts_is_there() -> None:
+    for service in COMPOSE["services"].values():
+        for volume in service.get("volumes", ()):
+            source = volume.split(":")[0]
+            if source.startswith("./"):
+                assert (DEPLOY / source).exists(), source
+
+
+def test_the_config_of_the_readme_fits_the_compose_file(tmp_path: Path) -> None:
+    settings = SNIPPETS[0].rollout
+    out = written(tmp_path, settings)
+    servers = [name for name in COMPOSE["services"] if name.startswith("serving")]
+    assert settings.servers == tuple(f"{name}:8501" for name in servers)
+    assert settings.grpc_servers == tuple(f"{name}:8500" for name in servers)
+    for name in servers:
+        service = COMPOSE["services"][name]
+        assert any(volume.endswith(f":{settings.base_path}:ro") for volume in plain(service["volumes"]))
+        (models,) = [word for word in plain(service["command"]) if word.startswith("--model_config_file=")]
+        assert models == f"--model_config_file={settings.base_path}/{rollout.FOLDER}/models.config"
+    ports = {port.rpartition(":")[2] for port in COMPOSE["services"]["haproxy"]["ports"]}
+    assert ports == {address.rpartition(":")[2] for address in (settings.listen, settings.listen_grpc)}
+    assert "-W" in COMPOSE["services"]["haproxy"]["command"]
+    scraped = {
+        target
+        for job in yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
+        for each in job["static_configs"]
+        for target in each["targets"]
+    }
+    assert scraped == {*settings.servers, f"haproxy:{settings.listen_metrics.rpartition(':')[2]}"}
+    ended = subprocess.run([program("haproxy"), "-c", "-f", str(out / "haproxy.cfg")], capture_output=True, timeout=60)
+    assert ended.returncode == 0
+
+
+def plain(words: list[str]) -> list[str]:
+    """With compose's variables at their defaults."""
+    return [re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", word) for word in words]
+
+
+# What a container says of itself.
+
+
+HEALTH = plain(COMPOSE["services"]["serving-1"]["healthcheck"]["test"])[1:]
+PROBES = {
+    f"{name} {probe}": container[probe]["exec"]["command"]
+    for name, deployment in by_kind("Deployment").items()
+    for container in deployment["spec"]["template"]["spec"]["containers"]
+    for probe in ("startupProbe", "readinessProbe")
+}
+
+
+@pytest.fixture(params=[{"stable", "taxi"}, set()], ids=["available", "loading"])
+def server(request: pytest.FixtureRequest) -> Iterator[StandIn]:
+    stand_in = StandIn(request.param)
+    with stand_in.run():
+        yield stand_in
+
+
+@pytest.mark.parametrize("command", [HEALTH, *PROBES.values()], ids=["compose", *PROBES])
+def test_a_server_is_healthy_when_it_has_loaded(server: StandIn, command: list[str]) -> None:
+    port = server.address.rpartition(":")[2]
+    here = [word.replace("/127.0.0.1/8501", f"/127.0.0.1/{port}") for word in command]
+    assert here != command
+    ended = subprocess.run(here, check=False, timeout=60)
+    assert (ended.returncode == 0) is bool(server.labels)
+
+
+# TensorFlow Serving.
+
+
+def flags(words: list[str]) -> dict[str, str]:
+    return dict(word.removeprefix("--").split("=", 1) for word in words)
+
+
+def test_batching_and_monitoring_are_read_by_serving() -> None:
+    text = (DEPLOY / "serving" / "batching.config").read_text()
+    batching = text_format.Parse(text, message("BatchingParameters"))
+    assert batching.max_batch_size.value > 1
+    text = (DEPLOY / "serving" / "monitoring.config").read_text()
+    monitoring = text_format.Parse(text, message("MonitoringConfig"))
+    assert monitoring.prometheus_config.enable
+    (job, _) = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
+    assert job["metrics_path"] == monitoring.prometheus_config.path
+    for deployment in by_kind("Deployment").values():
+        annotations = deployment["spec"]["template"]["metadata"]["annotations"]
+        assert annotations["prometheus.io/path"] == monitoring.prometheus_config.path
+
+
+# Kubernetes.
+
+
+@pytest.mark.parametrize(
+    "manifest", MANIFESTS, ids=lambda each: f"{each['kind']}-{each.get('metadata', {}).get('name')}"
+)
+def test_a_manifest_fits_its_schema(manifest: Any) -> None:
+    if manifest["kind"] in CRDS:
+        with pytest.raises(kubernetes_validate.SchemaNotFoundError):
+            kubernetes_validate.validate(manifest, kubernetes_validate.latest_version())
+    else:
+        kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_the_kustomization_names_every_file() -> None:
+    (kustomization,) = [each for each in MANIFESTS if each["kind"] == "Kustomization"]
+    there = {path.name for path in (DEPLOY / "kubernetes").glob("*.yaml")}
+    assert {*kustomization["resources"], "kustomization.yaml"} == there
+
+
+def test_istio_is_as_the_registry_writes_it(tmp_path: Path) -> None:
+    out = written(tmp_path, SNIPPETS[1].rollout)
+    assert documents(DEPLOY / "kubernetes" / "istio.yaml") == documents(out / "virtual-service.yaml")
+
+
+def test_servers_services_and_scalers_find_each_other(tmp_path: Path) -> None:
+    deployments, (service,) = by_kind("Deployment"), by_kind("Service").values()
+    settings = SNIPPETS[1].rollout
+    out = written(tmp_path, settings)
+    assert set(deployments) == set(by_kind("HorizontalPodAutoscaler")) == {"taxi-stable", "taxi-canary"}
+    for name, deployment in deployments.items():
+        track = name.removeprefix("taxi-")
+        template = deployment["spec"]["template"]
+        labels = template["metadata"]["labels"]
+        assert deployment["spec"]["selector"]["matchLabels"] == labels == {"app": "taxi", "track": track}
+        assert service["spec"]["selector"].items() <= labels.items()
+        assert by_kind("HorizontalPodAutoscaler")[name]["spec"]["scaleTargetRef"]["name"] == name
+        (container,) = template["spec"]["containers"]
+        given = flags(container["args"])
+        file = given["model_config_file"].removeprefix(f"{settings.base_path}/{rollout.FOLDER}/")
+        parsed = text_format.Parse((out / file).read_text(), model_server_config_pb2.ModelServerConfig())
+        (model,) = parsed.model_config_list.config
+        assert model.base_path == settings.base_path
+        assert list(model.model_version_policy.specific.versions) == [1 if track == "stable" else 2]
+        mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+        for path in given.values():
+            assert not path.startswith("/") or any(path.startswith(f"{mount}/") for mount in mounts), path
+        ports = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
+        assert ports == {"grpc": given["port"], "http": given["rest_api_port"]}
+        assert {port["targetPort"] for port in service["spec"]["ports"]} == set(ports)
+    (budget,) = by_kind("PodDisruptionBudget").values()
+    assert budget["spec"]["selector"]["matchLabels"] == {"app": "taxi", "track": "stable"}
+    data = by_kind("ConfigMap")["serving"]["data"]
+    assert data == {path.name: path.read_text() for path in (DEPLOY / "serving").iterdir()}
+
+
+def test_servers_may_do_nothing_but_serve() -> None:
+    for deployment in by_kind("Deployment").values():
+        spec = deployment["spec"]["template"]["spec"]
+        assert spec["securityContext"]["runAsNonRoot"]
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert {"requests", "limits"} <= container["resources"].keys()
+
+
+# Prometheus and Grafana.
+
+
+def test_prometheus_takes_its_files() -> None:
+    folder = DEPLOY / "prometheus"
+    assert "SUCCESS" in run("promtool", "check", "rules", folder / "rules.yml")
+    assert "SUCCESS" in run("promtool", "check", "config", folder / "prometheus.yml")
+
+
+def test_the_rules_do_what_they_say() -> None:
+    run("promtool", "test", "rules", DEPLOY / "prometheus" / "rules_test.yml")
+
+
+def test_every_alert_is_tried_and_tells_a_remedy() -> None:
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())
+    alerts = [rule for group in rules["groups"] for rule in group["rules"] if "alert" in rule]
+    tests = yaml.safe_load((DEPLOY / "prometheus" / "rules_test.yml").read_text())["tests"]
+    fired = {each["alertname"] for test in tests for each in test.get("alert_rule_test", ()) if each["exp_alerts"]}
+    assert {alert["alert"] for alert in alerts} == fired
+    assert all({"summary", "remedy"} <= alert["annotations"].keys() for alert in alerts)
+
+
+DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboards" / "serving.json").read_text())
+
+
+def test_prometheus_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
+    queries = [target["expr"].replace("$model", ".*") for panel in DASHBOARD["panels"] for target in panel["targets"]]
+    assert len(queries) > 10
+    rules = [{"record": f"query:{at}", "expr": query} for at, query in enumerate(queries)]
+    (tmp_path / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    assert f"{len(queries)} rules found" in run("promtool", "check", "rules", tmp_path / "queries.yml")
+
+
+def test_the_dashboard_asks_for_what_is_recorded() -> None:
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())
+    recorded = {rule["record"] for group in rules["groups"] for rule in group["rules"] if "record" in rule}
+    queries = " ".join(target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"])
+    assert set(re.findall(r"\b(?:serving|rollout):\w+:\w+", queries.replace(":tensorflow:serving:", ""))) == recorded
+
+
+def test_the_dashboard_is_found_and_its_panels_do_not_overlap() -> None:
+    folder = DEPLOY / "grafana" / "provisioning"
+    (source,) = yaml.safe_load((folder / "datasources" / "prometheus.yaml").read_text())["datasources"]
+    (provider,) = yaml.safe_load((folder / "dashboards" / "serving.yaml").read_text())["providers"]
+    mounts = [volume.split(":") for volume in COMPOSE["services"]["grafana"]["volumes"]]
+    assert [f"./grafana/{DEPLOY.joinpath('grafana', 'dashboards').name}", provider["options"]["path"], "ro"] in mounts
+    assert source["url"] == "http://prometheus:9090"
+    cells = set()
+    for panel in DASHBOARD["panels"]:
+        assert panel["datasource"] == {"type": source["type"], "uid": source["uid"]}
+        place = panel["gridPos"]
+        covered = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not covered & cells
+        assert place["x"] + place["w"] <= 24
+        cells |= covered
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
