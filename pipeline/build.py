@@ -17,13 +17,17 @@ from tfx.proto.orchestration import pipeline_pb2
 from components import user_code
 from components.data_gate.component import DataGate
 from components.data_gate.plan import GatePlan
+from components.evaluator import predictions
 from components.evaluator.baseline import baseline
-from components.evaluator.component import evaluator
+from components.evaluator.component import Evaluator
+from components.evaluator.plan import EvaluationPlan
 from components.features import names, preprocessing
 from components.features.plan import FeaturePlan
 from components.ingest import source
 from components.ingest.component import example_gen
-from components.pusher.component import pusher
+from components.pusher.component import Pusher
+from components.pusher.plan import PushPlan
+from components.serving.component import InfraValidator
 from components.trainer import run as trainer_run
 from components.trainer.executor import Executor
 from components.trainer.plan import TrainingPlan
@@ -33,8 +37,13 @@ from pipeline.engines import beam_args, ingest_args
 from pipeline.paths import Paths
 
 
-def build(config: Config) -> pipeline.Pipeline:
-    """The TFX pipeline of a config."""
+def build(config: Config, force_bless: str | None = None) -> pipeline.Pipeline:
+    """The TFX pipeline of a config.
+
+    Args:
+      config: the config.
+      force_bless: why the model is blessed whatever the thresholds say; None if they decide.
+    """
     paths = Paths.of(config)
     features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
     own_model = config.model.run_fn is not None
@@ -72,9 +81,14 @@ def build(config: Config) -> pipeline.Pipeline:
         },
     )
     latest = baseline(candidate=trainer.outputs["model"])
-    evaluation = evaluator(
-        config.evaluation,
-        config.data.task,
+    evaluation = Evaluator(
+        EvaluationPlan(
+            evaluation=config.evaluation,
+            task=config.data.task,
+            force_bless=force_bless,
+            predictions=config.serving.examples,
+        ),
+        user_code.digest("components.evaluator"),
         examples=examples.outputs["examples"],
         model=trainer.outputs["model"],
         baseline=latest.outputs["model"],
@@ -82,25 +96,43 @@ def build(config: Config) -> pipeline.Pipeline:
         preprocessing=config.evaluation.preprocessing if own_model else ("transform_labels",),
         prediction_key=None if own_model else PREDICTION_KEY[config.data.task],
     )
-    push = pusher(
+    name = config.push.rollout.model_name or config.pipeline.name
+    check = InfraValidator(
+        config.serving,
+        name,
         model=trainer.outputs["model"],
-        blessing=evaluation.outputs["blessing"],
-        directory=paths.pushed,
+        examples=examples.outputs["examples"],
+        evaluation=evaluation.outputs["evaluation"],
+        predictions=predictions.FILE,
+    )
+    checks = config.serving.check != "none"
+    push = Pusher(
+        PushPlan(push=config.push, model_name=name),
+        paths.pushed,
+        model=trainer.outputs["model"],
+        model_blessing=evaluation.outputs["blessing"],
+        infra_blessing=check.outputs["blessing"] if checks else None,
+        evaluation=evaluation.outputs["evaluation"],
+        examples=examples.outputs["examples"],
     )
 
     return pipeline.Pipeline(
         pipeline_name=config.pipeline.name,
         pipeline_root=str(paths.artifacts),
-        components=[examples, statistics, schema, validator, gate, transform, trainer, latest, evaluation, push],
+        components=[
+            *(examples, statistics, schema, validator, gate, transform, trainer, latest, evaluation),
+            *([check] if checks else []),
+            push,
+        ],
         enable_cache=config.runtime.cache,
         metadata_connection_config=metadata.sqlite_metadata_connection_config(str(paths.store)),
         beam_pipeline_args=beam_args(config.runtime),
     )
 
 
-def compile_pipeline(config: Config) -> bytes:
+def compile_pipeline(config: Config, force_bless: str | None = None) -> bytes:
     """The pipeline of a config as TFX's IR, serialized; its run context carries the whole config into ML Metadata."""
-    compiled: pipeline_pb2.Pipeline = compiler.Compiler().compile(build(config))
+    compiled: pipeline_pb2.Pipeline = compiler.Compiler().compile(build(config, force_bless))
     told = config.model_dump_json(by_alias=True)
     for node in compiled.nodes:
         for context in node.pipeline_node.contexts.contexts:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 from components.data_gate import schema as schemas
 from components.errors import InputError, MachineError
 from components.ingest import inputs
-from components.pusher.target import check_writable
+from components.pusher import state
+from components.pusher.target import check_writable, is_remote
+from components.version import signing_key
 from pipeline.config import Config, Loaded
 from pipeline.config.check import of_columns, of_dtypes
 from pipeline.config.problems import Problem
@@ -35,6 +38,9 @@ def check(loaded: Loaded) -> None:
     _check_output(paths)
     check_store(paths.store)
     check_writable(paths.pushed)
+    signing_key(os.environ, loaded.config.push.signing_key_env)
+    if not is_remote(paths.pushed):
+        state.read(paths.pushed)
 
 
 def check_data(loaded: Loaded) -> None:

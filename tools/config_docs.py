@@ -63,8 +63,8 @@ def _metrics() -> str:
     for name, metric in METRICS.items():
         (task,) = metric.tasks
         default = "yes" if name in DEFAULT_METRICS[task] else "if named"
-        better = "higher" if metric.higher_is_better else "lower"
-        rows.append([f"`{name}`", task, better, default, f"`{metric.tfma_class}`"])
+        made = "ours" if metric.module else f"`{metric.tfma_class}`"
+        rows.append([f"`{name}`", task, metric.better, default, made])
     return f"\n{_table(['metric', 'task', 'better is', 'computed', 'TFMA class'], rows)}\n"
 
 

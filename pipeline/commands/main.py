@@ -18,6 +18,12 @@ VERBS = {
     "validate": "check a config, and its columns against the data",
     "plan": "show the nodes of a run, their inputs, the engine, and what is cached",
     "manifest": "write what Kubernetes or Vertex AI needs to train",
+    "serve": "serve the pushed model on this machine",
+    "models": "list the pushed versions, and which of them serve",
+    "promote": "make a version the stable one",
+    "canary": "give a version a share of the traffic",
+    "rollback": "go back to the version that was stable before",
+    "verify": "hold pushed versions against their manifests",
     "doctor": "look at this machine: what is wrong, and how to mend it",
     "schema": "write the JSON Schema of the config, for editors",
 }

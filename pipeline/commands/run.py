@@ -38,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to", dest="to_nodes", metavar="NODE", action="append", default=[], help="stop after this node"
     )
     parser.add_argument("--resume", metavar="RUN", help="go on with a run that ended early; `latest` is the newest one")
+    parser.add_argument(
+        "--force-bless",
+        metavar="REASON",
+        help="bless this run's model whatever the thresholds say; the reason is recorded with it",
+    )
     parser.add_argument("--no-cache", action="store_true", help="run every node, whatever is unchanged")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end, and nothing else")
 
@@ -68,6 +73,8 @@ def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
     from pipeline.targets import local
 
     _check_names([*options.from_nodes, *options.to_nodes])
+    if options.force_bless is not None and not options.force_bless.strip():
+        raise InputError("--force-bless: expected a reason, received none", "say why, for whoever reads it later")
     loaded = load_config(options, *(["runtime.cache=false"] if options.no_cache else []))
     # What the nodes are forked from imports TensorFlow and TFX for some seconds; the data is checked meanwhile.
     local.start_server()
@@ -77,7 +84,7 @@ def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
     job = local.LocalJob(
         pipeline=config.pipeline.name,
         output=Paths.of(config).root,
-        compile=functools.partial(_compile, config),
+        compile=functools.partial(_compile, config, options.force_bless),
         resume=options.resume,
         from_nodes=tuple(options.from_nodes),
         to_nodes=tuple(options.to_nodes),
@@ -96,8 +103,8 @@ def _check_names(names: list[str]) -> None:
             )
 
 
-def _compile(config: Config) -> bytes:
+def _compile(config: Config, force_bless: str | None) -> bytes:
     """Compiles in a child of the server, where TFX is imported already."""
     from pipeline.build import compile_pipeline
 
-    return compile_pipeline(config)
+    return compile_pipeline(config, force_bless)

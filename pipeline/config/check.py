@@ -24,8 +24,7 @@ def of_columns(config: Config, columns: Collection[str]) -> list[Problem]:
     named: dict[tuple[str | int, ...], str] = {("features", "columns", name): name for name in config.features.columns}
     if not config.features.preprocessing_fn:
         named |= {(*LABEL, name): name for name in expression.parse(config.data.label).columns}
-    for index, names in enumerate(config.evaluation.slices):
-        named |= {("evaluation", "slices", index, name): name for name in names}
+    named |= {("evaluation", *field): name for field, name in config.evaluation.columns()}
     return [
         Problem(key, f"the data has no column {name!r}{_called(name, columns)}")
         for key, name in named.items()
@@ -93,6 +92,12 @@ def _metrics(config: Config) -> Iterator[Problem]:
         ("evaluation", "thresholds", name): name for name in config.evaluation.thresholds
     }
     named |= {("evaluation", "metrics", index): name for index, name in enumerate(config.evaluation.metrics)}
+    for slice_, thresholds in config.evaluation.slice_thresholds.items():
+        named |= {("evaluation", "slice_thresholds", slice_, name): name for name in thresholds}
     for key, name in named.items():
         if name not in fitting:
             yield Problem(key, f"{name} does not fit a {task} task; {', '.join(fitting)} do")
+    if config.evaluation.fairness and task != "binary":
+        yield Problem(
+            ("evaluation", "fairness"), f"rates of false positives are those of a binary task, and this one is {task}"
+        )

@@ -11,6 +11,7 @@ from components.ingest.config import DataConfig
 from components.models.config import ModelConfig
 from components.pusher.config import PushConfig
 from components.section import Section
+from components.serving.config import ServingConfig
 from components.trainer.config import TrainingConfig
 from pipeline.config.runtime import PipelineConfig, RuntimeConfig
 
@@ -26,5 +27,6 @@ class Config(Section):
     model: ModelConfig = Field(default_factory=ModelConfig)
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     evaluation: EvaluationConfig
+    serving: ServingConfig = Field(default_factory=ServingConfig)
     push: PushConfig = Field(default_factory=PushConfig)
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)

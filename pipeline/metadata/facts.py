@@ -5,33 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from components.evaluator.verdict import Check, Measured
+from components.serving.found import Found
+
 NOT_EVALUATED = "not evaluated"
 BLESSED = "blessed"
 NOT_BLESSED = "not blessed"
-
-
-@dataclass(frozen=True)
-class SliceMetrics:
-    """The metrics of the rows that share some values, e.g. `{"trip_start_hour": "5"}`."""
-
-    slice: dict[str, str]
-    metrics: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A metric that stayed outside its threshold."""
-
-    metric: str
-    slice: dict[str, str]
-    value: float | None
-    bound: str
-    """The threshold in words, e.g. `at least 0.6`."""
-
-    def __str__(self) -> str:
-        where = " and ".join(f"{key} = {value}" for key, value in self.slice.items())
-        value = "none" if self.value is None else f"{self.value:.6g}"
-        return f"{self.metric}{f' where {where}' if where else ''}: expected {self.bound}, received {value}"
 
 
 @dataclass(frozen=True)
@@ -53,10 +32,18 @@ class Facts:
     """How a cluster on this machine went: its `steps`, how many `restarts` it took, how many steps were `repeated`
     after them, and how many checkpoints were found `damaged`."""
     metrics: dict[str, float] = field(default_factory=dict)
-    slices: tuple[SliceMetrics, ...] = ()
-    validation_ok: bool | None = None
-    failures: tuple[Failure, ...] = ()
+    """Of the whole eval split."""
+    rows_evaluated: int | None = None
+    """How many rows that was."""
+    slices: tuple[Measured, ...] = ()
+    """The same for each slice, and for the model that the new one was compared with."""
+    checks: tuple[Check, ...] = ()
+    """Each bound of the config, and whether the model keeps it."""
     verdict: str = NOT_EVALUATED
+    forced: str | None = None
+    """Why the model was blessed although checks have failed."""
+    serving: Found | None = None
+    """What the serving check found."""
     pushed: str | None = None
     """The folder of the pushed model."""
     pushed_version: str | None = None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
+from components.serving.found import FILE, Found
 from pipeline.metadata import evaluation
 from pipeline.metadata.facts import BLESSED, NOT_BLESSED, NOT_EVALUATED, Facts
 from pipeline.metadata.store import Artifact, Store
@@ -16,7 +17,8 @@ def facts(store: Store, run: str) -> Facts:
     """What the finished nodes of a run have made known; all else stays empty."""
     examples = _newest(store, run, "Examples", first=True)
     measured = _newest(store, run, "ModelEvaluation")
-    results = evaluation.read(measured.uri) if measured else evaluation.Results()
+    slices, verdict = evaluation.read(measured.uri) if measured else ((), None)
+    whole = next((each for each in slices if not each.slice), None)
     pushed = _newest(store, run, "PushedModel")
     model = _newest(store, run, "Model")
     return Facts(
@@ -27,11 +29,13 @@ def facts(store: Store, run: str) -> Facts:
         quarantine=_text(examples, "quarantine"),
         column_types=json.loads(_text(examples, "column_types") or "{}"),
         training=_training(_newest(store, run, "ModelRun")),
-        metrics=results.metrics,
-        slices=results.slices,
-        validation_ok=results.validation_ok,
-        failures=results.failures,
+        metrics=whole.metrics if whole else {},
+        rows_evaluated=whole.rows if whole else None,
+        slices=tuple(each for each in slices if each.slice),
+        checks=verdict.checks if verdict else (),
         verdict=_verdict(_newest(store, run, "ModelBlessing")),
+        forced=verdict.forced if verdict else None,
+        serving=_serving(_newest(store, run, "InfraBlessing")),
         pushed=_text(pushed, "pushed_destination") if _count(pushed, "pushed") else None,
         pushed_version=_text(pushed, "pushed_version") if _count(pushed, "pushed") else None,
         model=model.uri if model else None,
@@ -73,6 +77,16 @@ def _verdict(blessing: Artifact | None) -> str:
     if blessed is None:
         return NOT_EVALUATED
     return BLESSED if blessed else NOT_BLESSED
+
+
+def _serving(blessing: Artifact | None) -> Found | None:
+    """What the serving check found; a stock InfraValidator writes down nothing but its verdict."""
+    if blessing is None:
+        return None
+    file = Path(blessing.uri) / FILE
+    if file.exists():
+        return Found.from_json(file.read_text())
+    return Found(server="", passed=bool(_count(blessing, "blessed")))
 
 
 def _count(artifact: Artifact | None, key: str) -> int | None:

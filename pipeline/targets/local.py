@@ -15,7 +15,7 @@ from components.errors import GATE, PipelineError
 from pipeline.graph import CACHED, LEAVE, REUSE, SKIPPED, GraphNode, NodeOutcome
 from pipeline.graph import DONE as NODE_DONE
 from pipeline.graph import FAILED as NODE_FAILED
-from pipeline.metadata.facts import NOT_BLESSED, Facts
+from pipeline.metadata.facts import NOT_BLESSED
 from pipeline.targets import work
 from pipeline.targets.record import RUNNING, NodeRecord, RunRecord, new_run, old_run
 from pipeline.targets.result import DONE, FAILED, INTERRUPTED, REJECTED, RunResult, refused
@@ -84,7 +84,6 @@ class _Run:
         self._screen = screen
         self._signals = signals
         self._ir = b""
-        self._facts = Facts()
         self._running: dict[str, Task] = {}
         self._started = time.monotonic()
         self._imported = 0.0
@@ -111,7 +110,7 @@ class _Run:
             nodes,
             record.error,
             exit_code,
-            self._facts,
+            self._record.facts,
             record.folder,
         )
 
@@ -125,7 +124,7 @@ class _Run:
         if self._signals.received or self._record.error:
             self._ask("clean up", work.clean_up, self._ir, self._record.run, to_the_end=True)
         if self._signals.received is None:
-            self._facts = self._ask("read results", work.read_facts, self._ir, self._record.run)
+            self._record.facts = self._ask("read results", work.read_facts, self._ir, self._record.run)
 
     def _compile(self) -> tuple[GraphNode, ...]:
         # The first child waits for the server's imports, and there is nothing to tidy up yet.
@@ -262,7 +261,8 @@ class _Run:
         error = self._record.error
         if error is not None:
             return (REJECTED if error.exit_code == GATE else FAILED), error.exit_code
-        if self._facts.verdict == NOT_BLESSED:
+        serving = self._record.facts.serving
+        if self._record.facts.verdict == NOT_BLESSED or (serving is not None and not serving.passed):
             return REJECTED, GATE
         return DONE, 0
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from components.errors import InputError, MachineError, PipelineError
+from pipeline.metadata.facts import Facts
 from pipeline.targets.result import NOT_RUN, NodeResult, error_to_json
 
 RUNNING, WAITING = "running", "waiting"
@@ -52,6 +53,7 @@ class RunRecord:
     to_nodes: tuple[str, ...] = ()
     state: str = RUNNING
     error: PipelineError | None = None
+    facts: Facts = field(default_factory=Facts)
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
     _lock: int = -1
@@ -85,6 +87,7 @@ class RunRecord:
                 node.id: {**node.result().to_json(), "state": node.state, "attempts": node.attempts}
                 for node in self.nodes.values()
             },
+            **self.facts.to_json(),
             "error": error_to_json(self.error),
         }
         beside = self.folder / "run.json.new"

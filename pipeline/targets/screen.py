@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Literal
 
@@ -14,6 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from components.errors import PipelineError
+from components.evaluator.config import RATES
+from components.evaluator.verdict import Check, Measured, told_slice
 from pipeline.metadata.facts import BLESSED, NOT_BLESSED, Facts
 from pipeline.paths import shown
 from pipeline.targets.record import RUNNING, NodeRecord, RunRecord
@@ -33,6 +36,7 @@ _STYLES = {
     "not run": "dim",
 }
 _SLICES_SHOWN = 12
+_CHECKS_SHOWN = 12
 
 
 class Screen:
@@ -90,7 +94,9 @@ def summary(result: RunResult, mode: Mode) -> None:
     if result.facts.training.get("restarts") or result.facts.training.get("damaged"):
         console.print(_training_line(result.facts.training))
     if result.facts.metrics:
-        console.print(_metrics(result.facts))
+        console.print(*_metrics(result.facts), sep="")
+    if result.facts.checks:
+        console.print(_checks(result.facts))
     console.print(_end(result))
     if result.error is not None:
         failed = next((node for node in result.nodes if node.error is result.error), None)
@@ -163,18 +169,25 @@ def _training_line(training: dict[str, int]) -> str:
     return f"training: {training['steps']:,} steps ({counts})"
 
 
-def _metrics(facts: Facts) -> Table:
-    """Metrics across, slices down; only the largest table that still reads well."""
-    names = sorted(facts.metrics)
+def _metrics(facts: Facts) -> Iterator[Table]:
+    """Metrics across, slices down; and the same for the rates of groups, if there are any."""
+    whole = Measured({}, facts.rows_evaluated or 0, facts.metrics, {})
+    rates = sorted(set(facts.metrics) & set(RATES))
+    yield _measured([whole, *facts.slices], sorted(set(facts.metrics) - set(RATES)))
+    if rates:
+        yield _measured([whole, *(each for each in facts.slices if set(each.metrics) & set(RATES))], rates)
+
+
+def _measured(slices: Sequence[Measured], names: Sequence[str]) -> Table:
+    """Only the largest table that still reads well."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("slice")
-    for name in names:
+    for name in ("rows", *names):
         table.add_column(name, justify="right")
-    table.add_row("overall", *[_number(facts.metrics.get(name)) for name in names])
-    for each in facts.slices[:_SLICES_SHOWN]:
-        label = ", ".join(f"{key} = {value}" for key, value in each.slice.items())
-        table.add_row(label, *[_number(each.metrics.get(name)) for name in names])
-    left_out = len(facts.slices) - _SLICES_SHOWN
+    for each in slices[: 1 + _SLICES_SHOWN]:
+        values = [_number(each.metrics.get(name)) for name in names]
+        table.add_row(told_slice(each.slice) or "overall", f"{each.rows:,}", *values)
+    left_out = len(slices) - 1 - _SLICES_SHOWN
     if left_out > 0:
         table.add_row(f"… {left_out} more slices")
     return table
@@ -184,13 +197,47 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:,.4f}".rstrip("0").rstrip(".")
 
 
+def _counted(checks: list[Check]) -> str:
+    return f"{len(checks)} check{'' if len(checks) == 1 else 's'}"
+
+
+def _checks(facts: Facts) -> Table:
+    """The verdict: each bound and whether the model keeps it; those that failed come first, and all of them."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("check", "slice", "expected"):
+        table.add_column(name)
+    for name in ("value", "baseline"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    failed = [check for check in facts.checks if not check.passed]
+    passed = [check for check in facts.checks if check.passed]
+    for check in (*failed, *passed[:_CHECKS_SHOWN]):
+        values = [f"{value:.6g}" if value is not None else "" for value in (check.value, check.baseline)]
+        table.add_row(check.metric, told_slice(check.slice) or "overall", check.bound, *values, _outcome(check))
+    left_out = len(passed) - _CHECKS_SHOWN
+    if left_out > 0:
+        table.add_row(f"… {left_out} more passed")
+    return table
+
+
+def _outcome(check: Check) -> Text:
+    if not check.judged:
+        return Text(str(check.why), style="dim")
+    outcome = Text("pass", style="green") if check.passed else Text("fail", style="bold red")
+    return outcome.append(f" ({check.why})", style="default") if check.why else outcome
+
+
 def _end(result: RunResult) -> Text:
     text = Text(f"{result.state} in {result.seconds:.1f} s", style=_STYLES.get(result.state, ""))
     facts = result.facts
+    failed = [check for check in facts.checks if not check.passed]
     if facts.verdict in (BLESSED, NOT_BLESSED):
-        text.append(f"; the model is {facts.verdict}", style="default")
-    for failure in facts.failures:
-        text.append(f"\n  - {failure}", style="default")
+        forced = f" by force: {facts.forced}; {_counted(failed)} failed" if facts.forced else ""
+        text.append(f"; the model is {facts.verdict}{forced}", style="default")
+    for check in failed:
+        text.append(f"\n  - {check}", style="default")
+    if facts.serving is not None:
+        text.append(f"\n{facts.serving}", style="default")
     if facts.pushed:
         text.append(f"\nmodel pushed to {facts.pushed}", style="default")
     if result.state in ("failed", "interrupted") and result.nodes:

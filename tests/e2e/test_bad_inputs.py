@@ -16,6 +16,8 @@ import people
 import pytest
 from command import OWN_CODE, ROOT, SECONDS, Ended, Runs, assert_nothing_half, command, light_command
 
+from pipeline.metadata.store import Store
+
 pytestmark = pytest.mark.e2e
 
 
@@ -269,6 +271,40 @@ def test_a_gate_that_only_warns_lets_the_run_go_on(misfits: Runs):
     assert (ended.exit_code, ended.told["state"], ended.states["DataGate"]) == (0, "done", "done")
     log = Path(ended.told["nodes"]["DataGate"]["log"]).read_text()
     assert all(f"data gate: {line}" in log for line in misfits.first.told["error"]["details"])
+
+
+def test_a_model_that_is_bad_in_one_slice_is_turned_away_unless_somebody_says_why_not(small: Runs):
+    before = small.pushed
+    # No model is as good as that, and this one is judged where there are rows enough only.
+    fields = "evaluation.slice_thresholds={city: {auc: {min: 1.1}}, city = Atlantis: {auc: {min: 1.1}}}"
+    asked = ("--set", fields, "--set", "evaluation.min_examples=20")
+    turned_away = small.again(*asked)
+    told = turned_away.told
+    assert (turned_away.exit_code, told["verdict"], told["forced"]) == (3, "not blessed", None)
+    failed = [check for check in told["checks"] if not check["passed"]]
+    assert {check["slice"]["city"] for check in failed} == {"Łódź", "Paris", "New; York"}
+    [missing] = [check for check in told["checks"] if check["slice"] == {"city": "Atlantis"}]
+    assert missing["why"] == "not judged: 0 rows of 20"
+    assert small.pushed == before
+
+    forced = small.again(*asked, "--force-bless", "the city is new")
+    told = forced.told
+    assert (forced.exit_code, told["verdict"], told["forced"]) == (0, "blessed", "the city is new")
+    assert [check for check in told["checks"] if not check["passed"]] == failed
+    assert small.pushed == [*before, told["pushed_version"]]
+    store = Store(small.output / "metadata.db")
+    [blessing] = store.artifacts(told["run"], "ModelBlessing")
+    assert (blessing.properties["blessed"], blessing.properties["forced"]) == (1, "the city is new")
+
+    # It was for that run only; nor has the next one to be measured again.
+    again = small.again(*asked)
+    assert (again.exit_code, again.told["verdict"], again.told["forced"]) == (3, "not blessed", None)
+    assert "Evaluator" in again.nodes("cached")
+
+
+def test_a_model_is_not_forced_without_a_reason(desk: Desk):
+    refusal = desk.refused("--force-bless", " ")
+    assert (refusal.exit_code, refusal.headline) == (2, "--force-bless: expected a reason, received none")
 
 
 # A small disk.

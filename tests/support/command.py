@@ -87,12 +87,12 @@ def wait(process: subprocess.Popen[str]) -> Ended:
     return Ended(process.returncode, out, err)
 
 
-def program(*arguments: str, told: Any = None) -> Any:
+def program(*arguments: str, told: Any = None, environment: Mapping[str, str] | None = None) -> Any:
     """Runs a support program in a fresh process; both sides speak JSON, one object on stdin and one on stdout."""
     ended = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
         input=json.dumps(told),
         capture_output=True,
         text=True,
@@ -166,8 +166,9 @@ def assert_nothing_half(output: Path, run: str, pushed: Sequence[str] = ()) -> N
 
 
 def versions(output: Path) -> list[str]:
-    """The pushed versions that a model server would find, oldest first; everything else there is hidden."""
-    entries = list((output / "pushed").glob("[!.]*"))
+    """The pushed versions that a model server would find, oldest first; beside them only the registry is visible."""
+    found = (output / "pushed").glob("[!.]*")
+    entries = [entry for entry in found if entry.name not in ("registry.json", "rollout")]
     assert all(entry.name.isdecimal() and (entry / "saved_model.pb").is_file() for entry in entries)
     return sorted(entry.name for entry in entries)
 

@@ -40,7 +40,7 @@ def test_the_nodes_are_the_ones_that_are_promised(tmp_path: Path, rows: str) -> 
     nodes = compiled(tmp_path, rows)
     assert set(nodes) == set(NODES)
     assert "DataGate" in nodes["Transform"].upstream_nodes, "nothing is transformed before the gate has spoken"
-    assert set(nodes["Pusher"].upstream_nodes) == {"Trainer", "Evaluator"}
+    assert set(nodes["Pusher"].upstream_nodes) == {"ExampleGen", "Trainer", "Evaluator"}
 
 
 def test_a_section_is_seen_by_those_that_depend_on_it_and_by_no_other(tmp_path: Path, rows: str) -> None:
@@ -53,6 +53,7 @@ def test_a_section_is_seen_by_those_that_depend_on_it_and_by_no_other(tmp_path: 
         "validation.min_rows=2": {"DataGate"},
         "data.split={train: 3, eval: 1}": {"ExampleGen"},
         "push.directory=elsewhere": {"Pusher"},
+        "push.keep=2": {"Pusher"},
     }
     for change, affected in changes.items():
         after = compiled(tmp_path, rows, change)

@@ -9,7 +9,8 @@ from children import in_child
 from evaluations import read_facts, write_evaluation, write_statistics
 from store_writer import Writer
 
-from pipeline.metadata.facts import Facts, Failure, SliceMetrics
+from components.evaluator.verdict import Check, Measured, Verdict
+from pipeline.metadata.facts import Facts
 
 
 @pytest.fixture
@@ -53,34 +54,47 @@ def test_what_a_cluster_has_suffered(writer: Writer, tmp_path: Path):
     assert facts(tmp_path).training == counts
 
 
+WHOLE = Measured({}, 8, {"binary_accuracy": 0.75}, {"binary_accuracy": 0.0})
+HOURS = (
+    Measured({"hour": "1"}, 4, {"binary_accuracy": 1.0}, {"binary_accuracy": 0.0}),
+    Measured({"hour": "2"}, 4, {"binary_accuracy": 0.5}, {"binary_accuracy": 0.0}),
+)
+CHECK = Check("binary_accuracy", {"hour": "2"}, "at least 0.6", 0.5, 0.5, 4, passed=False, why=None)
+
+
+def evaluated(writer: Writer, folder: Path, verdict: Verdict) -> None:
+    (folder / "evaluation").mkdir()
+    (folder / "evaluation" / "verdict.json").write_text(verdict.to_json())
+    evaluation = writer.artifact("ModelEvaluation", str(folder / "evaluation"))
+    blessing = writer.artifact("ModelBlessing", blessed=int(verdict.blessed))
+    writer.execution("r1", "Evaluator", outputs=(evaluation, blessing))
+
+
 def test_a_pushed_model_has_metrics_overall_and_per_slice_a_verdict_and_a_place(writer: Writer, tmp_path: Path):
-    in_child(tmp_path / "test.log", write_evaluation, tmp_path / "evaluation", 0.4)
     writer.execution("r1", "Trainer", outputs=(writer.artifact("Model", "/model"),))
-    evaluation = writer.artifact("ModelEvaluation", str(tmp_path / "evaluation"))
-    writer.execution("r1", "Evaluator", outputs=(evaluation, writer.artifact("ModelBlessing", blessed=1)))
+    evaluated(writer, tmp_path, Verdict(True, "the old one is broken", 8, (CHECK,), (WHOLE, *HOURS)))
     pushed = writer.artifact("PushedModel", pushed=1, pushed_destination="/pushed/7", pushed_version="7")
     writer.execution("r1", "Pusher", outputs=(pushed,))
     found = facts(tmp_path)
-    assert found.metrics == {"binary_accuracy": 0.75, "example_count": 8.0}
-    assert found.slices == (
-        SliceMetrics({"hour": "1"}, {"binary_accuracy": 1.0, "example_count": 4.0}),
-        SliceMetrics({"hour": "2"}, {"binary_accuracy": 0.5, "example_count": 4.0}),
-    )
-    assert (found.validation_ok, found.failures, found.verdict) == (True, (), "blessed")
+    assert (found.metrics, found.rows_evaluated, found.slices) == ({"binary_accuracy": 0.75}, 8, HOURS)
+    assert (found.checks, found.verdict, found.forced) == ((CHECK,), "blessed", "the old one is broken")
     assert (found.model, found.pushed, found.pushed_version) == ("/model", "/pushed/7", "7")
 
 
-def test_a_model_below_its_threshold_says_where_and_by_how_much(writer: Writer, tmp_path: Path):
-    in_child(tmp_path / "test.log", write_evaluation, tmp_path / "evaluation", 0.6, True)
-    evaluation = writer.artifact("ModelEvaluation", str(tmp_path / "evaluation"))
-    writer.execution("r1", "Evaluator", outputs=(evaluation, writer.artifact("ModelBlessing", blessed=0)))
+def test_a_model_below_its_threshold_is_not_blessed(writer: Writer, tmp_path: Path):
+    evaluated(writer, tmp_path, Verdict(False, None, 8, (CHECK,), (WHOLE, *HOURS)))
     writer.execution("r1", "Pusher", outputs=(writer.artifact("PushedModel", pushed=0),))
     found = facts(tmp_path)
-    # The candidate's own numbers, not those of the baseline beside it.
-    assert found.metrics["binary_accuracy"] == 0.75
-    assert (found.validation_ok, found.verdict, found.pushed) == (False, "not blessed", None)
-    assert found.failures == (Failure("binary_accuracy", {"hour": "2"}, 0.5, "at least 0.6"),)
-    assert str(found.failures[0]) == "binary_accuracy where hour = 2: expected at least 0.6, received 0.5"
+    assert (found.checks, found.verdict, found.forced, found.pushed) == ((CHECK,), "not blessed", None, None)
+
+
+def test_of_a_stock_evaluator_the_metrics_are_known(writer: Writer, tmp_path: Path):
+    in_child(tmp_path / "test.log", write_evaluation, tmp_path / "evaluation")
+    evaluation = writer.artifact("ModelEvaluation", str(tmp_path / "evaluation"))
+    writer.execution("r1", "Evaluator", outputs=(evaluation, writer.artifact("ModelBlessing", blessed=1)))
+    found = facts(tmp_path)
+    assert (found.metrics, found.rows_evaluated, found.slices) == ({"binary_accuracy": 0.75}, 8, HOURS)
+    assert (found.checks, found.verdict) == ((), "blessed")
 
 
 def test_a_blessing_that_a_resolver_found_is_no_verdict(writer: Writer, tmp_path: Path):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from components.errors import InputError
-from pipeline.metadata.facts import BLESSED, NOT_BLESSED, Facts, Failure, SliceMetrics
+from components.evaluator.verdict import Check, Measured
+from pipeline.metadata.facts import BLESSED, NOT_BLESSED, Facts
 from pipeline.targets.record import new_run
 from pipeline.targets.result import NodeResult, RunResult
 from pipeline.targets.screen import Screen, summary
@@ -16,9 +18,10 @@ from pipeline.targets.screen import Screen, summary
 FACTS = Facts(
     rows_read=15002,
     rows={"train": 10050, "eval": 4952},
-    metrics={"auc": 0.95123456, "example_count": 4952.0},
-    slices=tuple(SliceMetrics({"trip_start_hour": str(hour)}, {"auc": 0.9}) for hour in range(24)),
-    validation_ok=True,
+    metrics={"auc": 0.95123456, "recall": 0.25},
+    rows_evaluated=4952,
+    slices=tuple(Measured({"trip_start_hour": str(hour)}, 200, {"auc": 0.9}, {}) for hour in range(24)),
+    checks=(Check("auc", {}, "at least 0.9", 0.95123456, None, 4952, passed=True, why=None),),
     verdict=BLESSED,
     pushed="/out/pushed/7",
     pushed_version="7",
@@ -73,7 +76,13 @@ def test_json_is_one_object_and_nothing_else(tmp_path: Path, capsys: pytest.Capt
     assert (told["run"], told["state"], told["seconds"], told["verdict"]) == ("r1", "done", 61.234, "blessed")
     assert told["nodes"]["Trainer"]["cpu_seconds"] == 3.25
     assert told["rows"] == {"train": 10050, "eval": 4952}
-    assert told["slices"][5] == {"slice": {"trip_start_hour": "5"}, "metrics": {"auc": 0.9}}
+    assert told["slices"][5] == {
+        "slice": {"trip_start_hour": "5"},
+        "rows": 200,
+        "metrics": {"auc": 0.9},
+        "baseline": {},
+    }
+    assert [(check["metric"], check["passed"]) for check in told["checks"]] == [("auc", True)]
     assert told["pushed"] == "/out/pushed/7"
 
 
@@ -101,12 +110,65 @@ def test_the_summary_tells_the_error_its_findings_and_the_remedy(capsys: pytest.
     ]
 
 
+def test_the_rates_of_groups_have_a_table_of_their_own(capsys: pytest.CaptureFixture[str]):
+    rates = {"false_positive_rate": 0.1, "positive_rate": 0.25}
+    slices = Measured({"gender": "a"}, 60, {"auc": 0.5, **rates}, {}), Measured({"hour": "3"}, 9, {"auc": 0.75}, {})
+    facts = Facts(metrics={"auc": 0.95, **rates}, rows_evaluated=69, slices=slices)
+    summary(result(facts=facts), "plain")
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()][:7] == [
+        "slice       rows   auc",
+        "overall       69  0.95",
+        "gender = a    60   0.5",
+        "hour = 3       9  0.75",
+        "slice       rows  false_positive_rate  positive_rate",
+        "overall       69                  0.1           0.25",
+        "gender = a    60                  0.1           0.25",
+    ]
+
+
+def check(passed: bool = True, **fields: Any) -> Check:
+    told = {"metric": "auc", "slice": {"hour": "3"}, "bound": "at least 0.6", "value": 0.5, "baseline": None}
+    return Check(**{**told, "rows": 60, "passed": passed, "why": None, **fields})
+
+
+def summarized(capsys: pytest.CaptureFixture[str], *checks: Check, **fields: Any) -> list[str]:
+    summary(result("rejected", 3, facts=Facts(checks=checks, **fields)), "plain")
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
 def test_the_summary_tells_why_a_model_was_refused(capsys: pytest.CaptureFixture[str]):
-    failure = Failure("auc", {"hour": "3"}, 0.5, "at least 0.6")
-    summary(result("rejected", 3, facts=Facts(verdict=NOT_BLESSED, failures=(failure,))), "plain")
-    out = capsys.readouterr().out
-    assert "rejected in 61.2 s; the model is not blessed" in out
-    assert "auc where hour = 3: expected at least 0.6, received 0.5" in out
+    checks = (
+        check(slice={}, value=0.95, baseline=0.9412345678, bound="at most 0.1 below the baseline"),
+        check(passed=False),
+        check(passed=False, value=None, why="not a number"),
+        check(why="not judged: 11 rows of 50"),
+    )
+    assert summarized(capsys, *checks, verdict=NOT_BLESSED) == [
+        "check  slice     expected                        value  baseline",
+        "auc    hour = 3  at least 0.6                      0.5            fail",
+        "auc    hour = 3  at least 0.6                                     fail (not a number)",
+        "auc    overall   at most 0.1 below the baseline   0.95  0.941235  pass",
+        "auc    hour = 3  at least 0.6                      0.5            not judged: 11 rows of 50",
+        "rejected in 61.2 s; the model is not blessed",
+        "  - auc where hour = 3: expected at least 0.6, received 0.5",
+        "  - auc where hour = 3: expected at least 0.6, received none (not a number)",
+    ]
+
+
+def test_of_many_checks_all_that_failed_are_shown(capsys: pytest.CaptureFixture[str]):
+    lines = summarized(capsys, *[check()] * 20, *[check(passed=False)] * 20, verdict=NOT_BLESSED)
+    table = lines[1 : lines.index("rejected in 61.2 s; the model is not blessed")]
+    assert [line.endswith("fail") for line in table] == [True] * 20 + [False] * 13
+    assert table[-1] == "… 8 more passed"
+
+
+@pytest.mark.parametrize(("failed", "count"), [(1, "1 check"), (2, "2 checks")])
+def test_the_summary_tells_that_a_model_was_blessed_by_force(
+    capsys: pytest.CaptureFixture[str], failed: int, count: str
+):
+    lines = summarized(capsys, *[check(passed=False)] * failed, verdict=BLESSED, forced="the old one is broken")
+    told = f"rejected in 61.2 s; the model is blessed by force: the old one is broken; {count} failed"
+    assert told in lines
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,330 @@
+"""The local server against itself without batching, against the model in a process, and against MLServer.
+
+python -m benchmarks.serving throughput|overhead|mlserver [--rounds 5] [--models out/taxi/pushed] [--mlserver PYTHON]
+
+- `throughput`: requests for one row from 32 connections, over REST and over gRPC, with batches of up to 64 rows that
+  wait 2 ms at most, and without.
+- `overhead`: one request after the other over REST, against the same model called in a process.
+- `mlserver`: requests for one row from 32 connections over REST, by our server and by MLServer with the same limits of
+  its own adaptive batching. PYTHON is the interpreter of an environment with mlserver and tensorflow, which cannot be
+  installed beside tfx.
+
+The rows are those that the newest version of the model was warmed up with. The servers stay up from round to round; the
+load comes from a process of its own (serving_side.py), on the same cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks import measure
+from benchmarks.measure import Facts, Measurement, Measurements, Spread, Work
+from data.output import positive
+from pipeline.targets.environment import ENVIRONMENT
+
+_CONNECTIONS = 32
+_BATCH = ("--enable_batching", "--max_batch_size=64", "--batch_timeout_micros=2000")
+_UP_SECONDS = 120.0
+_NAME = "taxi"
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a load generator has seen.
+
+    Attributes:
+      requests: how many were answered.
+      seconds: from the first to the last.
+      p50_ms: median latency.
+      p99_ms: its 99th percentile.
+      failed: answers that were no predictions.
+    """
+
+    requests: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    failed: int
+
+    @property
+    def rate(self) -> float:
+        """Requests per second."""
+        return self.requests / self.seconds
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that answers.
+
+    Attributes:
+      process: it and its children.
+      ports: of its APIs: rest, grpc, v2 (MLServer's).
+    """
+
+    process: psutil.Process
+    ports: Mapping[str, int]
+
+    def cpu(self) -> float:
+        """CPU-seconds that it has taken until now."""
+        tree = [self.process, *self.process.children(recursive=True)]
+        return sum(sum(one.cpu_times()[:2]) for one in tree)
+
+    def peak_mb(self) -> float:
+        """Resident memory now, in MiB."""
+        return float(self.process.memory_info().rss / 2**20)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What is measured, and how often.
+
+    Attributes:
+      models: the push folder.
+      scratch: a folder for logs.
+      rounds: how often each side is run.
+      requests: of each side in each round.
+      mlserver: the interpreter of MLServer's environment.
+    """
+
+    models: Path
+    scratch: Path
+    rounds: int
+    requests: int
+    mlserver: str | None = None
+
+    @property
+    def version(self) -> Path:
+        """The newest version of the model."""
+        found = sorted(
+            (each for each in self.models.iterdir() if each.name.isdecimal()), key=lambda each: int(each.name)
+        )
+        if not found or not (found[-1] / "assets.extra/tf_serving_warmup_requests").exists():
+            raise SystemExit(f"{self.models}: expected a version that was warmed up; `make run` pushes one")
+        return found[-1]
+
+    @property
+    def rows(self) -> Path:
+        """A file with the requests that it was warmed up with."""
+        file = self.scratch / "rows.json"
+        if not file.exists():
+            command = [sys.executable, "-m", "benchmarks.serving_side", "rows", str(self.version), str(file)]
+            subprocess.run(command, check=True, stdout=sys.stderr)
+        return file
+
+    @contextlib.contextmanager
+    def ours(self, *options: str) -> Iterator[Server]:
+        """Our server, with the model loaded."""
+        ready = self.scratch / f"ready-{'-'.join(options)}.json"
+        command = [sys.executable, "-m", "components.serving.server", "--port=0", "--rest_api_port=0"]
+        command += [f"--model_name={_NAME}", f"--model_base_path={self.models}", f"--ready_file={ready}", *options]
+        with self._started(command, ready.with_suffix(".log"), {}) as process:
+            _until(ready.exists, process)
+            told = json.loads(ready.read_text())
+            status = f"http://127.0.0.1:{told['rest_port']}/v1/models/{_NAME}"
+            _until(lambda: b"AVAILABLE" in (_get(status) or b""), process)
+            yield Server(psutil.Process(process.pid), {"rest": told["rest_port"], "grpc": told["grpc_port"]})
+
+    @contextlib.contextmanager
+    def theirs(self) -> Iterator[Server]:
+        """MLServer, with the model loaded and its batching as ours."""
+        if self.mlserver is None:
+            raise SystemExit("expected --mlserver, the interpreter of an environment with mlserver and tensorflow")
+        folder = self.scratch / "mlserver"
+        folder.mkdir()
+        http, grpc, metrics = _free_ports(3)
+        settings = {"host": "127.0.0.1", "http_port": http, "grpc_port": grpc, "metrics_port": metrics}
+        settings |= {"parallel_workers": 0, "debug": False, "access_log_format": None, "logging_settings": None}
+        model = {
+            "name": _NAME,
+            "implementation": "benchmarks.serving_mlserver.Model",
+            "max_batch_size": 64,
+            "max_batch_time": 0.002,
+            "parameters": {"uri": str(self.version.absolute())},
+        }
+        (folder / "settings.json").write_text(json.dumps(settings))
+        (folder / "model-settings.json").write_text(json.dumps(model))
+        command = [self.mlserver, "-m", "mlserver.cli.main", "start", str(folder)]
+        with self._started(command, self.scratch / "mlserver.log", {"PYTHONPATH": str(Path.cwd())}) as process:
+            _until(lambda: _get(f"http://127.0.0.1:{http}/v2/models/{_NAME}/ready") is not None, process)
+            yield Server(psutil.Process(process.pid), {"v2": http})
+
+    @contextlib.contextmanager
+    def _started(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Iterator[Any]:
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **environment}
+            )
+        try:
+            yield process
+        except TimeoutError as error:
+            raise RuntimeError(f"{shlex.join(command)}: {error}:\n{log.read_text(errors='replace')[-2000:]}") from error
+        finally:
+            process.kill()
+            process.wait()
+
+    def side(self, server: Server, api: str, connections: int, loads: list[Load]) -> Callable[[int], Measurement]:
+        """What sends requests to a server; it appends to `loads` what each round saw."""
+        command = [sys.executable, "-m", "benchmarks.serving_side", "load", api, str(server.ports[api])]
+        command += [str(connections), str(self.requests), str(self.rows)]
+
+        def run(_number: int) -> Measurement:
+            before, log = server.cpu(), self.scratch / "load.log"
+            whole = measure.run(command, log)
+            cpu = server.cpu() - before
+            load = Load(**json.loads(log.read_text().splitlines()[-1]))
+            if load.failed:
+                raise RuntimeError(f"{api}: {load.failed} of {load.requests} requests failed")
+            loads.append(load)
+            work = Work(load.requests, round(load.seconds, 3), round(cpu, 3), round(server.peak_mb(), 1))
+            return Measurement(whole.wall, whole.cpu, whole.peak_mb, work)
+
+        return run
+
+    def in_process(self, loads: list[Load]) -> Callable[[int], Measurement]:
+        """What calls the model in a process of its own, one row after the other; it appends to `loads`."""
+        command = [sys.executable, "-m", "benchmarks.serving_side", "call", str(self.requests), str(self.version)]
+
+        def run(_number: int) -> Measurement:
+            log = self.scratch / "call.log"
+            measured = measure.run(command, log)
+            loads.append(Load(**json.loads(log.read_text().splitlines()[-1])))
+            return measured
+
+        return run
+
+
+def throughput(bench: Bench) -> tuple[Measurements, Facts]:
+    """With batching against without, over both APIs."""
+    loads: dict[str, list[Load]] = defaultdict(list)
+    with bench.ours(*_BATCH) as batching, bench.ours() as alone:
+        sides = {}
+        for api in ("rest", "grpc"):
+            for server, how in ((alone, "alone"), (batching, "in batches")):
+                name = f"{api}, {how}"
+                sides[name] = bench.side(server, api, _CONNECTIONS, loads[name])
+        measured = measure.in_turns(sides, bench.rounds, warm_up=1)
+    loads = {name: each[1:] for name, each in loads.items()}
+    facts = _latencies(loads)
+    for api in ("rest", "grpc"):
+        facts[f"{api}: requests/s in batches / alone (wanted: at least 4)"] = _times(
+            loads[f"{api}, in batches"], loads[f"{api}, alone"]
+        )
+    return measured, facts
+
+
+def overhead(bench: Bench) -> tuple[Measurements, Facts]:
+    """One request at a time, against calls in a process."""
+    loads: dict[str, list[Load]] = defaultdict(list)
+    with bench.ours() as alone, bench.ours(*_BATCH) as batching:
+        sides = {
+            "rest": bench.side(alone, "rest", 1, loads["rest"]),
+            "rest, in batches": bench.side(batching, "rest", 1, loads["rest, in batches"]),
+            "in a process": bench.in_process(loads["in a process"]),
+        }
+        measured = measure.in_turns(sides, bench.rounds, warm_up=1)
+    loads = {name: each[1:] for name, each in loads.items()}
+    facts = _latencies(loads)
+    for name in ("rest", "rest, in batches"):
+        facts[f"{name}: median ms over the call in a process (wanted: at most 1)"] = Spread.of(
+            over.p50_ms - under.p50_ms for over, under in zip(loads[name], loads["in a process"], strict=True)
+        )
+    return measured, facts
+
+
+def mlserver(bench: Bench) -> tuple[Measurements, Facts]:
+    """Our server against MLServer."""
+    loads: dict[str, list[Load]] = defaultdict(list)
+    with bench.ours(*_BATCH) as ours, bench.theirs() as theirs:
+        sides = {
+            "ours": bench.side(ours, "rest", _CONNECTIONS, loads["ours"]),
+            "MLServer": bench.side(theirs, "v2", _CONNECTIONS, loads["MLServer"]),
+        }
+        measured = measure.in_turns(sides, bench.rounds, warm_up=1)
+    loads = {name: each[1:] for name, each in loads.items()}
+    wanted = "ours / MLServer: requests/s (wanted: at least 3)"
+    return measured, _latencies(loads) | {wanted: _times(loads["ours"], loads["MLServer"])}
+
+
+def _latencies(loads: Mapping[str, Sequence[Load]]) -> Facts:
+    facts: Facts = {}
+    for name, rounds in loads.items():
+        facts[f"{name}: requests/s"] = Spread.of(load.rate for load in rounds)
+        facts[f"{name}: median ms"] = Spread.of(load.p50_ms for load in rounds)
+        facts[f"{name}: 99th percentile, ms"] = Spread.of(load.p99_ms for load in rounds)
+    return facts
+
+
+def _times(over: Sequence[Load], under: Sequence[Load]) -> Spread:
+    return Spread.of(more.rate / less.rate for more, less in zip(over, under, strict=True))
+
+
+def _get(url: str) -> bytes | None:
+    try:
+        with urllib.request.urlopen(url, timeout=_UP_SECONDS) as answer:  # noqa: S310 - our own
+            content: bytes = answer.read()
+            return content
+    except (urllib.error.URLError, ConnectionError):
+        return None
+
+
+def _until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + _UP_SECONDS
+    while not condition():
+        if process.poll() is not None or time.monotonic() > end:
+            raise TimeoutError("it does not come up")
+        time.sleep(0.1)
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
+
+
+BENCHMARKS: dict[str, Callable[[Bench], tuple[Measurements, Facts]]] = {
+    "throughput": throughput,
+    "overhead": overhead,
+    "mlserver": mlserver,
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measures, prints the table and writes it to results/."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("benchmark", choices=BENCHMARKS)
+    parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="how often each side is run")
+    parser.add_argument("--requests", type=positive, default=10_000, help="of each side in each round")
+    parser.add_argument("--models", type=Path, default=Path(f"out/{_NAME}/pushed"), help="the push folder")
+    parser.add_argument("--mlserver", help="the interpreter of MLServer's environment")
+    parser.add_argument("--results", type=Path, default=measure.RESULTS, help="where the record is written")
+    options = parser.parse_args(arguments)
+    os.environ.update(ENVIRONMENT)
+    with tempfile.TemporaryDirectory() as scratch:
+        bench = Bench(options.models, Path(scratch), options.rounds, options.requests, options.mlserver)
+        measured, facts = BENCHMARKS[options.benchmark](bench)
+    # The interpreter lies elsewhere on every machine.
+    told = ["PYTHON" if each == options.mlserver else each for each in arguments]
+    command = f"python -m benchmarks.serving {shlex.join(told)}"
+    print(measure.record(f"serving_{options.benchmark}", command, measured, facts, options.results))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,25 @@
+"""The model in MLServer, as its docs tell to write a runtime; run by MLServer in an environment of its own."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from mlserver import MLModel
+from mlserver.codecs import Base64Codec, NumpyCodec
+from mlserver.types import InferenceRequest, InferenceResponse
+
+
+class Model(MLModel):  # type: ignore[misc]
+    """A SavedModel whose serving_default takes serialized tf.Examples."""
+
+    async def load(self) -> bool:
+        """Loads it."""
+        self._model = tf.saved_model.load(self.settings.parameters.uri)
+        self._call = self._model.signatures["serving_default"]
+        (self._input,) = self._call.structured_input_signature[1]
+        return True
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        """Answers one batch."""
+        answers = self._call(**{self._input: tf.constant(Base64Codec.decode_input(payload.inputs[0]))})
+        outputs = [NumpyCodec.encode_output(name, answer.numpy()) for name, answer in answers.items()]
+        return InferenceResponse(model_name=self.name, outputs=outputs)

@@ -1,0 +1,85 @@
+"""The serving check as a node: TFX's InfraValidator, which also sees what the Evaluator has predicted."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tfx.dsl.components.base import base_component, executor_spec
+from tfx.proto import infra_validator_pb2
+from tfx.types import BaseChannel, Channel
+from tfx.types.component_spec import ChannelParameter, ExecutionParameter
+from tfx.types.standard_artifacts import InfraBlessing, ModelEvaluation
+from tfx.types.standard_component_specs import InfraValidatorSpec
+
+from components.serving.config import ServingConfig
+from components.serving.executor import EVALUATION, PLAN, PREDICTIONS, Executor
+
+
+class _Spec(InfraValidatorSpec):  # type: ignore[misc]
+    """TFX's, with the Evaluator's output and the section of the config."""
+
+    INPUTS: ClassVar = {**InfraValidatorSpec.INPUTS, EVALUATION: ChannelParameter(type=ModelEvaluation, optional=True)}
+    PARAMETERS: ClassVar = {
+        **InfraValidatorSpec.PARAMETERS,
+        PLAN: ExecutionParameter(type=str),
+        PREDICTIONS: ExecutionParameter(type=str),
+    }
+
+
+class InfraValidator(base_component.BaseComponent):  # type: ignore[misc]
+    """The node `InfraValidator`, whose one output is `blessing`.
+
+    Args:
+      config: the section of the config.
+      name: the model's name in requests.
+      model: the model that is tried.
+      examples: raw examples; the split `eval` is asked for.
+      evaluation: the Evaluator's output.
+      predictions: the file in it with predictions, to hold the answers against.
+    """
+
+    SPEC_CLASS = _Spec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
+
+    def __init__(
+        self,
+        config: ServingConfig,
+        name: str,
+        *,
+        model: BaseChannel,
+        examples: BaseChannel,
+        evaluation: BaseChannel,
+        predictions: str,
+    ) -> None:
+        repository, _, tag = config.image.rpartition(":")
+        platform = (
+            {"kubernetes": infra_validator_pb2.KubernetesConfig()}
+            if config.check == "kubernetes"
+            # The local server is none of TFX's platforms, and one has to be named.
+            else {"local_docker": infra_validator_pb2.LocalDockerConfig()}
+        )
+        super().__init__(
+            spec=_Spec(
+                model=model,
+                examples=examples,
+                evaluation=evaluation,
+                blessing=Channel(type=InfraBlessing),
+                serving_spec=infra_validator_pb2.ServingSpec(
+                    model_name=name,
+                    tensorflow_serving=infra_validator_pb2.TensorFlowServing(image_name=repository, tags=[tag]),
+                    **platform,
+                ),
+                validation_spec=infra_validator_pb2.ValidationSpec(
+                    # Once: a second try would hide a server that fails now and then.
+                    num_tries=1,
+                    max_loading_time_seconds=config.max_loading_seconds,
+                ),
+                request_spec=infra_validator_pb2.RequestSpec(
+                    tensorflow_serving=infra_validator_pb2.TensorFlowServingRequestSpec(),
+                    split_name="eval",
+                    num_examples=config.examples,
+                    make_warmup=True,
+                ),
+                **{PLAN: config.model_dump_json(), PREDICTIONS: predictions},
+            )
+        )

@@ -1,0 +1,1 @@
+"""A model server for checks, trials and tests that speaks TensorFlow Serving's two APIs; production is TF Serving's."""

@@ -1,0 +1,118 @@
+"""From TensorFlow Serving's flags to a server that listens, until SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from components import version
+from components.processes import signal_at_parents_death
+from components.serving.server import grpc_api, sources
+from components.serving.server.batching import Limits
+from components.serving.server.library import Library
+from components.serving.server.metrics import Metrics
+from components.serving.server.request_log import RequestLog
+from components.serving.server.rest import Rest
+from components.serving.server.service import Service
+from components.serving.server.sources import Source
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serves until SIGTERM or SIGINT; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    if options.die_with_parent:
+        signal_at_parents_death(signal.SIGKILL, options.die_with_parent)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(message)s", force=True)
+    # It tells of every file it reads, and that sessions are old.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    # And they of every request that is none, with a traceback.
+    for name in ("aiohttp.server", "grpc"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        asyncio.run(_serve(options))
+    except OSError as error:
+        logging.error("cannot listen: %s", error)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m components.serving.server", description=__doc__)
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to listen at; nobody is asked for a password")
+    add("--port", type=int, default=8500, help="of gRPC; 0: any that is free")
+    add("--rest_api_port", type=int, default=8501, help="of REST; 0: any that is free")
+    add("--model_name", help="name of the one model, with --model_base_path")
+    add("--model_base_path", type=Path, help="its folder; the greatest version in it is served")
+    add("--model_config_file", type=Path, help="several models, versions and labels: a ModelServerConfig")
+    add("--file_system_poll_wait_seconds", type=float, default=1.0, help="between two looks for new versions")
+    add("--enable_batching", action="store_true", help="join requests that arrive together")
+    add("--max_batch_size", type=int, default=64, help="rows of a batch")
+    add("--batch_timeout_micros", type=int, default=2000, help="how long the first one waits for others")
+    add("--workers", type=int, default=len(os.sched_getaffinity(0)), help="batches that run side by side")
+    add("--max_in_flight", type=int, default=1024, help="requests at a time; more are refused")
+    add("--max_body_bytes", type=int, default=8 << 20, help="of a request")
+    add("--read_timeout_seconds", type=float, default=10.0, help="that a client may take to send one")
+    add("--request_log", type=Path, help="folder to record requests in")
+    add("--request_log_rate", type=float, default=1.0, help="share of requests that are recorded")
+    add("--ready_file", type=Path, help="written when it listens: its ports as JSON")
+    add("--die_with_parent", type=int, metavar="PID", help="end when this parent ends")
+    return parser
+
+
+async def _serve(options: argparse.Namespace) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
+    cores = len(os.sched_getaffinity(0))
+    key = version.signing_key(os.environ)
+    library = Library(_sources(options), options.file_system_poll_wait_seconds, key, max(1, cores // options.workers))
+    limits = Limits(options.max_batch_size, options.batch_timeout_micros / 1e6, options.workers)
+    service = Service(
+        library,
+        limits if options.enable_batching else None,
+        options.workers,
+        options.max_in_flight,
+        Metrics(library.all),
+        RequestLog(options.request_log, options.request_log_rate) if options.request_log else None,
+    )
+    library.forget = service.forget
+    rest = Rest(service, options.max_body_bytes, options.read_timeout_seconds)
+    rest_port = await rest.listen(options.host, options.rest_api_port)
+    rpc, port = await grpc_api.listen(
+        service, options.host, options.port, options.max_body_bytes, options.max_in_flight
+    )
+    logging.info("REST at %s:%d, gRPC at %s:%d", options.host, rest_port, options.host, port)
+    if options.ready_file:
+        _write(options.ready_file, {"pid": os.getpid(), "grpc_port": port, "rest_port": rest_port})
+    watching = asyncio.create_task(library.watch())
+    await stop.wait()
+    logging.info("no more requests are taken; those at hand are answered")
+    watching.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await watching
+    await asyncio.gather(rest.close(), rpc.stop(options.read_timeout_seconds))
+    await library.close()
+    service.close()
+
+
+def _sources(options: argparse.Namespace) -> Callable[[], Mapping[str, Source]]:
+    if options.model_config_file:
+        return lambda: sources.read(options.model_config_file)
+    if not options.model_name or not options.model_base_path:
+        raise SystemExit("expected --model_config_file, or --model_name and --model_base_path")
+    return lambda: {options.model_name: Source(options.model_base_path)}
+
+
+def _write(file: Path, told: Mapping[str, int]) -> None:
+    beside = file.with_name(f".{file.name}")
+    beside.write_text(json.dumps(told))
+    beside.replace(file)

@@ -1,0 +1,230 @@
+"""Answers requests, whichever API they came by: finds the version, checks, runs, counts, records."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tensorflow_serving.apis import model_pb2, prediction_log_pb2
+
+from components.serving.server.batching import Batcher, Limits
+from components.serving.server.library import Library, Version
+from components.serving.server.metrics import Metrics
+from components.serving.server.refusal import RequestError, failed, invalid, not_found, overloaded
+from components.serving.server.request_log import RequestLog
+from components.serving.server.servable import Arrays, Servable, Signature
+from components.serving.server.tensors import to_proto
+
+DEFAULT_SIGNATURE = "serving_default"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which model a request is for, as both APIs can say it.
+
+    Attributes:
+      model: its name.
+      version: its number; None: by label, or the greatest.
+      label: of the version.
+      signature: what to call.
+    """
+
+    model: str
+    version: int | None = None
+    label: str | None = None
+    signature: str = DEFAULT_SIGNATURE
+
+
+class Service:
+    """The server's work, without its two faces.
+
+    Args:
+      library: the models.
+      limits: of a batch; None: every request goes alone.
+      workers: requests or batches that run side by side.
+      most_at_once: requests that may be in here; more are refused.
+      metrics: counts.
+      log: records, if there is one.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        limits: Limits | None,
+        workers: int,
+        most_at_once: int,
+        metrics: Metrics,
+        log: RequestLog | None,
+    ) -> None:
+        self.library, self.metrics = library, metrics
+        self._limits, self._log = limits, log
+        self._most_at_once = most_at_once
+        self._now = 0
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="run")
+        self._batchers: dict[tuple[Version, str], Batcher] = {}
+
+    async def predict(
+        self, asked: Asked, entrypoint: str, inputs: Callable[[Signature], Arrays]
+    ) -> tuple[Version, dict[str, Any]]:
+        """Answers a request to predict.
+
+        Args:
+          asked: of which model.
+          entrypoint: REST or GRPC.
+          inputs: reads the request's inputs, knowing what the signature takes.
+
+        Returns:
+          The version that has answered, and its outputs: name → array.
+
+        Raises:
+          RequestError: it cannot be answered.
+        """
+        with self._counted(asked, "predict", entrypoint) as version, version.use() as servable:
+            signature = servable.signature(asked.signature)
+            given = inputs(signature)
+            answers = await self._run(version, signature, given)
+            self._record(version, signature, given, answers)
+            return version, answers
+
+    async def classify(
+        self, asked: Asked, entrypoint: str, examples: Any
+    ) -> tuple[Version, list[list[tuple[str, float]]]]:
+        """Answers a request to classify.
+
+        Args:
+          asked: of which model; its signature's method has to be tensorflow/serving/classify.
+          entrypoint: REST or GRPC.
+          examples: tf.Examples, serialized, shape [batch].
+
+        Returns:
+          The version that has answered, and for each example its classes and their scores.
+
+        Raises:
+          RequestError: it cannot be answered.
+        """
+        version, answers = await self._examples(asked, entrypoint, "classify", examples)
+        known = [answers[name] for name in ("scores", "classes") if name in answers]
+        if not known:
+            raise invalid(f"signature {asked.signature!r}: it gives neither classes nor scores")
+        scores = answers.get("scores", np.zeros(known[0].shape)).tolist()
+        labels = answers.get("classes", np.full(known[0].shape, b"")).tolist()
+        return version, [
+            [(label.decode(errors="replace"), score) for label, score in zip(*row, strict=True)]
+            for row in zip(labels, scores, strict=True)
+        ]
+
+    async def regress(self, asked: Asked, entrypoint: str, examples: Any) -> tuple[Version, list[float]]:
+        """Answers a request to regress, by a signature whose method is tensorflow/serving/regress.
+
+        Args:
+          asked: of which model.
+          entrypoint: REST or GRPC.
+          examples: tf.Examples, serialized, shape [batch].
+
+        Returns:
+          The version that has answered, and a value for each example.
+
+        Raises:
+          RequestError: it cannot be answered.
+        """
+        version, answers = await self._examples(asked, entrypoint, "regress", examples)
+        values = answers.get("outputs")
+        if values is None or values.size != len(examples):
+            raise invalid(f"signature {asked.signature!r}: it does not give outputs, one for each example")
+        return version, values.ravel().tolist()
+
+    async def _examples(self, asked: Asked, entrypoint: str, api: str, examples: Any) -> tuple[Version, dict[str, Any]]:
+        with self._counted(asked, api, entrypoint) as version, version.use() as servable:
+            signature, method = servable.signature(asked.signature), f"tensorflow/serving/{api}"
+            if signature.method != method or len(signature.inputs) != 1:
+                raise invalid(
+                    f"signature {signature.name!r}: expected the method {method} and one input, received "
+                    f"{signature.method} and {len(signature.inputs)}; ask it to predict"
+                )
+            return version, await self._run(version, signature, dict.fromkeys(signature.inputs, examples))
+
+    def servable(self, asked: Asked) -> tuple[Version, Servable]:
+        """A version that is loaded, to tell about.
+
+        Raises:
+          RequestError: there is none.
+        """
+        version = self.library.find(asked.model, asked.version, asked.label)
+        if version.servable is None:
+            raise not_found(f"model {asked.model!r}, version {version.number}: it is not loaded")
+        return version, version.servable
+
+    async def _run(self, version: Version, signature: Signature, inputs: Arrays) -> dict[str, Any]:
+        signature.check(inputs)
+        if self._limits is None or not signature.batches:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, signature.run, inputs)
+        batcher = self._batchers.get((version, signature.name))
+        if batcher is None:
+            batcher = Batcher(signature, self._limits, self._threads, lambda rows: self.metrics.batch(version, rows))
+            self._batchers[version, signature.name] = batcher
+        return await batcher.run(inputs)
+
+    def forget(self, version: Version) -> None:
+        """Drops what belongs to a version that is gone."""
+        for key in [key for key in self._batchers if key[0] is version]:
+            del self._batchers[key]
+        self.metrics.forget(version)
+
+    @contextlib.contextmanager
+    def _counted(self, asked: Asked, api: str, entrypoint: str) -> Iterator[Version]:
+        """Finds the version, and counts how its request ends.
+
+        Raises:
+          RequestError: instead of whatever else went wrong.
+        """
+        started, version, status = time.perf_counter(), None, "OK"
+        self._now += 1
+        try:
+            if self._now > self._most_at_once:
+                raise overloaded(f"{self._most_at_once} requests are being answered; try again")
+            version = self.library.find(asked.model, asked.version, asked.label)
+            yield version
+        except RequestError as error:
+            status = error.code.name
+            raise
+        except asyncio.CancelledError:
+            # Whoever asked has gone.
+            status = "CANCELLED"
+            raise
+        except Exception as error:
+            told = failed(error)
+            status = told.code.name
+            raise told from error
+        finally:
+            self._now -= 1
+            self.metrics.request(version, api, entrypoint, status, time.perf_counter() - started)
+
+    def _record(self, version: Version, signature: Signature, inputs: Arrays, answers: Mapping[str, Any]) -> None:
+        if self._log is None:
+            return
+
+        def record() -> Any:
+            log = prediction_log_pb2.PredictionLog()
+            spec = model_pb2.ModelSpec(name=version.model, signature_name=signature.name)
+            spec.version.value = version.number
+            log.predict_log.request.model_spec.CopyFrom(spec)
+            log.predict_log.response.model_spec.CopyFrom(spec)
+            for name, value in inputs.items():
+                log.predict_log.request.inputs[name].CopyFrom(to_proto(value))
+            for name, value in answers.items():
+                log.predict_log.response.outputs[name].CopyFrom(to_proto(value))
+            return log
+
+        self._log.add(record)
+
+    def close(self) -> None:
+        """Writes what is to be recorded, and ends the threads."""
+        if self._log is not None:
+            self._log.close()
+        self._threads.shutdown()

@@ -1,0 +1,74 @@
+"""`runner.py serve`: the pushed model over TensorFlow Serving's REST and gRPC APIs, on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from components import version
+from components.errors import InputError
+from components.pusher import state
+from components.pusher.rollout.write import FOLDER
+from pipeline.commands.options import add_models
+from pipeline.registry.place import Place, of_options
+from pipeline.targets.environment import ENVIRONMENT
+
+HELP = (
+    "Serve the pushed versions on this machine, as TensorFlow Serving would: REST and gRPC, batching, labels, new "
+    "versions as they are pushed or promoted. For trials and tests; in production, start TensorFlow Serving (deploy/)."
+)
+
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore::FutureWarning"}
+"""TensorFlow tells of GPUs that it has not found, and Google's libraries of old Pythons."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds --models or --config, and the server's options."""
+    add_models(parser)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: this machine alone)")
+    parser.add_argument("--rest-port", type=int, default=8501, help="port of the REST API (default: 8501; 0: any)")
+    parser.add_argument("--port", type=int, default=8500, help="port of the gRPC API (default: 8500; 0: any)")
+    parser.add_argument("--no-batching", action="store_true", help="send every request through the model alone")
+    parser.add_argument("--max-batch", type=int, default=64, metavar="ROWS", help="rows of a batch (default: 64)")
+    parser.add_argument(
+        "--batch-wait", type=float, default=2.0, metavar="MS", help="how long a request waits for others (default: 2)"
+    )
+    parser.add_argument("--log", metavar="FOLDER", help="record requests and answers there, as PredictionLog records")
+    parser.add_argument("--log-rate", type=float, default=1.0, metavar="SHARE", help="of the requests (default: all)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Becomes the server, and does not return.
+
+    Raises:
+      InputError: there is nothing to serve.
+    """
+    place = of_options(options)
+    command = [sys.executable, "-m", "components.serving.server", *_models(place)]
+    command += [f"--host={options.host}", f"--port={options.port}", f"--rest_api_port={options.rest_port}"]
+    if not options.no_batching:
+        microseconds = round(options.batch_wait * 1000)
+        command += ["--enable_batching", f"--max_batch_size={options.max_batch}"]
+        command += [f"--batch_timeout_micros={microseconds}"]
+    if options.log:
+        command += [f"--request_log={options.log}", f"--request_log_rate={options.log_rate}"]
+    environment = {**ENVIRONMENT, **_QUIET, **os.environ}
+    if place.key is not None:
+        environment[version.KEY_ENVIRONMENT] = place.key.decode()
+    os.execve(sys.executable, command, environment)
+
+
+def _models(place: Place) -> list[str]:
+    if place.is_remote:
+        raise InputError(
+            f"expected a folder on this machine, received {place.folder}", "copy the versions here, or name a folder"
+        )
+    if not state.versions(place.folder):
+        raise InputError(f"{place.folder} has no version to serve", "push one: python runner.py --local")
+    rollout = Path(place.folder) / FOLDER / "models.config"
+    if rollout.exists():
+        return [f"--model_config_file={rollout}"]
+    name = place.settings.model_name if place.settings and place.settings.model_name else Path(place.folder).name
+    return [f"--model_name={name}", f"--model_base_path={place.folder}"]

@@ -1,0 +1,416 @@
+"""Every route and every RPC of TensorFlow Serving's two APIs, asked of a real server process."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import psutil
+import pytest
+import tensorflow as tf
+from google.protobuf import json_format, text_format
+from old_models import classifier
+from prometheus_client.parser import text_string_to_metric_families
+from serving import Server, example, line, serving
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    model_management_pb2,
+    predict_pb2,
+    prediction_log_pb2,
+    regression_pb2,
+)
+
+from components import version as pushed
+
+pytestmark = pytest.mark.both_lines
+
+SLOPES = {1: 2.0, 2: 3.0}
+
+
+def b64(content: bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(content).decode()}
+
+
+def config(folder: Path, *models: str) -> str:
+    told = " ".join(f'config {{ name: "{name}" base_path: "{folder / name}" {more} }}' for name, _, more in
+                    (each.partition(" ") for each in models))  # fmt: skip
+    return f"model_config_list {{ {told} }}"
+
+
+LABELS = 'version_labels { key: "stable" value: 1 } version_labels { key: "canary" value: 2 }'
+MODELS = (f"line model_version_policy {{ all {{ }} }} {LABELS}", "old")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for number, slope in SLOPES.items():
+        line(folder / "line", number, slope, manifest=True)
+    classifier(folder / "old", 1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Two versions of `line` under labels, and `old`."""
+    (models / "models.config").write_text(config(models, *MODELS))
+    folder = tmp_path_factory.mktemp("server")
+    with serving(folder, f"--model_config_file={models / 'models.config'}", "--enable_batching") as server:
+        server.wait("old", 1)
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        ("line:predict", {"instances": [b64(example(1)), b64(example(2))]}, {"predictions": [4, 7]}),
+        ("line:predict", {"instances": [{"examples": b64(example(1))}]}, {"predictions": [4]}),
+        ("line:predict", {"inputs": [b64(example(1))]}, {"outputs": [4]}),
+        ("line:predict", {"inputs": {"examples": [b64(example(1))]}}, {"outputs": [4]}),
+        ("line/versions/1:predict", {"instances": [b64(example(1))]}, {"predictions": [3]}),
+        ("line/versions/2:predict", {"instances": [b64(example(1))]}, {"predictions": [4]}),
+        ("line/labels/stable:predict", {"instances": [b64(example(1))]}, {"predictions": [3]}),
+        ("line/labels/canary:predict", {"instances": [b64(example(1))]}, {"predictions": [4]}),
+        (
+            "line:predict",
+            {"signature_name": "raw", "instances": [{"x": 1, "name": "Ä"}, {"x": 1.5, "name": b64(b"\0")}]},
+            {
+                "predictions": [
+                    {"y": 4, "greeting": "hello Ä", "name_bytes": b64("Ä".encode())},
+                    {"y": 5.5, "greeting": "hello \0", "name_bytes": b64(b"\0")},
+                ]
+            },
+        ),
+        (
+            "line:predict",
+            {"signature_name": "raw", "inputs": {"x": [1], "name": ["a"]}},
+            {"outputs": {"y": [4], "greeting": ["hello a"], "name_bytes": [b64(b"a")]}},
+        ),
+        ("line:predict", {"signature_name": "pairs", "instances": [[1, 2], [2**40, 0]]}, {"predictions": [3, 2**40]}),
+        ("line:predict", {"signature_name": "loop", "instances": [2, 1]}, {"predictions": [2, 2]}),
+        (
+            "old:predict",
+            {"signature_name": "facts", "inputs": [1, 2]},
+            {"outputs": {"name": "old", "rows": 2, "doubled": [2, 4]}},
+        ),
+        ("old:classify", {"examples": [{"x": 0.25}, {"x": 1.0}]},
+         {"result": [[["no", 0.75], ["yes", 0.25]], [["no", 0.0], ["yes", 1.0]]]}),
+        ("old:classify", {"signature_name": "scores", "context": {"x": 0.25}, "examples": [{}]},
+         {"result": [[["", 0.75], ["", 0.25]]]}),
+        ("old/versions/1:regress", {"signature_name": "double", "examples": [{"x": 0.25}, {"x": 1.0}]},
+         {"result": [0.5, 2.0]}),
+    ],
+)  # fmt: skip
+def test_rest_answers(server: Server, path: str, body: Any, expected: Any) -> None:
+    assert server.ask("POST", f"/v1/models/{path}", body) == (200, expected)
+
+
+def predict(model: str = "line", signature: str = "", **inputs: Any) -> Any:
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = model, signature
+    for name, value in inputs.items():
+        request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+    return request
+
+
+def outputs(response: Any) -> dict[str, Any]:
+    return {name: tf.make_ndarray(value).tolist() for name, value in response.outputs.items()}
+
+
+@pytest.mark.parametrize(
+    ("number", "label", "expected"), [(None, None, 2), (1, None, 1), (2, None, 2), (None, "stable", 1)]
+)
+def test_grpc_predicts_by_version_and_label(
+    server: Server, number: int | None, label: str | None, expected: int
+) -> None:
+    request = predict(examples=[example(1), example(2)])
+    if number is not None:
+        request.model_spec.version.value = number
+    if label:
+        request.model_spec.version_label = label
+    with server.stubs() as (stub, _):
+        response = stub.Predict(request)
+    spec, slope = response.model_spec, SLOPES[expected]
+    assert outputs(response) == {"y": [slope + 1, 2 * slope + 1]}
+    assert (spec.name, spec.version.value, spec.signature_name) == ("line", expected, "serving_default")
+
+
+@pytest.mark.parametrize("wanted", [[], ["y"], ["greeting", "y"]])
+def test_an_output_filter_is_kept(server: Server, wanted: list[str]) -> None:
+    request = predict(signature="raw", x=np.float32([1]), name=[b"\xff"])
+    request.output_filter.extend(wanted)
+    everything = {"y": [4], "greeting": [b"hello \xff"], "name_bytes": [b"\xff"]}
+    with server.stubs() as (stub, _):
+        assert outputs(stub.Predict(request)) == {name: everything[name] for name in wanted or everything}
+
+
+def test_grpc_gives_single_values(server: Server) -> None:
+    with server.stubs() as (stub, _):
+        response = stub.Predict(predict("old", "facts", x=np.float32([1, 2])))
+    assert outputs(response) == {"name": b"old", "rows": 2, "doubled": [2, 4]}
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_grpc_classifies_and_regresses(server: Server, shared: bool) -> None:
+    def put(request: Any, signature: str) -> Any:
+        request.model_spec.name, request.model_spec.signature_name = "old", signature
+        row = tf.train.Example.FromString(example(0.25))
+        if shared:
+            # What an example says itself counts, and what it leaves out is shared.
+            given = request.input.example_list_with_context
+            given.context.CopyFrom(row)
+            given.examples.extend([tf.train.Example(), tf.train.Example.FromString(example(1))])
+        else:
+            request.input.example_list.examples.extend([row, tf.train.Example.FromString(example(1))])
+        return request
+
+    with server.stubs() as (stub, _):
+        classified = stub.Classify(put(classification_pb2.ClassificationRequest(), "serving_default"))
+        regressed = stub.Regress(put(regression_pb2.RegressionRequest(), "double"))
+    rows = [[(each.label, each.score) for each in row.classes] for row in classified.result.classifications]
+    assert rows == [[("no", 0.75), ("yes", 0.25)], [("no", 0), ("yes", 1)]]
+    assert [each.value for each in regressed.result.regressions] == [0.5, 2]
+
+
+def test_status_by_model_version_and_label(server: Server) -> None:
+    def told(*numbers: int) -> Any:
+        status = {"error_code": "OK", "error_message": ""}
+        return {
+            "model_version_status": [
+                {"version": str(number), "state": "AVAILABLE", "status": status} for number in numbers
+            ]
+        }
+
+    assert server.ask("GET", "/v1/models/line") == (200, told(2, 1))
+    assert server.ask("GET", "/v1/models/line/versions/1") == (200, told(1))
+    assert server.ask("GET", "/v1/models/line/labels/canary") == (200, told(2))
+    request = get_model_status_pb2.GetModelStatusRequest()
+    request.model_spec.name = "line"
+    with server.stubs() as (_, stub):
+        response = stub.GetModelStatus(request)
+    assert [each.version for each in response.model_version_status] == [2, 1]
+
+
+def test_metadata_is_the_saved_models_own(server: Server, models: Path) -> None:
+    saved = saved_model_pb2.SavedModel.FromString((models / "line" / "1" / "saved_model.pb").read_bytes())
+    expected = get_model_metadata_pb2.SignatureDefMap()
+    for name, signature in saved.meta_graphs[0].signature_def.items():
+        if not name.startswith("__"):
+            expected.signature_def[name].CopyFrom(signature)
+    assert set(expected.signature_def) == {"serving_default", "raw", "pairs", "loop"}
+    status, told = server.ask("GET", "/v1/models/line/versions/1/metadata")
+    assert (status, told["model_spec"]) == (200, {"name": "line", "signature_name": "", "version": "1"})
+    rest = json_format.ParseDict(told["metadata"]["signature_def"], get_model_metadata_pb2.SignatureDefMap())
+    request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
+    request.model_spec.name, request.model_spec.version_label = "line", "stable"
+    rpc = get_model_metadata_pb2.SignatureDefMap()
+    with server.stubs() as (stub, _):
+        response = stub.GetModelMetadata(request)
+    assert response.metadata["signature_def"].Unpack(rpc)
+    assert rest == rpc == expected
+
+
+def test_a_thousand_rows_are_predicted_alike_by_rest_grpc_and_in_process(server: Server, models: Path) -> None:
+    rows = [example(float(x)) for x in np.random.default_rng(7).normal(size=1000)]
+    loaded = tf.saved_model.load(str(models / "line" / "2"))
+    expected = loaded.signatures["serving_default"](tf.constant(rows))["y"].numpy()
+    parts = [rows[start : start + 8] for start in range(0, len(rows), 8)]
+
+    def by_rest(part: list[bytes]) -> list[float]:
+        status, told = server.ask("POST", "/v1/models/line:predict", {"instances": [b64(row) for row in part]})
+        assert status == 200, told
+        return list(told["predictions"])
+
+    with server.stubs() as (stub, _), ThreadPoolExecutor(8) as threads:
+        rest = np.concatenate(list(threads.map(by_rest, parts)))
+        answers = threads.map(lambda part: stub.Predict(predict(examples=part)), parts)
+        rpc = np.concatenate([tf.make_ndarray(answer.outputs["y"]) for answer in answers])
+    # To the bit: JSON has enough digits for a float32, and batches of requests give what each would give alone.
+    assert rpc.dtype == expected.dtype
+    np.testing.assert_array_equal(rpc, expected)
+    np.testing.assert_array_equal(rest, expected.astype(float))
+
+
+def test_prometheus_reads_the_metrics(server: Server) -> None:
+    server.ask("POST", "/v1/models/line/versions/1:predict", {"instances": [b64(example(1))]})
+    status, text = server.ask("GET", "/monitoring/prometheus/metrics")
+    found = {family.name: family for family in text_string_to_metric_families(text.decode())}
+    assert status == 200
+    assert {
+        ":tensorflow:serving:request_count",
+        ":tensorflow:serving:request_latency",
+        ":tensorflow:serving:batching_session:processed_batch_size",
+    } <= found.keys()
+    counted = found[":tensorflow:serving:request_count"].samples
+    labels = {"model_name": "line", "entrypoint": "REST", "status": "OK", "version": "1"}
+    assert next(sample.value for sample in counted if sample.labels == labels) >= 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/models/nope", 404),
+        ("GET", "/v1/models/line/versions/7", 404),
+        ("GET", "/v1/models/line/labels/nope", 404),
+        ("GET", "/v1/models/line/versions/7/metadata", 404),
+        ("POST", "/v1/models/nope:predict", 404),
+        ("POST", "/v1/models/line/versions/7:predict", 404),
+        ("POST", "/v1/models/line/labels/nope:predict", 404),
+        ("POST", "/v1/models/line:explain", 404),
+        ("GET", "/v1/models/line:predict", 405),
+        ("GET", "/", 404),
+    ],
+)
+def test_what_is_not_there_is_told(server: Server, method: str, path: str, status: int) -> None:
+    answered, told = server.ask(method, path, {"instances": [b64(example(1))]} if method == "POST" else None)
+    assert answered == status
+    assert set(told) == {"error"}
+
+
+def reload(server: Server, text: str) -> None:
+    request = model_management_pb2.ReloadConfigRequest()
+    text_format.Parse(text, request.config)
+    with server.stubs() as (_, stub):
+        assert stub.HandleReloadConfigRequest(request).status.error_code == 0
+
+
+def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(models: Path, tmp_path: Path) -> None:
+    """One server from an empty folder through pushes, a rollback and a reload."""
+    shutil.copytree(models / "line" / "1", tmp_path / "line" / "1")
+    file = tmp_path / "models.config"
+
+    def want(stable: int, *numbers: int) -> str:
+        chosen = " ".join(f"versions: {number}" for number in numbers)
+        policy = f"model_version_policy {{ specific {{ {chosen} }} }}"
+        return config(tmp_path, f'line {policy} version_labels {{ key: "stable" value: {stable} }}')
+
+    def put(text: str) -> None:
+        (tmp_path / ".models.config").write_text(text)
+        (tmp_path / ".models.config").replace(file)
+
+    def answers() -> tuple[int, Any]:
+        return server.ask("POST", "/v1/models/line/labels/stable:predict", {"instances": [b64(example(1))]})
+
+    put("")
+    with serving(tmp_path / "server", f"--model_config_file={file}") as server:
+        assert server.ask("GET", "/v1/models/line")[0] == 404
+        put(want(1, 1, 2))
+        server.wait("line", 1)
+        assert answers() == (200, {"predictions": [3]})
+        # A version with one byte changed is not loaded, and says why; put right, it is.
+        shutil.copytree(models / "line" / "2", tmp_path / "beside")
+        data = next((tmp_path / "beside" / "variables").glob("*.data-*"))
+        good = data.read_bytes()
+        data.write_bytes(bytes([good[0] ^ 1]) + good[1:])
+        (tmp_path / "beside").rename(tmp_path / "line" / "2")
+        server.wait("line", 2, "END")
+        told = server.ask("GET", "/v1/models/line/versions/2")[1]["model_version_status"][0]["status"]
+        assert told["error_code"] == "UNKNOWN"
+        assert told["error_message"].endswith(f"variables/{data.name} is not what was pushed: its content differs")
+        assert server.ask("POST", "/v1/models/line/versions/2:predict", {"instances": [1]})[0] == 404
+        put(want(2, 1, 2))
+        put("model_config_list {")
+        server.until(lambda: "the models cannot be looked after" in server.log.read_text())
+        assert answers() == (200, {"predictions": [3]})
+        put(want(2, 1, 2))
+        (tmp_path / "line" / "2" / "variables" / data.name).write_bytes(good)
+        server.until(lambda: answers() == (200, {"predictions": [4]}))
+        # Back, and version 2 goes.
+        put(want(1, 1))
+        server.until(lambda: answers() == (200, {"predictions": [3]}))
+        server.wait("line", 2, "END")
+        # What a client tells the server to serve.
+        reload(server, config(models, "old"))
+        server.wait("old", 1)
+        server.until(lambda: server.ask("GET", "/v1/models/line")[0] == 404)
+        # From a bad config nothing follows.
+        with pytest.raises(grpc.RpcError) as refused:
+            reload(server, 'model_config_list { config { name: "line" } }')
+        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert server.states("old") == {1: "AVAILABLE"}
+
+
+def test_after_sigterm_what_is_in_flight_is_answered_and_recorded(models: Path, tmp_path: Path) -> None:
+    base = f"--model_base_path={models / 'line'}"
+    log = f"--request_log={tmp_path / 'log'}"
+    with serving(tmp_path / "server", "--model_name=line", base, log, "--enable_batching") as server:
+        server.wait("line", 2)
+        body = json.dumps({"instances": [b64(example(5))]}).encode()
+        with server.stubs() as (stub, _), socket.create_connection(("127.0.0.1", server.rest)) as client:
+            head = f"POST /v1/models/line:predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+            client.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
+            assert client.recv(1000).startswith(b"HTTP/1.1 100 ")
+            before = psutil.Process(server.process.pid).cpu_times().user
+            counting = stub.Predict.future(predict(signature="loop", n=np.array([100_000])))
+            server.until(lambda: psutil.Process(server.process.pid).cpu_times().user - before > 0.2)
+            assert not counting.done()
+            server.process.terminate()
+            server.until(lambda: not _listens(server.rest))
+            client.sendall(body)
+            assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
+            assert outputs(counting.result()) == {"steps": [100_000]}
+        assert server.process.wait(60) == 0
+    records = tf.data.TFRecordDataset([str(path) for path in (tmp_path / "log").iterdir()], "GZIP")
+    logs = [prediction_log_pb2.PredictionLog.FromString(each).predict_log for each in records.as_numpy_iterator()]
+    found = {each.request.model_spec.signature_name: (each.request.inputs, outputs(each.response)) for each in logs}
+    assert found["serving_default"][0]["examples"].string_val[:] == [example(5)]
+    assert found["serving_default"][1] == {"y": [16]}
+    assert found["loop"][1] == {"steps": [100_000]}
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
+_PARENT = "import os, subprocess, sys; subprocess.run([*sys.argv[1:], f'--die_with_parent={os.getpid()}'])"
+
+
+def test_with_a_key_the_unsigned_is_refused_and_the_server_ends_with_its_parent(models: Path, tmp_path: Path) -> None:
+    for number, key in ((1, b"secret"), (2, None), (3, b"another")):
+        folder = Path(shutil.copytree(models / "line" / "1", tmp_path / "line" / str(number)))
+        facts = pushed.read(folder).model_dump(include=set(pushed.Facts.model_fields))
+        (folder / "manifest.json").unlink()
+        pushed.write(folder, pushed.Facts(**{**facts, "version": number}), key)
+    file, ready, log = tmp_path / "models.config", tmp_path / "ready.json", tmp_path / "server.log"
+    file.write_text(config(tmp_path, "line model_version_policy { all { } }"))
+    command = [sys.executable, "-m", "components.serving.server", "--port=0", "--rest_api_port=0"]
+    command += [f"--model_config_file={file}", f"--ready_file={ready}"]
+    environment = {**os.environ, pushed.KEY_ENVIRONMENT: "secret"}
+    with log.open("wb") as output:
+        parent = subprocess.Popen([sys.executable, "-c", _PARENT, *command], stderr=output, env=environment)
+    try:
+        server = Server(parent, 0, 0, log)
+        server.until(ready.exists)
+        told = json.loads(ready.read_text())
+        server.rest = told["rest_port"]
+        server.wait("line", 1)
+        server.wait("line", 3, "END")
+        assert server.states("line") == {1: "AVAILABLE", 2: "END", 3: "END"}
+        versions = server.ask("GET", "/v1/models/line")[1]["model_version_status"]
+        reasons = [each["status"]["error_message"].partition("manifest.json: ")[2] for each in versions]
+        assert reasons == ["the signature does not fit the key", "expected a signature, found none", ""]
+        assert server.ask("POST", "/v1/models/line:predict", {"instances": [b64(example(1))]})[1] == {
+            "predictions": [3]
+        }
+    finally:
+        parent.kill()
+        parent.wait()
+    psutil.wait_procs([psutil.Process(told["pid"])] if psutil.pid_exists(told["pid"]) else [], timeout=60)
+    assert not psutil.pid_exists(told["pid"])

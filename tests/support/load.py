@@ -1,0 +1,94 @@
+"""Many requests over a few connections that stay open, as a busy client sends them, and what they were answered."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from collections import Counter
+from concurrent.futures import Future
+
+Answer = tuple[int, bytes]
+"""Status and body; the status 0 where the connection broke before the whole answer was there."""
+
+_PATIENCE_SECONDS = 300.0
+
+
+class Load:
+    """Sends the same request again and again; enter it to start.
+
+    Args:
+      address: host:port.
+      path: what is asked.
+      body: what is sent.
+      connections: that ask side by side.
+
+    Attributes:
+      told: answer → how often.
+      last: answer → when the last request that got it was sent, by time.monotonic.
+    """
+
+    def __init__(self, address: str, path: str, body: bytes, connections: int = 16) -> None:
+        self._host, _, self._port = address.rpartition(":")
+        head = f"POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len(body)}\r\n\r\n"
+        self._request, self._connections = head.encode() + body, connections
+        self.told: Counter[Answer] = Counter()
+        self.last: dict[Answer, float] = {}
+        self._ended = False
+        self._awaited: tuple[Answer | None, int, Future[None]] | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._ask()), daemon=True)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Takes the answers that are still to come, and ends."""
+        self._ended = True
+        self._thread.join()
+
+    def wait(self, more: int, answer: Answer | None = None) -> None:
+        """Waits for so many answers more, of one kind or of any."""
+        reached: Future[None] = Future()
+        self._awaited = (answer, self._count(answer) + more, reached)
+        reached.result(_PATIENCE_SECONDS)
+
+    def _count(self, answer: Answer | None) -> int:
+        return self.told.total() if answer is None else self.told[answer]
+
+    async def _ask(self) -> None:
+        await asyncio.gather(*(self._connection() for _ in range(self._connections)))
+
+    async def _connection(self) -> None:
+        reader = writer = None
+        while not self._ended:
+            sent, stays = time.monotonic(), False
+            try:
+                if reader is None or writer is None:
+                    reader, writer = await asyncio.open_connection(self._host, int(self._port))
+                writer.write(self._request)
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = re.search(rb"content-length: (\d+)", head)
+                answer = int(head[9:12]), await reader.readexactly(int(length[1]) if length else 0)
+                stays = b"connection: close" not in head
+            except (OSError, asyncio.IncompleteReadError) as error:
+                answer = 0, type(error).__name__.encode()
+            self._note(answer, sent)
+            if not stays and writer is not None:
+                writer.close()
+                reader = writer = None
+        if writer is not None:
+            writer.close()
+
+    def _note(self, answer: Answer, sent: float) -> None:
+        self.told[answer] += 1
+        self.last[answer] = max(sent, self.last.get(answer, sent))
+        if self._awaited is not None:
+            wanted, count, reached = self._awaited
+            if self._count(wanted) >= count:
+                self._awaited = None
+                reached.set_result(None)

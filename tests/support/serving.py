@@ -1,0 +1,186 @@
+"""Small models to serve, and servers to serve them: real processes on ports that were free."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import tensorflow as tf
+from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
+
+from components import version as pushed
+
+PATIENCE_SECONDS = 120.0
+
+
+class _Line(tf.Module):
+    """y = slope · x + 1, asked for in several ways; `loop` counts down from x, an op at a time."""
+
+    def __init__(self, slope: float) -> None:
+        super().__init__()
+        self.slope = tf.Variable(slope)
+
+    def y(self, x: Any) -> Any:
+        return self.slope * x + 1.0
+
+    def parsed(self, examples: Any) -> Any:
+        return self.y(tf.io.parse_example(examples, {"x": tf.io.FixedLenFeature([], tf.float32)})["x"])
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def serving_default(self, examples: Any) -> Any:
+        return {"y": self.parsed(examples)}
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None], tf.float32, name="x"), tf.TensorSpec([None], tf.string, name="name")]
+    )
+    def raw(self, x: Any, name: Any) -> Any:
+        return {"y": self.y(x), "greeting": tf.strings.join(["hello ", name]), "name_bytes": name}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.int64, name="pairs")])
+    def pairs(self, pairs: Any) -> Any:
+        return {"sum": tf.reduce_sum(pairs, axis=1)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, name="n")])
+    def loop(self, n: Any) -> Any:
+        return {"steps": tf.while_loop(lambda n, _: tf.reduce_any(n > 0), lambda n, s: (n - 1, s + 1), [n, n * 0])[1]}
+
+
+def line(base: Path, number: int, slope: float = 2.0, manifest: bool = False) -> Path:
+    """Writes the model y = slope · x + 1 as a version, in one step.
+
+    Args:
+      base: the model's folder.
+      number: the version.
+      slope: of the line.
+      manifest: whether it gets one, as pushed models do.
+    """
+    base.mkdir(parents=True, exist_ok=True)
+    model = _Line(slope)
+    with tempfile.TemporaryDirectory(dir=base, prefix=".") as beside:
+        folder = Path(beside, str(number))
+        signatures = {name: getattr(model, name) for name in ("serving_default", "raw", "pairs", "loop")}
+        tf.saved_model.save(model, str(folder), signatures=signatures)
+        if manifest:
+            facts = pushed.Facts(
+                pipeline=base.name,
+                version=number,
+                run="r",
+                created="2026-01-01T00:00:00+00:00",
+                spans=(),
+                metrics={},
+                blessed_by="thresholds",
+                config_digest="",
+                tfx="",
+                tensorflow="",
+            )
+            pushed.write(folder, facts)
+        folder.rename(base / str(number))
+    return base / str(number)
+
+
+def example(x: float) -> bytes:
+    """A row that the model's serving_default takes."""
+    feature = {"x": tf.train.Feature(float_list=tf.train.FloatList(value=[x]))}
+    return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+
+
+@dataclass
+class Server:
+    """A server that listens.
+
+    Attributes:
+      process: it.
+      rest: port of the REST API.
+      rpc: port of the gRPC API.
+      log: its output.
+    """
+
+    process: subprocess.Popen[bytes]
+    rest: int
+    rpc: int
+    log: Path
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """One request to the REST API; returns the status and the body, as an object where it is JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.rest, timeout=PATIENCE_SECONDS)
+        try:
+            connection.request(method, path, body if body is None or isinstance(body, bytes) else json.dumps(body))
+            answer = connection.getresponse()
+            content = answer.read()
+            told = json.loads(content) if "json" in answer.headers.get("Content-Type", "") else content
+            return answer.status, told
+        finally:
+            connection.close()
+
+    def states(self, model: str) -> dict[int, str]:
+        """The versions of a model and their states."""
+        status, told = self.ask("GET", f"/v1/models/{model}")
+        if status != 200:
+            return {}
+        return {int(each["version"]): each["state"] for each in told["model_version_status"]}
+
+    def wait(self, model: str, number: int, state: str = "AVAILABLE") -> None:
+        """Waits until a version is in a state."""
+        self.until(lambda: self.states(model).get(number) == state)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Waits until something holds, as long as the server lives."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise AssertionError(f"the server did not get there:\n{self.log.read_text(errors='replace')}")
+            time.sleep(0.02)
+
+    @contextlib.contextmanager
+    def stubs(self) -> Iterator[tuple[Any, Any]]:
+        """Stubs of PredictionService and ModelService."""
+        with grpc.insecure_channel(f"127.0.0.1:{self.rpc}") as channel:
+            yield (
+                prediction_service_pb2_grpc.PredictionServiceStub(channel),
+                model_service_pb2_grpc.ModelServiceStub(channel),
+            )
+
+    def stop(self) -> int:
+        """Asks it to end; returns its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE_SECONDS)
+
+
+@contextlib.contextmanager
+def serving(folder: Path, *options: str, environment: dict[str, str] | None = None) -> Iterator[Server]:
+    """A server process, killed at the end.
+
+    Args:
+      folder: for its log and its ready file.
+      options: the server's, which say what to serve; versions are looked for every tenth of a second.
+      environment: on top of this process's.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    ready, log = folder / "ready.json", folder / "server.log"
+    ready.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "components.serving.server", "--port=0", "--rest_api_port=0"]
+    command += [f"--ready_file={ready}", f"--die_with_parent={os.getpid()}", "--file_system_poll_wait_seconds=0.1"]
+    told = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **(environment or {})}
+    with log.open("wb") as output:
+        process = subprocess.Popen([*command, *options], stdout=output, stderr=subprocess.STDOUT, env=told)
+    try:
+        server = Server(process, 0, 0, log)
+        server.until(ready.exists)
+        ports = json.loads(ready.read_text())
+        server.rest, server.rpc = ports["rest_port"], ports["grpc_port"]
+        yield server
+    finally:
+        process.kill()
+        process.wait()

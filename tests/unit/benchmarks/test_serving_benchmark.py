@@ -1,0 +1,73 @@
+"""The serving benchmark: its sides against a small model, and what it makes of what they tell."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from serving import example, line
+from tensorflow_serving.apis import prediction_log_pb2
+
+from benchmarks import serving
+from benchmarks.measure import Spread
+from benchmarks.serving import Bench, Load
+
+REQUESTS = 60
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A push folder with a version that was warmed up."""
+    models = tmp_path_factory.mktemp("models")
+    extra = line(models, 1) / "assets.extra"
+    extra.mkdir()
+    with tf.io.TFRecordWriter(str(extra / "tf_serving_warmup_requests")) as writer:
+        for x in range(3):
+            log = prediction_log_pb2.PredictionLog()
+            log.predict_log.request.model_spec.name = "taxi"
+            log.predict_log.request.inputs["examples"].CopyFrom(tf.make_tensor_proto([example(float(x))]))
+            writer.write(log.SerializeToString())
+    return models
+
+
+def test_rates_are_compared_round_by_round() -> None:
+    fast, slow = ([Load(1000, seconds, 1.0, 2.0, 0) for seconds in each] for each in ((1.0, 2.0), (4.0, 4.0)))
+    assert serving._times(fast, slow) == Spread(median=3.0, least=2.0, greatest=4.0)
+
+
+def test_a_version_without_warm_up_requests_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    with pytest.raises(SystemExit, match="expected a version that was warmed up"):
+        Bench(tmp_path, tmp_path, 1, 1).version  # noqa: B018 - it raises
+
+
+def test_mlserver_takes_an_environment_of_its_own(models: Path, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="expected --mlserver"), Bench(models, tmp_path, 1, 1).theirs():
+        pass
+
+
+@pytest.mark.slow
+def test_requests_in_batches_and_alone_over_both_apis(models: Path, tmp_path: Path) -> None:
+    measured, facts = serving.throughput(Bench(models, tmp_path, 1, REQUESTS))
+    assert measured.keys() == {"rest, alone", "rest, in batches", "grpc, alone", "grpc, in batches"}
+    for (one,) in measured.values():
+        assert one.work is not None
+        assert one.work.rows == REQUESTS
+        assert one.work.cpu > 0
+    for name in measured:
+        for fact in ("requests/s", "median ms", "99th percentile, ms"):
+            told = facts[f"{name}: {fact}"]
+            assert isinstance(told, Spread)
+            assert told.median > 0
+
+
+def test_the_model_in_a_process_answers_every_row(models: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.serving_side", "call", str(REQUESTS), str(models / "1")]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+    load = Load(**json.loads(told))
+    assert load.requests == REQUESTS
+    assert load.failed == 0
