@@ -18,6 +18,7 @@ NODES = (
     "Trainer",
     "LatestBlessedModel",
     "Evaluator",
+    "InfraValidator",
     "Pusher",
 )
 """The nodes of every pipeline that `build.py` wires, so that a name can be checked without TFX."""

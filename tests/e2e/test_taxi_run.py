@@ -22,6 +22,7 @@ NODES = {
     "Trainer",
     "LatestBlessedModel",
     "Evaluator",
+    "InfraValidator",
     "Pusher",
 }
 
@@ -37,6 +38,24 @@ def test_one_command_takes_the_rows_to_a_pushed_model(taxi: Runs):
     assert told["metrics"]["auc"] >= 0.945
     assert told["training"] == {"steps": 200, "restarts": 0, "repeated": 0, "damaged": 0}
     assert told["rows_evaluated"] == told["rows"]["eval"]
+
+
+def test_a_model_server_has_answered_as_the_evaluator_saw_it_and_its_rows_warm_the_version_up(taxi: Runs):
+    found = taxi.first.told["serving"]
+    assert (found["passed"], found["why"], found["compared"]) == (True, None, 64)
+    assert found["max_difference"] < 1e-5
+    assert (Path(taxi.first.told["pushed"]) / "assets.extra" / "tf_serving_warmup_requests").is_file()
+
+
+def test_a_model_that_is_too_slow_for_its_budget_is_not_pushed(taxi: Runs):
+    before = taxi.pushed
+    again = taxi.again("--set", "serving.max_p99_ms=0.01")
+    told = again.told
+    assert (again.exit_code, told["state"], told["verdict"]) == (3, "rejected", "blessed")
+    assert again.nodes("done") - {"LatestBlessedModel"} == {"InfraValidator", "Pusher"}
+    assert "expected 99 of 100 requests to take 0.01 ms at most" in told["serving"]["why"]
+    assert told["pushed"] is None
+    assert taxi.pushed == before
 
 
 def test_two_workers_have_trained_in_step(taxi: Runs):
@@ -124,7 +143,7 @@ def test_a_gate_that_asks_too_much_turns_the_model_away_without_training_it_anew
     again = taxi.again(*(word for field in asked for word in ("--set", field)))
     told = again.told
     assert (again.exit_code, told["state"], told["verdict"]) == (3, "rejected", "not blessed")
-    assert again.nodes("done") - {"LatestBlessedModel"} == {"Evaluator", "Pusher"}
+    assert again.nodes("done") - {"LatestBlessedModel"} == {"Evaluator", "InfraValidator", "Pusher"}
     [failure] = [check for check in told["checks"] if not check["passed"]]
     assert (failure["metric"], failure["bound"]) == ("auc", "at least 0.99")
     assert failure["value"] == pytest.approx(told["metrics"]["auc"])

@@ -35,9 +35,17 @@ def program(name: str) -> str:
 
 @dataclass
 class StandIn:
-    """A model server: knows which labels it has loaded, and answers a request with its path."""
+    """A model server: knows which labels it has loaded, and answers a request with its path.
+
+    Attributes:
+      labels: that it has loaded.
+      dying: whether it hangs up instead of answering.
+      paths: that it was asked for.
+      address: of its REST API.
+    """
 
     labels: set[str]
+    dying: bool = False
     paths: list[str] = field(default_factory=list)
     address: str = ""
 
@@ -56,11 +64,17 @@ class StandIn:
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["Content-Length"]))
                 stand_in.paths.append(self.path)
-                self._answer({"path": self.path})
+                label = re.search(r"/labels/(\w+):", self.path)
+                if stand_in.dying:
+                    self.close_connection = True
+                elif label and label[1] not in stand_in.labels:
+                    self._answer({"error": "no such label"}, 404)
+                else:
+                    self._answer({"path": self.path})
 
-            def _answer(self, told: object) -> None:
+            def _answer(self, told: object, status: int = 200) -> None:
                 content = json.dumps(told).encode()
-                self.send_response(200)
+                self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)

@@ -35,7 +35,7 @@ class Load:
         self._request, self._connections = head.encode() + body, connections
         self.told: Counter[Answer] = Counter()
         self.last: dict[Answer, float] = {}
-        self._ended = False
+        self._ended, self._total = False, 0
         self._awaited: tuple[Answer | None, int, Future[None]] | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._ask()), daemon=True)
 
@@ -58,7 +58,7 @@ class Load:
         reached.result(_PATIENCE_SECONDS)
 
     def _count(self, answer: Answer | None) -> int:
-        return self.told.total() if answer is None else self.told[answer]
+        return self._total if answer is None else self.told[answer]
 
     async def _ask(self) -> None:
         await asyncio.gather(*(self._connection() for _ in range(self._connections)))
@@ -86,6 +86,7 @@ class Load:
 
     def _note(self, answer: Answer, sent: float) -> None:
         self.told[answer] += 1
+        self._total += 1
         self.last[answer] = max(sent, self.last.get(answer, sent))
         if self._awaited is not None:
             wanted, count, reached = self._awaited

@@ -183,6 +183,8 @@ class Supervisor:
             if task.process and now - task.heard > patience:
                 logging.warning("%s has shown no sign of life for %.0f s: it is killed", task.role.name, patience)
                 task.kill()
+                # Once is enough, though it may take a few more looks until it has ended.
+                task.heard = now
         if now - self._progress > _STALLED_HEARTBEATS * patience:
             lead = next(task for task in self._tasks if task.role.is_lead)
             logging.warning("no step for %.0f s: %s is killed", now - self._progress, lead.role.name)

@@ -40,6 +40,12 @@ def test_the_nodes_are_the_ones_that_are_promised(tmp_path: Path, rows: str) -> 
     nodes = compiled(tmp_path, rows)
     assert set(nodes) == set(NODES)
     assert "DataGate" in nodes["Transform"].upstream_nodes, "nothing is transformed before the gate has spoken"
+    assert set(nodes["Pusher"].upstream_nodes) == {"ExampleGen", "Trainer", "Evaluator", "InfraValidator"}
+
+
+def test_without_a_serving_check_the_evaluators_model_is_pushed(tmp_path: Path, rows: str) -> None:
+    nodes = compiled(tmp_path, rows, "serving.check=none")
+    assert set(nodes) == set(NODES) - {"InfraValidator"}
     assert set(nodes["Pusher"].upstream_nodes) == {"ExampleGen", "Trainer", "Evaluator"}
 
 
@@ -52,6 +58,7 @@ def test_a_section_is_seen_by_those_that_depend_on_it_and_by_no_other(tmp_path: 
         "features.columns.fare=log": {"Transform", "Trainer"},
         "validation.min_rows=2": {"DataGate"},
         "data.split={train: 3, eval: 1}": {"ExampleGen"},
+        "serving.max_p99_ms=5": {"InfraValidator"},
         "push.directory=elsewhere": {"Pusher"},
         "push.keep=2": {"Pusher"},
     }

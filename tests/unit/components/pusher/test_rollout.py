@@ -203,6 +203,13 @@ def test_haproxy_asks_another_server_where_one_is_gone(tmp_path: Path) -> None:
         assert {balancer.ask(PREDICT) for _ in range(40)} == {(200, STABLE)}
 
 
+@pytest.mark.parametrize("other", [StandIn({"stable"}, dying=True), StandIn(set())], ids=["dying", "loading"])
+def test_haproxy_asks_another_server_what_one_did_not_answer(tmp_path: Path, other: StandIn) -> None:
+    with balanced(tmp_path, staged(None), other, StandIn({"stable"})) as balancer:
+        assert {balancer.ask(PREDICT) for _ in range(20)} == {(200, STABLE)}
+        assert other.paths
+
+
 def test_the_files_are_replaced_whole(tmp_path: Path) -> None:
     out = written(tmp_path, staged(10))
     names = {path.name for path in out.iterdir()}

@@ -138,7 +138,8 @@ def test_a_frozen_task_is_killed_and_its_cluster_goes_on(tmp_path: Path) -> None
         worker_0=["restored=0 serve", "restored=0 step=2"],
     )
     assert (told["steps"], told["restarts"]) == (2, 1)
-    assert "worker-1 has shown no sign of life for 3 s: it is killed" in (tmp_path / "node.log").read_text()
+    log = (tmp_path / "node.log").read_text()
+    assert log.count("worker-1 has shown no sign of life for 3 s: it is killed") == 1
 
 
 def test_a_cluster_without_a_step_is_started_again(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_all_problems_come_at_once_each_with_its_line(config: Path) -> None:
         ("tips > 0.2 * fare", "tips >", "expected a column or an expression such as tips > 0.2 * fare"),
         ("tips > 0.2 * fare", "fare", "fare is the label itself, so the model would read the answer"),
         ("tips > 0.2 * fare", "fare > miles", "fare, miles make up the whole label"),
-        ("{min: 0.9}", "{}", "expected min, max or worse_by, received none of them"),
+        ("{min: 0.9}", "{}", "expected min, max, worse_by or worse_by_fraction, received none of them"),
         ("{min: 0.9}", "{min: 0.9, max: 0.1}", "expected min at most max"),
         ("    auc: {min: 0.9}", "    accuracy: {min: 0.9}", "accuracy does not fit a binary task"),
         (
