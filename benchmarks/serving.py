@@ -3,7 +3,8 @@
 python -m benchmarks.serving throughput|overhead|mlserver [--rounds 5] [--models out/taxi/pushed] [--mlserver PYTHON]
 
 - `throughput`: requests for one row from 32 connections, over REST and over gRPC, with batches of up to 64 rows that
-  wait 2 ms at most, and without.
+  wait 2 ms at most, and without; beside them a server by the same libraries that answers without a model, which is as
+  fast as batching could make ours.
 - `overhead`: one request after the other over REST, against the same model called in a process.
 - `mlserver`: requests for one row from 32 connections over REST, by our server and by MLServer with the same limits of
   its own adaptive batching. PYTHON is the interpreter of an environment with mlserver and tensorflow, which cannot be
@@ -143,6 +144,16 @@ class Bench:
             yield Server(psutil.Process(process.pid), {"rest": told["rest_port"], "grpc": told["grpc_port"]})
 
     @contextlib.contextmanager
+    def constant(self) -> Iterator[Server]:
+        """A server by the same libraries, without a model."""
+        ready = self.scratch / "constant.json"
+        command = [sys.executable, "-m", "benchmarks.serving_side", "constant", str(ready)]
+        with self._started(command, ready.with_suffix(".log"), {}) as process:
+            _until(ready.exists, process)
+            told = json.loads(ready.read_text())
+            yield Server(psutil.Process(process.pid), {"rest": told["rest_port"], "grpc": told["grpc_port"]})
+
+    @contextlib.contextmanager
     def theirs(self) -> Iterator[Server]:
         """MLServer, with the model loaded and its batching as ours."""
         if self.mlserver is None:
@@ -214,10 +225,10 @@ class Bench:
 def throughput(bench: Bench) -> tuple[Measurements, Facts]:
     """With batching against without, over both APIs."""
     loads: dict[str, list[Load]] = defaultdict(list)
-    with bench.ours(*_BATCH) as batching, bench.ours() as alone:
+    with bench.ours(*_BATCH) as batching, bench.ours() as alone, bench.constant() as constant:
         sides = {}
         for api in ("rest", "grpc"):
-            for server, how in ((alone, "alone"), (batching, "in batches")):
+            for server, how in ((alone, "alone"), (batching, "in batches"), (constant, "no model")):
                 name = f"{api}, {how}"
                 sides[name] = bench.side(server, api, _CONNECTIONS, loads[name])
         measured = measure.in_turns(sides, bench.rounds, warm_up=1)
@@ -226,6 +237,9 @@ def throughput(bench: Bench) -> tuple[Measurements, Facts]:
     for api in ("rest", "grpc"):
         facts[f"{api}: requests/s in batches / alone (wanted: at least 4)"] = _times(
             loads[f"{api}, in batches"], loads[f"{api}, alone"]
+        )
+        facts[f"{api}: the same, if a model took no time (no model / alone)"] = _times(
+            loads[f"{api}, no model"], loads[f"{api}, alone"]
         )
     return measured, facts
 

@@ -3,10 +3,12 @@
 python -m benchmarks.serving_side rows VERSION FILE
 python -m benchmarks.serving_side load rest|grpc|v2 PORT CONNECTIONS REQUESTS FILE
 python -m benchmarks.serving_side call REQUESTS VERSION
+python -m benchmarks.serving_side constant READY
 
 VERSION is the folder of a model that was warmed up: its warm-up requests are what is asked for; `rows` writes them into
-FILE, so that the load needs no TensorFlow. Requests are made beforehand, and answers are only looked at for whether
-they are predictions: the load shares its cores with the server.
+FILE, so that the load needs no TensorFlow. `constant` serves REST and gRPC by the same libraries as our server, and
+answers every request with the same bytes; its ports go into READY. Requests are made beforehand, and answers are only
+looked at for whether they are predictions: the load shares its cores with the server.
 """
 
 from __future__ import annotations
@@ -186,6 +188,38 @@ def call(count: int, version: Path) -> dict[str, float]:
     return seen.told(time.perf_counter() - began)
 
 
+async def constant(ready: Path) -> None:
+    """Serves until it is killed."""
+    import grpc
+    from aiohttp import web
+
+    async def post(request: web.Request) -> web.Response:
+        await request.read()
+        return web.Response(body=b'{"predictions": [[0.5]]}', content_type="application/json")
+
+    async def call(_request: bytes, _context: Any) -> bytes:
+        return b"answer"
+
+    class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, _details: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(call)
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", post)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    rpc = grpc.aio.server()
+    rpc.add_generic_rpc_handlers((Handler(),))
+    port = rpc.add_insecure_port("127.0.0.1:0")
+    await rpc.start()
+    beside = ready.with_suffix(".new")
+    beside.write_text(json.dumps({"rest_port": runner.addresses[0][1], "grpc_port": port}))
+    beside.replace(ready)
+    await rpc.wait_for_termination()
+
+
 def main(arguments: Sequence[str]) -> None:
     """Does what the arguments say."""
     if arguments[0] == "load":
@@ -193,6 +227,8 @@ def main(arguments: Sequence[str]) -> None:
         print(json.dumps(load(api, int(port), int(connections), int(count), Path(file))), flush=True)
     elif arguments[0] == "call":
         print(json.dumps(call(int(arguments[1]), Path(arguments[2]))), flush=True)
+    elif arguments[0] == "constant":
+        asyncio.run(constant(Path(arguments[1])))
     else:
         write_rows(Path(arguments[1]), Path(arguments[2]))
 

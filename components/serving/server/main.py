@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from components import version
+from components.errors import MACHINE, PipelineError
 from components.processes import signal_at_parents_death
 from components.serving.server import grpc_api, sources
 from components.serving.server.batching import Limits
@@ -37,9 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         asyncio.run(_serve(options))
+    except PipelineError as error:
+        logging.error("%s; %s", error.headline, error.remedy)
+        return error.exit_code
     except OSError as error:
         logging.error("cannot listen: %s", error)
-        return 1
+        return MACHINE
     return 0
 
 

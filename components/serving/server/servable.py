@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ class Signature:
     outputs: Mapping[str, Tensor]
     call: Any
 
-    @property
+    @functools.cached_property
     def batches(self) -> bool:
         """Whether rows of several requests may go through it together: they are of one shape, and so are answers."""
         tensors = [*self.inputs.values(), *self.outputs.values()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -198,6 +199,7 @@ class Service:
             status = "CANCELLED"
             raise
         except Exception as error:
+            logging.exception("a request to %s failed", asked)
             told = failed(error)
             status = told.code.name
             raise told from error

@@ -53,7 +53,9 @@ def test_mlserver_takes_an_environment_of_its_own(models: Path, tmp_path: Path) 
 @pytest.mark.slow
 def test_requests_in_batches_and_alone_over_both_apis(models: Path, tmp_path: Path) -> None:
     measured, facts = serving.throughput(Bench(models, tmp_path, 1, REQUESTS))
-    assert measured.keys() == {"rest, alone", "rest, in batches", "grpc, alone", "grpc, in batches"}
+    assert measured.keys() == {
+        f"{api}, {how}" for api in ("rest", "grpc") for how in ("alone", "in batches", "no model")
+    }
     for (one,) in measured.values():
         assert one.work is not None
         assert one.work.rows == REQUESTS
