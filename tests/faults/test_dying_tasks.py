@@ -121,7 +121,11 @@ def test_frozen_past_its_heartbeat(
     running.until_step(EVERY)
     running.kill(victim, by=signal.SIGSTOP)
     ends_well(running, prepared, undisturbed, 1)
-    assert f"{victim} has shown no sign of life for 8 s: it is killed" in running.log.read_text()
+    noticed = [f"{victim} has shown no sign of life for 8 s: it is killed"]
+    if config is IN_STEP:
+        # TensorFlow misses its peer after ten seconds, too; on a busy machine it may be the first to say so.
+        noticed.append("worker-0 ended with exit code")
+    assert any(each in running.log.read_text() for each in noticed)
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,9 @@ class Supervisor:
         deadline = time.monotonic() + _EVALUATOR_SECONDS
         evaluators = [task for task in self._tasks if task.role.kind == "evaluator"]
         while any(task.process for task in evaluators) and time.monotonic() < deadline:
-            self._let_end(1000)
+            if self._asked_to_go:
+                raise SystemExit(128 + signal.SIGTERM)
+            self._let_end(_LOOK_MILLISECONDS)
 
     def _let_leave(self) -> None:
         """Lets the tasks that compute save: they tell each other, so all of them leave at the same step."""
