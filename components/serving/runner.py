@@ -14,6 +14,7 @@ from pathlib import Path
 from tfx.components.infra_validator import error_types
 from tfx.components.infra_validator.model_server_runners import base_runner
 
+_ROOT = Path(__file__).parents[2]
 _TICK_SECONDS = 0.05
 _GRACE_SECONDS = 10
 _TOLD_BYTES = 20_000
@@ -49,8 +50,12 @@ class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc
         command = [sys.executable, "-m", "components.serving.server", "--port=0", "--rest_api_port=0"]
         command += [f"--model_name={self._name}", f"--model_base_path={self._base}", f"--ready_file={self._ready}"]
         command += [f"--die_with_parent={os.getpid()}"]
+        # The run may have been started from any folder.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])}
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
+            )
 
     def WaitUntilRunning(self, deadline: float) -> None:  # noqa: N802 - TFX's name
         """Waits until it listens.

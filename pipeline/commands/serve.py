@@ -55,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
     if options.log:
         command += [f"--request_log={options.log}", f"--request_log_rate={options.log_rate}"]
     environment = {**ENVIRONMENT, **_QUIET, **os.environ}
+    # Typed in any folder, and relative paths are meant from there.
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     if place.key is not None:
         environment[version.KEY_ENVIRONMENT] = place.key.decode()
     os.execve(sys.executable, command, environment)

@@ -165,7 +165,7 @@ def _texts(name: str, values: Any) -> Any:
     found = np.empty(shape, object)
     flat = found.reshape(-1)
     position = -1
-    for position, text in enumerate(_leaves(name, decoded, len(shape))):
+    for position, text in enumerate(_leaves(decoded, len(shape))):
         if position < flat.size:
             flat[position] = text
     if position + 1 != flat.size:
@@ -196,7 +196,7 @@ def _shape(value: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _leaves(name: str, value: Any, depth: int) -> Any:
+def _leaves(value: Any, depth: int) -> Any:
     if depth == 0:
         if isinstance(value, list):
             raise ValueError("some are nested deeper than others")
@@ -205,7 +205,7 @@ def _leaves(name: str, value: Any, depth: int) -> Any:
         raise ValueError("some are nested deeper than others")
     else:
         for each in value:
-            yield from _leaves(name, each, depth - 1)
+            yield from _leaves(each, depth - 1)
 
 
 def _plain(name: str, answer: Any) -> Any:

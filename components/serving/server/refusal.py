@@ -8,9 +8,7 @@ _HTTP = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.NOT_FOUND: 404,
     grpc.StatusCode.DEADLINE_EXCEEDED: 408,
-    grpc.StatusCode.FAILED_PRECONDITION: 412,
     grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
-    grpc.StatusCode.UNAVAILABLE: 503,
 }
 _LONGEST = 1000
 """Characters of a message: TensorFlow's may hold a whole graph, and gRPC sends it in a header."""

@@ -117,7 +117,11 @@ def evaluation(folder: Path, slope: float = 2.0, name: str = "y") -> Path:
 
 
 @pytest.mark.slow
-def test_a_good_model_is_blessed_and_gets_warm_up_requests(check: Any, tmp_path: Path) -> None:
+def test_a_good_model_is_blessed_and_gets_warm_up_requests(
+    check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Wherever the run was started.
+    monkeypatch.chdir(tmp_path)
     blessing, found = check(evaluation(tmp_path / "evaluation"))
     assert blessing.get_int_custom_property("blessed") == 1
     assert found["passed"]
