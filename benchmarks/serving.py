@@ -10,8 +10,9 @@ python -m benchmarks.serving throughput|overhead|mlserver [--rounds 5] [--models
   its own adaptive batching. PYTHON is the interpreter of an environment with mlserver and tensorflow, which cannot be
   installed beside tfx.
 
-The rows are those that the newest version of the model was warmed up with. The servers stay up from round to round; the
-load comes from a process of its own (serving_side.py), on the same cores.
+The row is the first of those that the newest version of the model was warmed up with. The servers stay up from round to
+round. The load comes from h2load (Debian: nghttp2-client), which speaks both HTTP/1.1 and gRPC's HTTP/2, and takes
+little of the cores that it shares with the server.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shlex
+import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -47,6 +51,18 @@ _UP_SECONDS = 120.0
 _NAME = "taxi"
 
 
+_PATHS = {
+    "rest": f"/v1/models/{_NAME}:predict",
+    "v2": f"/v2/models/{_NAME}/infer",
+    "grpc": "/tensorflow.serving.PredictionService/Predict",
+}
+_HEADERS = {
+    "rest": ("--h1", "--header=content-type: application/json"),
+    "v2": ("--h1", "--header=content-type: application/json"),
+    "grpc": ("--header=content-type: application/grpc", "--header=te: trailers"),
+}
+
+
 @dataclass(frozen=True)
 class Load:
     """What a load generator has seen.
@@ -56,14 +72,18 @@ class Load:
       seconds: from the first to the last.
       p50_ms: median latency.
       p99_ms: its 99th percentile.
-      failed: answers that were no predictions.
     """
 
     requests: int
     seconds: float
     p50_ms: float
     p99_ms: float
-    failed: int
+
+    @classmethod
+    def of(cls, seconds: float, took: Sequence[int]) -> Load:
+        """From the microseconds that each request took."""
+        hundredths = statistics.quantiles((each / 1e3 for each in took), n=100)
+        return cls(len(took), seconds, round(hundredths[49], 3), round(hundredths[98], 3))
 
     @property
     def rate(self) -> float:
@@ -78,17 +98,28 @@ class Server:
     Attributes:
       process: it and its children.
       ports: of its APIs: rest, grpc, v2 (MLServer's).
+      counts: whether it counts what it answers.
     """
 
     process: psutil.Process
     ports: Mapping[str, int]
+    counts: bool = False
 
     def cpu(self) -> float:
         """CPU-seconds that it has taken until now."""
         tree = [self.process, *self.process.children(recursive=True)]
         return sum(sum(one.cpu_times()[:2]) for one in tree)
 
-    def peak_mb(self) -> float:
+    def done(self) -> int:
+        """How many requests it has answered well until now; 0 if it does not count."""
+        if not self.counts:
+            return 0
+        told = _get(f"http://127.0.0.1:{self.ports['rest']}/monitoring/prometheus/metrics") or b""
+        return sum(
+            int(float(count)) for count in re.findall(rb'^:\S*request_count\{.*status="OK".*\} (\S+)$', told, re.M)
+        )
+
+    def memory_mb(self) -> float:
         """Resident memory now, in MiB."""
         return float(self.process.memory_info().rss / 2**20)
 
@@ -121,12 +152,11 @@ class Bench:
             raise SystemExit(f"{self.models}: expected a version that was warmed up; `make run` pushes one")
         return found[-1]
 
-    @property
-    def rows(self) -> Path:
-        """A file with the requests that it was warmed up with."""
-        file = self.scratch / "rows.json"
+    def body(self, api: str) -> Path:
+        """A file with the request for a row, as an API takes it."""
+        file = self.scratch / api
         if not file.exists():
-            command = [sys.executable, "-m", "benchmarks.serving_side", "rows", str(self.version), str(file)]
+            command = [sys.executable, "-m", "benchmarks.serving_side", "request", str(self.version), str(self.scratch)]
             subprocess.run(command, check=True, stdout=sys.stderr)
         return file
 
@@ -141,7 +171,7 @@ class Bench:
             told = json.loads(ready.read_text())
             status = f"http://127.0.0.1:{told['rest_port']}/v1/models/{_NAME}"
             _until(lambda: b"AVAILABLE" in (_get(status) or b""), process)
-            yield Server(psutil.Process(process.pid), {"rest": told["rest_port"], "grpc": told["grpc_port"]})
+            yield Server(psutil.Process(process.pid), {"rest": told["rest_port"], "grpc": told["grpc_port"]}, True)
 
     @contextlib.contextmanager
     def constant(self) -> Iterator[Server]:
@@ -193,18 +223,26 @@ class Bench:
 
     def side(self, server: Server, api: str, connections: int, loads: list[Load]) -> Callable[[int], Measurement]:
         """What sends requests to a server; it appends to `loads` what each round saw."""
-        command = [sys.executable, "-m", "benchmarks.serving_side", "load", api, str(server.ports[api])]
-        command += [str(connections), str(self.requests), str(self.rows)]
+        times, log = self.scratch / "times", self.scratch / "load.log"
+        command = ["h2load", f"--requests={self.requests}", f"--clients={connections}", "--max-concurrent-streams=1"]
+        command += [f"--data={self.body(api)}", f"--log-file={times}", *_HEADERS[api]]
+        command.append(f"http://127.0.0.1:{server.ports[api]}{_PATHS[api]}")
 
         def run(_number: int) -> Measurement:
-            before, log = server.cpu(), self.scratch / "load.log"
+            times.unlink(missing_ok=True)
+            before, done = server.cpu(), server.done()
             whole = measure.run(command, log)
             cpu = server.cpu() - before
-            load = Load(**json.loads(log.read_text().splitlines()[-1]))
-            if load.failed:
-                raise RuntimeError(f"{api}: {load.failed} of {load.requests} requests failed")
-            loads.append(load)
-            work = Work(load.requests, round(load.seconds, 3), round(cpu, 3), round(server.peak_mb(), 1))
+            # When a request was sent, the status of its answer (gRPC's own is told behind it), how long it took.
+            sent, statuses, took = zip(
+                *(map(int, line.split()) for line in times.read_text().splitlines()), strict=True
+            )
+            told = (statuses.count(200), server.done() - done if server.counts else self.requests)
+            if told != (self.requests, self.requests):
+                raise RuntimeError(f"{api}: of {self.requests} requests, {told[0]} were answered, {told[1]} well")
+            seconds = (max(map(sum, zip(sent, took, strict=True))) - min(sent)) / 1e6
+            loads.append(Load.of(seconds, took))
+            work = Work(self.requests, round(seconds, 3), round(cpu, 3), round(server.memory_mb(), 1))
             return Measurement(whole.wall, whole.cpu, whole.peak_mb, work)
 
         return run
@@ -216,7 +254,8 @@ class Bench:
         def run(_number: int) -> Measurement:
             log = self.scratch / "call.log"
             measured = measure.run(command, log)
-            loads.append(Load(**json.loads(log.read_text().splitlines()[-1])))
+            took = json.loads(log.read_text().splitlines()[-1])["took"]
+            loads.append(Load.of(sum(took) / 1e6, took))
             return measured
 
         return run
@@ -330,6 +369,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--mlserver", help="the interpreter of MLServer's environment")
     parser.add_argument("--results", type=Path, default=measure.RESULTS, help="where the record is written")
     options = parser.parse_args(arguments)
+    if shutil.which("h2load") is None:
+        raise SystemExit("expected h2load on the path; Debian has it in nghttp2-client")
     os.environ.update(ENVIRONMENT)
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(options.models, Path(scratch), options.rounds, options.requests, options.mlserver)

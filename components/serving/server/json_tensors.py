@@ -22,7 +22,7 @@ _KINDS = {"i": "iu", "u": "iu", "f": "iuf", "b": "b"}
 """Kind of a dtype → kinds of numbers that it takes without loss of meaning."""
 
 
-def parse(body: bytes) -> dict[str, Any]:
+def parse(body: bytes | bytearray) -> dict[str, Any]:
     """The JSON object that a request is.
 
     Raises:
@@ -71,9 +71,10 @@ def outputs(answers: Arrays, by_row: bool) -> dict[str, Any]:
       answers: output → array.
       by_row: whether the request had instances.
     """
-    rows = {answer.shape[:1] for answer in answers.values()}
-    if by_row and len(answers) > 1 and (len(rows) > 1 or () in rows):
-        raise invalid("instances: the outputs differ in their number of rows; ask by columns (inputs)")
+    if by_row and len(answers) > 1:
+        rows = {answer.shape[:1] for answer in answers.values()}
+        if len(rows) > 1 or () in rows:
+            raise invalid("instances: the outputs differ in their number of rows; ask by columns (inputs)")
     values = {name: _plain(name, answer) for name, answer in answers.items()}
     only = next(iter(values.values())) if len(values) == 1 else None
     if not by_row:
@@ -126,7 +127,7 @@ def array(name: str, values: Any, tensor: Tensor) -> Any:
     Raises:
       RequestError: they are ragged, or of another kind.
     """
-    wanted = np.dtype(tensor.dtype.as_numpy_dtype)
+    wanted = tensor.numpy
     try:
         if wanted.kind == "O":
             return _texts(name, values)
@@ -155,10 +156,10 @@ def _numbers(values: Any, wanted: Any) -> Any:
 
 
 def _texts(name: str, values: Any) -> Any:
-    if isinstance(values, list) and all(type(value) is str for value in values):
+    if isinstance(values, list) and not any(isinstance(value, list) for value in values):
         # As nearly every request is.
         flat = np.empty(len(values), object)
-        flat[:] = [value.encode() for value in values]
+        flat[:] = [_decoded(name, value) for value in values]
         return flat
     decoded = _decoded(name, values)
     shape = _shape(decoded)
@@ -174,8 +175,6 @@ def _texts(name: str, values: Any) -> Any:
 
 
 def _decoded(name: str, value: Any) -> Any:
-    if isinstance(value, list):
-        return [_decoded(name, each) for each in value]
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
@@ -183,6 +182,8 @@ def _decoded(name: str, value: Any) -> Any:
             return base64.b64decode(value["b64"], validate=True)
         except binascii.Error as error:
             raise invalid(f"input {name!r}: expected base64 in b64: {error}") from error
+    if isinstance(value, list):
+        return [_decoded(name, each) for each in value]
     raise invalid(f'input {name!r}: expected a string or {{"b64": …}}, received {_kind(value)}')
 
 

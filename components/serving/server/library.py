@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,19 +45,22 @@ class Version:
     _users: int = 0
     _unused: asyncio.Event = field(default_factory=asyncio.Event)
 
-    @contextlib.contextmanager
-    def use(self) -> Iterator[Servable]:
-        """Keeps it loaded."""
+    def __enter__(self) -> Servable:
+        """Keeps it loaded until the end of the block.
+
+        Raises:
+          RequestError: it is not loaded.
+        """
         if self.servable is None:
             raise not_found(f"model {self.model!r}, version {self.number}: it is not loaded")
         self._users += 1
         self._unused.clear()
-        try:
-            yield self.servable
-        finally:
-            self._users -= 1
-            if not self._users:
-                self._unused.set()
+        return self.servable
+
+    def __exit__(self, *_error: object) -> None:
+        self._users -= 1
+        if not self._users:
+            self._unused.set()
 
     def load(self, key: bytes | None, intra_op_threads: int) -> None:
         """Checks it against its manifest, and loads it; what goes wrong is kept."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from components.errors import MACHINE, PipelineError
 from components.processes import signal_at_parents_death
 from components.serving.server import grpc_api, sources
 from components.serving.server.batching import Limits
+from components.serving.server.http1 import Http
 from components.serving.server.library import Library
 from components.serving.server.metrics import Metrics
 from components.serving.server.request_log import RequestLog
@@ -33,9 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(message)s", force=True)
     # It tells of every file it reads, and that sessions are old.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    # And they of every request that is none, with a traceback.
-    for name in ("aiohttp.server", "grpc"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # And gRPC of every request that is none, with a traceback.
+    logging.getLogger("grpc").setLevel(logging.CRITICAL)
+    # What was imported stays: there is no need to look through it for garbage again and again.
+    gc.freeze()
     try:
         asyncio.run(_serve(options))
     except PipelineError as error:
@@ -60,7 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--enable_batching", action="store_true", help="join requests that arrive together")
     add("--max_batch_size", type=int, default=64, help="rows of a batch")
     add("--batch_timeout_micros", type=int, default=2000, help="how long the first one waits for others")
-    add("--workers", type=int, default=len(os.sched_getaffinity(0)), help="batches that run side by side")
+    cores = len(os.sched_getaffinity(0))
+    add("--workers", type=int, default=cores, help="threads that run models; with batches, one is left for the rest")
     add("--max_in_flight", type=int, default=1024, help="requests at a time; more are refused")
     add("--max_body_bytes", type=int, default=8 << 20, help="of a request")
     add("--read_timeout_seconds", type=float, default=10.0, help="that a client may take to send one")
@@ -76,20 +80,24 @@ async def _serve(options: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
-    cores = len(os.sched_getaffinity(0))
+    # One core is left to what the requests themselves take: while it is busy, larger batches are gathered, and rows get
+    # cheaper.
+    at_once = max(1, options.workers - options.enable_batching)
+    threads = max(1, len(os.sched_getaffinity(0)) // at_once)
     key = version.signing_key(os.environ)
-    library = Library(_sources(options), options.file_system_poll_wait_seconds, key, max(1, cores // options.workers))
-    limits = Limits(options.max_batch_size, options.batch_timeout_micros / 1e6, options.workers)
+    library = Library(_sources(options), options.file_system_poll_wait_seconds, key, threads)
+    limits = Limits(options.max_batch_size, options.batch_timeout_micros / 1e6, at_once)
+    log = RequestLog(options.request_log, options.request_log_rate) if options.request_log else None
     service = Service(
         library,
         limits if options.enable_batching else None,
         options.workers,
         options.max_in_flight,
-        Metrics(library.all),
-        RequestLog(options.request_log, options.request_log_rate) if options.request_log else None,
+        Metrics(library.all, lambda: log.dropped if log else 0),
+        log,
     )
     library.forget = service.forget
-    rest = Rest(service, options.max_body_bytes, options.read_timeout_seconds)
+    rest = Http(Rest(service).answer, options.max_body_bytes, options.read_timeout_seconds)
     rest_port = await rest.listen(options.host, options.rest_api_port)
     rpc, port = await grpc_api.listen(
         service, options.host, options.port, options.max_body_bytes, options.max_in_flight

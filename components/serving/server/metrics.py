@@ -6,12 +6,15 @@ https://www.tensorflow.org/tfx/serving/serving_config#monitoring_configuration
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, UntypedMetricFamily
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric, UntypedMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from components.serving.server.library import Version
 
@@ -21,31 +24,35 @@ _MICROSECONDS = [10 * 1.8**power for power in range(33)]
 _ROWS = [2.0**power for power in range(14)]
 
 
+class _Histogram:
+    """Counts values up to each bound; prometheus_client's own takes a lock and goes over all of them."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds, self._counts, self._sum = bounds, [0] * (len(bounds) + 1), 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def add_to(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
+        bounds = [*map(floatToGoString, self._bounds), "+Inf"]
+        family.add_metric(labels, list(zip(bounds, accumulate(self._counts), strict=True)), self._sum)
+
+
 class Metrics(Collector):
-    """Counts requests, their latency, and the rows of batches.
+    """Counts requests, their latency, and the rows of batches; by one thread.
 
     Args:
       versions: tells all versions there are.
+      dropped: tells how many requests should have been recorded, but were not.
     """
 
-    def __init__(self, versions: Callable[[], Iterable[Version]]) -> None:
-        self._versions = versions
-        self._requests: Counter[tuple[str, str, str, str]] = Counter()
+    def __init__(self, versions: Callable[[], Iterable[Version]], dropped: Callable[[], int]) -> None:
+        self._versions, self._dropped = versions, dropped
+        self._requests: Counter[tuple[Version | None, str, str]] = Counter()
+        self._latency: dict[tuple[Version, str, str], _Histogram] = defaultdict(lambda: _Histogram(_MICROSECONDS))
+        self._batches: dict[Version, _Histogram] = defaultdict(lambda: _Histogram(_ROWS))
         self._registry = CollectorRegistry()
-        self._latency = Histogram(
-            f"{_PREFIX}request_latency",
-            "Microseconds from a request's arrival to its answer.",
-            ["model_name", "API", "entrypoint", "version"],
-            registry=self._registry,
-            buckets=_MICROSECONDS,
-        )
-        self._batches = Histogram(
-            f"{_PREFIX}batching_session:processed_batch_size",
-            "Rows that went through a model together.",
-            ["model_name", "version"],
-            registry=self._registry,
-            buckets=_ROWS,
-        )
         self._registry.register(self)
 
     def request(self, version: Version | None, api: str, entrypoint: str, status: str, seconds: float) -> None:
@@ -58,40 +65,60 @@ class Metrics(Collector):
           status: gRPC's name of how it ended.
           seconds: how long it took.
         """
-        model, number = ("", "") if version is None else (version.model, str(version.number))
-        self._requests[model, entrypoint, status, number] += 1
+        self._requests[version, entrypoint, status] += 1
         if version is not None:
-            self._latency.labels(model, api, entrypoint, number).observe(seconds * 1e6)
+            self._latency[version, api, entrypoint].observe(seconds * 1e6)
 
     def batch(self, version: Version, rows: int) -> None:
         """Counts a batch."""
-        self._batches.labels(version.model, str(version.number)).observe(rows)
+        self._batches[version].observe(rows)
 
     def forget(self, version: Version) -> None:
         """Drops what belongs to a version that is gone: a server that lives long would tell of ever more."""
-        model, number = version.model, str(version.number)
-        for key in [key for key in self._requests if (key[0], key[3]) == (model, number)]:
-            del self._requests[key]
-        for histogram, at in ((self._latency, 3), (self._batches, 1)):
-            for labels in [each for each in histogram._metrics if (each[0], each[at]) == (model, number)]:
-                histogram.remove(*labels)
+        self._requests = Counter({key: count for key, count in self._requests.items() if key[0] is not version})
+        for key in [key for key in self._latency if key[0] is version]:
+            del self._latency[key]
+        self._batches.pop(version, None)
 
-    def collect(self) -> Iterator[UntypedMetricFamily | GaugeMetricFamily]:
-        """What prometheus_client has no type for under these names: it would call a counter …_total."""
-        counts = UntypedMetricFamily(
-            f"{_PREFIX}request_count", "Requests.", labels=["model_name", "entrypoint", "status", "version"]
+    def collect(self) -> Iterator[Metric]:
+        """All of it, under names of which prometheus_client would call some otherwise: a counter …_total."""
+        requests = UntypedMetricFamily(
+            f"{_PREFIX}request_count", "Requests.", labels=["model_name", "version", "entrypoint", "status"]
         )
-        for labels, count in self._requests.items():
-            counts.add_metric(labels, count)
-        yield counts
+        for (asked, *labels), count in self._requests.items():
+            requests.add_metric([*_names(asked), *labels], count)
+        yield requests
+        latency = HistogramMetricFamily(
+            f"{_PREFIX}request_latency",
+            "Microseconds from a request's arrival to its answer.",
+            labels=["model_name", "version", "API", "entrypoint"],
+        )
+        for (version, *labels), histogram in self._latency.items():
+            histogram.add_to(latency, [*_names(version), *labels])
+        yield latency
+        batches = HistogramMetricFamily(
+            f"{_PREFIX}batching_session:processed_batch_size",
+            "Rows that went through a model together.",
+            labels=["model_name", "version"],
+        )
+        for version, histogram in self._batches.items():
+            histogram.add_to(batches, _names(version))
+        yield batches
         states = GaugeMetricFamily(
             f"{_PREFIX}version_state", "30: available; 50: gone, or not to be loaded.", labels=["model_name", "version"]
         )
         for version in self._versions():
-            states.add_metric([version.model, str(version.number)], version.state)
+            states.add_metric(_names(version), version.state)
         yield states
+        yield UntypedMetricFamily(
+            f"{_PREFIX}request_log_dropped", "Requests that came too fast to be recorded.", value=self._dropped()
+        )
 
     def text(self) -> bytes:
         """All of it in Prometheus' text format."""
         told: bytes = generate_latest(self._registry)
         return told
+
+
+def _names(version: Version | None) -> list[str]:
+    return ["", ""] if version is None else [version.model, str(version.number)]

@@ -35,14 +35,18 @@ class Tensor:
     dtype: Any
     shape: tuple[int, ...] | None
 
+    @functools.cached_property
+    def numpy(self) -> Any:
+        """The same dtype as numpy has it; TensorFlow looks it up every time it is asked."""
+        return np.dtype(self.dtype.as_numpy_dtype)
+
     def check(self, name: str, value: Any) -> None:
         """Refuses what does not fit.
 
         Raises:
           RequestError: the dtype or the shape is another.
         """
-        wanted = self.dtype.as_numpy_dtype
-        if value.dtype != wanted:
+        if value.dtype != self.numpy:
             raise invalid(f"input {name!r}: expected {self.dtype.name}, received {_dtype_name(value.dtype)}")
         if self.shape is not None and (
             len(self.shape) != value.ndim
@@ -88,7 +92,7 @@ class Signature:
             )
         for name, tensor in self.inputs.items():
             tensor.check(name, inputs[name])
-        if self.batches and len({len(value) for value in inputs.values()}) > 1:
+        if len(inputs) > 1 and self.batches and len({len(value) for value in inputs.values()}) > 1:
             rows = {name: len(value) for name, value in inputs.items()}
             raise invalid(f"signature {self.name!r}: expected as many rows of every input, received {rows}")
 
@@ -123,24 +127,10 @@ class Servable:
     """
 
     def __init__(self, folder: Path, intra_op_threads: int) -> None:
-        try:
-            # Ops run one after the other in the thread that calls: for the small graphs of a request, handing them to
-            # other threads takes longer than the ops do.
-            self._load(folder, intra_op_threads, "SINGLE_THREADED_EXECUTOR")
-            self._touch()
-        except tf.errors.OpError:
-            # That executor knows no control flow of the old kind; a model that cannot do with no rows ends here, too.
-            self.close()
-            self._load(folder, intra_op_threads, "")
-        try:
-            self.warmed = self._warm_up(folder / _WARM_UP)
-        except BaseException:
-            self.close()
-            raise
-
-    def _load(self, folder: Path, intra_op_threads: int, executor: str) -> None:
         config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=intra_op_threads)
-        config.experimental.executor_type = executor
+        # Ops run one after the other in the thread that calls: for the small graphs of a request, handing them to other
+        # threads takes as long as the ops do.
+        config.inter_op_parallelism_threads = -1
         graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=graph, config=config)
         with graph.as_default():
@@ -150,6 +140,11 @@ class Servable:
             for name, told in self.meta_graph.signature_def.items()
             if not name.startswith("__")
         }
+        try:
+            self.warmed = self._warm_up(folder / _WARM_UP)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Frees the memory; nothing may be running."""
@@ -172,16 +167,6 @@ class Servable:
             [info.name for info in outputs.values()], [info.name for info in inputs.values()]
         )
         return Signature(name, told.method_name, _tensors(inputs), _tensors(outputs), call)
-
-    def _touch(self) -> None:
-        """Calls every signature with no rows, so that one that cannot run shows."""
-        for signature in self.signatures.values():
-            if signature.batches:
-                empty = {
-                    name: np.zeros([max(size, 0) for size in tensor.shape or ()], tensor.dtype.as_numpy_dtype)
-                    for name, tensor in signature.inputs.items()
-                }
-                signature.call(*empty.values())
 
     def _warm_up(self, path: Path) -> int:
         """Sends the recorded requests through; returns how many there were."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import functools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -86,12 +86,7 @@ class Service:
         Raises:
           RequestError: it cannot be answered.
         """
-        with self._counted(asked, "predict", entrypoint) as version, version.use() as servable:
-            signature = servable.signature(asked.signature)
-            given = inputs(signature)
-            answers = await self._run(version, signature, given)
-            self._record(version, signature, given, answers)
-            return version, answers
+        return await self._answered(asked, "predict", entrypoint, inputs)
 
     async def classify(
         self, asked: Asked, entrypoint: str, examples: Any
@@ -141,14 +136,52 @@ class Service:
         return version, values.ravel().tolist()
 
     async def _examples(self, asked: Asked, entrypoint: str, api: str, examples: Any) -> tuple[Version, dict[str, Any]]:
-        with self._counted(asked, api, entrypoint) as version, version.use() as servable:
-            signature, method = servable.signature(asked.signature), f"tensorflow/serving/{api}"
-            if signature.method != method or len(signature.inputs) != 1:
+        def inputs(signature: Signature) -> Arrays:
+            if signature.method != f"tensorflow/serving/{api}" or len(signature.inputs) != 1:
                 raise invalid(
-                    f"signature {signature.name!r}: expected the method {method} and one input, received "
-                    f"{signature.method} and {len(signature.inputs)}; ask it to predict"
+                    f"signature {signature.name!r}: expected the method tensorflow/serving/{api} and one input, "
+                    f"received {signature.method} and {len(signature.inputs)}; ask it to predict"
                 )
-            return version, await self._run(version, signature, dict.fromkeys(signature.inputs, examples))
+            return dict.fromkeys(signature.inputs, examples)
+
+        return await self._answered(asked, api, entrypoint, inputs)
+
+    async def _answered(
+        self, asked: Asked, api: str, entrypoint: str, inputs: Callable[[Signature], Arrays]
+    ) -> tuple[Version, dict[str, Any]]:
+        """Answers a request, and counts how it ends.
+
+        Raises:
+          RequestError: instead of whatever else went wrong.
+        """
+        started, version, status = time.perf_counter(), None, "OK"
+        self._now += 1
+        try:
+            if self._now > self._most_at_once:
+                raise overloaded(f"{self._most_at_once} requests are being answered; try again")
+            version = self.library.find(asked.model, asked.version, asked.label)
+            with version as servable:
+                signature = servable.signature(asked.signature)
+                given = inputs(signature)
+                answers = await self._run(version, signature, given)
+                if self._log is not None and api == "predict":
+                    self._log.add(functools.partial(_record, version, signature, given, answers))
+                return version, answers
+        except RequestError as error:
+            status = error.code.name
+            raise
+        except asyncio.CancelledError:
+            # Whoever asked has gone.
+            status = "CANCELLED"
+            raise
+        except Exception as error:
+            logging.exception("a request to %s failed", asked)
+            told = failed(error)
+            status = told.code.name
+            raise told from error
+        finally:
+            self._now -= 1
+            self.metrics.request(version, api, entrypoint, status, time.perf_counter() - started)
 
     def servable(self, asked: Asked) -> tuple[Version, Servable]:
         """A version that is loaded, to tell about.
@@ -177,56 +210,21 @@ class Service:
             del self._batchers[key]
         self.metrics.forget(version)
 
-    @contextlib.contextmanager
-    def _counted(self, asked: Asked, api: str, entrypoint: str) -> Iterator[Version]:
-        """Finds the version, and counts how its request ends.
-
-        Raises:
-          RequestError: instead of whatever else went wrong.
-        """
-        started, version, status = time.perf_counter(), None, "OK"
-        self._now += 1
-        try:
-            if self._now > self._most_at_once:
-                raise overloaded(f"{self._most_at_once} requests are being answered; try again")
-            version = self.library.find(asked.model, asked.version, asked.label)
-            yield version
-        except RequestError as error:
-            status = error.code.name
-            raise
-        except asyncio.CancelledError:
-            # Whoever asked has gone.
-            status = "CANCELLED"
-            raise
-        except Exception as error:
-            logging.exception("a request to %s failed", asked)
-            told = failed(error)
-            status = told.code.name
-            raise told from error
-        finally:
-            self._now -= 1
-            self.metrics.request(version, api, entrypoint, status, time.perf_counter() - started)
-
-    def _record(self, version: Version, signature: Signature, inputs: Arrays, answers: Mapping[str, Any]) -> None:
-        if self._log is None:
-            return
-
-        def record() -> Any:
-            log = prediction_log_pb2.PredictionLog()
-            spec = model_pb2.ModelSpec(name=version.model, signature_name=signature.name)
-            spec.version.value = version.number
-            log.predict_log.request.model_spec.CopyFrom(spec)
-            log.predict_log.response.model_spec.CopyFrom(spec)
-            for name, value in inputs.items():
-                log.predict_log.request.inputs[name].CopyFrom(to_proto(value))
-            for name, value in answers.items():
-                log.predict_log.response.outputs[name].CopyFrom(to_proto(value))
-            return log
-
-        self._log.add(record)
-
     def close(self) -> None:
         """Writes what is to be recorded, and ends the threads."""
         if self._log is not None:
             self._log.close()
         self._threads.shutdown()
+
+
+def _record(version: Version, signature: Signature, inputs: Arrays, answers: Mapping[str, Any]) -> Any:
+    log = prediction_log_pb2.PredictionLog()
+    spec = model_pb2.ModelSpec(name=version.model, signature_name=signature.name)
+    spec.version.value = version.number
+    log.predict_log.request.model_spec.CopyFrom(spec)
+    log.predict_log.response.model_spec.CopyFrom(spec)
+    for name, value in inputs.items():
+        log.predict_log.request.inputs[name].CopyFrom(to_proto(value))
+    for name, value in answers.items():
+        log.predict_log.response.outputs[name].CopyFrom(to_proto(value))
+    return log

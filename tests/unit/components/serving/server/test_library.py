@@ -91,12 +91,12 @@ def test_a_version_in_use_stays_until_its_last_request_is_answered(run: Try) -> 
         await served.look()
         first = served.library.find("m")
         served.put(2)
-        with first.use() as servable:
+        with first as servable:
             looking = asyncio.ensure_future(served.look())
             while first.state != UNLOADING:
                 await asyncio.sleep(0)
             assert served.library.find("m").number == 2
-            with pytest.raises(RequestError, match="version 1: it is not loaded"), first.use():
+            with pytest.raises(RequestError, match="version 1: it is not loaded"), first:
                 pass
             assert servable.signature("pairs").run({"pairs": [[1, 2]]})["sum"].tolist() == [3]
         assert await looking == {2: AVAILABLE, 1: END}

@@ -33,7 +33,7 @@ def at(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
 
 
 def test_requests_are_counted_by_how_they_end(versions: list[Version]) -> None:
-    metrics = Metrics(lambda: versions)
+    metrics = Metrics(lambda: versions, lambda: 3)
     for status in ("OK", "OK", "INVALID_ARGUMENT"):
         metrics.request(versions[1], "predict", "REST", status, 0.001)
     metrics.request(None, "predict", "GRPC", "NOT_FOUND", 0.001)
@@ -47,7 +47,7 @@ def test_requests_are_counted_by_how_they_end(versions: list[Version]) -> None:
 
 
 def test_latency_is_told_in_microseconds_for_each_version(versions: list[Version]) -> None:
-    metrics = Metrics(lambda: versions)
+    metrics = Metrics(lambda: versions, lambda: 3)
     for seconds in (0.000_005, 0.001, 0.5):
         metrics.request(versions[1], "predict", "REST", "OK", seconds)
     found = told(metrics)
@@ -59,7 +59,7 @@ def test_latency_is_told_in_microseconds_for_each_version(versions: list[Version
 
 
 def test_batches_are_told_by_their_rows(versions: list[Version]) -> None:
-    metrics = Metrics(lambda: versions)
+    metrics = Metrics(lambda: versions, lambda: 3)
     for rows in (1, 3, 64):
         metrics.batch(versions[1], rows)
     found = told(metrics)
@@ -70,18 +70,19 @@ def test_batches_are_told_by_their_rows(versions: list[Version]) -> None:
 
 
 def test_the_state_of_every_version_is_told(versions: list[Version]) -> None:
-    found = told(Metrics(lambda: versions))
+    found = told(Metrics(lambda: versions, lambda: 3))
     assert found == {
+        at("request_log_dropped"): 3,
         at("version_state", model_name="m", version="1"): 50,
         at("version_state", model_name="m", version="2"): 30,
     }
 
 
 def test_a_version_that_is_gone_is_forgotten(versions: list[Version]) -> None:
-    metrics = Metrics(lambda: versions)
+    metrics = Metrics(lambda: versions, lambda: 3)
     for version in versions:
         metrics.request(version, "predict", "REST", "OK", 0.001)
         metrics.batch(version, 1)
     metrics.forget(versions[0])
-    numbers = {dict(labels)["version"] for name, labels in told(metrics) if name != "version_state"}
-    assert numbers == {"2"}
+    numbers = {dict(labels).get("version") for name, labels in told(metrics) if name != "version_state"}
+    assert numbers == {"2", None}
