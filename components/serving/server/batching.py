@@ -43,7 +43,8 @@ class Batcher:
     """Joins the requests of one signature.
 
     A batch starts when it is full, or when its first request has waited long enough, but never while as many run as
-    may: then it goes on filling. Where requests come so rarely that nobody would join within that time, none waits.
+    may: then it goes on filling, and waits anew when one of them has ended, since those who are answered now are the
+    likeliest to ask again. Where requests come so rarely that nobody would join within that time, none waits.
 
     Args:
       signature: whose requests; one that `batches`.
@@ -113,7 +114,10 @@ class Batcher:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        none_could_start = self._running == self._limits.at_once
         self._running -= 1
+        if none_could_start and self._queue and self._between < self._limits.seconds:
+            self._queue[0].until = self._loop.time() + self._limits.seconds
         self._start()
 
     async def _answer(self, batch: Sequence[_Waiting]) -> None:

@@ -15,9 +15,8 @@ import math
 import zlib
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import httptools
 
@@ -34,9 +33,10 @@ _IDLE_SECONDS = 75.0
 _LOOK_SECONDS = 0.5
 """Between two looks for clients that are too slow."""
 
+_STATUS = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
 
-@dataclass(frozen=True)
-class Request:
+
+class Request(NamedTuple):
     """A request that has arrived.
 
     Attributes:
@@ -50,8 +50,7 @@ class Request:
     body: bytes | bytearray
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(NamedTuple):
     """What a request is told.
 
     Attributes:
@@ -369,9 +368,8 @@ class _Connection(asyncio.Protocol):
 
     def _tell(self, told: Response, stays: bool, bare: bool) -> None:
         head = (
-            f"HTTP/1.1 {told.status} {HTTPStatus(told.status).phrase}\r\nContent-Type: {told.kind}\r\n"
-            f"Content-Length: {len(told.body)}\r\nDate: {self._server.date}\r\n"
-            f"Connection: {'keep-alive' if stays else 'close'}\r\n\r\n"
+            f"HTTP/1.1 {_STATUS[told.status]}\r\nContent-Type: {told.kind}\r\nContent-Length: {len(told.body)}\r\n"
+            f"Date: {self._server.date}\r\nConnection: {'keep-alive' if stays else 'close'}\r\n\r\n"
         )
         self.transport.write(head.encode() + (b"" if bare else told.body))
 

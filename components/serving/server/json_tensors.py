@@ -29,7 +29,7 @@ def parse(body: bytes | bytearray) -> dict[str, Any]:
       RequestError: it is none.
     """
     try:
-        told = json.loads(body)
+        told = json.loads(body.decode())
     except (ValueError, RecursionError) as error:
         raise invalid(f"expected a JSON object: {error}") from error
     if not isinstance(told, dict):

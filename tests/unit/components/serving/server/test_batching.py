@@ -162,10 +162,16 @@ def test_no_more_batches_run_than_may_and_those_that_wait_fill_up(threads: Threa
         for _ in range(2):
             await loop.run_in_executor(threads, model.entered.acquire)
         model.go.set()
-        assert (await told(*asked))[2:] == [[2 * number] for number in range(3, 10)]
+        assert (await told(*asked[:6]))[2:] == [[2 * number] for number in range(3, 7)]
+        # Their time had come while none could start; they wait anew for those who were answered just now.
+        asked.append(ask(joined, 10))
+        assert await told(*asked[6:]) == [[2 * number] for number in range(7, 11)]
+        asked += [ask(joined, 11), ask(joined, 12)]
+        await turn()
+        loop.ahead += LONG
+        assert await told(*asked[10:]) == [[22], [24]]
         assert model.most_together == 2
-        # The time of those that waited had come: they went as soon as they could, in as few batches as they could.
-        assert sorted(model.calls[2:]) == [[3, 4, 5, 6], [7, 8, 9]]
+        assert sorted(model.calls[2:]) == [[3, 4, 5, 6], [7, 8, 9, 10], [11, 12]]
 
     run(main)
 
