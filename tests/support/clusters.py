@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,3 +72,12 @@ def _act(role: Role, folder: Path, script: Sequence[str]) -> None:
             (folder / value).open().close()
         elif what == "let":
             (folder / value).open("w").close()
+        elif what == "name":
+            (folder / value).write_text(str(os.getpid()))
+        elif what == "outlive":
+            process = Path("/proc", (folder / value).read_text())
+            # Nothing tells when somebody else has waited for a process.
+            while process.exists():
+                time.sleep(0.01)
+        elif what == "stop":
+            os.kill(os.getppid(), signal.SIGTERM)

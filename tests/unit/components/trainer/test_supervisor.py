@@ -86,6 +86,17 @@ def test_an_evaluator_comes_back_alone_and_is_waited_for(tmp_path: Path) -> None
     assert len(starts(tmp_path, "evaluator-0")) <= 2
 
 
+def test_who_is_asked_to_end_does_not_wait_for_the_evaluator(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "chief")
+    with pytest.raises(MachineError, match="SystemExit: 143"):
+        supervise(
+            tmp_path,
+            {**SERVED, "evaluator": True},
+            chief_0=["step=3 name=chief"],
+            evaluator_0=["outlive=chief stop serve"],
+        )
+
+
 @pytest.mark.parametrize(
     ("script", "how", "words"),
     [
