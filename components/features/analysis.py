@@ -7,6 +7,7 @@ What comes out is what TFT's analyzers give: tensors and vocabulary files in the
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,13 +26,15 @@ _EPSILON = 0.001
 """A quantile's rank is off by at most this share of the rows."""
 _LARGEST = 1 << 32
 """Rows up to which the sketch keeps that promise."""
+_GRID = 1000
+"""Quantiles among which edges are chosen."""
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Asks for mean and standard deviation of `values` (float32, shape [n]): a float32 tensor of shape [2].
+    """Asks for mean, standard deviation, least and greatest of `values` (float32, shape [n]): float32, shape [4].
 
-    Without values both are 0. A standard deviation of 0 is given as 1, so that dividing by it is always right.
+    Without values all are 0. A standard deviation of 0 is given as 1, so that dividing by it is always right.
     """
 
     values: Any
@@ -46,6 +49,19 @@ class Quantiles:
 
     values: Any
     buckets: int
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Asks for the edges of `bins` bins of `values` (float32, shape [n]): a float32 tensor of shape [bins + 1], rising.
+
+    The edges are quantiles of the distinct values that a fine grid of quantiles of all values meets. Plain quantiles of
+    a column that is nearly always 0 would put nearly all edges there, and leave one bin to all other values. Where
+    there are too few distinct values, the greatest is repeated.
+    """
+
+    values: Any
+    bins: int
 
 
 @dataclass(frozen=True)
@@ -73,7 +89,7 @@ class Vocabulary:
 _NO_WORD = b"\x00"
 """The only entry of a vocabulary that has none: TensorFlow makes no table of an empty file."""
 
-Need = Moments | Quantiles | Vocabulary
+Need = Moments | Quantiles | Edges | Vocabulary
 
 
 def analyze(needs: Sequence[Need]) -> list[Any]:
@@ -84,10 +100,10 @@ def analyze(needs: Sequence[Need]) -> list[Any]:
     return [next(paths) if isinstance(need, Vocabulary) else next(numbers) for need in needs]
 
 
-def _numbers(needs: Sequence[Moments | Quantiles]) -> list[Any]:
+def _numbers(needs: Sequence[Moments | Quantiles | Edges]) -> list[Any]:
     if not needs:
         return []
-    kept = [_Boundaries(need.buckets) if isinstance(need, Quantiles) else _Numbers() for need in needs]
+    kept = [_keep(need) for need in needs]
     (found,) = tft.experimental.ptransform_analyzer(
         inputs=[need.values for need in needs],
         ptransform=_NumberAnalysis(kept),
@@ -116,45 +132,54 @@ def _vocabularies(needs: Sequence[Vocabulary]) -> list[Any]:
     )
 
 
-@dataclass
-class _Numbers:
-    """Counts, means and squared distances, merged as in Chan, Golub and LeVeque (1979)."""
+def _keep(need: Moments | Quantiles | Edges) -> _Numbers | _Boundaries | _Distinct:
+    if isinstance(need, Moments):
+        return _Numbers()
+    return _Boundaries(need.buckets) if isinstance(need, Quantiles) else _Distinct(need.bins)
 
-    width = 2
+
+class _Numbers:
+    """Counts, means and squared distances, merged as in Chan, Golub and LeVeque (1979), and the extremes."""
+
+    width = 4
 
     def empty(self) -> Any:
-        return (0, 0.0, 0.0)
+        return (0, 0.0, 0.0, math.inf, -math.inf)
 
     def add(self, state: Any, values: Any) -> Any:
         wide = values.astype(np.float64)
         if not len(wide):
             return state
         mean = float(wide.mean())
-        return self.merge(state, (len(wide), mean, float(((wide - mean) ** 2).sum())))
+        squares = float(((wide - mean) ** 2).sum())
+        return self.merge(state, (len(wide), mean, squares, float(wide.min()), float(wide.max())))
 
     def merge(self, state: Any, other: Any) -> Any:
-        (rows, mean, squares), (more, other_mean, other_squares) = state, other
+        (rows, mean, squares, least, greatest), (more, other_mean, other_squares, other_least, other_greatest) = (
+            state,
+            other,
+        )
         total = rows + more
         if not total:
             return state
         apart = other_mean - mean
-        return (total, mean + apart * more / total, squares + other_squares + apart * apart * rows * more / total)
+        return (
+            total,
+            mean + apart * more / total,
+            squares + other_squares + apart * apart * rows * more / total,
+            min(least, other_least),
+            max(greatest, other_greatest),
+        )
 
     def result(self, state: Any) -> list[float]:
-        rows, mean, squares = state
-        deviation = float(np.sqrt(squares / rows)) if rows else 0.0
-        return [mean, deviation or 1.0]
+        rows, mean, squares, least, greatest = state
+        if not rows:
+            return [0.0, 1.0, 0.0, 0.0]
+        return [mean, float(np.sqrt(squares / rows)) or 1.0, least, greatest]
 
 
-@dataclass
-class _Boundaries:
+class _Sketch:
     """A sketch of the values' order, tfx_bsl's own (in C++)."""
-
-    buckets: int
-
-    @property
-    def width(self) -> int:
-        return self.buckets - 1
 
     def empty(self) -> Any:
         return sketches.QuantilesSketch(_EPSILON, _LARGEST, 1)
@@ -167,10 +192,47 @@ class _Boundaries:
         state.Merge(other)
         return state
 
+    def quantiles(self, state: Any, count: int) -> list[float]:
+        """The least value, those between so many equal shares, and the greatest; none without values."""
+        (found,) = state.GetQuantiles(count).to_pylist() or [[]]
+        quantiles: list[float] = found
+        return quantiles
+
+
+@dataclass
+class _Boundaries(_Sketch):
+    """Equally full buckets."""
+
+    buckets: int
+
+    @property
+    def width(self) -> int:
+        return self.buckets - 1
+
     def result(self, state: Any) -> list[float]:
-        (found,) = state.GetQuantiles(self.buckets).to_pylist()
-        inner = found[1:-1]
+        inner = self.quantiles(state, self.buckets)[1:-1]
         return inner if len(inner) == self.width else [0.0] * self.width
+
+
+@dataclass
+class _Distinct(_Sketch):
+    """Bins between distinct values."""
+
+    bins: int
+
+    @property
+    def width(self) -> int:
+        return self.bins + 1
+
+    def result(self, state: Any) -> list[float]:
+        found = self.quantiles(state, max(_GRID, self.bins))
+        # float32 is what the graph compares with.
+        distinct = np.unique(np.asarray(found or [0.0], np.float32))
+        ranks = np.arange(self.width)
+        if len(distinct) > self.width:
+            ranks = np.round(np.linspace(0, len(distinct) - 1, self.width)).astype(int)
+        edges: list[float] = distinct[np.minimum(ranks, len(distinct) - 1)].tolist()
+        return edges
 
 
 @dataclass
@@ -212,7 +274,7 @@ class _Texts:
         return [text for text, _ in fit[: self.size]] or [_NO_WORD]
 
 
-_Keep = _Numbers | _Boundaries | _Texts
+_Keep = _Numbers | _Boundaries | _Distinct | _Texts
 
 
 def _is_line(text: bytes) -> bool:

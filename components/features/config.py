@@ -33,6 +33,60 @@ class Log(Op):
     op: Literal["log"] = "log"
 
 
+class MinMax(Op):
+    """(x - least) / (greatest - least), over the training split, within [0, 1]. A missing value becomes 0."""
+
+    takes = frozenset[Dtype]({"int", "float"})
+    op: Literal["min_max"] = "min_max"
+
+
+class Clip(Op):
+    """The value, or the bound that it lies beyond, then z_score. A missing value becomes the mean, 0."""
+
+    takes = frozenset[Dtype]({"int", "float"})
+    op: Literal["clip"] = "clip"
+    low: float | None = None
+    """The lower bound, if there is one."""
+    high: float | None = None
+    """The upper bound, if there is one."""
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Clip:
+        if self.low is None and self.high is None:
+            raise ValueError("expected low, high or both, received neither")
+        if self.low is not None and self.high is not None and self.low >= self.high:
+            raise ValueError(f"expected low below high, received {self.low:g} and {self.high:g}")
+        return self
+
+
+class PassThrough(Op):
+    """The number as it is. A missing value becomes 0."""
+
+    takes = frozenset[Dtype]({"int", "float"})
+    op: Literal["pass_through"] = "pass_through"
+
+
+class Missing(Op):
+    """1 where the value is missing, 0 where it is not: beside an operation that gives missing values a number."""
+
+    takes = frozenset[Dtype]({"int", "float", "bytes"})
+    op: Literal["missing"] = "missing"
+
+
+class PiecewiseLinear(Op):
+    """A number for each bin: 0 below it, 1 above it, and in it how far the value has come (Gorishniy et al. 2022, On
+    Embeddings for Numerical Features in Tabular Deep Learning).
+
+    The edges are quantiles of the distinct values, so that a long tail keeps its bins beside a value that is very
+    frequent. A missing value is 0 in all of them, as the least value is.
+    """
+
+    takes = frozenset[Dtype]({"int", "float"})
+    op: Literal["piecewise_linear"] = "piecewise_linear"
+    bins: int = Field(default=16, ge=2, le=1000)
+    """Number of bins; a column with fewer distinct values fills fewer."""
+
+
 class Bucketize(Op):
     """The quantile bucket that the value falls in, as an id to embed. A missing value has a bucket of its own."""
 
@@ -80,7 +134,10 @@ class Image(Op):
     """1: grey, 3: colour."""
 
 
-OPS: dict[str, type[Op]] = {op.model_fields["op"].default: op for op in (ZScore, Log, Bucketize, Vocab, Hash, Image)}
+OPS: dict[str, type[Op]] = {
+    op.model_fields["op"].default: op
+    for op in (ZScore, Log, MinMax, Clip, PassThrough, Missing, PiecewiseLinear, Bucketize, Vocab, Hash, Image)
+}
 
 
 def _op(value: Any) -> Any:
@@ -101,7 +158,12 @@ def _ops(value: Any) -> Any:
 
 
 AnyOp = Annotated[
-    Annotated[Union[ZScore, Log, Bucketize, Vocab, Hash, Image], Discriminator("op")],  # noqa: UP007 - a value, not a hint
+    Annotated[
+        Union[  # noqa: UP007 - a value, not a hint
+            ZScore, Log, MinMax, Clip, PassThrough, Missing, PiecewiseLinear, Bucketize, Vocab, Hash, Image
+        ],
+        Discriminator("op"),
+    ],
     BeforeValidator(_op),
 ]
 

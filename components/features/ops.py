@@ -7,6 +7,7 @@ in its section in `config.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,9 +16,22 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from components.errors import InputError
-from components.features.analysis import Moments, Need, Quantiles, Vocabulary
+from components.features.analysis import Edges, Moments, Need, Quantiles, Vocabulary
 from components.features.column import Column, graph_function
-from components.features.config import Bucketize, Hash, Image, Log, Op, Vocab, ZScore
+from components.features.config import (
+    Bucketize,
+    Clip,
+    Hash,
+    Image,
+    Log,
+    MinMax,
+    Missing,
+    Op,
+    PassThrough,
+    PiecewiseLinear,
+    Vocab,
+    ZScore,
+)
 
 
 @dataclass(frozen=True)
@@ -111,6 +125,49 @@ def _log(_op: Log, column: Column, moments: Any) -> Any:
 
 
 @operation(
+    MinMax,
+    needs=lambda op, column, name: Moments(column.known(column.numbers())),
+    gives=lambda op, name, size: Dense(),
+)
+def _min_max(_op: MinMax, column: Column, moments: Any) -> Any:
+    return _between(column.numbers(), column.present, moments)
+
+
+@operation(
+    Clip,
+    needs=lambda op, column, name: Moments(column.known(_clipped(op, column))),
+    gives=lambda op, name, size: Dense(),
+)
+def _clip(op: Clip, column: Column, moments: Any) -> Any:
+    return _scaled(_clipped(op, column), column.present, moments)
+
+
+def _clipped(op: Clip, column: Column) -> Any:
+    low, high = (-math.inf if op.low is None else op.low), (math.inf if op.high is None else op.high)
+    return tf.clip_by_value(column.numbers(), low, high)
+
+
+@operation(PassThrough, gives=lambda op, name, size: Dense())
+def _pass_through(_op: PassThrough, column: Column, _answer: None) -> Any:
+    # Where it is missing, it is 0 already.
+    return column.numbers()
+
+
+@operation(Missing, gives=lambda op, name, size: Dense())
+def _missing(_op: Missing, column: Column, _answer: None) -> Any:
+    return 1.0 - tf.cast(column.present, tf.float32)
+
+
+@operation(
+    PiecewiseLinear,
+    needs=lambda op, column, name: Edges(column.known(column.numbers()), op.bins),
+    gives=lambda op, name, size: Dense(op.bins),
+)
+def _piecewise_linear(op: PiecewiseLinear, column: Column, edges: Any) -> Any:
+    return tf.ensure_shape(_bins(column.numbers(), column.present, edges), [None, op.bins])
+
+
+@operation(
     Bucketize,
     needs=lambda op, column, name: Quantiles(column.known(column.numbers()), op.buckets),
     gives=lambda op, name, size: Ids(op.buckets + 1),
@@ -158,6 +215,22 @@ def _logs(numbers: Any) -> Any:
 def _scaled(numbers: Any, present: Any, moments: Any) -> Any:
     """Numbers less their mean, in standard deviations; 0 where the value is missing."""
     return tf.where(present, (numbers - moments[0]) / moments[1], tf.zeros_like(numbers))
+
+
+@graph_function
+def _between(numbers: Any, present: Any, moments: Any) -> Any:
+    """Where numbers lie between the least and the greatest, in [0, 1]; 0 where the value is missing."""
+    shares = tf.math.divide_no_nan(numbers - moments[2], moments[3] - moments[2])
+    return tf.where(present, tf.clip_by_value(shares, 0.0, 1.0), tf.zeros_like(numbers))
+
+
+@graph_function
+def _bins(numbers: Any, present: Any, edges: Any) -> Any:
+    """How far numbers have come in each bin, in [0, 1]: [batch] → [batch, bins]; 0 where the value is missing."""
+    low, width = edges[:-1], edges[1:] - edges[:-1]
+    # A bin of no width is one that nothing lies in.
+    come = tf.math.divide_no_nan(numbers[:, tf.newaxis] - low, width)
+    return tf.where(present[:, tf.newaxis], tf.clip_by_value(come, 0.0, 1.0), 0.0)
 
 
 @graph_function

@@ -29,6 +29,11 @@ from pipeline.engines import beam_args
 OPTIONS: dict[str, dict[str, Any]] = {
     "z_score": {},
     "log": {},
+    "min_max": {},
+    "clip": {"low": 1, "high": 12},
+    "pass_through": {},
+    "missing": {},
+    "piecewise_linear": {"bins": 5},
     "bucketize": {"buckets": 4},
     "vocab": {"size": 3, "oov_buckets": 2},
     "hash": {"buckets": 7},
@@ -167,7 +172,7 @@ def test_a_feature_is_what_it_says_to_the_model(transformed: Any, name: str, op:
         assert values.dtype == np.float32
         assert values.shape == ((101,) if gives.width == 1 else (101, gives.width))
         if name != "row":
-            assert (values[-1] == 0).all(), "a missing number is the mean, a missing picture is black"
+            assert (values[-1] == (op == "missing")).all(), "a missing number is 0, a missing picture is black"
 
 
 @pytest.mark.parametrize("op", OPS)
