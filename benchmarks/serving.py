@@ -280,6 +280,9 @@ def throughput(bench: Bench) -> tuple[Measurements, Facts]:
         facts[f"{api}: the same, if a model took no time (no model / alone)"] = _times(
             loads[f"{api}, no model"], loads[f"{api}, alone"]
         )
+        facts[f"{api}: CPU-seconds of the server, alone / in batches"] = measure.ratio(
+            measured[f"{api}, alone"], measured[f"{api}, in batches"], "work.cpu"
+        )
     return measured, facts
 
 
