@@ -1,11 +1,12 @@
 """What the serving benchmark runs in processes of their own.
 
 python -m benchmarks.serving_side request VERSION FOLDER
-python -m benchmarks.serving_side call REQUESTS VERSION
+python -m benchmarks.serving_side call REQUESTS VERSION PAUSE
 python -m benchmarks.serving_side constant READY
 
 VERSION is the folder of a model that was warmed up. `request` writes the first of its warm-up requests into FOLDER, as
-the body that each API takes. `call` calls the model with all of them, and tells how long each took as a line of JSON.
+the body that each API takes. `call` calls the model with all of them, rests PAUSE
+seconds after each, and tells how long each took as a line of JSON.
 `constant` serves REST and gRPC by the same libraries as our server, and answers every request with the same bytes; its
 ports go into READY.
 """
@@ -45,7 +46,7 @@ def write_request(version: Path, folder: Path) -> None:
     (folder / "grpc").write_bytes(struct.pack(">?I", False, len(content)) + content)
 
 
-def call(count: int, version: Path) -> dict[str, list[int]]:
+def call(count: int, version: Path, pause: float) -> dict[str, list[int]]:
     """Calls the model with one row after the other, as the server does; returns the microseconds of each call."""
     from components.serving.server.servable import Servable
     from components.serving.server.tensors import from_proto
@@ -57,6 +58,8 @@ def call(count: int, version: Path) -> dict[str, list[int]]:
         started = time.perf_counter()
         signature.run(inputs)
         took.append(round((time.perf_counter() - started) * 1e6))
+        if pause:
+            time.sleep(pause)
     return {"took": took}
 
 
@@ -92,7 +95,7 @@ def main(arguments: Sequence[str]) -> None:
     if arguments[0] == "request":
         write_request(Path(arguments[1]), Path(arguments[2]))
     elif arguments[0] == "call":
-        print(json.dumps(call(int(arguments[1]), Path(arguments[2]))), flush=True)
+        print(json.dumps(call(int(arguments[1]), Path(arguments[2]), float(arguments[3]))), flush=True)
     else:
         asyncio.run(constant(Path(arguments[1])))
 

@@ -74,7 +74,7 @@ def test_requests_in_batches_and_alone_over_both_apis(models: Path, tmp_path: Pa
 
 
 def test_the_model_in_a_process_answers_every_row(models: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.serving_side", "call", str(REQUESTS), str(models / "1")]
+    command = [sys.executable, "-m", "benchmarks.serving_side", "call", str(REQUESTS), str(models / "1"), "0.001"]
     told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
     took = json.loads(told)["took"]
     assert len(took) == REQUESTS
