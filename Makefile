@@ -1,6 +1,6 @@
 # Every command makes .venv first (tools/setup.sh; nothing to do takes a blink). Start with: make run
 .DEFAULT_GOAL := setup
-.PHONY: setup data run test test-current lint format lock clean
+.PHONY: setup data run test pytest coverage test-current lint format lock clean
 BIN := .venv/bin
 
 setup: ## .venv in this folder, from the lock
@@ -14,8 +14,13 @@ data: setup ## the examples' data, into data/
 run: data ## the example pipeline, from raw rows to a pushed model
 	$(BIN)/python runner.py --local
 
-test: data lint ## everything that has to hold before a commit
-	$(BIN)/python -m pytest --cov --cov-report=term
+test: data lint pytest ## everything that has to hold before a commit
+
+pytest: setup ## the tests alone, side by side on this machine's cores; some of them: ARGS="tests/unit -k names"
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
+
+coverage: ARGS := --cov --cov-report=term
+coverage: pytest ## the same, and what of the code was run by the tests' own processes
 
 test-current: data ## end-to-end tests, and some more, on the current release line; in a Debian 13 root where this machine is older
 	@tools/test_current.sh

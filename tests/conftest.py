@@ -23,7 +23,14 @@ ROOT = Path(__file__).parent.parent
 os.chdir(ROOT)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Side by side, a file's tests stay together, and so do files that say they share what they look at."""
+    if not item.get_closest_marker("xdist_group"):
+        item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """Made people up to Transform, for trainings."""
-    return training.prepare(tmp_path_factory.mktemp("prepared"))
+    """Made people up to Transform, for trainings; by whichever of the processes that run tests asks first."""
+    here = tmp_path_factory.getbasetemp()
+    return training.prepared((here.parent if "PYTEST_XDIST_WORKER" in os.environ else here) / "prepared")

@@ -94,9 +94,9 @@ if [[ ${1-} == --in-namespace ]]; then
   export ROOT
   export -f inside
   # shellcheck disable=SC2016  # for the inner shell
-  unshare --net bash -c 'inside ip link set lo up && inside .venv/bin/python -m pytest -m "e2e or both_lines"'
+  unshare --net bash -c 'inside ip link set lo up && inside make --no-print-directory pytest "ARGS=-m \"e2e or both_lines\""'
 elif .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-  exec .venv/bin/python -m pytest -m "e2e or both_lines"
+  exec make --no-print-directory pytest 'ARGS=-m "e2e or both_lines"'
 else
   check_machine
   exec unshare --mount --propagation private --pid --fork --kill-child --mount-proc tools/test_current.sh --in-namespace

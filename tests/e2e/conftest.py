@@ -1,18 +1,16 @@
-"""The first runs that the end-to-end tests look at: each made once, side by side, and only those that are asked for."""
+"""The first runs that the end-to-end tests look at: each made once, when it is first asked for."""
 
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import people
 import pytest
 import yaml
-from command import OWN_CODE, ROOT, Runs, first_run, make_data
+from command import OWN_CODE, ROOT, SUPPORT, Runs, first_run, make_data
 
 
 def _taxi(folder: Path) -> Runs:
@@ -59,6 +57,38 @@ def _own(folder: Path) -> Runs:
     return first_run(folder, "own", "--config", str(config), only=("--to", "Transform"), environment=OWN_CODE)
 
 
+def _files(folder: Path) -> Runs:
+    """The same rows, with a module for stock TFX that lies in no package; named as a file of the user's is."""
+    data = people.write(folder / "people.csv", people.rows())
+    module = str((SUPPORT / "stock_people.py").relative_to(ROOT))
+    config = people.write_config(
+        folder / "files.yaml",
+        data,
+        features={"preprocessing_fn": module},
+        model={"run_fn": f"{module}:run_fn"},
+        training={"steps": 60},
+        evaluation={
+            "label_key": "income_xf",
+            "preprocessing": ["transform_features"],
+            "metrics": ["auc"],
+            "thresholds": {"auc": {"min": 0.7}},
+        },
+    )
+    return first_run(folder, "files", "--config", str(config))
+
+
+def _built(folder: Path) -> Runs:
+    """The same rows, with a network that the user's function builds."""
+    data = people.write(folder / "people.csv", people.rows())
+    config = people.write_config(
+        folder / "built.yaml",
+        data,
+        features={"columns": {"age": "z_score", "hours": "z_score", "city": "vocab"}},
+        model={"build": str(SUPPORT / "own_code.py")},
+    )
+    return first_run(folder, "built", "--config", str(config))
+
+
 def _stock(folder: Path) -> Runs:
     """TFX's own taxi example: its module as it is shipped, by import path; on the first trips only."""
     make_data("taxi")
@@ -81,6 +111,18 @@ def _stock(folder: Path) -> Runs:
     return first_run(folder, "stock", "--config", str(folder / "stock.yaml"))
 
 
+def _tuned(folder: Path) -> Runs:
+    """The same rows, with three short trials before the training."""
+    data = people.write(folder / "people.csv", people.rows())
+    config = people.write_config(
+        folder / "tuned.yaml",
+        data,
+        training={**people.CONFIG["training"], "learning_rate": 1e-9},
+        tune={"learning_rate": {"choice": [1e-9, 0.02]}, "hidden": {"choice": [[8]]}, "trials": 3, "steps": 50},
+    )
+    return first_run(folder, "tuned", "--config", str(config))
+
+
 def _misfits(folder: Path) -> Runs:
     """Rows that do not fit their curated schema, with a column for a label that nothing can be learned from."""
     table = [{**row, "vip": "" if at < 30 else 1} for at, row in enumerate(people.rows(300))]
@@ -98,35 +140,14 @@ def _misfits(folder: Path) -> Runs:
     return first_run(folder, "people", "--config", str(config))
 
 
-_FIRST: dict[str, Callable[[Path], Runs]] = {
-    "taxi": _taxi,
-    "stock": _stock,
-    "small": _small,
-    "own": _own,
-    "misfits": _misfits,
-    "clicks": _clicks,
-    "digits": _digits,
-}
+def _fixture(make: Callable[[Path], Runs]) -> Any:
+    @pytest.fixture(scope="session", name=make.__name__.removeprefix("_"))
+    def first(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+        return make(tmp_path_factory.mktemp(make.__name__.removeprefix("_")))
 
-
-@pytest.fixture(scope="session")
-def first_runs(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Future[Runs]]]:
-    """Starts all that the chosen tests need, as many at once as there are cores: most of a run has use for one only."""
-    asked = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        runs = {name: make for name, make in _FIRST.items() if name in asked}
-        yield {name: pool.submit(make, tmp_path_factory.mktemp(name)) for name, make in runs.items()}
-
-
-def _fixture(name: str) -> Any:
-    @pytest.fixture(scope="session", name=name)
-    def first(first_runs: dict[str, Future[Runs]]) -> Runs:
-        return first_runs[name].result()
-
-    first.__doc__ = _FIRST[name].__doc__
+    first.__doc__ = make.__doc__
     return first
 
 
-taxi, stock, small, own, misfits, clicks, digits = map(_fixture, _FIRST)
+taxi, stock, small, own, files = map(_fixture, (_taxi, _stock, _small, _own, _files))
+built, tuned, misfits, clicks, digits = map(_fixture, (_built, _tuned, _misfits, _clicks, _digits))

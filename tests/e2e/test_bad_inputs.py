@@ -18,7 +18,7 @@ from command import OWN_CODE, ROOT, SECONDS, Ended, Runs, assert_nothing_half, c
 
 from pipeline.metadata.store import Store
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("people")]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from command import OWN_CODE, SECONDS, Ended, Runs, assert_nothing_half, start, 
 
 from pipeline.metadata.store import Store
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("people")]
 
 BEFORE = {"ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "DataGate", "Transform"}
 

@@ -8,7 +8,7 @@ import people
 import pytest
 from command import Ended, Runs
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("people")]
 
 
 def assert_pushed(ended: Ended) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command import ROOT, Runs
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("taxi")]
 
 NODES = {
     "ExampleGen",

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -39,13 +40,13 @@ class StandIn:
 
     Attributes:
       labels: that it has loaded.
-      dying: whether it hangs up instead of answering.
+      fault: how it answers what it is asked for: not at all, or as if it had the label no longer.
       paths: that it was asked for.
       address: of its REST API.
     """
 
     labels: set[str]
-    dying: bool = False
+    fault: Literal["", "hangs up", "no such label"] = ""
     paths: list[str] = field(default_factory=list)
     address: str = ""
 
@@ -65,9 +66,9 @@ class StandIn:
                 self.rfile.read(int(self.headers["Content-Length"]))
                 stand_in.paths.append(self.path)
                 label = re.search(r"/labels/(\w+):", self.path)
-                if stand_in.dying:
+                if stand_in.fault == "hangs up":
                     self.close_connection = True
-                elif label and label[1] not in stand_in.labels:
+                elif stand_in.fault or (label and label[1] not in stand_in.labels):
                     self._answer({"error": "no such label"}, 404)
                 else:
                     self._answer({"path": self.path})

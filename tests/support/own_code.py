@@ -1,4 +1,4 @@
-"""A user's own preprocessing_fn and run_fn, as small as they can be; each does, once, what a file asks of it."""
+"""A user's own preprocessing_fn, run_fn and build, as small as they can be; each does, once, what a file asks of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
+import tf_keras
 
 DEED = "OWN_CODE_DEED"
 """Environment variable: a file with one word of `_act` and its argument. It is used up by the first to read it."""
@@ -20,6 +21,14 @@ def preprocessing_fn(inputs: dict[str, Any]) -> dict[str, Any]:
     hours = tf.cast(tf.sparse.to_dense(inputs["hours"])[:, 0], tf.float32)
     rich = tf.equal(tf.sparse.to_dense(inputs["income"])[:, 0], ">50K")
     return {"hours_scaled": tft.scale_to_0_1(hours), "rich": tf.cast(rich, tf.int64)}
+
+
+def build(inputs: Any, outputs: int) -> Any:
+    """A network of one layer over the features that are numbers."""
+    _act()
+    given = {name: tf_keras.Input((numbers.width,), name=name) for name, numbers in inputs.dense.items()}
+    together = tf_keras.layers.Concatenate()(list(given.values()))
+    return tf_keras.Model(given, tf_keras.layers.Dense(outputs, name="of_the_user")(together))
 
 
 def run_fn(fn_args: Any) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import multiprocessing.connection
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -45,15 +47,25 @@ class Training:
       prepared: its input.
       folder: for all it makes; empty, or that of an earlier attempt.
       training: the config's section.
+      model: fields of the model section that are other ones than in `prepared`.
+      base: the folder of an earlier training whose model is the latest blessed one; None if there is none.
       small_disk: let the model's folder be on a disk too small for it; takes the rights of root.
     """
 
-    def __init__(self, prepared: Prepared, folder: Path, training: Mapping[str, Any], small_disk: bool = False) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        folder: Path,
+        training: Mapping[str, Any],
+        small_disk: bool = False,
+        model: Mapping[str, Any] | None = None,
+        base: Path | None = None,
+    ) -> None:
         self.folder = folder
         self.config = training
         self.log = folder / "node.log"
         start_server()
-        self._task = Task("Trainer", self.log, train, prepared, folder, dict(training), small_disk)
+        self._task = Task("Trainer", self.log, train, prepared, folder, dict(training), small_disk, model, base)
         self.supervisor = psutil.Process(self._task._process.pid)
 
     def process(self, task: str) -> int:
@@ -107,35 +119,23 @@ class Training:
         return told
 
 
-def train(prepared: Prepared, folder: Path, training: dict[str, Any], small_disk: bool) -> dict[str, Any]:
+def train(
+    prepared: Prepared,
+    folder: Path,
+    training: dict[str, Any],
+    small_disk: bool,
+    model: Mapping[str, Any] | None,
+    base: Path | None,
+) -> dict[str, Any]:
     """Runs the Trainer's executor in this process; returns the custom properties of its ModelRun and its files."""
     from tfx.dsl.components.base.base_executor import BaseExecutor
-    from tfx.types.standard_artifacts import Examples, Model, ModelRun, Schema, TransformGraph
+    from tfx.types.standard_artifacts import Model, ModelRun
 
-    from components.features.plan import FeaturePlan
     from components.trainer.executor import Executor
-    from components.trainer.plan import TrainingPlan
-    from pipeline.config.load import load
 
-    config = load(prepared.config).config
-    plan = TrainingPlan(
-        features=FeaturePlan(features=config.features, label=config.data.label, task=config.data.task),
-        model=config.model,
-        training={**config.training.model_dump(), **training},
-    )
-
-    def artifact(kind: Any, uri: str) -> Any:
-        made = kind()
-        made.uri = uri
-        return [made]
-
-    examples = artifact(Examples, prepared.uri("Transform", "transformed_examples"))
-    examples[0].split_names = '["train", "eval"]'
-    inputs = {
-        "examples": examples,
-        "transform_graph": artifact(TransformGraph, prepared.uri("Transform", "transform_graph")),
-        "schema": artifact(Schema, prepared.uri("SchemaGen", "schema")),
-    }
+    plan, inputs = plan_of(prepared, training, model or {}), inputs_of(prepared)
+    if base is not None:
+        inputs["base_model"] = artifact(Model, str(base / "model"))
     outputs = {"model": artifact(Model, str(folder / "model")), "model_run": artifact(ModelRun, str(folder / "run"))}
     for name in ("model", "run", "work"):
         (folder / name).mkdir(exist_ok=True)
@@ -150,6 +150,40 @@ def train(prepared: Prepared, folder: Path, training: dict[str, Any], small_disk
     Executor(BaseExecutor.Context(stateful_working_dir=str(folder / "work"))).Do(inputs, outputs, properties)
     run = outputs["model_run"][0]
     return {name: run.get_int_custom_property(name) for name in ("steps", "restarts", "repeated", "damaged")}
+
+
+def plan_of(prepared: Prepared, training: Mapping[str, Any], model: Mapping[str, Any] | None = None) -> Any:
+    """The Trainer's plan, with these fields of both sections; imports what a node imports."""
+    from components.features.plan import FeaturePlan
+    from components.trainer.plan import TrainingPlan
+    from pipeline.config.load import load
+
+    config = load(prepared.config).config
+    return TrainingPlan(
+        features=FeaturePlan(features=config.features, label=config.data.label, task=config.data.task),
+        model={**config.model.model_dump(), **(model or {})},
+        training={**config.training.model_dump(), **training},
+    )
+
+
+def inputs_of(prepared: Prepared) -> dict[str, list[Any]]:
+    """What a node that trains reads; imports TFX."""
+    from tfx.types.standard_artifacts import Examples, Schema, TransformGraph
+
+    examples = artifact(Examples, prepared.uri("Transform", "transformed_examples"))
+    examples[0].split_names = '["train", "eval"]'
+    return {
+        "examples": examples,
+        "transform_graph": artifact(TransformGraph, prepared.uri("Transform", "transform_graph")),
+        "schema": artifact(Schema, prepared.uri("SchemaGen", "schema")),
+    }
+
+
+def artifact(kind: Any, uri: str) -> list[Any]:
+    """An input or output of one artifact, of a type of TFX's."""
+    made = kind()
+    made.uri = uri
+    return [made]
 
 
 def _mount_small_disk(at: Path) -> None:
@@ -180,8 +214,23 @@ def _auc(examples: str, model: str) -> float:
     return float(roc_auc_score(label.numpy().ravel(), probability.numpy().ravel()))
 
 
-def prepare(folder: Path) -> Prepared:
-    """Some thousands of made people, up to Transform."""
+def prepared(folder: Path) -> Prepared:
+    """Some thousands of made people, up to Transform; made by the first process that asks for this folder."""
+    made = Prepared(str(folder / "people.yaml"), folder / "people" / "artifacts")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            try:
+                _prepare(folder)
+            except BaseException:
+                shutil.rmtree(folder)
+                raise
+    return made
+
+
+def _prepare(folder: Path) -> None:
+    folder.mkdir()
     config = people.write_config(
         folder / "people.yaml",
         people.write(folder / "people.csv", people.rows(8000)),
@@ -191,4 +240,3 @@ def prepare(folder: Path) -> Prepared:
     )
     ended = command("--local", "--config", str(config), "--to", "Transform", "--output", str(folder))
     assert ended.exit_code == 0, ended.err
-    return Prepared(str(config), folder / "people" / "artifacts")

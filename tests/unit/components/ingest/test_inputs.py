@@ -65,7 +65,11 @@ def test_files_of_each_predefined_split_have_the_same_columns(tmp_path: Path) ->
     [
         (b"", "{} has no rows: it is empty (0 bytes)", "give it at least one row below a header"),
         (b"a,b\r\n\r\n", "{} has no rows: there is nothing below its header", "give it at least one row"),
-        (gzip.compress(b"a,b\n"), "{} has no rows: there is nothing below its header", "give it at least one row"),
+        (
+            gzip.compress(b"a,b\n", mtime=0),
+            "{} has no rows: there is nothing below its header",
+            "give it at least one row",
+        ),
         (b"\x89PNG\r\n\x1a\n", "{} is a PNG image, expected CSV text", "one folder for each class"),
         (b"a,b,a\n1,2,3\n", "{}: the column 'a' stands twice", "rename one of the two"),
     ],
