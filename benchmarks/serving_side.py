@@ -5,10 +5,9 @@ python -m benchmarks.serving_side call REQUESTS VERSION PAUSE
 python -m benchmarks.serving_side constant READY
 
 VERSION is the folder of a model that was warmed up. `request` writes the first of its warm-up requests into FOLDER, as
-the body that each API takes. `call` calls the model with all of them, rests PAUSE
-seconds after each, and tells how long each took as a line of JSON.
-`constant` serves REST and gRPC by the same libraries as our server, and answers every request with the same bytes; its
-ports go into READY.
+the body that each API takes. `call` calls the model with all of them, rests PAUSE seconds after each, and tells how
+long each took as a line of JSON. `constant` serves REST and gRPC by the same libraries as our server, and answers every
+request with the same bytes; its ports go into READY.
 """
 
 from __future__ import annotations

@@ -275,6 +275,8 @@ def test_prometheus_reads_the_metrics(server: Server) -> None:
         ("POST", "/v1/models/line:explain", 404),
         ("GET", "/v1/models/line:predict", 405),
         ("GET", "/", 404),
+        ("GET", "http://x/v1/models/nope", 404),
+        ("OPTIONS", "*", 404),
     ],
 )
 def test_what_is_not_there_is_told(server: Server, method: str, path: str, status: int) -> None:

@@ -7,7 +7,6 @@ import grpc
 _HTTP = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.NOT_FOUND: 404,
-    grpc.StatusCode.DEADLINE_EXCEEDED: 408,
     grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
 }
 _LONGEST = 1000

@@ -112,7 +112,11 @@ class Rest:
 @functools.lru_cache(maxsize=64)
 def _place(target: str) -> _Place | None:
     """Where a request goes; None: nowhere."""
-    path = target.partition("?")[0] if target.startswith("/") else urlsplit(target).path
+    try:
+        # A proxy may be sent the whole URL.
+        path = target.partition("?")[0] if target.startswith("/") else urlsplit(target).path
+    except ValueError:
+        return None
     if path == _METRICS:
         return _Place("metrics", Asked(""))
     found = _MODEL.fullmatch(path)

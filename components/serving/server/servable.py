@@ -133,14 +133,14 @@ class Servable:
         config.inter_op_parallelism_threads = -1
         graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=graph, config=config)
-        with graph.as_default():
-            self.meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], str(folder))
-        self.signatures = {
-            name: self._signature(name, told)
-            for name, told in self.meta_graph.signature_def.items()
-            if not name.startswith("__")
-        }
         try:
+            with graph.as_default():
+                self.meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], str(folder))
+            self.signatures = {
+                name: self._signature(name, told)
+                for name, told in self.meta_graph.signature_def.items()
+                if not name.startswith("__")
+            }
             self.warmed = self._warm_up(folder / _WARM_UP)
         except BaseException:
             self.close()
