@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 from pydantic import AfterValidator
 
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+_IN_FILE = re.compile(r"([^:]+\.py)(?::([A-Za-z_]\w*))?")
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
@@ -45,11 +46,24 @@ def column_name(header: str) -> str:
     return f"_{name}" if name[:1].isdigit() else name
 
 
-def _import_path(value: str) -> str:
-    if not _IMPORT_PATH.fullmatch(value):
-        raise ValueError(f"expected an import path such as mypackage.mymodule.preprocessing_fn, received {value!r}")
-    return value
+def _function_path(name: str) -> Callable[[str], str]:
+    def checked(value: str) -> str:
+        if in_file := _IN_FILE.fullmatch(value):
+            return f"{in_file[1]}:{in_file[2] or name}"
+        if not _IMPORT_PATH.fullmatch(value):
+            raise ValueError(
+                f"expected an import path such as mypackage.mymodule.{name}, or a file such as path/to/module.py, "
+                f"received {value!r}"
+            )
+        return value
+
+    return checked
 
 
-ImportPath = Annotated[str, AfterValidator(_import_path)]
-"""Where a function of the user's lives: package.module.function."""
+PreprocessingFn = Annotated[str, AfterValidator(_function_path("preprocessing_fn"))]
+"""Where a function of the user's lives: package.module.function, or path/to/module.py:function; without a function, a
+file's is the one that stock TFX asks for."""
+RunFn = Annotated[str, AfterValidator(_function_path("run_fn"))]
+"""The same."""
+Build = Annotated[str, AfterValidator(_function_path("build"))]
+"""The same; the name is ours."""

@@ -86,21 +86,40 @@ class Vocabulary:
     counts: bool = False
 
 
-_NO_WORD = b"\x00"
+@dataclass(frozen=True)
+class Scale:
+    """Asks for the scale of `values` (float, shape [n]) in a file: a string tensor, its path.
+
+    Its lines are how many values there are, how many of them are not finite, and the mean and the standard deviation of
+    the others, which is never 0.
+
+    Attributes:
+      values: numbers.
+      name: the file's name for `TFTransformOutput`.
+    """
+
+    values: Any
+    name: str
+
+
+NO_WORD = b"\x00"
 """The only entry of a vocabulary that has none: TensorFlow makes no table of an empty file."""
 
-Need = Moments | Quantiles | Edges | Vocabulary
+Number = Moments | Quantiles | Edges
+"""What is answered by numbers."""
+Filed = Vocabulary | Scale
+"""What is answered by a file."""
+Need = Number | Filed
 
 
 def analyze(needs: Sequence[Need]) -> list[Any]:
     """The answers to all needs, as tensors of the transform graph, in the same order."""
-    numeric = [need for need in needs if not isinstance(need, Vocabulary)]
-    textual = [need for need in needs if isinstance(need, Vocabulary)]
-    numbers, paths = iter(_numbers(numeric)), iter(_vocabularies(textual))
-    return [next(paths) if isinstance(need, Vocabulary) else next(numbers) for need in needs]
+    numbers = iter(_numbers([need for need in needs if not isinstance(need, Filed)]))
+    paths = iter(_files([need for need in needs if isinstance(need, Filed)]))
+    return [next(paths) if isinstance(need, Filed) else next(numbers) for need in needs]
 
 
-def _numbers(needs: Sequence[Moments | Quantiles | Edges]) -> list[Any]:
+def _numbers(needs: Sequence[Number]) -> list[Any]:
     if not needs:
         return []
     kept = [_keep(need) for need in needs]
@@ -114,25 +133,28 @@ def _numbers(needs: Sequence[Moments | Quantiles | Edges]) -> list[Any]:
     return list(tf.split(found, [keep.width for keep in kept]))
 
 
-def _vocabularies(needs: Sequence[Vocabulary]) -> list[Any]:
+def _files(needs: Sequence[Filed]) -> list[Any]:
     if not needs:
         return []
-    kept = [_Texts(need.name, need.size, need.min_frequency, need.counts) for need in needs]
+    kept = [
+        _Scale(need.name) if isinstance(need, Scale) else _Texts(need.name, need.size, need.min_frequency, need.counts)
+        for need in needs
+    ]
     for keep in kept:
         tft.annotate_asset(keep.name, keep.file)
     return list(
         tft.experimental.ptransform_analyzer(
-            inputs=[need.texts for need in needs],
-            ptransform=_TextAnalysis(kept),
+            inputs=[need.values if isinstance(need, Scale) else need.texts for need in needs],
+            ptransform=_FileAnalysis(kept),
             output_dtypes=[tf.string] * len(kept),
             output_shapes=[[]] * len(kept),
-            output_asset_default_values=[_NO_WORD] * len(kept),
-            name="vocabularies",
+            output_asset_default_values=[NO_WORD] * len(kept),
+            name="files",
         )
     )
 
 
-def _keep(need: Moments | Quantiles | Edges) -> _Numbers | _Boundaries | _Distinct:
+def _keep(need: Number) -> _Numbers | _Boundaries | _Distinct:
     if isinstance(need, Moments):
         return _Numbers()
     return _Boundaries(need.buckets) if isinstance(need, Quantiles) else _Distinct(need.bins)
@@ -236,13 +258,10 @@ class _Distinct(_Sketch):
 
 
 @dataclass
-class _Texts:
-    """How often each text occurs."""
+class _File:
+    """What is kept becomes a file."""
 
     name: str
-    size: int
-    min_frequency: int
-    counts: bool
 
     @property
     def file(self) -> str:
@@ -251,6 +270,36 @@ class _Texts:
             sign if sign.isascii() and (sign.isalnum() or sign in "_-") else f"x{ord(sign):x}x" for sign in self.name
         )
         return f"vocabulary_{safe}"
+
+
+class _Scale(_File):
+    """The moments of what is finite, and how much is not."""
+
+    _numbers = _Numbers()
+
+    def empty(self) -> Any:
+        return 0, self._numbers.empty()
+
+    def add(self, state: Any, values: Any) -> Any:
+        (rows, moments), finite = state, values[np.isfinite(values)]
+        return rows + len(values), self._numbers.add(moments, finite)
+
+    def merge(self, state: Any, other: Any) -> Any:
+        return state[0] + other[0], self._numbers.merge(state[1], other[1])
+
+    def result(self, state: Any) -> list[bytes]:
+        rows, moments = state
+        mean, deviation, *_ = self._numbers.result(moments)
+        return [repr(value).encode() for value in (rows, rows - moments[0], float(mean), float(deviation))]
+
+
+@dataclass
+class _Texts(_File):
+    """How often each text occurs."""
+
+    size: int
+    min_frequency: int
+    counts: bool
 
     def empty(self) -> Any:
         return Counter()
@@ -271,10 +320,10 @@ class _Texts:
         fit.sort(key=lambda each: (-each[1], each[0]))
         if self.counts:
             return [b"%d %s" % (count, text) for text, count in fit[: self.size]]
-        return [text for text, _ in fit[: self.size]] or [_NO_WORD]
+        return [text for text, _ in fit[: self.size]] or [NO_WORD]
 
 
-_Keep = _Numbers | _Boundaries | _Distinct | _Texts
+_Keep = _Numbers | _Boundaries | _Distinct | _Scale | _Texts
 
 
 def _is_line(text: bytes) -> bool:
@@ -316,15 +365,15 @@ class _NumberAnalysis(beam.PTransform):  # type: ignore[misc]
         return (combined | "Join" >> beam.Map(lambda results: np.concatenate(results).astype(np.float32)),)
 
 
-class _TextAnalysis(PTransformAnalyzer):  # type: ignore[misc]
-    """The vocabularies of all columns, each in a file."""
+class _FileAnalysis(PTransformAnalyzer):  # type: ignore[misc]
+    """The vocabularies of all columns, and the label's scale, each in a file."""
 
-    def __init__(self, kept: Sequence[_Texts]) -> None:
+    def __init__(self, kept: Sequence[_Texts | _Scale]) -> None:
         super().__init__()
         self._kept = kept
 
     def expand(self, batches: Any) -> Any:
-        """Gives the path of each vocabulary."""
+        """Gives the path of each file."""
         combined = batches | "Combine" >> beam.CombineGlobally(_Combine(self._kept))
         return tuple(
             combined | f"Write{index}" >> beam.Map(_write, index=index, path=f"{self.base_temp_dir}/{keep.file}")

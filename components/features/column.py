@@ -7,7 +7,7 @@ and one op wherever they are called.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,17 +23,19 @@ def graph_function(function: Function) -> Function:
 
 @dataclass(frozen=True)
 class Column:
-    """One value per example, or none.
+    """One value per example, or none; for those that ask for them, all values.
 
     Attributes:
       name: the column's name in the data.
       values: int64, float32 or string, shape [batch]; 0 or "" where the value is missing.
       present: bool, shape [batch].
+      parsed: the feature as it was parsed, SparseTensor [batch, n], or Tensor [batch] or [batch, n].
     """
 
     name: str
     values: Any
     present: Any
+    parsed: Any
 
     @property
     def dtype(self) -> str:
@@ -52,7 +54,19 @@ class Column:
 
     def texts(self) -> Any:
         """The values as strings, shape [batch]."""
-        return self.values if self.values.dtype == tf.string else tf.strings.as_string(self.values)
+        return _as_texts(self.values)
+
+    def all_texts(self) -> Any:
+        """All values of each example as strings, RaggedTensor [batch, values]; no value where it is missing."""
+        if isinstance(self.parsed, tf.SparseTensor):
+            return _all_of_sparse(self.parsed.indices, self.parsed.values, self.parsed.dense_shape)
+        return _all_of_dense(_matrix(self.parsed))
+
+
+def joined(columns: Sequence[Column]) -> Column:
+    """Several columns as one of strings, different wherever they differ; missing where any of them is."""
+    values, present = _joined([column.texts() for column in columns], [column.present for column in columns])
+    return Column("+".join(column.name for column in columns), values, present, values)
 
 
 def column(name: str, tensor: Any) -> Column:
@@ -62,13 +76,13 @@ def column(name: str, tensor: Any) -> Column:
 
     Args:
       name: the column's name.
-      tensor: SparseTensor [batch, n], or Tensor [batch] or [batch, 1].
+      tensor: SparseTensor [batch, n], or Tensor [batch] or [batch, n].
     """
     if isinstance(tensor, tf.SparseTensor):
         values, present = _of_sparse(tensor.indices, tensor.values, tensor.dense_shape)
     else:
-        values, present = _of_dense(tensor)
-    return Column(name, values, present)
+        values, present = _of_dense(_matrix(tensor))
+    return Column(name, values, present, tensor)
 
 
 @graph_function
@@ -83,8 +97,36 @@ def _of_sparse(indices: Any, values: Any, shape: Any) -> tuple[Any, Any]:
 
 @graph_function
 def _of_dense(tensor: Any) -> tuple[Any, Any]:
-    values = tf.reshape(tensor, [-1])
+    values = tensor[:, 0]
     return _finite(values, tf.ones_like(values, tf.bool))
+
+
+@graph_function
+def _all_of_sparse(indices: Any, values: Any, shape: Any) -> Any:
+    return tf.RaggedTensor.from_value_rowids(_as_texts(values), indices[:, 0], nrows=shape[0], validate=False)
+
+
+@graph_function
+def _all_of_dense(tensor: Any) -> Any:
+    return tf.RaggedTensor.from_tensor(_as_texts(tensor))
+
+
+@graph_function
+def _joined(texts: Sequence[Any], present: Sequence[Any]) -> tuple[Any, Any]:
+    # With its length before it, a text cannot pass for the end of one and the beginning of the next.
+    parts = [part for text in texts for part in (tf.strings.as_string(tf.strings.length(text)), ":", text)]
+    everywhere = tf.reduce_all(tf.stack(present), axis=0)
+    return tf.where(everywhere, tf.strings.join(parts), ""), everywhere
+
+
+def _matrix(tensor: Any) -> Any:
+    """A tensor [batch] or [batch, n] as [batch, n]."""
+    # Not within a graph function: one that is traced for tensors of both ranks gets to know neither.
+    return tensor[:, tf.newaxis] if tensor.shape.rank == 1 else tensor
+
+
+def _as_texts(values: Any) -> Any:
+    return values if values.dtype == tf.string else tf.strings.as_string(values)
 
 
 def _finite(values: Any, present: Any) -> tuple[Any, Any]:

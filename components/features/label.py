@@ -11,7 +11,7 @@ import tensorflow_transform as tft
 
 from components.errors import InputError
 from components.features import names
-from components.features.analysis import Need, Vocabulary
+from components.features.analysis import Need, Scale, Vocabulary
 from components.features.column import Column
 from components.features.expression import Expression
 from components.features.plan import FeaturePlan
@@ -70,7 +70,8 @@ def label(plan: FeaturePlan, columns: Mapping[str, Column]) -> Label:
         )
     value = _value(parsed, {name: columns[name] for name in parsed.columns})
     if plan.task == "regression":
-        return Label((), lambda _: tf.cast(value, tf.float32))
+        scale = Scale(tf.cast(value, tf.float64), names.LABEL_SCALE)
+        return Label((scale,), lambda _: tf.cast(value, tf.float32))
     if value.dtype == tf.string:
         return Label((_counts(value),), lambda _: tf.zeros_like(value, tf.int64))
     if value.dtype == tf.bool:

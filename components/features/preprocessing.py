@@ -35,10 +35,9 @@ def preprocessing_fn(inputs: dict[str, Any], custom_config: dict[str, Any]) -> d
         takes_config = "custom_config" in inspect.signature(user_code.load(own)).parameters
         return dict(user_code.call(own, inputs, **({"custom_config": custom_config} if takes_config else {})))
     target = plan.label_expression()
-    columns = {name: column(name, inputs[name]) for name in {**plan.features.columns, **dict.fromkeys(target.columns)}}
-    chosen = {
-        names.feature(name, op.op): (op, columns[name]) for name, ops_ in plan.features.columns.items() for op in ops_
-    }
+    read = dict.fromkeys((*plan.features.columns_read, *target.columns))
+    columns = {name: column(name, inputs[name]) for name in read}
+    chosen = {feature.name: (feature.op, ops.read(feature, columns)) for feature in plan.features.declared}
     goal = label(plan, columns)
     needs = {name: ops.need(op, given, name) for name, (op, given) in chosen.items()}
     asked = {name: need for name, need in needs.items() if need is not None}

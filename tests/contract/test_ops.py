@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import functools
 import pickle
+import re
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +16,19 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
-from tensorflow_transform.tf_metadata import dataset_metadata, schema_utils
+from tensorflow_transform.tf_metadata import dataset_metadata, metadata_io, schema_utils
 
 from components.errors import InputError
 from components.features import names, ops
 from components.features.column import column
-from components.features.config import OPS, FeaturesConfig
+from components.features.config import OPS, Cross, DatePart, Feature, FeaturesConfig, MultiHot, Op, Split, Text
 from components.features.ops import Dense, Ids
 from components.features.plan import FeaturePlan
 from components.features.preprocessing import preprocessing_fn
+from components.models.build import build
+from components.models.config import ModelConfig
 from components.models.inputs import inputs
+from components.trainer.export import export
 from pipeline.config.runtime import RuntimeConfig
 from pipeline.engines import beam_args
 
@@ -34,13 +40,46 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "pass_through": {},
     "missing": {},
     "piecewise_linear": {"bins": 5},
+    "cyclical": {"period": 7},
     "bucketize": {"buckets": 4},
-    "vocab": {"size": 3, "oov_buckets": 2},
+    "vocab": {"size": 3, "oov_buckets": 2, "embedding": 3},
     "hash": {"buckets": 7},
+    "multi_hot": {"size": 3, "oov_buckets": 2},
+    "split": {"size": 3, "oov_buckets": 2, "max_values": 3},
+    "text": {"buckets": 50, "max_values": 4},
+    "date_part": {"part": "month"},
+    "date_parts": {"parts": ["month", "year"]},
     "image": {"height": 4, "width": 4},
 }
-COLUMNS = {"int": "count", "float": "price", "bytes": "shop"}
+APART = ("image", "date_part")
+"""Operations that want a column of their own, or stand in another one."""
+COLUMNS = {
+    "int": ("count", "never_int"),
+    "float": ("price",),
+    "bytes": ("shop", "never_bytes"),
+}
+"""Of each dtype: one value at most, and none anywhere; what takes a float takes whole numbers, too."""
+OTHERS = {
+    "pair": ["z_score", *({op: OPTIONS[op]} for op in ("multi_hot", "split"))],
+    "seats": ["z_score", *({op: OPTIONS[op]} for op in ("vocab", "multi_hot", "split"))],
+    "tags": [{op: OPTIONS[op]} for op in ("hash", "multi_hot", "split", "text", "date_parts")],
+    "picture": {"image": OPTIONS["image"]},
+    "never_picture": {"image": OPTIONS["image"]},
+    "when": {"date_parts": ["year", "month", "day", "weekday", "hour", "minute", "day_of_year"]},
+    "stamp": {"date_parts": {"parts": ["hour", "year"], "unit": "milliseconds"}},
+    "never_when": {"date_parts": ["year", "hour"]},
+    "note": {"text": {"vocabulary": 20, "ngrams": 3, "max_values": 8}},
+    "never_note": {"text": {"vocabulary": 20}},
+    "row": "z_score",
+}
+CROSSES = {
+    "place": {"columns": ["shop", "count"], "buckets": 40},
+    "nowhere": {"columns": ["never_bytes", "count"], "buckets": 5},
+    "apart": {"columns": ["left", "seats"], "buckets": 1000, "embedding": 2},
+}
 LABEL = "price > 10 and count > 1"
+NO_DATES = {"shop", "tags", "never_bytes"}
+"""Texts that are no dates."""
 
 
 def png(grey: int) -> bytes:
@@ -55,13 +94,25 @@ def rows(count: int, seed: int) -> list[dict[str, Any]]:
     def maybe(value: Any) -> Any:
         return None if random.random() < 0.2 else value
 
+    def one(*values: bytes) -> bytes:
+        return values[random.integers(len(values))]
+
+    when = datetime(1950, 1, 1, tzinfo=timezone.utc)
     return [
         {
             "count": maybe(int(random.integers(-5, 20))),
             "price": maybe(float(np.float32(random.lognormal(2, 1)))),
-            "shop": maybe(bytes(random.choice([b"a", b"b", b"c", b"d", b"\xc3\xa9"]))),
+            "shop": maybe(one(b"a", b"b", b"c", b"d", b"\xc3\xa9", b"\xff\xfe")),
+            "seats": maybe([int(each) for each in random.integers(-2, 9, random.integers(1, 5))]),
+            "pair": [int(each) for each in random.integers(0, 9, 2)],
+            "tags": maybe([one(b"a", b"b | c", b"c|d|a|", b" e", b"") for _ in range(random.integers(1, 4))]),
+            "left": maybe(one(b"l", b"r")),
+            "when": maybe((when + timedelta(seconds=int(random.integers(0, 4e9)))).isoformat().encode()),
+            "stamp": maybe(int(random.integers(-(10**12), 2 * 10**12))),
+            "note": maybe(one(b"Red Shoes, red!", "Größe 42 / ÉTÉ".encode(), b"", b"caf\xe9 \xff", b"...")),
             "picture": maybe(png(int(random.integers(0, 255)))),
             "row": index,
+            **dict.fromkeys(name for name in SPEC if name.startswith("never_")),
         }
         for index in range(count)
     ]
@@ -70,22 +121,28 @@ def rows(count: int, seed: int) -> list[dict[str, Any]]:
 def plan() -> FeaturePlan:
     """Every operation on every column whose dtype it takes."""
     chosen = {
-        name: [{op: OPTIONS[op]} for op, kind in OPS.items() if dtype in kind.takes and op != "image"]
-        for dtype, name in COLUMNS.items()
+        name: [{op: OPTIONS[op]} for op, kind in OPS.items() if dtype in kind.takes and op not in APART]
+        for dtype, columns in COLUMNS.items()
+        for name in columns
     }
-    features = FeaturesConfig.model_validate(
-        {"columns": {**chosen, "picture": {"image": OPTIONS["image"]}, "row": "z_score"}}
-    )
+    features = FeaturesConfig.model_validate({"columns": {**chosen, **OTHERS}, "crosses": CROSSES})
     return FeaturePlan(features=features, label=LABEL, task="binary")
 
 
 SPEC = {
-    "count": tf.io.VarLenFeature(tf.int64),
+    **dict.fromkeys(("count", "seats", "stamp", "row", "never_int"), tf.io.VarLenFeature(tf.int64)),
+    "pair": tf.io.FixedLenFeature([2], tf.int64),
     "price": tf.io.VarLenFeature(tf.float32),
-    "shop": tf.io.VarLenFeature(tf.string),
-    "picture": tf.io.VarLenFeature(tf.string),
-    "row": tf.io.VarLenFeature(tf.int64),
+    **dict.fromkeys(("shop", "tags", "left", "when", "note", "picture"), tf.io.VarLenFeature(tf.string)),
+    **dict.fromkeys(("never_bytes", "never_when", "never_note", "never_picture"), tf.io.VarLenFeature(tf.string)),
 }
+NOTHING: dict[str, Any] = {**dict.fromkeys(SPEC), "pair": [0, 0]}
+"""A row that lacks all that may be missing."""
+
+
+def values(given: Any) -> list[Any]:
+    """A row's values of one column."""
+    return given if isinstance(given, list) else [] if given is None else [given]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +154,7 @@ def transformed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str
     told = {"plan": plan().model_dump_json()}
     options = beam.options.pipeline_options.PipelineOptions(beam_args(RuntimeConfig()))
     with tft_beam.Context(temp_dir=str(folder / "tmp")), beam.Pipeline(options=options) as pipeline:
-        data = pipeline | beam.Create([{k: [] if v is None else [v] for k, v in row.items()} for row in given])
+        data = pipeline | beam.Create([{k: values(v) for k, v in row.items()} for row in given])
         (out, _), transform = (data, metadata) | tft_beam.AnalyzeAndTransformDataset(
             lambda features: preprocessing_fn(features, told)
         )
@@ -107,9 +164,17 @@ def transformed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str
             | beam.Map(lambda row: base64.b64encode(pickle.dumps(dict(row))).decode())
             | beam.io.WriteToText(str(folder / "out"), shard_name_template="")
         )
+    # As TFX's Transform leaves it.
+    metadata_io.write_metadata(metadata, str(folder / "graph" / tft.TFTransformOutput.RAW_METADATA_DIR))
     lines = (folder / "out").read_text().splitlines()
     trained = [pickle.loads(base64.b64decode(line)) for line in lines]  # noqa: S301 - written a line above
     return given, trained, tft.TFTransformOutput(str(folder / "graph"))
+
+
+@functools.cache
+def served(transform: tft.TFTransformOutput, seed: int) -> dict[str, np.ndarray]:
+    """The features of 100 rows, and of one that lacks everything."""
+    return serve(transform, [*rows(100, seed), NOTHING])
 
 
 def serve(transform: tft.TFTransformOutput, given: list[dict[str, Any]]) -> dict[str, np.ndarray]:
@@ -120,70 +185,179 @@ def serve(transform: tft.TFTransformOutput, given: list[dict[str, Any]]) -> dict
 
 def example(row: dict[str, Any]) -> bytes:
     feature = {}
-    for name, value in row.items():
-        if value is None:
-            continue
-        if isinstance(value, bytes):
-            feature[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-        elif isinstance(value, float):
-            feature[name] = tf.train.Feature(float_list=tf.train.FloatList(value=[value]))
+    for name, given in row.items():
+        dtype = SPEC[name].dtype
+        if dtype == tf.string:
+            feature[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=values(given)))
+        elif dtype == tf.float32:
+            feature[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values(given)))
         else:
-            feature[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+            feature[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=values(given)))
     return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
 
 
-def chosen() -> list[tuple[str, str]]:
-    return [(name, op.op) for name, ops_ in plan().features.columns.items() for op in ops_]
+def words(row: dict[str, Any], feature: Feature) -> list[Any]:
+    """What an operation that reads all values of an example finds in them, in order."""
+    given = values(row[feature.columns[0]])
+    if isinstance(feature.op, Text):
+        texts = [each.decode(errors="replace").lower() for each in given]
+        return [word for text in texts for word in re.findall(r"[^\W_]+", text)]
+    if SPEC[feature.columns[0]].dtype == tf.string:
+        return [part.strip() for each in given for part in each.split(b"|") if part.strip()]
+    return [str(each).encode() for each in given]
+
+
+def is_known(row: dict[str, Any], feature: Feature) -> bool:
+    """Whether a row has what the feature is made of."""
+    if isinstance(feature.op, (Text, Split, MultiHot)):
+        return bool(words(row, feature))
+    if isinstance(feature.op, DatePart) and feature.columns[0] in NO_DATES:
+        return False
+    return all(row[column] is not None for column in feature.columns)
+
+
+FEATURES = plan().features.declared
+by_feature = pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
 
 
 def test_every_registered_operation_is_under_contract() -> None:
-    assert {op for _, op in chosen()} == set(OPS) == {kind.model_fields["op"].default for kind in ops.OPERATIONS}
+    assert {type(feature.op) for feature in FEATURES} == set(ops.OPERATIONS)
+    assert {type(each) for op in OPS.values() for each in made(op).expanded()} | {Cross} == set(ops.OPERATIONS)
+
+
+def made(kind: type[Op]) -> Op:
+    name = kind.model_fields["op"].default
+    return FeaturesConfig.model_validate({"columns": {"x": {name: OPTIONS[name]}}}).columns["x"][0]
 
 
 def test_training_and_serving_compute_the_same(transformed: Any) -> None:
     given, trained, transform = transformed
-    served = serve(transform, given)
+    at_once = serve(transform, given)
     order = np.argsort([row["row_z_score"] for row in trained])
     assert len(order) == len(given)
-    for name, values in served.items():
+    for name, features in at_once.items():
         np.testing.assert_allclose(
-            np.stack([trained[index][name] for index in order]), values, rtol=1e-5, atol=1e-6, err_msg=name
+            np.stack([trained[index][name] for index in order]), features, rtol=1e-5, atol=1e-6, err_msg=name
         )
 
 
-@pytest.mark.parametrize(("name", "op"), chosen())
-def test_a_feature_is_what_it_says_to_the_model(transformed: Any, name: str, op: str) -> None:
+@by_feature
+def test_a_feature_is_what_it_says_to_the_model(transformed: Any, feature: Feature) -> None:
     _, _, transform = transformed
-    fresh = [*rows(100, seed=2), dict.fromkeys(SPEC)]
-    feature = names.feature(name, op)
-    values = serve(transform, fresh)[feature]
-    gives = inputs(plan(), transform.vocabulary_size_by_name).features[feature]
-    assert np.isfinite(values).all()
+    fresh = [*rows(100, seed=2), NOTHING]
+    found = served(transform, 2)[feature.name]
+    gives = inputs(plan(), transform.vocabulary_size_by_name).features[feature.name]
+    known = np.array([is_known(row, feature) for row in fresh])
+    assert np.isfinite(found).all()
     if isinstance(gives, Ids):
-        assert values.dtype == np.int64
-        assert values.shape == (101,)
-        assert values.min() >= 0
-        assert values.max() < gives.cardinality
-        missing = np.array([row[name] is None for row in fresh])
-        assert (values[missing] == 0).all(), "a missing value has id 0"
-        assert (values[~missing] != 0).all(), "and no other value has"
+        assert found.dtype == np.int64
+        assert found.shape == ((101,) if gives.values == 1 else (101, gives.values))
+        assert found.min() >= 0
+        assert found.max() < gives.cardinality
+        each = found.reshape(101, -1)
+        assert (each[~known] == 0).all(), "a missing value has id 0"
+        assert (each[known, 0] != 0).all(), "and no other value has"
+        assert (np.diff((each == 0).astype(int)) >= 0).all(), "what is none stands last"
+        assert gives.width == feature.op.embedding
     else:
         assert isinstance(gives, Dense)
-        assert values.dtype == np.float32
-        assert values.shape == ((101,) if gives.width == 1 else (101, gives.width))
-        if name != "row":
-            assert (values[-1] == (op == "missing")).all(), "a missing number is 0, a missing picture is black"
+        assert found.dtype == np.float32
+        assert found.shape == ((101,) if gives.width == 1 else (101, gives.width))
+        if feature.name != "row_z_score":
+            assert (found[~known] == (feature.op.op == "missing")).all(), "a missing number is 0, a picture black"
+
+
+@by_feature
+def test_a_column_that_is_always_missing_gives_a_constant(transformed: Any, feature: Feature) -> None:
+    _, trained, _ = transformed
+    if not any(name.startswith("never_") for name in feature.columns):
+        return
+    found = np.stack([row[feature.name] for row in trained])
+    assert (found == (feature.op.op == "missing")).all()
+
+
+@by_feature
+def test_all_values_of_an_example_are_read(transformed: Any, feature: Feature) -> None:
+    given, _, transform = transformed
+    if not isinstance(feature.op, (Split, MultiHot)) or feature.columns[0].startswith("never_"):
+        return
+    found = serve(transform, given)[feature.name]
+    vocabulary = transform.vocabulary_by_name(feature.name)
+    assert len(vocabulary) == feature.op.size
+    for row, answer in zip(given, found, strict=True):
+        read = words(row, feature)
+        if isinstance(feature.op, MultiHot):
+            hot = [float(entry in read) for entry in vocabulary]
+            assert answer[: len(vocabulary)].tolist() == hot
+            unknown = set(read) - set(vocabulary)
+            assert answer.max(initial=0) <= 1
+            assert bool(unknown) == bool(answer[len(vocabulary) :].any())
+        else:
+            ids = [vocabulary.index(word) + 1 if word in vocabulary else None for word in read[:3]]
+            assert [id_ if want else None for id_, want in zip(answer, ids, strict=False)] == ids
+            assert (answer[: len(read)] > 0).all()
+            assert (answer[len(read) :] == 0).all()
+
+
+def test_words_and_their_sequences_are_counted(transformed: Any) -> None:
+    _, _, transform = transformed
+    vocabulary = {entry.decode() for entry in transform.vocabulary_by_name("note_text")}
+    assert {"red", "red shoes", "red shoes red", "größe 42 été", "caf"} <= vocabulary
+    found = serve(transform, [{**NOTHING, "note": "Shoes; ¡RED?".encode()}])["note_text"][0]
+    names_of = [entry.decode() for entry in transform.vocabulary_by_name("note_text")]
+    # `shoes red` is known from `Red Shoes, red!`.
+    assert [names_of[id_ - 1] for id_ in found[:3]] == ["shoes", "red", "shoes red"]
+    assert not found[3:].any()
+
+
+def test_dates_are_those_of_python(transformed: Any) -> None:
+    given, _, transform = transformed
+    found = serve(transform, given)
+    for index, row in enumerate(given):
+        if row["when"] is not None:
+            when = datetime.fromisoformat(row["when"].decode())
+            assert found["when_month"][index] == when.month
+            assert found["when_day"][index] == when.day
+            assert found["when_weekday"][index] == when.weekday() + 1
+            assert found["when_hour"][index] == when.hour + 1
+            assert found["when_minute"][index] == when.minute + 1
+            assert found["when_day_of_year"][index] == when.timetuple().tm_yday
+        if row["stamp"] is not None:
+            stamp = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=row["stamp"])
+            assert found["stamp_hour"][index] == stamp.hour + 1
+
+
+def test_a_cross_tells_all_combinations_apart(transformed: Any) -> None:
+    _, _, transform = transformed
+    pairs = [(left, seat) for left in (b"l", b"l1", b"l:1", b"1") for seat in (1, 11, -1)]
+    given = [{**NOTHING, "left": left, "seats": seat} for left, seat in pairs]
+    assert len(set(serve(transform, given)["apart_cross"].tolist())) == len(pairs)
 
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", ["int", "float", "bytes"])
-def test_an_operation_refuses_a_dtype_it_does_not_take(op: str, dtype: Any) -> None:
-    chosen_op = FeaturesConfig.model_validate({"columns": {"x": {op: OPTIONS[op]}}}).columns["x"][0]
-    if dtype in chosen_op.takes:
-        return
-    tensor = {"int": tf.constant([1], tf.int64), "float": tf.constant([1.0]), "bytes": tf.constant([b"a"])}[dtype]
-    with pytest.raises(InputError, match=f"features.columns.x: {op} takes .*, and the column holds {dtype}"):
-        ops.need(chosen_op, column("x", tensor), "x")
+def test_an_operation_refuses_a_dtype_it_does_not_take(op: str, dtype: str) -> None:
+    for feature in FeaturesConfig.model_validate({"columns": {"x": {op: OPTIONS[op]}}}).declared:
+        if dtype not in feature.op.takes:
+            with pytest.raises(InputError, match=rf"features.columns.x: \w+ takes .*, and .* x holds {dtype}"):
+                ops.read(feature, {"x": column("x", TENSORS[dtype])})
+
+
+TENSORS = {"int": tf.constant([1], tf.int64), "float": tf.constant([1.0]), "bytes": tf.constant([b"a"])}
+
+
+def test_a_cross_refuses_floats() -> None:
+    (feature,) = FeaturesConfig.model_validate({"crosses": {"z": {"columns": ["a", "b"], "buckets": 5}}}).declared
+    given = {"a": column("a", TENSORS["bytes"]), "b": column("b", TENSORS["float"])}
+    with pytest.raises(InputError, match=r"features.crosses.z: cross takes bytes or int, and the column b holds float"):
+        ops.read(feature, given)
+
+
+def test_a_model_of_all_operations_is_exported_and_answers_by_both_signatures(transformed: Any, tmp_path: Path) -> None:
+    _, _, transform = transformed
+    network = build(ModelConfig(hidden=(8,)), inputs(plan(), transform.vocabulary_size_by_name), 1)
+    # It holds the answers of a fresh process, by both signatures, against the network's.
+    export(network, lambda logits: {"logit": logits}, plan(), transform, str(tmp_path / "model"))
 
 
 def test_the_label_is_false_where_a_value_is_missing(transformed: Any) -> None:

@@ -1,0 +1,103 @@
+"""Dates inside the transform graph: days and minutes since 1970-01-01 00:00 UTC, and the parts of a date.
+
+Days become year, month and day, and back, by Howard Hinnant's algorithms (chrono-Compatible Low-Level Date Algorithms):
+whole numbers only, right for every day of the Gregorian calendar, which is taken to hold before 1582 as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from components.features.column import Column, graph_function
+from components.features.config import Part, Unit
+
+_PER_DAY: dict[Unit, int] = {"seconds": 86_400, "milliseconds": 86_400_000, "days": 1}
+_MINUTES = 1440
+_ISO = (
+    r"(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
+    r"(?:[ Tt]([01]\d|2[0-3]):([0-5]\d)(?::(?:[0-5]\d|60)(?:[.,]\d+)?)?"
+    r"(?:[Zz]| ?UTC| ?(?:\+|(-))([01]\d|2[0-3]):?([0-5]\d))?)?"
+)
+_FIELDS = r"\1,\2,\3,0\4,0\5,\60\7,\60\8"
+"""Year, month, day, hour, minute, and hours and minutes ahead of UTC, each with the sign."""
+
+
+def part_of(column: Column, part: Part, unit: Unit) -> tuple[Any, Any]:
+    """A part of a column of dates.
+
+    Args:
+      column: int64, counted in `unit`; or string, in ISO 8601.
+      part: which one.
+      unit: what a whole number counts.
+
+    Returns:
+      The part, int64, shape [batch], from config.SPANS[part].first up; and where it is known, bool, shape [batch].
+    """
+    if column.dtype == "bytes":
+        days, minutes, present = _of_texts(column.values, column.present)
+    else:
+        days, minutes = _of_numbers(column.values, _PER_DAY[unit])
+        present = column.present
+    return _part(days, minutes, part), present
+
+
+def civil(days: Any) -> tuple[Any, Any, Any]:
+    """Year, month (from 1) and day of the month (from 1) of a day, counted from 1970-01-01; all int64."""
+    # Eras of 400 years; a year in here begins in March, so that a leap day is its last.
+    shifted = days + 719_468
+    era = shifted // 146_097
+    day_of_era = shifted - era * 146_097
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    from_march = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * from_march + 2) // 5 + 1
+    month = tf.where(from_march < 10, from_march + 3, from_march - 9)
+    return year_of_era + era * 400 + tf.cast(month <= 2, tf.int64), month, day
+
+
+def days_of(year: Any, month: Any, day: Any) -> Any:
+    """The day, counted from 1970-01-01, of a year, month and day of the month; all int64."""
+    from_march = year - tf.cast(month <= 2, tf.int64)
+    era = from_march // 400
+    year_of_era = from_march - era * 400
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
+    return era * 146_097 + day_of_era - 719_468
+
+
+@graph_function
+def _of_numbers(values: Any, per_day: int) -> tuple[Any, Any]:
+    return values // per_day, (values % per_day) * _MINUTES // per_day
+
+
+@graph_function
+def _of_texts(texts: Any, present: Any) -> tuple[Any, Any, Any]:
+    """Days, minutes of the day, and where a text is a date."""
+    stripped = tf.strings.strip(texts)
+    present &= tf.strings.regex_full_match(stripped, _ISO)
+    safe = tf.where(present, stripped, tf.fill(tf.shape(stripped), "1970-01-01"))
+    fields = tf.strings.split(tf.strings.regex_replace(safe, f"^{_ISO}$", _FIELDS), ",").flat_values
+    numbers = tf.reshape(tf.strings.to_number(fields, tf.int64), [-1, 7])
+    year, month, day, hour, minute, hours_ahead, minutes_ahead = tf.unstack(numbers, axis=1)
+    days = days_of(year, month, day)
+    # The 30th of February is the 1st or 2nd of March.
+    present &= tf.equal(civil(days)[1], month)
+    minutes = (hour - hours_ahead) * 60 + minute - minutes_ahead
+    return days + minutes // _MINUTES, minutes % _MINUTES, present
+
+
+@graph_function
+def _part(days: Any, minutes: Any, part: Part) -> Any:
+    if part == "hour":
+        return minutes // 60
+    if part == "minute":
+        return minutes % 60
+    if part == "weekday":
+        # 1970-01-01 was a Thursday.
+        return (days + 3) % 7
+    year, month, day = civil(days)
+    if part == "day_of_year":
+        return days - days_of(year, tf.ones_like(year), tf.ones_like(year)) + 1
+    return {"year": year, "month": month, "day": day}[part]

@@ -1,0 +1,122 @@
+"""Dates inside the graph, held against Python's own."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta, timezone
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.features import dates
+from components.features.column import column
+from components.features.config import SPANS, Part, Unit
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+FIRST = (date(1, 1, 1) - date(1970, 1, 1)).days
+LAST = (date(9999, 12, 31) - date(1970, 1, 1)).days
+
+
+def parts(values: Any, unit: Unit = "seconds") -> tuple[dict[str, list[int]], list[bool]]:
+    """All parts of dates, and where they are known."""
+    given = column("when", tf.constant(values, tf.int64 if isinstance(values[0], int) else tf.string))
+    found = {part: dates.part_of(given, part, unit) for part in get_args(Part)}
+    (known,) = {tuple(present.numpy().tolist()) for _, present in found.values()}
+    return {part: value.numpy().tolist() for part, (value, _) in found.items()}, list(known)
+
+
+def expected(when: datetime) -> dict[str, int]:
+    return {
+        "year": when.year,
+        "month": when.month,
+        "day": when.day,
+        "weekday": when.weekday(),
+        "hour": when.hour,
+        "minute": when.minute,
+        "day_of_year": when.timetuple().tm_yday,
+    }
+
+
+def at(found: dict[str, list[int]], index: int) -> dict[str, int]:
+    return {part: values[index] for part, values in found.items()}
+
+
+def test_every_day_of_five_hundred_years_and_back() -> None:
+    days = range((date(1599, 12, 1) - date(1970, 1, 1)).days, (date(2101, 2, 1) - date(1970, 1, 1)).days)
+    found, known = parts(list(days), "days")
+    assert all(known)
+    python = [EPOCH + timedelta(days=day) for day in days]
+    for part in ("year", "month", "day", "weekday", "day_of_year"):
+        assert found[part] == [expected(when)[part] for when in python], part
+    back = dates.days_of(*(tf.constant(found[part], tf.int64) for part in ("year", "month", "day")))
+    assert back.numpy().tolist() == list(days)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(FIRST * 86_400, LAST * 86_400), min_size=1, max_size=20))
+def test_seconds_and_milliseconds(seconds: list[int]) -> None:
+    for unit, values in (("seconds", seconds), ("milliseconds", [each * 1000 + 999 for each in seconds])):
+        found, _ = parts(values, unit)  # type: ignore[arg-type]
+        for index, each in enumerate(seconds):
+            assert at(found, index) == expected(EPOCH + timedelta(seconds=each))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1)),
+    st.none() | st.integers(-23 * 60 - 59, 23 * 60 + 59),
+    st.sampled_from(["auto", "minutes", "seconds", "milliseconds", "microseconds"]),
+    st.sampled_from("T "),
+)
+def test_a_text_in_iso_8601(when: datetime, ahead: int | None, precision: str, between: str) -> None:
+    zone = timezone.utc if ahead is None else timezone(timedelta(minutes=ahead))
+    zoned = when.replace(tzinfo=zone)
+    text = (when if ahead is None else zoned).isoformat(between, precision)
+    found, known = parts([text.encode()])
+    assert known == [True]
+    assert at(found, 0) == expected(zoned.astimezone(timezone.utc))
+
+
+@pytest.mark.parametrize(
+    ("text", "when"),
+    [
+        ("2024-03-01", (2024, 3, 1, 0, 0)),
+        ("2024-02-29", (2024, 2, 29, 0, 0)),
+        ("2000-02-29", (2000, 2, 29, 0, 0)),
+        (" 2024-03-01 17:05:00 ", (2024, 3, 1, 17, 5)),
+        ("2024-03-01T17:05:00Z", (2024, 3, 1, 17, 5)),
+        ("2024-03-01 03:04:05.123", (2024, 3, 1, 3, 4)),
+        ("2024-03-01 17:05:00 UTC", (2024, 3, 1, 17, 5)),
+        ("2024-01-01T00:30:00+01:00", (2023, 12, 31, 23, 30)),
+        ("2023-12-31T23:30:00-0045", (2024, 1, 1, 0, 15)),
+        ("2016-12-31T23:59:60Z", (2016, 12, 31, 23, 59)),
+    ],
+)
+def test_a_date_by_hand(text: str, when: tuple[int, ...]) -> None:
+    found, known = parts([text.encode()])
+    assert known == [True]
+    assert at(found, 0) == expected(datetime(*when, tzinfo=timezone.utc))  # type: ignore[misc, arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"", b"tomorrow", b"2024", b"2024-3-1", b"01.03.2024", b"2024-13-01", b"2024-00-10", b"2024-02-30",
+        b"2023-02-29", b"1900-02-29", b"2024-04-31", b"2024-03-01T24:00", b"2024-03-01T17:60", b"2024-03-01T17",
+        b"2024-03-01T17:05:00+", b"2024-03-01 and more", b"0000-00-00", b"\xff2024-03-01", b"2024-03-01\n2024-03-02",
+    ],
+)  # fmt: skip
+def test_a_text_that_is_no_date_is_missing(text: bytes) -> None:
+    _, known = parts([text, b"2024-03-01"])
+    assert known == [False, True]
+
+
+def test_whole_numbers_at_the_ends_of_int64_have_parts_within_their_spans() -> None:
+    ends = [np.iinfo(np.int64).min, np.iinfo(np.int64).min + 1, np.iinfo(np.int64).max]
+    for unit in get_args(Unit):
+        found, _ = parts([int(each) for each in ends], unit)
+        for part, span in SPANS.items():
+            assert all(span.first <= value < span.first + span.count for value in found[part]), (unit, part)
