@@ -1,21 +1,66 @@
-"""From the `model` section to the network that it declares."""
+"""From the `model` section to the network that it declares, or that the user's own function builds."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from components.models import tabular  # noqa: F401 - registers its models
+import tf_keras
+
+from components import user_code
+from components.errors import InputError
+from components.features.ops import Dense, Ids
+from components.models import ensemble, tabular  # noqa: F401 - they register their models
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
 from components.models.registry import MODELS
+from components.names import did_you_mean
 
 
 def build(config: ModelConfig, inputs: Inputs, outputs: int) -> Any:
-    """Builds the network of the config's kind, see registry.Builder.
+    """Builds the network of the config's kind, see registry.Builder; or calls the user's `build`.
 
     Args:
       config: the kind, and how large it is.
       inputs: what it reads.
       outputs: its logits.
+
+    Raises:
+      InputError: the user's function failed, or what it returned is no such network.
     """
-    return MODELS[config.kind](config, inputs, outputs)
+    if config.build is None:
+        return MODELS[config.kind](config, inputs, outputs)
+    network = user_code.call(config.build, inputs, outputs)
+    if wrong := _wrong(network, inputs, outputs):
+        raise InputError(
+            f"{config.build}: expected a tf_keras.Model from features to logits, float32 [batch, {outputs}]; {wrong}",
+            "mend the function; docs/own-code.md has an example",
+        )
+    return network
+
+
+def _wrong(network: Any, inputs: Inputs, outputs: int) -> str:
+    """What does not fit about a network of the user's; nothing if all does."""
+    if not isinstance(network, tf_keras.Model):
+        kind = type(network)
+        of_keras_3 = "; import tf_keras, not keras" if kind.__module__.partition(".")[0] == "keras" else ""
+        return f"received {kind.__module__}.{kind.__qualname__}{of_keras_3}"
+    if not network.inputs:
+        return "received a model without symbolic inputs; make it by tf_keras.Model(inputs, outputs)"
+    for tensor in network.inputs:
+        if tensor.name not in inputs.features:
+            return f"its input {tensor.name!r} is no feature{did_you_mean(tensor.name, inputs.features)}"
+        feature = inputs.features[tensor.name]
+        shape, width = tuple(tensor.shape[1:]), _width(feature)
+        if shape not in ({(), (1,)} if width == 1 else {(width,)}):
+            return f"its input {tensor.name!r} has shape {[None, *shape]}, and the feature [None, {width}]"
+        if isinstance(feature, Ids) and not tensor.dtype.is_integer:
+            return f"its input {tensor.name!r} is {tensor.dtype.name}, and the feature is int64 ids"
+    if not hasattr(network.output, "shape") or tuple(network.output.shape) != (None, outputs):
+        return f"its output has shape {getattr(network, 'output_shape', None)}"
+    if network.output.dtype != "float32":
+        return f"its output is {network.output.dtype.name}; give its last layer dtype='float32'"
+    return ""
+
+
+def _width(feature: Dense | Ids) -> int:
+    return feature.width if isinstance(feature, Dense) else feature.values

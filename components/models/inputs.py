@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from components.features import names
-from components.features.ops import OPERATIONS, Dense, Ids, VocabularySize
+from components.features import ops
+from components.features.ops import Dense, Ids, VocabularySize
 from components.features.plan import FeaturePlan
 
 
@@ -33,10 +33,4 @@ def inputs(plan: FeaturePlan, vocabulary_size: VocabularySize) -> Inputs:
       plan: the declared features.
       vocabulary_size: number of entries of a vocabulary, by its file name.
     """
-    return Inputs(
-        {
-            names.feature(column, op.op): OPERATIONS[type(op)].gives(op, names.feature(column, op.op), vocabulary_size)
-            for column, chosen in plan.features.columns.items()
-            for op in chosen
-        }
-    )
+    return Inputs({feature.name: ops.gives(feature, vocabulary_size) for feature in plan.features.declared})

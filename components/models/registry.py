@@ -10,7 +10,7 @@ from components.models.inputs import Inputs
 
 Builder = Callable[[ModelConfig, Inputs, int], Any]
 """(config, inputs, outputs) → an uncompiled tf_keras.Model from a dict of transformed features to float32 logits of
-shape [batch, outputs]."""
+shape [batch, outputs]; of an ensemble [batch, members, outputs], whose members learn each by itself."""
 
 MODELS: dict[str, Builder] = {}
 

@@ -1,45 +1,55 @@
-"""Models for tables: mlp, wide_deep and dlrm.
+"""Models for tables: linear, mlp, wide_deep, dlrm and dcn_v2.
 
 Under a mixed precision policy of tf_keras the networks compute in its 16 bits; their variables stay float32, and so do
-the logits and the sum that makes those of wide_deep.
+the logits and the sums that make them.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
 
-from components.features.ops import Ids
-from components.models import sharding
+from components.models import parts
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
 from components.models.registry import model
 
 layers = tf_keras.layers
 
+_WHOLE = 256
+"""Width up to which a cross layer has a whole matrix; above it has two of a quarter of the rank."""
+
+
+@model("linear")
+def linear(_config: ModelConfig, inputs: Inputs, outputs: int) -> Any:
+    """A weight for each number and each id: logistic, softmax or linear regression."""
+    given = parts.input_layers(inputs)
+    terms = [parts.weights_of_ids(inputs, given, outputs)] if inputs.ids else []
+    if inputs.dense:
+        numbers = parts.concatenated(parts.numbers(inputs, given), "numbers_of_all")
+        terms.append(parts.logits(outputs, numbers, name="dense_logits"))
+    return tf_keras.Model(given, _sum(terms), name="linear")
+
 
 @model("mlp")
 def mlp(config: ModelConfig, inputs: Inputs, outputs: int) -> Any:
     """Numbers and embedded ids, concatenated, through the hidden layers."""
-    given = _given(inputs)
-    return tf_keras.Model(given, _logits(outputs, _deep(config, inputs, given)), name="mlp")
+    given = parts.input_layers(inputs)
+    deep = parts.hidden("hidden", config, parts.features(config, inputs, given))
+    return tf_keras.Model(given, parts.logits(outputs, deep), name="mlp")
 
 
 @model("wide_deep")
 def wide_deep(config: ModelConfig, inputs: Inputs, outputs: int) -> Any:
     """A weight per id beside the deep network (Cheng et al. 2016, Wide & Deep Learning for Recommender Systems)."""
-    given = _given(inputs)
-    deep = _logits(outputs, _deep(config, inputs, given), name="deep_logits")
-    if not inputs.ids:
-        return tf_keras.Model(given, deep, name="wide_deep")
-    weights = _table("wide", inputs.ids, outputs, "zeros", dtype="float32")([given[name] for name in inputs.ids])
-    wide = layers.Lambda(lambda each: tf.reduce_sum(each, axis=1), name="wide_logits", dtype="float32")(weights)
-    return tf_keras.Model(given, layers.Add(name="logits", dtype="float32")([deep, wide]), name="wide_deep")
+    given = parts.input_layers(inputs)
+    deep = parts.hidden("hidden", config, parts.features(config, inputs, given))
+    terms = [parts.logits(outputs, deep, name="deep_logits")]
+    if inputs.ids:
+        terms.append(parts.weights_of_ids(inputs, given, outputs))
+    return tf_keras.Model(given, _sum(terms), name="wide_deep")
 
 
 @model("dlrm")
@@ -50,97 +60,51 @@ def dlrm(config: ModelConfig, inputs: Inputs, outputs: int) -> Any:
     The vector of the numbers joins its products on their way up. Without numbers the vectors of the ids do, or a
     single id would come to nothing.
     """
-    given = _given(inputs)
+    given = parts.input_layers(inputs)
     vectors, joining = [], []
     if inputs.ids:
-        embedded = _table("embedding", inputs.ids, config.embedding, "uniform")([given[name] for name in inputs.ids])
-        vectors.append(embedded)
-        joining = [layers.Flatten(name="embedded")(embedded)]
+        # Smaller than tf_keras' own: what products begin with is noise of the second order.
+        small = tf_keras.initializers.RandomUniform(-0.01, 0.01)
+        table = parts.table("embedding", inputs.ids, config.embedding, small)
+        vectors.append(table([given[name] for name in inputs.ids]))
+        joining = [layers.Flatten(name="embedded")(vectors[0])]
     if inputs.dense:
-        numbers = _concatenated(_numbers(inputs, given), "numbers_of_all")
-        bottom = _hidden("bottom", (*config.hidden, config.embedding), config.dropout, numbers)
+        numbers = parts.concatenated(parts.numbers(inputs, given), "numbers_of_all")
+        bottom = parts.hidden("bottom", config, numbers, last=config.embedding)
         vectors.append(layers.Reshape((1, config.embedding), name="bottom_vector")(bottom))
         joining = [bottom]
     if len(inputs.ids) + bool(inputs.dense) > 1:
         products = layers.Lambda(_dot_products, name="products")
-        joining.append(products(_concatenated(vectors, "vectors", axis=1)))
-    top = _hidden("hidden", config.hidden, config.dropout, _concatenated(joining, "features"))
-    return tf_keras.Model(given, _logits(outputs, top), name="dlrm")
+        joining.append(products(parts.concatenated(vectors, "vectors", axis=1)))
+    top = parts.hidden("hidden", config, parts.concatenated(joining, "features"))
+    return tf_keras.Model(given, parts.logits(outputs, top), name="dlrm")
 
 
-class Table(tf_keras.layers.Layer):  # type: ignore[misc]
-    """The embeddings of several columns of ids, as one variable in which each column has its own range of rows.
-
-    One lookup and one optimizer update for all columns, instead of one for each, make a step several times cheaper.
-
-    Input: a list of int64 tensors, each of shape [batch], in the order of `cardinalities`.
-    Output: the layer's compute dtype, shape [batch, columns, width].
+@model("dcn_v2")
+def dcn_v2(config: ModelConfig, inputs: Inputs, outputs: int) -> Any:
+    """Layers that multiply all features with each other, beside the hidden layers (Wang et al. 2021, DCN V2: Improved
+    Deep & Cross Network and Practical Lessons for Web-scale Learning to Rank Systems; its parallel form).
     """
-
-    def __init__(self, cardinalities: Sequence[int], width: int, initializer: str, **options: Any) -> None:
-        super().__init__(**options)
-        self.cardinalities, self.width, self.initializer = tuple(cardinalities), width, initializer
-
-    def build(self, _input_shape: Any) -> None:
-        """Creates the variable."""
-        rows = sum(self.cardinalities)
-        # tf_keras cannot wrap a variable of several shards to cast itself, so `call` casts what it has looked up.
-        with sharding.table():
-            self.rows = self.add_weight(
-                "rows", (rows, self.width), initializer=self.initializer, experimental_autocast=False
-            )
-
-    def call(self, ids: Sequence[Any]) -> Any:
-        """Looks all columns up at once."""
-        starts = tf.constant([0, *itertools.accumulate(self.cardinalities)][:-1], tf.int64)
-        # Not tf.gather, which would first make one dense tensor of the shards on the parameter servers.
-        return tf.cast(
-            tf.nn.embedding_lookup(sharding.here(self.rows), tf.stack(ids, axis=1) + starts), self.compute_dtype
-        )
+    given = parts.input_layers(inputs)
+    features = parts.features(config, inputs, given)
+    crossed = features
+    for depth in range(config.cross_layers):
+        product = _projected(features.shape[-1], f"cross_{depth}", crossed)
+        product = layers.Multiply(name=f"cross_{depth}_product")([features, product])
+        crossed = layers.Add(name=f"cross_{depth}_sum")([crossed, product])
+    deep = parts.hidden("hidden", config, features)
+    return tf_keras.Model(given, parts.logits(outputs, parts.concatenated([crossed, deep], "both")), name="dcn_v2")
 
 
-def _given(inputs: Inputs) -> dict[str, Any]:
-    """An input layer for every feature: ids as [batch], numbers as [batch] or [batch, width]."""
-    given = {name: layers.Input((), name=name, dtype="int64") for name in inputs.ids}
-    for name, numbers in inputs.dense.items():
-        given[name] = layers.Input(() if numbers.width == 1 else (numbers.width,), name=name, dtype="float32")
-    return given
+def _sum(terms: list[Any]) -> Any:
+    return layers.Add(name="logits", dtype="float32")(terms) if len(terms) > 1 else terms[0]
 
 
-def _deep(config: ModelConfig, inputs: Inputs, given: dict[str, Any]) -> Any:
-    """The last hidden layer, shape [batch, config.hidden[-1]]."""
-    parts = _numbers(inputs, given)
-    for width, group in _by_width(inputs.ids, config.embedding).items():
-        embedded = _table(f"embedding_{width}", group, width, "uniform")([given[name] for name in group])
-        parts.append(layers.Flatten(name=f"embedded_{width}")(embedded))
-    return _hidden("hidden", config.hidden, config.dropout, _concatenated(parts, "features"))
-
-
-def _numbers(inputs: Inputs, given: dict[str, Any]) -> list[Any]:
-    """The numbers as tensors of shape [batch, width], the single ones side by side in the first."""
-    single = [name for name, numbers in inputs.dense.items() if numbers.width == 1]
-    parts = [given[name] for name in inputs.dense if name not in single]
-    if not single:
-        return parts
-    stack = layers.Lambda(lambda columns: tf.stack(columns, axis=1), name="numbers")
-    return [stack([given[name] for name in single]), *parts]
-
-
-def _hidden(name: str, units: Sequence[int], dropout: float, below: Any) -> Any:
-    """The last of several hidden layers, shape [batch, units[-1]]."""
-    for depth, width in enumerate(units):
-        below = layers.Dense(width, activation="relu", name=f"{name}_{depth}")(below)
-        if dropout:
-            below = layers.Dropout(dropout, name=f"{name}_dropout_{depth}")(below)
-    return below
-
-
-def _logits(outputs: int, hidden: Any, name: str = "logits") -> Any:
-    return layers.Dense(outputs, name=name, dtype="float32")(hidden)
-
-
-def _concatenated(parts: Sequence[Any], name: str, axis: int = -1) -> Any:
-    return layers.Concatenate(axis, name=name)(parts) if len(parts) > 1 else parts[0]
+def _projected(width: int, name: str, below: Any) -> Any:
+    """Below times a matrix, which has a low rank where it would be large (section 3.3 of the paper)."""
+    if width > _WHOLE:
+        below = layers.Dense(width // 4, use_bias=False, name=f"{name}_low")(below)
+    return layers.Dense(width, name=name)(below)
 
 
 def _dot_products(vectors: Any) -> Any:
@@ -148,16 +112,3 @@ def _dot_products(vectors: Any) -> Any:
     count = vectors.shape[1]
     products = tf.reshape(tf.matmul(vectors, vectors, transpose_b=True), [-1, count * count])
     return tf.gather(products, [row * count + column for row in range(count) for column in range(row)], axis=1)
-
-
-def _table(name: str, ids: dict[str, Ids], width: int, initializer: str, **options: Any) -> Table:
-    return Table([feature.cardinality for feature in ids.values()], width, initializer, name=name, **options)
-
-
-def _by_width(ids: dict[str, Ids], widest: int) -> dict[int, dict[str, Ids]]:
-    """The columns by the width of their embedding: a power of two that grows with the root of the cardinality."""
-    groups: dict[int, dict[str, Ids]] = {}
-    for name, feature in ids.items():
-        wanted = 2 ** math.ceil(math.log2(max(4.0, math.sqrt(feature.cardinality))))
-        groups.setdefault(min(widest, wanted), {})[name] = feature
-    return groups

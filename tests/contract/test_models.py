@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
 
+from components.errors import InputError
 from components.features.ops import Dense, Ids
-from components.models import tabular
+from components.models import parts, tabular
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
@@ -20,6 +24,7 @@ from components.models.registry import MODELS
 
 INPUTS = {
     "all": Inputs({"a": Dense(), "pixels": Dense(6), "x": Ids(5), "y": Ids(1000), "z": Ids(5)}),
+    "several": Inputs({"a": Dense(), "words": Ids(50, values=4), "x": Ids(5, width=3)}),
     "numbers": Inputs({"a": Dense(), "b": Dense()}),
     "ids": Inputs({"x": Ids(300)}),
 }
@@ -40,11 +45,18 @@ def policy(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def batch(inputs: Inputs, rows: int) -> dict[str, Any]:
     random = np.random.default_rng(0)
-    given: dict[str, Any] = {name: random.integers(0, ids.cardinality, rows) for name, ids in inputs.ids.items()}
+    given: dict[str, Any] = {
+        name: random.integers(0, ids.cardinality, rows if ids.values == 1 else (rows, ids.values))
+        for name, ids in inputs.ids.items()
+    }
     for name, numbers in inputs.dense.items():
         shape = rows if numbers.width == 1 else (rows, numbers.width)
         given[name] = random.normal(size=shape).astype(np.float32)
     return given
+
+
+def small(kind: str, units: int = 8) -> ModelConfig:
+    return ModelConfig(kind=kind, **({} if kind == "linear" else {"hidden": (units,)}))
 
 
 def test_every_kind_of_the_config_is_registered() -> None:
@@ -57,19 +69,20 @@ def test_every_kind_of_the_config_is_registered() -> None:
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_model_builds_and_gives_a_logit_per_output(kind: str, given: str, outputs: int) -> None:
     inputs = INPUTS[given]
-    model = build(ModelConfig(kind=kind, hidden=(8,), dropout=0.5), inputs, outputs)
+    deep = {} if kind == "linear" else {"hidden": (8,), "dropout": 0.5, "normalisation": "layer"}
+    model = build(ModelConfig(kind=kind, **deep), inputs, outputs)
     assert model.optimizer is None, "compiling is the Trainer's"
     logits = model(batch(inputs, 7), training=False)
-    assert logits.shape == (7, outputs)
+    assert logits.shape == ((7, 8, outputs) if kind == "tabm" else (7, outputs))
     assert logits.dtype == tf.float32
     assert {tensor.name for tensor in model.inputs} == set(inputs.features)
 
 
 @pytest.mark.parametrize("given", INPUTS)
 @pytest.mark.parametrize("policy", TOLERANCE, indirect=True)
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind != "linear"])  # which is one layer, of logits
 def test_in_16_bits_variables_and_logits_stay_float32(kind: str, policy: str, given: str) -> None:
-    config, rows = ModelConfig(kind=kind, hidden=(8,)), batch(INPUTS[given], 32)
+    config, rows = small(kind), batch(INPUTS[given], 32)
     mixed = build(config, INPUTS[given], 2)
     assert {layer.compute_dtype for layer in mixed.layers} > {policy.removeprefix("mixed_")}
     assert {variable.dtype for variable in mixed.variables} == {tf.float32}
@@ -93,43 +106,55 @@ def test_a_model_overfits_64_rows(kind: str, policy: str) -> None:
     tf_keras.utils.set_random_seed(1)
     rows = batch(INPUTS["all"], 64)
     label = np.random.default_rng(1).integers(0, 2, (64, 1)).astype(np.float32)
-    model = build(ModelConfig(kind=kind, hidden=(32,)), INPUTS["all"], 1)
+    model = build(small(kind, 32), INPUTS["all"], 1)
     loss = tf_keras.losses.BinaryCrossentropy(from_logits=True)
     optimizer = tf_keras.optimizers.Adam(0.05)
 
     @tf.function(autograph=False)
     def step() -> Any:
         with tf.GradientTape() as tape:
-            value = loss(label, model(rows, training=True))
+            logits = model(rows, training=True)
+            # Members learn each by itself.
+            value = loss(label if logits.shape.rank == 2 else tf.tile(label[:, None], [1, 8, 1]), logits)
         optimizer.apply_gradients(
             zip(tape.gradient(value, model.trainable_variables), model.trainable_variables, strict=True)
         )
         return value
 
-    values = [float(step()) for _ in range(100)]
+    values = [float(step()) for _ in range(200 if kind == "linear" else 100)]
     assert values[-1] < 0.02 < values[0]
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_model_saves_and_loads_with_the_same_predictions(kind: str, tmp_path: Path) -> None:
-    model = build(ModelConfig(kind=kind, hidden=(8,)), INPUTS["all"], 2)
+    model = build(small(kind), INPUTS["all"], 2)
     rows = {name: tf.constant(values) for name, values in batch(INPUTS["all"], 9).items()}
     model.save_weights(str(tmp_path / "weights"))
-    other = build(ModelConfig(kind=kind, hidden=(8,)), INPUTS["all"], 2)
+    other = build(small(kind), INPUTS["all"], 2)
     other.load_weights(str(tmp_path / "weights")).expect_partial()
     np.testing.assert_array_equal(model(rows).numpy(), other(rows).numpy())
 
 
 def test_the_columns_of_a_table_do_not_share_rows() -> None:
-    table = tabular.Table([3, 4], 2, "uniform")
+    table = parts.Table([3, 4], 2, "uniform")
     looked_up = table([tf.constant([0, 2], tf.int64), tf.constant([0, 3], tf.int64)]).numpy()
     assert looked_up.shape == (2, 2, 2)
     np.testing.assert_array_equal(looked_up[0, 1], table.rows.numpy()[3])
     np.testing.assert_array_equal(looked_up[1, 1], table.rows.numpy()[6])
 
 
+def test_of_several_ids_a_table_gives_the_mean_without_those_that_are_none() -> None:
+    table = parts.Table([5, 3], 2, "uniform")
+    ids = tf.constant([[4, 0, 2], [0, 0, 0], [1, 1, 3]], tf.int64)
+    looked_up, rows = table([ids, tf.constant([0, 1, 2], tf.int64)]).numpy(), table.rows.numpy()
+    np.testing.assert_allclose(looked_up[0, 0], (rows[4] + rows[2]) / 2, rtol=1e-6)
+    np.testing.assert_array_equal(looked_up[1, 0], [0, 0])
+    np.testing.assert_allclose(looked_up[2, 0], (2 * rows[1] + rows[3]) / 3, rtol=1e-6)
+    np.testing.assert_array_equal(looked_up[:, 1], rows[5:], "a single id has a row for none, too")
+
+
 def test_a_table_has_a_sparse_gradient() -> None:
-    table = tabular.Table([3, 4], 2, "uniform")
+    table = parts.Table([3, 4], 2, "uniform")
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(table([tf.constant([0, 2], tf.int64), tf.constant([0, 2], tf.int64)]))
     gradient = tape.gradient(total, table.rows)
@@ -159,3 +184,58 @@ def test_dlrm_multiplies_every_pair_of_vectors_once(inputs: Inputs, count: int) 
     joining = vectors[-1].reshape(5, -1)
     pairs = [(stacked[:, row] * stacked[:, column]).sum(-1) for row in range(count) for column in range(row)]
     np.testing.assert_allclose(features, np.column_stack([joining, *pairs]), rtol=1e-5)
+
+
+def own(make: Callable[[Inputs, int], Any], monkeypatch: pytest.MonkeyPatch, outputs: int = 1) -> Any:
+    """What `build` makes of a function of the user's."""
+    monkeypatch.setitem(sys.modules, "theirs", types.SimpleNamespace(build=make, __file__="theirs.py"))
+    return build(ModelConfig(build="theirs.build"), INPUTS["several"], outputs)
+
+
+def network(inputs: Inputs, outputs: int, **last: Any) -> Any:
+    given = parts.input_layers(inputs)
+    numbers = tf_keras.layers.Reshape((1,))(given["a"])
+    return tf_keras.Model(given, tf_keras.layers.Dense(outputs, **last)(numbers))
+
+
+def test_a_network_of_the_users_own_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = own(network, monkeypatch, outputs=3)
+    assert model(batch(INPUTS["several"], 7)).shape == (7, 3)
+
+    def wider(inputs: Inputs, outputs: int) -> Any:
+        number = tf_keras.Input((1,), name="a")
+        return tf_keras.Model({"a": number}, tf_keras.layers.Dense(outputs)(number))
+
+    model = own(wider, monkeypatch)
+    assert model({"a": tf.zeros([7])}).shape == (7, 1), "a number has [batch] or [batch, 1]"
+
+
+def _of_other(name: str, shape: tuple[int, ...], dtype: str = "float32") -> Callable[[Inputs, int], Any]:
+    def make(inputs: Inputs, outputs: int) -> Any:
+        given = tf_keras.Input(shape, name=name, dtype=dtype)
+        flat = tf_keras.layers.Flatten()(tf_keras.layers.Lambda(lambda x: tf.cast(x, tf.float32))(given))
+        return tf_keras.Model({name: given}, tf_keras.layers.Dense(outputs)(flat))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        pytest.param(lambda _, outputs: None, "received builtins.NoneType", id="nothing"),
+        pytest.param(lambda _, outputs: tf_keras.Sequential(), "without symbolic inputs", id="no-inputs"),
+        pytest.param(lambda inputs, outputs: network(inputs, 2), r"output has shape \(None, 2\)", id="outputs"),
+        pytest.param(lambda inputs, _: network(inputs, 1, dtype="float16"), "its output is float16", id="16-bits"),
+        pytest.param(_of_other("word", (4,)), "input 'word' is no feature; did you mean 'words'", id="no-feature"),
+        pytest.param(_of_other("words", (5,), "int64"), r"\[None, 5\], and the feature \[None, 4\]", id="shape"),
+        pytest.param(_of_other("words", (4,)), "'words' is float32, and the feature is int64 ids", id="dtype"),
+    ],
+)
+def test_a_network_that_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch, make: Any, told: str) -> None:
+    with pytest.raises(InputError, match=rf"theirs.build: expected a tf_keras.Model .*{told}"):
+        own(make, monkeypatch)
+
+
+def test_a_network_of_keras_3_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="import tf_keras, not keras"):
+        own(lambda *_: keras.Sequential(), monkeypatch)

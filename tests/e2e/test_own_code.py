@@ -8,13 +8,36 @@ from pathlib import Path
 import pytest
 from command import OWN_CODE, SUPPORT, Runs
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("people")]
 
 
 def test_the_stock_taxi_module_runs_as_it_is(stock: Runs):
     assert stock.first.exit_code == 0, stock.first.out or stock.first.err
     assert stock.first.told["verdict"] == "blessed"
     assert (Path(stock.first.told["pushed"]) / "saved_model.pb").is_file()
+
+
+def test_a_module_file_for_stock_tfx_runs_as_it_is(files: Runs):
+    assert (files.first.exit_code, files.first.told["verdict"]) == (0, "blessed"), files.first.out or files.first.err
+    again = files.again("--to", "Trainer")
+    assert again.nodes("cached") >= {"Transform", "Trainer"}
+
+
+def test_a_network_of_the_users_own_is_trained_and_exported_as_ours_are(built: Runs):
+    assert (built.first.exit_code, built.first.told["verdict"]) == (0, "blessed"), built.first.out or built.first.err
+    assert (Path(built.first.told["pushed"]) / "saved_model.pb").is_file()
+    assert "of_the_user" in Path(built.first.told["nodes"]["Trainer"]["log"]).read_text(), "the network's summary"
+
+
+def test_a_build_function_that_raises_is_blamed_by_its_line(built: Runs, tmp_path: Path):
+    assert built.first.exit_code == 0, built.first.out or built.first.err
+    deed = tmp_path / "deed"
+    deed.write_text("raise")
+    arguments = ("--from", "Trainer", "--to", "Trainer", "--set", "training.steps=7")
+    ended = built.again(*arguments, environment={"OWN_CODE_DEED": str(deed)})
+    assert (ended.exit_code, ended.states["Trainer"]) == (2, "failed")
+    file = re.escape(str(SUPPORT / "own_code.py"))
+    assert re.fullmatch(rf"{file}:\d+: {file}:build failed: ValueError: no such luck", ended.told["error"]["headline"])
 
 
 def test_a_run_goes_up_to_a_node_and_another_one_from_the_next(own: Runs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from pathlib import Path
 
@@ -47,6 +48,51 @@ def test_a_failure_points_at_the_users_line(module: str, path: str, told: str) -
         user_code.call(path, "fare")
     assert told in refusal.value.headline
     assert refusal.value.exit_code == 2
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A module of the user's in no package, beside another one that it imports; an installed one has its name."""
+    folder = tmp_path / "stock"
+    folder.mkdir()
+    (folder / "constants_of_stock.py").write_text("ONE = 1\n")
+    path = folder / "yaml.py"
+    path.write_text("from constants_of_stock import ONE\n\n\ndef works(x):\n    return x + ONE\n")
+    yield path
+    sys.path.remove(str(folder))
+    for name in [name for name in sys.modules if name.startswith(("yaml_", "constants_of_stock"))]:
+        del sys.modules[name]
+
+
+def test_a_function_in_a_file_is_called(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert user_code.call(f"{file}:works", 1) == 2
+    function = user_code.load(f"{file}:works")
+    monkeypatch.chdir(file.parent)
+    assert user_code.load("yaml.py:works") is function, "it is loaded once"
+    assert pickle.loads(pickle.dumps(function)) is function  # noqa: S301 - our own bytes
+    with pytest.raises(InputError, match=r"yaml\.py:5: .*yaml\.py:works failed: TypeError"):
+        user_code.call(f"{file}:works", "fare")
+    with pytest.raises(InputError, match=r"yaml\.py has no function 'work'; did you mean 'works'\?"):
+        user_code.load(f"{file}:work")
+
+
+def test_a_file_that_is_not_there_or_breaks_is_told(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    with pytest.raises(InputError, match=r"broken\.py:1: .*:f failed: ZeroDivisionError"):
+        user_code.load(f"{tmp_path}/broken.py:f")
+    sys.path.remove(str(tmp_path))
+    for refused in (user_code.load, lambda path: user_code.digest(user_code.module_of(path))):
+        with pytest.raises(InputError, match=r"no file 'none/mine\.py'"):
+            refused("none/mine.py:f")
+
+
+def test_the_digest_of_a_file_changes_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("A = 1\n")
+    before = user_code.digest(user_code.module_of(f"{file}:f"))
+    assert user_code.digest(str(file)) == before
+    file.write_text("A = 2\n")
+    assert user_code.digest(str(file)) != before
 
 
 def test_an_error_that_is_told_already_passes_through(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
