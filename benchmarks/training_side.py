@@ -208,7 +208,13 @@ def _act(folder: Path, steps: int, config: TrainingConfig, role: Role | None) ->
         config,
         role,
         lambda: build(LARGE, given, 1),
-        Target(1, tf_keras.losses.BinaryCrossentropy(from_logits=True, reduction="none"), (), lambda logits: {}),
+        Target(
+            outputs=1,
+            loss=lambda label, logits: tf.nn.sigmoid_cross_entropy_with_logits(label, logits[:, 0]),
+            join=tf.identity,
+            metrics=(),
+            answers=lambda logits: {},
+        ),
         lambda batch_size, share: train_input.training(files, spec, batch_size, config, share),
     )
     run = steady.warmed_up()
@@ -219,7 +225,7 @@ def _act(folder: Path, steps: int, config: TrainingConfig, role: Role | None) ->
         tasks = {name: after[name].since(before[name]) for name in after}
         (folder / _MEASURED).write_text(json.dumps({"wall": wall, "tasks": {k: asdict(v) for k, v in tasks.items()}}))
     if config.strategy.kind == "multi_worker":
-        strategy.barrier(steady.strategy)
+        strategy.part(steady.strategy)
 
 
 @dataclass(frozen=True)

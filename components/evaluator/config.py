@@ -48,7 +48,9 @@ METRICS: dict[str, Metric] = {
     "precision": Metric("Precision", _BINARY),
     "recall": Metric("Recall", _BINARY),
     "accuracy": Metric("SparseCategoricalAccuracy", _MULTICLASS),
-    "crossentropy": Metric("SparseCategoricalCrossentropy", _MULTICLASS, better="lower"),
+    "crossentropy": Metric(
+        "MulticlassCrossentropy", _MULTICLASS, better="lower", module="components.evaluator.crossentropy"
+    ),
     "mean_squared_error": Metric("MeanSquaredError", _REGRESSION, better="lower"),
     "mean_absolute_error": Metric("MeanAbsoluteError", _REGRESSION, better="lower"),
 }

@@ -8,6 +8,8 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from components.section import Section
 
+ClassWeights = Literal["balanced"] | dict[str, PositiveFloat]
+
 
 class StrategyConfig(Section):
     """How training is spread out."""
@@ -65,6 +67,15 @@ class TrainingConfig(Section):
     """Examples per optimizer step, over all replicas together. Under parameter_server a step is one worker's."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """The peak of a cosine schedule that ends near 0."""
+    table_learning_rate: PositiveFloat | None = None
+    """A constant rate at which tables of ids are learned, by Adagrad (Duchi et al. 2011). Without it they are learned
+    as all else is, by Adam. For large vocabularies: 0.05, and few passes over the rows."""
+    weight_decay: float = Field(default=0.0, ge=0, lt=1)
+    """Share of each matrix's weights that a step takes away, times the learning rate (Loshchilov & Hutter 2019,
+    Decoupled Weight Decay Regularization). Tables of ids, biases and scales keep theirs."""
+    class_weights: ClassWeights | None = None
+    """What a row counts in the loss, by its label: balanced (as if all classes had equally many rows), or value →
+    weight, 1 where none is given. Probabilities are then no longer calibrated."""
     strategy: StrategyConfig = Field(default_factory=StrategyConfig)
     cluster: Literal["local", "tfjob", "vertex", "given"] = "local"
     """Who starts the tasks. local: the run itself, on this machine; tfjob, vertex: Kubernetes or Vertex AI, from what
@@ -78,9 +89,15 @@ class TrainingConfig(Section):
     memory if they take no more than a quarter of it."""
     shuffle_buffer: PositiveInt = 100_000
     """Without the cache: examples held in memory to shuffle from. With it the order is drawn over all."""
+    warm_start: bool = False
+    """Begins with the weights of the latest blessed model, as far as it has the same; else, and without one, from
+    scratch."""
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     evaluator: bool = False
     """Evaluates every checkpoint on the eval split while training goes on; in a cluster, in a task of its own."""
+    early_stopping: PositiveInt | None = None
+    """Looks at the eval split, one at every checkpoint, without a lower loss after which training ends. The model is
+    then that of the lowest loss. In one process only."""
     max_restarts: int = Field(default=5, ge=0)
     """Restarts of a local cluster without a new checkpoint in between; after that the run fails."""
     heartbeat_seconds: float = Field(default=60.0, ge=3)
@@ -98,6 +115,10 @@ class TrainingConfig(Section):
             raise ValueError(
                 f"batch_size is shared by the workers of multi_worker; expected a multiple of {strategy.workers}, "
                 f"received {self.batch_size}"
+            )
+        if strategy.is_cluster and self.early_stopping:
+            raise ValueError(
+                f"early_stopping is for training in one process, and {strategy.kind} takes several; leave one out"
             )
         if strategy.kind == "parameter_server" and self.precision == "mixed_float16":
             raise ValueError("mixed_float16 scales its loss, which parameter_server cannot do; choose mixed_bfloat16")

@@ -16,10 +16,8 @@ from components.trainer.target import Target
 _LOOK_SECONDS = 1.0
 
 
-# AutoGraph would rewrite the metrics of tf_keras, which takes seconds and changes nothing.
-@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-def evaluate(network: Any, target: Target, dataset: Any, curves: Curves, step: int) -> None:
-    """Writes a point of the loss and of each metric.
+def evaluate(network: Any, target: Target, dataset: Any, curves: Curves, step: int) -> float:
+    """Writes a point of the loss and of each metric; returns the loss.
 
     Args:
       network: with the checkpoint's weights.
@@ -28,21 +26,36 @@ def evaluate(network: Any, target: Target, dataset: Any, curves: Curves, step: i
       curves: where the points go.
       step: the checkpoint's.
     """
+    values, rows = measure(network, target, dataset)
+    curves.scalars(step, **values)
+    logging.info("step %d: evaluated %d rows: %s", step, rows, values)
+    loss: float = values["loss"]
+    return loss
+
+
+# AutoGraph would rewrite the metrics of tf_keras, which takes seconds and changes nothing.
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def measure(network: Any, target: Target, dataset: Any) -> tuple[dict[str, float], int]:
+    """The mean loss and each metric by name, and of how many rows.
+
+    Args:
+      network: from transformed features to logits.
+      target: loss and metrics.
+      dataset: the eval split, as `input.examples` gives it.
+    """
     total, rows = 0.0, 0
     for metric in target.metrics:
         metric.reset_state()
     for features, label in dataset:
         logits = network(features, training=False)
-        losses = target.loss(label, logits)
+        losses = target.losses(label, logits)
         total, rows = total + float(tf.reduce_sum(losses)), rows + len(label)
         for metric in target.metrics:
-            metric.update_state(label, logits)
-    values = {"loss": total / rows, **{metric.name: float(metric.result()) for metric in target.metrics}}
-    curves.scalars(step, **values)
-    logging.info("step %d: evaluated %d rows: %s", step, rows, values)
+            metric.update_state(label, target.joined(logits))
+    return {"loss": total / rows, **{metric.name: float(metric.result()) for metric in target.metrics}}, rows
 
 
-def follow(folder: str, last_step: int, restored: Callable[[str], Any], look: Callable[[int, Any], None]) -> None:
+def follow(folder: str, last_step: int, restored: Callable[[str], Any], look: Callable[[int, Any], object]) -> None:
     """Looks at each new checkpoint until the last, in a task beside those that write them.
 
     Args:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import logging
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tfx.components.trainer.fn_args_utils import FnArgs
 from tfx.components.util import udf_utils
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
-from tfx.utils import json_utils
+from tfx.utils import io_utils, json_utils
 
 from components.errors import InputError, MachineError
 from components.trainer.cluster import roles
@@ -24,7 +25,10 @@ from components.trainer.plan import TrainingPlan
 
 _LOGS = "logs"
 _CHECKPOINTS = "checkpoints"
-_SHAPING = ("steps", "batch_size", "learning_rate", "precision", "seed")
+_SHAPING = (
+    *("steps", "batch_size", "learning_rate", "table_learning_rate", "weight_decay", "class_weights", "precision"),
+    *("seed", "warm_start", "early_stopping"),
+)
 """What of the training section a checkpoint depends on; the cluster may be another one when a run is resumed."""
 
 
@@ -41,7 +45,8 @@ class Executor(GenericExecutor):  # type: ignore[misc]
         """Trains.
 
         Args:
-          input_dict: examples, transform_graph and schema.
+          input_dict: examples, transform_graph and schema; and hyperparameters, if a Tuner has found some: they take
+            the place of the plan's. And base_model, for a warm start.
           output_dict: model and model_run. The ModelRun gets TensorBoard's files, the last checkpoints, and of a
             cluster on this machine the tasks' logs and, as custom properties, a Summary.
           exec_properties: the Trainer's.
@@ -49,7 +54,8 @@ class Executor(GenericExecutor):  # type: ignore[misc]
         Raises:
           PipelineError: what the config, the data or the machine has to do with it.
         """
-        config = _plan(exec_properties).training
+        plan = _plan(input_dict, exec_properties)
+        config = plan.training
         role = roles.role()
         act = functools.partial(self._act, input_dict, output_dict, exec_properties)
         if role is not None:
@@ -75,7 +81,7 @@ class Executor(GenericExecutor):  # type: ignore[misc]
             raise MachineError(
                 "training was asked to end by SIGTERM", "--resume the run: it goes on from the last checkpoint"
             ) from error
-        kept = {_LOGS: work / _LOGS, _CHECKPOINTS: work / _CHECKPOINTS / _digest(exec_properties)}
+        kept = {_LOGS: work / _LOGS, _CHECKPOINTS: work / _CHECKPOINTS / _digest(plan, exec_properties)}
         for name, folder in kept.items():
             if folder.exists() and work != Path(model_run.uri):
                 fileio.rename(str(folder), f"{model_run.uri}/{name}")
@@ -108,8 +114,13 @@ class Executor(GenericExecutor):  # type: ignore[misc]
         self, input_dict: dict[str, list[Any]], output_dict: dict[str, list[Any]], exec_properties: dict[str, Any]
     ) -> FnArgs:
         arguments = super()._GetFnArgs(input_dict, output_dict, exec_properties)
-        checkpoints = f"{self._working_folder(output_dict)}/{_CHECKPOINTS}/{_digest(exec_properties)}"
-        arguments.custom_config = {**arguments.custom_config, _CHECKPOINTS: checkpoints}
+        plan = _plan(input_dict, exec_properties)
+        checkpoints = f"{self._working_folder(output_dict)}/{_CHECKPOINTS}/{_digest(plan, exec_properties)}"
+        arguments.custom_config = {
+            **arguments.custom_config,
+            "plan": plan.model_dump_json(),
+            _CHECKPOINTS: checkpoints,
+        }
         return arguments
 
     def _working_folder(self, output_dict: dict[str, list[Any]]) -> str:
@@ -118,8 +129,15 @@ class Executor(GenericExecutor):  # type: ignore[misc]
         return str(kept or artifact_utils.get_single_uri(output_dict["model_run"]))
 
 
-def _plan(exec_properties: dict[str, Any]) -> TrainingPlan:
-    return TrainingPlan.model_validate_json(_custom_config(exec_properties)["plan"])
+def _plan(input_dict: dict[str, list[Any]], exec_properties: dict[str, Any]) -> TrainingPlan:
+    """The plan of the config, with the values that a Tuner has found best, if there was one."""
+    plan = TrainingPlan.model_validate_json(_custom_config(exec_properties)["plan"])
+    if not input_dict.get("hyperparameters"):
+        return plan
+    file = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(input_dict["hyperparameters"]))
+    values = json.loads(io_utils.read_string_file(file))["values"]
+    logging.info("trained with the values that the Tuner has found: %s", values)
+    return plan.with_values(values)
 
 
 def _custom_config(exec_properties: dict[str, Any]) -> dict[str, Any]:
@@ -127,9 +145,8 @@ def _custom_config(exec_properties: dict[str, Any]) -> dict[str, Any]:
     return dict(json_utils.loads(config) if isinstance(config, str) else config)
 
 
-def _digest(exec_properties: dict[str, Any]) -> str:
+def _digest(plan: TrainingPlan, exec_properties: dict[str, Any]) -> str:
     """A name for everything that a checkpoint depends on, so that none is taken up by another model or schedule."""
-    plan = _plan(exec_properties)
     shaping = plan.model_dump(mode="json", include={"features": True, "model": True, "training": set(_SHAPING)})
     told = json.dumps([shaping, _custom_config(exec_properties).get("code")], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]

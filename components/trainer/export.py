@@ -7,12 +7,13 @@
 
 The label's own columns are asked for by `transform_labels` alone.
 
-In `raw` every column has shape [batch]. A value is missing where a text is empty, a float is NaN, or a whole number
-is the smallest int64.
+In `raw` every column has shape [batch], one value for each example. A value is missing where a text is empty, a float
+is NaN, or a whole number is the smallest int64.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -47,7 +48,7 @@ def export(
     """
     loader = SavedModelLoader(transform.transform_savedmodel_dir)
     raw = transform.raw_feature_spec()
-    feature_spec = {name: raw[name] for name in plan.features.columns}
+    feature_spec = {name: raw[name] for name in plan.features.columns_read}
     label_spec = {name: raw[name] for name in plan.label_expression().columns}
     reads = tuple(tensor.name for tensor in network.inputs)
 
@@ -101,7 +102,9 @@ def _graph(function: Callable[[Any], dict[str, Any]], signature: Any) -> Any:
 def _as_parsed(values: Any, spec: Any) -> Any:
     """A column of `raw`, shape [batch], in the form that parsing a tf.Example gives it."""
     if not isinstance(spec, tf.io.VarLenFeature):
-        return tf.reshape(values, [-1, *spec.shape])
+        # Where the schema asks for several values, the one stands for all: the operations make the same of it.
+        several = tf.tile(values[:, tf.newaxis], [1, math.prod(spec.shape)])
+        return tf.reshape(several, [-1, *spec.shape])
     if values.dtype == tf.string:
         present = tf.not_equal(values, "")
     elif values.dtype.is_floating:

@@ -44,7 +44,8 @@ class Fit:
       checkpoints: the folder they are kept in.
       scratch: the folder this process writes them to instead, if it is not the lead.
       curves: the folder TensorBoard reads.
-      at_checkpoint: called with each checkpoint's step and the network.
+      at_checkpoint: called with each checkpoint's step and the network; says True if training is to end.
+      begin: called in the strategy's scope with a network that no checkpoint was found for.
     """
 
     config: TrainingConfig
@@ -56,13 +57,14 @@ class Fit:
     checkpoints: str
     scratch: str | None
     curves: str
-    at_checkpoint: Callable[[int, Any], None]
+    at_checkpoint: Callable[[int, Any], object]
+    begin: Callable[[Any], None] = lambda network: None
 
     def to_the_end(self) -> None:
         """Trains until all steps are done and saved.
 
         Raises:
-          InputError: the loss is no longer finite.
+          NotFiniteError: the loss is no longer finite; it is an InputError.
           SystemExit: this process, or another one of the cluster, was asked to end by SIGTERM; all is saved.
         """
         with self.strategy.scope():
@@ -73,8 +75,12 @@ class Fit:
         keep = self.config.checkpoint.keep
         checkpoints = Checkpoints(self.checkpoints, self.scratch, keep, network=network, optimizer=optimizer)
         done = checkpoints.restore()
+        if not done:
+            with self.strategy.scope():
+                self.begin(network)
         asked_to_go = _Asked()
         steps = self._steps(network, optimizer, done)
+        enough = False
         with Curves(self.curves, "train", self.config.tensorboard) as curves:
             while done < self.config.steps:
                 due = _next(done, self.config.checkpoint.every_steps)
@@ -82,10 +88,12 @@ class Fit:
                 if done >= min(due, self.config.steps) or leaving:
                     checkpoints.save(done)
                     curves.checkpoint(done, network)
-                    self.at_checkpoint(done, network)
+                    enough = self.at_checkpoint(done, network) is True
                 if leaving:
                     logging.warning("asked to end by SIGTERM: saved at step %d", done)
                     raise SystemExit(PREEMPTED)
+                if enough:
+                    break
 
     def _go_on(
         self, steps: Steps, optimizer: Any, curves: Curves, done: int, leave: Callable[[], bool]
@@ -103,7 +111,7 @@ class Fit:
         now = int(optimizer.iterations.numpy())
         signs.tell("step", now)
         if not math.isfinite(loss):
-            raise InputError(
+            raise NotFiniteError(
                 f"training: expected a finite loss, received {loss} at step {now}",
                 "lower training.learning_rate, or look for values in the features that are out of all proportion",
             )
@@ -138,7 +146,8 @@ def _next(done: int, every: int) -> int:
 
 
 def _optimizer(config: TrainingConfig) -> Any:
-    optimizer = adam(tf_keras.optimizers.schedules.CosineDecay(config.learning_rate, config.steps))
+    schedule = tf_keras.optimizers.schedules.CosineDecay(config.learning_rate, config.steps)
+    optimizer = adam(schedule, config.weight_decay, config.table_learning_rate, config.batch_size)
     if config.precision == "mixed_float16":
         return tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
     return optimizer
@@ -156,7 +165,7 @@ def _replica_step(network: Any, optimizer: Any, target: Target, replicas: int) -
     def step(batch: Any) -> Any:
         features, label = batch
         with tf.GradientTape() as tape:
-            losses = target.loss(label, network(features, training=True))
+            losses = target.losses(label, network(features, training=True))
             loss = (tf.reduce_mean(losses) + sum(network.losses)) / replicas
             watched = optimizer.get_scaled_loss(loss) if scales else loss
         gradients = tape.gradient(watched, network.trainable_variables)
@@ -167,6 +176,10 @@ def _replica_step(network: Any, optimizer: Any, target: Target, replicas: int) -
 
     # AutoGraph would rewrite every function of tf_keras that a step calls, which takes a minute and changes nothing.
     return tf.autograph.experimental.do_not_convert(step)  # type: ignore[no-any-return]
+
+
+class NotFiniteError(InputError):
+    """The loss has become NaN or infinite: with these hyperparameters nothing is learned."""
 
 
 class _Asked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from components.features import names
-from components.features.config import Image, Vocab
+from components.features.analysis import NO_WORD
+from components.features.config import DatePart, Image, MultiHot, Op, Split, Text, Vocab
 from components.features.plan import FeaturePlan
 
 MISSING_INT = tf.int64.min
@@ -24,7 +25,8 @@ _KNOWN = 20
 """So many values of a vocabulary are tried: its first, the most frequent ones."""
 _FLOATS = (0.0, -1.0, 0.5, 1e-6, 1e6, -1e6, 1e12)
 _INTS = (0, -1, 1, 10**6, -(10**6), 2**40)
-_TEXTS = (b"unknown", b"\xc5\x81\xc3\xb3d\xc5\xba", b" ", b"x" * 300)
+_TEXTS = (b"unknown", b"\xc5\x81\xc3\xb3d\xc5\xba", b" ", b"x" * 300, b"\xff\xfe no UTF-8")
+_DATES = (b"2024-02-29", b"1969-12-31T23:59:59Z", b"2000-01-01 12:30:00.5", b"2023-02-29")
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,9 @@ class Rows:
         example = tf.train.Example()
         kinds = {tf.string: "bytes_list", tf.int64: "int64_list", tf.float32: "float_list"}
         for name, each in row.items():
-            getattr(example.features.feature[name], kinds[self.specs[name].dtype]).value.append(each)
+            spec = self.specs[name]
+            values = [each] * (1 if isinstance(spec, tf.io.VarLenFeature) else math.prod(spec.shape))
+            getattr(example.features.feature[name], kinds[spec.dtype]).value.extend(values)
         return example
 
 
@@ -89,24 +93,36 @@ def _values(
     column: str, dtype: Any, plan: FeaturePlan, transform: tft.TFTransformOutput, random: np.random.Generator
 ) -> list[Any]:
     """Values of a column to try."""
-    ops = plan.features.columns[column]
-    if any(isinstance(op, Image) for op in ops):
+    features = [feature for feature in plan.features.declared if column in feature.columns]
+    if any(isinstance(feature.op, Image) for feature in features):
         # Anything but a picture is an error, in training as in serving.
         pictures = (random.integers(0, 256, (9, 7, 3)).astype(np.uint8) for _ in range(4))
         return [tf.io.encode_png(picture).numpy() for picture in pictures]
     known = [
         entry
-        for op in ops
-        if isinstance(op, Vocab)
-        for entry in _entries(transform.vocabulary_file_by_name(names.feature(column, op.op)))
+        for feature in features
+        if _has_vocabulary(feature.op)
+        for entry in _entries(transform.vocabulary_file_by_name(feature.name))
     ]
     if dtype == tf.string:
-        return [*known, *_TEXTS]
+        several = [
+            feature.op.separator.encode().join(known[:3])
+            for feature in features
+            if isinstance(feature.op, (MultiHot, Split)) and known
+        ]
+        found = _DATES if any(isinstance(feature.op, DatePart) for feature in features) else ()
+        return [*known, *several, *found, *_TEXTS]
     if dtype == tf.int64:
         return [*(int(entry) for entry in known), *_INTS, *random.integers(0, 100, 12).tolist()]
     return [*_FLOATS, *(random.normal(size=24) * random.choice([1, 30, 1000], 24)).tolist()]
 
 
+def _has_vocabulary(op: Op) -> bool:
+    return isinstance(op, (Vocab, MultiHot, Split)) or (isinstance(op, Text) and op.vocabulary is not None)
+
+
 def _entries(vocabulary: str) -> list[bytes]:
     with tf.io.gfile.GFile(vocabulary, "rb") as file:
-        return [line.rstrip(b"\n") for line in itertools.islice(file, _KNOWN)]
+        entries = [line.rstrip(b"\n") for line in itertools.islice(file, _KNOWN)]
+    # A column without values has this one entry, which is no value of a column of numbers.
+    return [entry for entry in entries if entry != NO_WORD]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
@@ -87,7 +88,19 @@ def _tpu() -> Any:
         ) from error
 
 
-def barrier(strategy: Any) -> None:
-    """Waits for all replicas in step: one that leaves early takes the others down."""
+def part(strategy: Any) -> None:
+    """Waits for all replicas in step, and lets them go; a replica that left early would take the others down.
+
+    The first time all meet, each learns that all have done their work. But who learns it first may be gone before the
+    others have heard, for they hear it from each other. So all meet once more, and how that ends matters to nobody.
+    """
+    _meet(strategy)
+    try:
+        _meet(strategy)
+    except tf.errors.OpError as error:
+        logging.info("another replica has left already: %s", error.message)
+
+
+def _meet(strategy: Any) -> None:
     told = strategy.run(tf.function(lambda: tf.constant(1.0)))
     strategy.reduce(tf.distribute.ReduceOp.SUM, told, axis=None).numpy()

@@ -41,8 +41,13 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "mirrored": {"strategy": {"kind": "mirrored"}},
     "min_size": {"strategy": SERVED, "evaluator": True},
     "max_size-bfloat16": {"strategy": {**SERVED, "partitioner": "max_size"}, "precision": "mixed_bfloat16"},
-    "fixed-streaming": {"strategy": {**SERVED, "partitioner": "fixed"}, "cache": "none"},
-    "in_step-bfloat16-streaming": {"strategy": IN_STEP, "precision": "mixed_bfloat16", "cache": "none"},
+    "fixed-streaming": {"strategy": {**SERVED, "partitioner": "fixed"}, "cache": "none", "table_learning_rate": 0.05},
+    "in_step-bfloat16-streaming": {
+        "strategy": IN_STEP,
+        "precision": "mixed_bfloat16",
+        "cache": "none",
+        "table_learning_rate": 0.05,
+    },
 }
 BOTH_LINES = {"min_size", "in_step-bfloat16-streaming"}
 SCALARS = {"loss", "learning_rate", "steps_per_second"}
@@ -144,6 +149,17 @@ def test_checkpoints_are_evaluated_on_every_row(made: Callable[[str], Made]) -> 
         assert curves["auc"][STEPS] == pytest.approx(each.left.auc, abs=0.002)
         evaluated = re.findall(r"step (\d+): evaluated (\d+) rows", log)
         assert {(int(step), int(rows)) for step, rows in evaluated} == {(step, EVAL_ROWS) for step in curves["auc"]}
+
+
+@pytest.mark.slow
+def test_a_training_that_gets_no_better_ends_early_with_its_best_weights(prepared: Prepared, tmp_path: Path) -> None:
+    looks = {"early_stopping": 3, "checkpoint": {"every_steps": 10, "keep": 2}}
+    Training(prepared, tmp_path, {**CONFIG, "steps": 2000, "learning_rate": 0.3, **looks}).end()
+    curves, left = trained.curves(tmp_path / "run" / "eval"), trained.look(prepared, tmp_path)
+    best = min(curves["loss"], key=curves["loss"].__getitem__)
+    assert max(curves["loss"]) == best + 30 < 2000
+    assert left.auc == pytest.approx(curves["auc"][best], abs=2e-3), "over thresholds, and over all rows"
+    assert not np.allclose(left.predictions, left.restored, atol=1e-3), "the last checkpoint is another one"
 
 
 @pytest.mark.slow

@@ -160,3 +160,46 @@ def test_two_mirrored_replicas_take_the_steps_of_one() -> None:
     for replicas, wanted in zip(json.loads(done.stdout.splitlines()[-1]), reference(batches, 0.1), strict=True):
         for found in replicas:
             np.testing.assert_allclose(found, wanted, rtol=TOLERANCE)
+
+
+def test_weight_decay_takes_from_matrices_alone() -> None:
+    named = {
+        name: tf.Variable(tf.ones([2, 2]), name=name)
+        for name in ("hidden_0/kernel", "embedding_4/rows", "hidden_0/bias", "hidden_0/into", "norm/gamma")
+    }
+    optimizer = adam(0.5, weight_decay=0.1)
+    optimizer.build(list(named.values()))
+    optimizer.apply_gradients([(tf.zeros([2, 2]), variable) for variable in named.values()])
+    left = {name: float(variable[0, 0]) for name, variable in named.items()}
+    assert left.pop("hidden_0/kernel") == pytest.approx(0.95)
+    assert set(left.values()) == {1.0}
+
+
+def test_tables_follow_adagrad_where_they_have_a_rate_of_their_own() -> None:
+    variable, other = tf.Variable(START), tf.Variable(START)
+    schedule = tf_keras.optimizers.schedules.CosineDecay(0.1, decay_steps=1)
+    optimizer = adam(schedule, table_learning_rate=0.3, batch_size=4)
+    step = tf.function(
+        lambda given, dense: optimizer.apply_gradients([(given, variable), (dense, other)]), autograph=False
+    )
+    wanted, squares = START.astype(np.float64), np.full(START.shape, 0.1)
+    for rows, values in BATCHES:
+        summed = np.zeros(START.shape)
+        # The loss is a mean of four examples.
+        np.add.at(summed, rows, 4 * np.array(values))
+        squares += summed**2
+        wanted -= 0.3 * summed / np.sqrt(squares)
+        before = other.numpy()
+        step(sparse(rows, values), tf.ones(START.shape))
+    np.testing.assert_allclose(variable.numpy(), wanted, rtol=TOLERANCE)
+    # The schedule, which has long come to its end, is for the rest.
+    np.testing.assert_array_equal(other.numpy(), before)
+
+
+def test_the_size_of_a_batch_does_not_change_what_adagrad_makes_of_an_example() -> None:
+    def after(batch_size: int) -> Any:
+        variable, optimizer = tf.Variable(START), adam(0.1, table_learning_rate=0.3, batch_size=batch_size)
+        optimizer.apply_gradients([(sparse([1], np.array([[1.0, -2.0]]) / batch_size), variable)])
+        return variable.numpy()
+
+    np.testing.assert_allclose(after(2), after(256), rtol=TOLERANCE)

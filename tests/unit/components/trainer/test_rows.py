@@ -75,6 +75,27 @@ def test_a_picture_can_be_decoded(tmp_path: Path) -> None:
     assert shapes == {(9, 7, 3)}
 
 
+def test_several_values_dates_and_columns_of_a_cross_alone(tmp_path: Path) -> None:
+    (tmp_path / "tags_split").write_bytes(b"red\ngreen\n")
+    features = FeaturesConfig(
+        columns={"tags": {"split": {"separator": ";"}}, "when": {"date_parts": ["hour"]}},  # type: ignore[dict-item]
+        crosses={"both": {"columns": ["tags", "street"], "buckets": 9}},  # type: ignore[dict-item]
+    )
+    specs = {name: tf.io.VarLenFeature(tf.string) for name in features.columns_read}
+    made = rows(FeaturePlan(features=features, label="fare > 1", task="binary"), specs, Vocabularies(tmp_path))
+    assert {b"red", b"red;green", b"unknown"} < set(made.columns["tags"])
+    assert {b"2024-02-29", b"unknown"} < set(made.columns["when"])
+    assert b"unknown" in made.columns["street"]
+
+
+def test_a_column_of_numbers_that_is_always_missing(tmp_path: Path) -> None:
+    specs = {"none": tf.io.VarLenFeature(tf.int64)}
+    plan = FeaturePlan(features=FeaturesConfig(columns={"none": "vocab"}), label="fare > 1", task="binary")  # type: ignore[dict-item]
+    vocabularies = Vocabularies(tmp_path)
+    (tmp_path / "none_vocab").write_bytes(b"\x00\n")
+    assert all(each is None or isinstance(each, int) for each in rows(plan, specs, vocabularies).columns["none"])
+
+
 def test_examples_and_tensors_hold_the_same(made: Rows) -> None:
     tensors = {name: tensor.numpy().tolist() for name, tensor in made.tensors().items()}
     for at, serialized in enumerate(made.examples().numpy()):

@@ -1,0 +1,21 @@
+"""A run with a warm start: it begins with what an earlier run has blessed, a network of the user's own here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import Runs
+
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("people")]
+
+
+def test_a_second_run_begins_with_the_blessed_model_of_the_first(built: Runs):
+    assert (built.first.exit_code, built.first.told["verdict"]) == (0, "blessed"), built.first.out or built.first.err
+    assert "BaseModel" not in built.first.states, "nobody asked for one"
+    again = built.again("--to", "Trainer", "--set", "training.warm_start=true", "--set", "training.steps=20")
+    assert again.exit_code == 0, again.out or again.err
+    assert again.told["model"] != built.first.told["model"]
+    assert again.nodes("done") >= {"BaseModel", "Trainer"}
+    log = Path(again.told["nodes"]["Trainer"]["log"]).read_text()
+    assert "2 of 2 variables taken over: of_the_user/kernel, of_the_user/bias" in log

@@ -1,0 +1,43 @@
+"""The crossentropy of classes, as the mean over examples and where a class is unknown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow_model_analysis as tfma
+from sklearn.metrics import log_loss
+
+from components.evaluator.crossentropy import MulticlassCrossentropy
+
+
+def value(labels: list[int], probabilities: list[list[float]], pieces: int = 1) -> float:
+    (computation,) = MulticlassCrossentropy("x").computations()
+    combiner, totals = computation.combiner, []
+    for piece in np.array_split(np.arange(len(labels)), pieces):
+        total = combiner.create_accumulator()
+        for row in piece:
+            element = tfma.metrics.StandardMetricInputs(
+                label=np.array([labels[row]]), prediction=np.array(probabilities[row]), example_weight=np.array([1.0])
+            )
+            total = combiner.add_input(total, element)
+        totals.append(total)
+    ((_, found),) = combiner.extract_output(combiner.merge_accumulators(totals)).items()
+    return float(found)
+
+
+def test_it_is_the_mean_of_all_examples_however_they_are_cut() -> None:
+    random = np.random.default_rng(1)
+    probabilities = random.dirichlet([1, 1, 1], 30).tolist()
+    labels = random.integers(0, 3, 30).tolist()
+    wanted = log_loss(labels, probabilities, labels=[0, 1, 2])
+    assert value(labels, probabilities) == pytest.approx(wanted)
+    assert value(labels, probabilities, pieces=4) == pytest.approx(wanted)
+
+
+def test_a_class_that_training_does_not_know_has_the_least_probability() -> None:
+    assert value([-1], [[0.5, 0.5]]) == pytest.approx(-np.log(1e-7))
+    assert value([0, -1], [[1.0, 0.0], [0.5, 0.5]]) == pytest.approx(-np.log(1e-7) / 2)
+
+
+def test_no_example_has_no_crossentropy() -> None:
+    assert np.isnan(value([], []))
