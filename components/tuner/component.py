@@ -1,0 +1,36 @@
+"""The Tuner node: TFX's, with an executor that resumes a search and writes its trials down."""
+
+from __future__ import annotations
+
+from tfx.components.tuner.component import Tuner as StockTuner
+from tfx.dsl.components.base import executor_spec
+from tfx.types import BaseChannel
+
+from components.tuner import search
+from components.tuner.executor import Executor
+from components.tuner.plan import TuningPlan
+
+
+class Tuner(StockTuner):  # type: ignore[misc]
+    """Trials by KerasTuner; outputs `best_hyperparameters` for the Trainer, and `tuner_results`.
+
+    Args:
+      plan: what is tried, and how.
+      code: a digest of the code that a trial runs, for the cache.
+      examples: transformed ones, with the splits `train` and `eval`.
+      transform_graph: Transform's.
+      schema: of the raw examples.
+    """
+
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
+
+    def __init__(
+        self, plan: TuningPlan, code: str, *, examples: BaseChannel, transform_graph: BaseChannel, schema: BaseChannel
+    ) -> None:
+        super().__init__(
+            examples=examples,
+            transform_graph=transform_graph,
+            schema=schema,
+            tuner_fn=search.PATH,
+            custom_config={"plan": plan.model_dump_json(), "code": code},
+        )

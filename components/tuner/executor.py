@@ -1,0 +1,45 @@
+"""TFX's Tuner executor: it takes up a search that was interrupted, and writes down every trial, the failed ones too."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from tfx.components.tuner import executor as stock
+from tfx.types import artifact_utils
+from tfx.utils import io_utils
+
+from components.errors import MachineError
+from components.tuner.search import TRIALS, Search
+
+
+class Executor(stock.Executor):  # type: ignore[misc]
+    """Searches by the plan in `custom_config`."""
+
+    def Do(  # noqa: N802 - TFX's name
+        self, input_dict: dict[str, list[Any]], output_dict: dict[str, list[Any]], exec_properties: dict[str, Any]
+    ) -> None:
+        """Runs all trials.
+
+        Args:
+          input_dict: examples, transform_graph and schema.
+          output_dict: best_hyperparameters, and tuner_results with TFX's `tuner_results.json` and our `trials.json`.
+          exec_properties: the Tuner's.
+
+        Raises:
+          InputError: every trial has failed, or the label cannot be learned.
+          MachineError: the process was asked to end by SIGTERM.
+        """
+        # Another plan, or other code, is another search: a resumed run must not go on with the old one's trials.
+        digest = hashlib.sha256(str(exec_properties["custom_config"]).encode()).hexdigest()[:16]
+        results = artifact_utils.get_single_uri(output_dict["tuner_results"])
+        kept = self._context.stateful_working_dir if self._context else None
+        try:
+            search: Search = stock.search(input_dict, exec_properties, f"{kept or self._get_tmp_dir()}/{digest}")
+        except SystemExit as error:
+            raise MachineError(
+                "tuning was asked to end by SIGTERM", "--resume the run: it goes on with the trial it was at"
+            ) from error
+        stock.write_best_hyperparameters(search, output_dict)
+        io_utils.write_string_file(f"{results}/{TRIALS}", json.dumps(search.told(), indent=1))

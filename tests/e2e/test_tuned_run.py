@@ -1,0 +1,32 @@
+"""A run with a Tuner: its best values are what the Trainer trains with, and the config's are not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command import Runs
+
+pytestmark = pytest.mark.e2e
+
+
+def test_the_trainer_takes_the_best_values(tuned: Runs) -> None:
+    # With the config's own learning rate nothing would have been learned.
+    assert (tuned.first.exit_code, tuned.first.told["verdict"]) == (0, "blessed"), tuned.first.out or tuned.first.err
+    assert tuned.first.told["metrics"]["auc"] > 0.8
+    assert tuned.first.told["tuned"] == {"learning_rate": 0.02, "hidden": [8]}
+    [trials] = (tuned.output / "artifacts" / "Tuner" / "tuner_results").glob("*/trials.json")
+    told = json.loads(trials.read_text())
+    assert [trial["values"] for trial in told] == [
+        {"learning_rate": 0.02, "hidden": [8]},
+        {"learning_rate": 1e-9, "hidden": [8]},
+    ]
+    log = Path(tuned.first.told["nodes"]["Trainer"]["log"]).read_text()
+    assert "trained with the values that the Tuner has found" in log
+
+
+def test_a_second_run_takes_trials_and_training_from_the_cache(tuned: Runs) -> None:
+    assert tuned.first.exit_code == 0, tuned.first.out or tuned.first.err
+    again = tuned.again("--to", "Trainer")
+    assert again.nodes("cached") >= {"Tuner", "Trainer"}

@@ -1,0 +1,94 @@
+"""The `tune` section: what can be tried, and what is refused before anything is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from components.errors import InputError
+from components.tuner.config import TuneConfig
+from pipeline.config import load
+
+CONFIG = """data: {path: rows.csv, label: tips > 1}
+features: {columns: {fare: z_score}}
+evaluation: {thresholds: {auc: {min: 0.5}}}
+tune:
+  learning_rate: {log: [1e-4, 1e-2]}
+  dropout: {linear: [0, 0.5]}
+  batch_size: {choice: [128, 512]}
+  hidden: {choice: [[64], [128, 64]]}
+  embedding: {int: [4, 64]}
+  kind: {choice: [mlp, wide_deep]}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "trips.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def refused(config: Path, *assignments: str) -> str:
+    with pytest.raises(InputError) as refusal:
+        load(str(config), assignments)
+    return "\n".join((refusal.value.headline, *refusal.value.details))
+
+
+def test_everything_can_be_tuned(config: Path) -> None:
+    tune = load(str(config)).config.tune
+    assert tune is not None
+    assert {name: (values.way, values.told) for name, values in tune.values().items()} == {
+        "learning_rate": ("log", (1e-4, 1e-2)),
+        "batch_size": ("choice", (128, 512)),
+        "kind": ("choice", ("mlp", "wide_deep")),
+        "hidden": ("choice", ((64,), (128, 64))),
+        "embedding": ("int", (4, 64)),
+        "dropout": ("linear", (0.0, 0.5)),
+    }
+    assert TuneConfig.model_validate_json(tune.model_dump_json()) == tune
+
+
+@pytest.mark.parametrize(
+    ("assignment", "told"),
+    [
+        ("tune={}", "tune: expected values for at least one of learning_rate, batch_size, kind"),
+        ("tune.learning_rate={choice: [0.1, -1]}", "tune.learning_rate: expected a value greater than 0"),
+        ("tune.learning_rate={linear: [0, 1]}", "tune.learning_rate: expected a value greater than 0"),
+        ("tune.learning_rate={log: [0, 1]}", "tune.learning_rate.log.0: expected a value greater than 0"),
+        ("tune.learning_rate={log: [1, 0.1]}", "log: expected [least, greatest], received [1.0, 0.1]"),
+        ("tune.learning_rate={choice: [1], log: [0.1, 1]}", "expected one of choice, linear, log, received choice and"),
+        ("tune.dropout={linear: [0.5, 1]}", "tune.dropout.linear.1: expected a value less than 1, received 1.0"),
+        ("tune.dropout={}", "tune.dropout: expected one of choice, linear, log, received nothing"),
+        ("tune.embedding={int: [4, 5000]}", "tune.embedding.int.1: expected a value less than or equal to 4096"),
+        ("tune.embedding={log: [4, 50]}", "tune.embedding: unknown key; known are choice, int"),
+        ("tune.hidden={choice: [[]]}", "tune.hidden.choice.0: "),
+        ("tune.hidden={choice: [64]}", "tune.hidden.choice.0: expected a list, received 64"),
+        (
+            "tune.kind={choice: [mlq]}",
+            "expected one of wide_deep, mlp, dlrm, dcn_v2, tabm, linear, received 'mlq'; did you mean 'mlp'?",
+        ),
+        ("tune.steps=0", "tune.steps: expected a value greater than 0"),
+        ("tune.search=grid", "expected one of random, bayesian"),
+        ("tune.layers={choice: [3]}", "tune.layers: unknown key"),
+        ("model.build=mine.build", "tune.kind: model.build makes the network itself, so this would have no effect"),
+        ("model.run_fn=mine.run_fn", "tune: a model.run_fn of your own does its own tuning"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused_by_its_field(config: Path, assignment: str, told: str) -> None:
+    assert told in refused(config, assignment)
+
+
+def test_a_batch_size_has_to_fit_the_workers_that_train_in_step(config: Path) -> None:
+    told = refused(config, "training.strategy={kind: multi_worker, workers: 3}", "training.batch_size=300")
+    assert "tune.batch_size.choice.0: batch_size is shared by the workers" in told
+    assert "tune.batch_size.choice.1: batch_size is shared by the workers" in told
+
+
+@pytest.mark.parametrize("section", [{}, {"trials": 3}])
+def test_nothing_to_tune_is_refused(section: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="received none"):
+        TuneConfig.model_validate(section)
