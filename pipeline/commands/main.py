@@ -15,6 +15,7 @@ from components.names import did_you_mean
 
 VERBS = {
     "run": "run the pipeline; `--local` alone means `run --local`",
+    "init": "write a first config and a schema from the data",
     "validate": "check a config, and its columns against the data",
     "plan": "show the nodes of a run, their inputs, the engine, and what is cached",
     "manifest": "write what Kubernetes or Vertex AI needs to train",
@@ -33,6 +34,7 @@ _EPILOG = """\
 exit codes: 0 done; 1 our fault or the machine's; 2 the config, the data or your code; 3 a gate said no; 130 interrupted
 
   python runner.py --local                                        the taxi example, from rows to a pushed model
+  python runner.py init --data FILES --label COLUMN               a first config for your own data
   python runner.py --local --config configs/mine.yaml             your own
   python runner.py --local --set training.steps=200               any field, as often as you like
   python runner.py --local --resume latest                        go on where a run failed

@@ -26,10 +26,10 @@ def run(options: argparse.Namespace) -> int:
     check_data(loaded)
     config = loaded.config
     features = (
-        f"{len(config.features.columns)} features" if config.features.columns else config.features.preprocessing_fn
+        config.features.preprocessing_fn or f"{len(config.features.columns) + len(config.features.crosses)} features"
     )
     sys.stdout.write(
         f"{options.config}: valid. {features}, label {config.data.label!r} ({config.data.task}), "
-        f"model {config.model.run_fn or config.model.kind}\n"
+        f"model {config.model.run_fn or config.model.build or config.model.kind}\n"
     )
     return 0

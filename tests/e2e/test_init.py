@@ -1,0 +1,93 @@
+"""From a table to a pushed model by `init` and nothing else; and what `init` refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import Ended, command, versions
+
+pytestmark = pytest.mark.e2e
+
+
+def census(path: Path) -> Path:
+    """As the census is written: spaces behind commas, ` ?` for missing, a label of texts, amounts nearly always 0."""
+    random = np.random.default_rng(5)
+    lines = ["age, workclass, capital gain, hours, income"]
+    for _ in range(900):
+        age, hours = int(random.integers(17, 80)), int(np.clip(random.normal(40, 12), 1, 99))
+        gain = int(random.lognormal(8, 1)) if random.random() < 0.1 else 0
+        work = random.choice(["Private", "Self", "State", "?"], p=[0.7, 0.15, 0.1, 0.05])
+        rich = random.random() < 1 / (1 + np.exp(-(0.06 * (age - 60) + 0.05 * (hours - 40) + (gain > 3000) * 3)))
+        lines.append(f"{age}, {work}, {gain}, {hours}, {'>50K' if rich else '<=50K'}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def kinds(path: Path) -> Path:
+    """Between semicolons: two numbers, a date, three kinds, and a few rows of kinds that come once each."""
+    random = np.random.default_rng(6)
+    lines = ["length;width;seen;kind"]
+    for row in range(240):
+        kind = int(random.integers(0, 3))
+        day = f"2024-{1 + row % 12:02}-{1 + row % 28:02}"
+        lines.append(f"{kind + random.normal(0, 0.3):.2f};{random.normal():.3f};{day};{'abc'[kind]}")
+    lines += [f"{5 + each};0;2024-01-01;rare{each}" for each in range(8)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def init(data: Path, label: str, *options: str) -> tuple[Ended, Path]:
+    config = data.parent / "drafted.yaml"
+    schema = str(data.parent / "drafted.pbtxt")
+    written = ("--output", str(config), "--schema", schema)
+    return command("init", "--data", str(data), "--label", label, *written, *options), config
+
+
+def test_a_census_becomes_a_pushed_model(tmp_path: Path) -> None:
+    said, config = init(census(tmp_path / "census.csv"), "income")
+    assert said.exit_code == 0, said.err
+    assert said.err == ""
+    assert "900 rows, 4 features, 1 columns left out, label \"income == '>50K'\" (binary), model tabm" in said.out
+    ended = command("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--json")
+    assert (ended.exit_code, ended.told["verdict"]) == (0, "blessed"), ended.out or ended.err
+    # The odds that made the labels reach about 0.8.
+    assert ended.told["metrics"]["auc"] > 0.7
+    assert versions(tmp_path / "out" / "drafted") == [ended.told["pushed_version"]]
+
+
+def test_rare_classes_stop_no_run(tmp_path: Path) -> None:
+    said, config = init(kinds(tmp_path / "kinds.csv"), "kind")
+    assert said.exit_code == 0, said.err
+    assert "too few rows to be learned or judged: 'rare0' (1)" in config.read_text()
+    ended = command("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--json")
+    assert (ended.exit_code, ended.told["verdict"]) == (0, "blessed"), ended.out or ended.err
+    assert ended.told["metrics"]["accuracy"] > 0.7
+    assert np.isfinite(ended.told["metrics"]["crossentropy"])
+
+
+def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
+    data = census(tmp_path / "census.csv")
+    (tmp_path / "drafted.yaml").write_text("mine")
+    said, config = init(data, "income")
+    assert (said.exit_code, config.read_text()) == (2, "mine")
+    assert "drafted.yaml is there already" in said.err
+    assert init(data, "income", "--force")[0].exit_code == 0
+    assert config.read_text() != "mine"
+
+
+@pytest.mark.parametrize(
+    ("data", "label", "told"),
+    [
+        ("nothing.csv", "income", "nothing.csv"),
+        ("census.csv", "incom", "the data has no column 'incom'; did you mean 'income'?"),
+        ("census.csv", "age + workclass", "cannot be computed"),
+    ],
+)
+def test_a_table_or_label_that_will_not_do_is_refused(data: str, label: str, told: str, tmp_path: Path) -> None:
+    census(tmp_path / "census.csv")
+    said, config = init(tmp_path / data, label)
+    assert (said.exit_code, config.exists()) == (2, False)
+    assert told in said.err
+    assert "Traceback" not in said.err

@@ -1,0 +1,8 @@
+"""What lies beside a module file of stock TFX, as the template's `features.py` does."""
+
+NUMBER, LABEL = "hours", "income"
+
+
+def transformed(name: str) -> str:
+    """The name of a transformed feature."""
+    return f"{name}_xf"
