@@ -29,9 +29,12 @@ from components.pusher.component import Pusher
 from components.pusher.plan import PushPlan
 from components.serving.component import InfraValidator
 from components.trainer import run as trainer_run
+from components.trainer.base import base_model
 from components.trainer.executor import Executor
 from components.trainer.plan import TrainingPlan
 from components.trainer.target import PREDICTION_KEY
+from components.tuner.component import Tuner
+from components.tuner.plan import tuning_plan
 from pipeline.config import Config
 from pipeline.engines import beam_args, ingest_args
 from pipeline.paths import Paths
@@ -67,16 +70,29 @@ def build(config: Config, force_bless: str | None = None) -> pipeline.Pipeline:
     )
     # The gate hands on no data, only its leave: nothing is transformed or trained before it has spoken.
     transform.add_upstream_node(gate)
+    plan = TrainingPlan(features=features, model=config.model, training=config.training)
+    tuner = None
+    if config.tune:
+        tuner = Tuner(
+            tuning_plan(plan, config.tune),
+            _model_code(config, "components.tuner"),
+            examples=transform.outputs["transformed_examples"],
+            transform_graph=transform.outputs["transform_graph"],
+            schema=schema.outputs["schema"],
+        )
+    base = base_model() if config.training.warm_start else None
     trainer = Trainer(
         custom_executor_spec=ExecutorClassSpec(Executor),
         run_fn=trainer_run.PATH,
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
         schema=schema.outputs["schema"],
+        base_model=base.outputs["model"] if base else None,
+        hyperparameters=tuner.outputs["best_hyperparameters"] if tuner else None,
         train_args=trainer_pb2.TrainArgs(num_steps=config.training.steps),
         eval_args=trainer_pb2.EvalArgs(num_steps=config.training.eval_steps),
         custom_config={
-            "plan": TrainingPlan(features=features, model=config.model, training=config.training).model_dump_json(),
+            "plan": plan.model_dump_json(),
             "code": _model_code(config),
         },
     )
@@ -120,7 +136,10 @@ def build(config: Config, force_bless: str | None = None) -> pipeline.Pipeline:
         pipeline_name=config.pipeline.name,
         pipeline_root=str(paths.artifacts),
         components=[
-            *(examples, statistics, schema, validator, gate, transform, trainer, latest, evaluation),
+            *(examples, statistics, schema, validator, gate, transform),
+            *([tuner] if tuner else []),
+            *([base] if base else []),
+            *(trainer, latest, evaluation),
             *([check] if checks else []),
             push,
         ],
@@ -175,11 +194,11 @@ def _features_code(config: Config) -> str:
     return user_code.digest("components.features", *_module(config.features.preprocessing_fn))
 
 
-def _model_code(config: Config) -> str:
-    """The same for the Trainer."""
-    ours = ("components.features", "components.models", "components.trainer")
-    return user_code.digest(*ours, *_module(config.model.run_fn))
+def _model_code(config: Config, *more: str) -> str:
+    """The same for the Trainer; and for the Tuner, which runs `more` beside what the Trainer does."""
+    ours = ("components.features", "components.models", "components.trainer", *more)
+    return user_code.digest(*ours, *_module(config.model.run_fn or config.model.build))
 
 
 def _module(function: str | None) -> tuple[str, ...]:
-    return () if function is None else (function.rpartition(".")[0],)
+    return () if function is None else (user_code.module_of(function),)

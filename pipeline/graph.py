@@ -15,13 +15,16 @@ NODES = (
     "ExampleValidator",
     "DataGate",
     "Transform",
+    "Tuner",
+    "BaseModel",
     "Trainer",
     "LatestBlessedModel",
     "Evaluator",
     "InfraValidator",
     "Pusher",
 )
-"""The nodes of every pipeline that `build.py` wires, so that a name can be checked without TFX."""
+"""Every node that a pipeline of `build.py` may have, so that a name can be checked without TFX. The config decides
+whether there is a Tuner, a BaseModel and an InfraValidator."""
 
 DONE, CACHED, SKIPPED, FAILED = "done", "cached", "skipped", "failed"
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from components.data_gate import schema as schemas
 from components.errors import InputError, MachineError
+from components.features.config import Embedded
 from components.ingest import inputs
 from components.pusher import state
 from components.pusher.target import check_writable, is_remote
 from components.version import signing_key
+from pipeline import doctor
 from pipeline.config import Config, Loaded
 from pipeline.config.check import of_columns, of_dtypes
 from pipeline.config.problems import Problem
@@ -34,6 +36,7 @@ def check(loaded: Loaded) -> None:
       MachineError: the metadata store does not open, or the disk is full.
     """
     check_data(loaded)
+    loaded.refuse(_of_tables(loaded.config, doctor.memory()[0]))
     paths = Paths.of(loaded.config)
     _check_output(paths)
     check_store(paths.store)
@@ -59,6 +62,42 @@ def check_data(loaded: Loaded) -> None:
     if config.schema_.path:
         problems += _of_schema(config, config.schema_.path, columns)
     loaded.refuse(problems)
+
+
+def _of_tables(config: Config, memory: int) -> list[Problem]:
+    """Tables of ids that take more bytes than the memory that this machine has, if it is the one that trains.
+
+    What is known before the data is: of a vocabulary, `size` is only the most that it can have.
+    """
+    if config.model.run_fn or config.training.cluster != "local":
+        return []
+    sizes = [
+        (feature.op.rows * _row_bytes(config, feature.op), feature)
+        for feature in config.features.declared
+        if isinstance(feature.op, Embedded)
+    ]
+    whole = sum(size for size, _ in sizes)
+    if whole <= memory:
+        return []
+    largest, feature = max(sizes, key=lambda pair: pair[0])
+    return [
+        Problem(
+            ("features", *feature.key),
+            f"the embeddings of all features take {whole / _GIB:,.1f} GiB in training, that of {feature.name!r} "
+            f"{largest / _GIB:,.1f}, and this machine has {memory / _GIB:,.1f}; lower its buckets, its embedding or "
+            "model.embedding",
+        )
+    ]
+
+
+_GIB = 2**30
+_COPIES = 3
+"""Adam holds two numbers beside each weight."""
+
+
+def _row_bytes(config: Config, op: Embedded) -> int:
+    """Bytes of a row in training, the weights of wide_deep's linear model among them."""
+    return (config.model.width(op.rows, op.embedding) + (config.model.kind == "wide_deep")) * 4 * _COPIES
 
 
 def _check_example(path: str) -> None:

@@ -36,7 +36,7 @@ def _sections() -> str:
     schema = Config.model_json_schema()
     parts = []
     for name, field in schema["properties"].items():
-        section = schema["$defs"][_reference(field)]
+        section = schema["$defs"][_inner(field)[0]]
         rows = _table(["field", "value", "default", "meaning"], _fields(section, schema["$defs"], ""))
         parts.append(f"### {name}\n\n{_text(section['description'])}\n\n{rows}")
     return "\n" + "\n".join(parts)
@@ -51,7 +51,6 @@ def _operations() -> str:
         options = [
             f"`{row[0].strip('`')}`: {row[1]}; {'default ' + row[2] if row[2] != _REQUIRED else row[2]}. {row[3]}"
             for row in _fields(section, definitions, "")
-            if row[0] != "`op`"
         ]
         takes = ", ".join(_KINDS[dtype] for dtype in sorted(op.takes, reverse=True) if not _covered(dtype, op.takes))
         rows.append([f"`{name}`", takes, _text(section["description"]), "<br>".join(options) or "none"])
@@ -77,6 +76,9 @@ _FILLED_IN = {"PipelineConfig": "the file's name"}
 def _fields(section: Schema, definitions: Schema, prefix: str) -> Iterator[list[str]]:
     """A row for every field of a section, and of the sections inside it."""
     for name, field in section.get("properties", {}).items():
+        if name == "op":
+            # An operation is called by its name, or stands where there is but one.
+            continue
         path = f"{prefix}{name}"
         default = f"`{_yaml(field['default'])}`" if field.get("default") is not None else "none"
         told = (
@@ -108,10 +110,12 @@ def _value(field: Schema, definitions: Schema) -> str:
         told = [_value(one, definitions) for one in field["anyOf"] if one.get("type") != "null"]
         return ("; or " if any("," in one for one in told) else " or ").join(told)
     kind = field.get("type")
+    if kind == "array" and "prefixItems" in field:
+        kinds = {"number": "float", "integer": "int"}
+        return f"list of {len(field['prefixItems'])} {_KINDS[kinds[field['prefixItems'][0]['type']]]}"
     if kind == "array":
-        return f"list of {_value(field['items'], definitions)}".replace("of list", "of lists").replace(
-            "number", "numbers"
-        )
+        items = _value(field["items"], definitions).replace("list of", "lists of")
+        return "list of " + re.sub(r"\bnumber\b", "numbers", items)
     if kind == "object":
         members = field["additionalProperties"]
         held = "operations" if members.get("type") == "array" else _value(members, definitions)

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from pydantic import ValidationError
+
 from components.evaluator.config import METRICS
 from components.features import expression
-from components.features.config import Dtype
+from components.features.config import Dtype, Embedded
+from components.models.config import ModelConfig
 from components.names import column_name, did_you_mean
+from components.trainer.config import TrainingConfig
 from pipeline.config.model import Config
-from pipeline.config.problems import Problem
+from pipeline.config.problems import Problem, of_validation
 
 LABEL = ("data", "label")
 
 
 def of_config(config: Config) -> list[Problem]:
     """Problems that the config shows by itself."""
-    return [*_label(config), *_own_code(config), *_metrics(config)]
+    return [*_label(config), *_features(config), *_own_code(config), *_tune(config), *_metrics(config)]
 
 
 def of_columns(config: Config, columns: Collection[str]) -> list[Problem]:
     """Names in the config that are no column of the data."""
-    named: dict[tuple[str | int, ...], str] = {("features", "columns", name): name for name in config.features.columns}
+    named = _columns_read(config)
     if not config.features.preprocessing_fn:
         named |= {(*LABEL, name): name for name in expression.parse(config.data.label).columns}
     named |= {("evaluation", *field): name for field, name in config.evaluation.columns()}
@@ -40,15 +44,30 @@ def _called(name: str, columns: Collection[str]) -> str:
 
 def of_dtypes(config: Config, dtypes: Mapping[str, Dtype]) -> list[Problem]:
     """Operations that do not take what their column holds, as far as the columns' dtypes are known."""
-    return [
+    found = (
         Problem(
-            ("features", "columns", name, index, op.op),
-            f"{op.op} takes {_words(op.takes)}, and {name!r} holds {_WORDS[dtypes[name]]}",
+            ("features", *feature.key),
+            f"{feature.op.op} takes {_words(feature.op.takes)}, and {name!r} holds {_WORDS[dtypes[name]]}",
         )
-        for name, ops in config.features.columns.items()
-        for index, op in enumerate(ops)
-        if name in dtypes and dtypes[name] not in op.takes
-    ]
+        for feature in config.features.declared
+        for name in feature.columns
+        if name in dtypes and dtypes[name] not in feature.op.takes
+    )
+    # Of date_parts each part would tell the same.
+    return list(dict.fromkeys(found))
+
+
+Key = tuple[str | int, ...]
+
+
+def _columns_read(config: Config) -> dict[Key, str]:
+    """Where the config names a column that features are made of → its name."""
+    crossed: dict[Key, str] = {
+        ("features", "crosses", name, "columns", index): column
+        for name, cross in config.features.crosses.items()
+        for index, column in enumerate(cross.columns)
+    }
+    return {("features", "columns", name): name for name in config.features.columns} | crossed
 
 
 _WORDS: Mapping[Dtype, str] = {"int": "whole numbers", "float": "numbers", "bytes": "text or bytes"}
@@ -68,10 +87,25 @@ def _label(config: Config) -> Iterator[Problem]:
         yield Problem(
             LABEL, f"an expression has two values or is a number, and task is multiclass; received {label.text!r}"
         )
-    if config.features.columns and all(name in config.features.columns for name in label.columns):
+    read = _columns_read(config)
+    if read and all(name in read.values() for name in label.columns):
         told = "is the label itself" if label.is_column else f"make up the whole label {label.text!r}"
-        key = ("features", "columns", label.columns[0])
+        key = next(key for key, name in read.items() if name == label.columns[0])
         yield Problem(key, f"{', '.join(label.columns)} {told}, so the model would read the answer; leave a column out")
+
+
+def _features(config: Config) -> Iterator[Problem]:
+    known: set[str] = set()
+    for feature in config.features.declared:
+        if feature.name in known:
+            yield Problem(
+                ("features", *feature.key), f"another operation makes a feature {feature.name!r}, too; leave one out"
+            )
+        known.add(feature.name)
+        if isinstance(feature.op, Embedded) and feature.op.embedding is not None and config.model.kind == "dlrm":
+            yield Problem(
+                ("features", *feature.key, "embedding"), "dlrm's vectors are all model.embedding wide; leave it out"
+            )
 
 
 def _own_code(config: Config) -> Iterator[Problem]:
@@ -83,6 +117,26 @@ def _own_code(config: Config) -> Iterator[Problem]:
         for section, fields in own.items():
             for field in getattr(config, section).model_fields_set.intersection(fields):
                 yield Problem((section, field), "has a meaning with your own model.run_fn only; leave it out")
+
+
+def _tune(config: Config) -> Iterator[Problem]:
+    """Values to try that are none for their field."""
+    if config.tune is None:
+        return
+    if config.model.run_fn:
+        yield Problem(("tune",), "a model.run_fn of your own does its own tuning; leave one of both out")
+        return
+    for name in config.tune.values():
+        if config.model.build and name in ModelConfig.model_fields:
+            yield Problem(("tune", name), "model.build makes the network itself, so this would have no effect")
+            return
+    for key, name, value in config.tune.candidates():
+        section = config.training if name in TrainingConfig.model_fields else config.model
+        try:
+            type(section).model_validate({**section.model_dump(), name: value})
+        except ValidationError as error:
+            for problem in of_validation(error, type(section)):
+                yield Problem(("tune", *key), problem.message)
 
 
 def _metrics(config: Config) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from components.pusher.config import PushConfig
 from components.section import Section
 from components.serving.config import ServingConfig
 from components.trainer.config import TrainingConfig
+from components.tuner.config import TuneConfig
 from pipeline.config.runtime import PipelineConfig, RuntimeConfig
 
 
@@ -25,6 +26,7 @@ class Config(Section):
     validation: ValidationConfig = Field(default_factory=ValidationConfig)
     features: FeaturesConfig
     model: ModelConfig = Field(default_factory=ModelConfig)
+    tune: TuneConfig | None = None
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     evaluation: EvaluationConfig
     serving: ServingConfig = Field(default_factory=ServingConfig)

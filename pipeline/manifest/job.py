@@ -48,7 +48,9 @@ def write(config: Config, file: str, run: str | None = None, options: Sequence[s
       MachineError: the metadata store does not open.
     """
     folder = file.rpartition("/")[0]
-    command = shlex.join(["python", "runner.py", "--local", *options, "--to", "Transform"])
+    before = ["Tuner" if config.tune else "Transform", *(["BaseModel"] if config.training.warm_start else [])]
+    to = [word for node in before for word in ("--to", node)]
+    command = shlex.join(["python", "runner.py", "--local", *options, *to])
     trainer, inputs = _trainer(config, run, f"run the pipeline first, at least this far: {command}")
     outputs = {
         key: [_output(spec.artifact_spec.type, f"{folder}/{key}")] for key, spec in trainer.outputs.outputs.items()

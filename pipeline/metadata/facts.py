@@ -31,6 +31,8 @@ class Facts:
     training: dict[str, int] = field(default_factory=dict)
     """How a cluster on this machine went: its `steps`, how many `restarts` it took, how many steps were `repeated`
     after them, and how many checkpoints were found `damaged`."""
+    tuned: dict[str, Any] = field(default_factory=dict)
+    """The values that a Tuner has found best, by field of the training or the model section."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Of the whole eval split."""
     rows_evaluated: int | None = None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from components.serving.found import FILE, Found
+from components.tuner.values import plain
 from pipeline.metadata import evaluation
 from pipeline.metadata.facts import BLESSED, NOT_BLESSED, NOT_EVALUATED, Facts
 from pipeline.metadata.store import Artifact, Store
@@ -29,6 +31,7 @@ def facts(store: Store, run: str) -> Facts:
         quarantine=_text(examples, "quarantine"),
         column_types=json.loads(_text(examples, "column_types") or "{}"),
         training=_training(_newest(store, run, "ModelRun")),
+        tuned=_tuned(_newest(store, run, "HyperParameters")),
         metrics=whole.metrics if whole else {},
         rows_evaluated=whole.rows if whole else None,
         slices=tuple(each for each in slices if each.slice),
@@ -70,6 +73,11 @@ def _examples_counted(statistics: Artifact, split: str) -> int:
 def _training(model_run: Artifact | None) -> dict[str, int]:
     counts = {name: _count(model_run, name) for name in ("steps", "restarts", "repeated", "damaged")}
     return {name: count for name, count in counts.items() if count is not None}
+
+
+def _tuned(best: Artifact | None) -> dict[str, Any]:
+    file = Path(best.uri) / "best_hyperparameters.txt" if best else None
+    return plain(json.loads(file.read_text())["values"]) if file and file.exists() else {}
 
 
 def _verdict(blessing: Artifact | None) -> str:

@@ -17,6 +17,7 @@ from rich.text import Text
 from components.errors import PipelineError
 from components.evaluator.config import RATES
 from components.evaluator.verdict import Check, Measured, told_slice
+from components.tuner import values
 from pipeline.metadata.facts import BLESSED, NOT_BLESSED, Facts
 from pipeline.paths import shown
 from pipeline.targets.record import RUNNING, NodeRecord, RunRecord
@@ -93,6 +94,8 @@ def summary(result: RunResult, mode: Mode) -> None:
         console.print(f"bad rows: {shown(result.facts.quarantine)}")
     if result.facts.training.get("restarts") or result.facts.training.get("damaged"):
         console.print(_training_line(result.facts.training))
+    if result.facts.tuned:
+        console.print(f"tuned: {values.shown(result.facts.tuned)}")
     if result.facts.metrics:
         console.print(*_metrics(result.facts), sep="")
     if result.facts.checks:
@@ -185,8 +188,8 @@ def _measured(slices: Sequence[Measured], names: Sequence[str]) -> Table:
     for name in ("rows", *names):
         table.add_column(name, justify="right")
     for each in slices[: 1 + _SLICES_SHOWN]:
-        values = [_number(each.metrics.get(name)) for name in names]
-        table.add_row(told_slice(each.slice) or "overall", f"{each.rows:,}", *values)
+        figures = [_number(each.metrics.get(name)) for name in names]
+        table.add_row(told_slice(each.slice) or "overall", f"{each.rows:,}", *figures)
     left_out = len(slices) - 1 - _SLICES_SHOWN
     if left_out > 0:
         table.add_row(f"… {left_out} more slices")
@@ -212,8 +215,8 @@ def _checks(facts: Facts) -> Table:
     failed = [check for check in facts.checks if not check.passed]
     passed = [check for check in facts.checks if check.passed]
     for check in (*failed, *passed[:_CHECKS_SHOWN]):
-        values = [f"{value:.6g}" if value is not None else "" for value in (check.value, check.baseline)]
-        table.add_row(check.metric, told_slice(check.slice) or "overall", check.bound, *values, _outcome(check))
+        figures = [f"{value:.6g}" if value is not None else "" for value in (check.value, check.baseline)]
+        table.add_row(check.metric, told_slice(check.slice) or "overall", check.bound, *figures, _outcome(check))
     left_out = len(passed) - _CHECKS_SHOWN
     if left_out > 0:
         table.add_row(f"… {left_out} more passed")

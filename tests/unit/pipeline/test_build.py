@@ -38,14 +38,14 @@ def parameter(node: Any, name: str) -> str:
 
 def test_the_nodes_are_the_ones_that_are_promised(tmp_path: Path, rows: str) -> None:
     nodes = compiled(tmp_path, rows)
-    assert set(nodes) == set(NODES)
+    assert set(nodes) == set(NODES) - {"Tuner", "BaseModel"}
     assert "DataGate" in nodes["Transform"].upstream_nodes, "nothing is transformed before the gate has spoken"
     assert set(nodes["Pusher"].upstream_nodes) == {"ExampleGen", "Trainer", "Evaluator", "InfraValidator"}
 
 
 def test_without_a_serving_check_the_evaluators_model_is_pushed(tmp_path: Path, rows: str) -> None:
     nodes = compiled(tmp_path, rows, "serving.check=none")
-    assert set(nodes) == set(NODES) - {"InfraValidator"}
+    assert set(nodes) == set(NODES) - {"Tuner", "BaseModel", "InfraValidator"}
     assert set(nodes["Pusher"].upstream_nodes) == {"ExampleGen", "Trainer", "Evaluator"}
 
 
@@ -64,8 +64,36 @@ def test_a_section_is_seen_by_those_that_depend_on_it_and_by_no_other(tmp_path: 
     }
     for change, affected in changes.items():
         after = compiled(tmp_path, rows, change)
-        changed = {name for name in NODES if before[name].parameters != after[name].parameters}
+        changed = {name for name in before if before[name].parameters != after[name].parameters}
         assert changed == affected, change
+
+
+def test_a_tuner_stands_before_the_trainer_and_depends_on_what_a_trial_is(tmp_path: Path, rows: str) -> None:
+    tune = "tune={learning_rate: {log: [0.001, 0.1]}, hidden: {choice: [[4], [8, 4]]}}"
+    before = compiled(tmp_path, rows, tune)
+    assert set(before) == set(NODES) - {"BaseModel"}
+    assert "Tuner" in before["Trainer"].upstream_nodes
+    assert "Transform" in before["Tuner"].upstream_nodes
+    changes = {
+        "tune.trials=3": {"Tuner"},
+        "tune.steps=7": {"Tuner"},
+        "training.strategy.kind=mirrored": {"Trainer"},
+        "training.checkpoint.every_steps=7": {"Trainer"},
+        "training.evaluator=true": {"Trainer"},
+        "training.steps=7": {"Tuner", "Trainer"},
+        "model.dropout=0.1": {"Tuner", "Trainer"},
+    }
+    for change, affected in changes.items():
+        after = compiled(tmp_path, rows, tune, change)
+        assert {name for name in before if before[name].parameters != after[name].parameters} == affected, change
+
+
+def test_a_warm_start_begins_with_a_model_of_an_earlier_run(tmp_path: Path, rows: str) -> None:
+    nodes = compiled(tmp_path, rows, "training.warm_start=true")
+    assert set(nodes) == set(NODES) - {"Tuner"}
+    assert "BaseModel" in nodes["Trainer"].upstream_nodes
+    assert not nodes["BaseModel"].upstream_nodes, "it is looked up before there is a candidate"
+    assert "BaseModel" not in nodes["LatestBlessedModel"].upstream_nodes
 
 
 def test_the_run_carries_its_config(tmp_path: Path, rows: str) -> None:

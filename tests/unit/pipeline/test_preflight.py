@@ -8,7 +8,7 @@ import pytest
 
 from components.errors import InputError
 from pipeline import preflight
-from pipeline.config import Loaded, load
+from pipeline.config import Config, Loaded, load
 
 
 @pytest.fixture
@@ -40,3 +40,37 @@ def test_a_signing_key_that_did_not_arrive(loaded: Loaded, monkeypatch: pytest.M
     monkeypatch.setenv("MY_KEY", "")
     with pytest.raises(InputError, match="MY_KEY is set, and empty"):
         preflight.check(loaded)
+
+
+def hashed(loaded: Loaded, kind: str = "mlp", cluster: str = "local", **options: int) -> Config:
+    """The config whose feature is a hash of 100 million buckets."""
+    values = loaded.config.model_dump(by_alias=True)
+    values["features"]["columns"]["fare"] = [{"op": "hash", "buckets": 100_000_000, **options}]
+    values["model"]["kind"], values["training"]["cluster"] = kind, cluster
+    return Config.model_validate(values)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "numbers"),
+    [("mlp", {}, 16), ("mlp", {"embedding": 3}, 3), ("wide_deep", {"embedding": 3}, 4), ("dlrm", {}, 16)],
+)
+def test_a_table_of_ids_that_no_memory_holds(loaded: Loaded, kind: str, options: dict[str, int], numbers: int) -> None:
+    config = hashed(loaded, kind, **options)
+    needed = (100_000_000 + 1) * numbers * 3 * 4
+    assert preflight._of_tables(config, needed) == []
+    (problem,) = preflight._of_tables(config, needed - 1)
+    assert problem.key == ("features", "columns", "fare", 0, "hash")
+    size = f"{needed / 2**30:.1f}"
+    assert f"take {size} GiB in training, that of 'fare_hash' {size}, and this machine has {size}" in problem.message
+
+
+def test_a_table_of_ids_that_is_not_held_here(loaded: Loaded) -> None:
+    assert preflight._of_tables(hashed(loaded, cluster="given"), 1) == []
+
+
+def test_what_is_refused_before_a_run_is_the_memory_of_this_machine(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight.doctor, "memory", lambda: (2**30, 2**29))
+    with pytest.raises(InputError, match=r"small.yaml:2: features.columns.fare.*this machine has 1.0; lower"):
+        preflight.check(Loaded(hashed(loaded), loaded.document))

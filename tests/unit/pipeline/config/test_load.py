@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from components.errors import InputError
+from components.features.config import FeaturesConfig
 from pipeline.config import load
+from pipeline.config.check import of_columns, of_dtypes
 
 CONFIG = """\
 data:
@@ -94,8 +96,33 @@ def test_all_problems_come_at_once_each_with_its_line(config: Path) -> None:
             "siez: 100",
             "trips.yaml:7: features.columns.company.vocab.siez: unknown key; did you mean 'size'?",
         ),
+        ("fare: z_score", "fare: {clip: {}}", "expected low, high or both, received neither"),
+        ("fare: z_score", "fare: {clip: {low: 2, high: 2}}", "expected low below high, received 2 and 2"),
         ("fare: z_score", "fare: 3", "expected an operation such as z_score"),
         ("fare: z_score", "fare: z_score\n    fare: log", "the key 'fare' stands here twice"),
+        (
+            "fare: z_score",
+            "fare: [log, z_score, log]",
+            "features.columns.fare.2: another operation makes a feature 'fare_log'",
+        ),
+        ("fare: z_score", "fare: {cyclical: {period: 0}}", "fare.cyclical.period: expected a value greater than 0"),
+        ("fare: z_score", "fare: {text: {buckets: 5, vocabulary: 5}}", "expected buckets or vocabulary, received both"),
+        ("fare: z_score", "fare: {date_parts: [weekdy]}", "received 'weekdy'; did you mean 'weekday'?"),
+        ("fare: z_score", "fare: {date_parts: []}", "fare.date_parts: expected at least one part, received none"),
+        ("fare: z_score", "fare: {date_parts: [hour, day, hour]}", "another operation makes a feature 'fare_hour'"),
+        ("fare: z_score", "fare: {date_parts: {parts: [day, hour], unit: days}}", "received days, which have none"),
+        ("fare: z_score", "fare: {date_part: {part: minute, unit: days}}", "received days, which have none"),
+        ("fare: z_score", "fare: {date_part: {part: year, embedding: 8}}", "year is a number and has no embedding"),
+        (
+            "fare: z_score",
+            "fare: [{date_part: {part: day}}, {date_parts: [day]}]",
+            "fare.1.date_parts: another operation",
+        ),
+        (
+            "fare: z_score",
+            "fare: {hash: {buckets: 9, embedding: 0}}",
+            "embedding: expected a value greater than or equal",
+        ),
         ("data:", "data: [", "this is no YAML"),
     ],
 )
@@ -105,6 +132,76 @@ def test_a_wrong_line_is_told(config: Path, old: str, new: str, told: str) -> No
     (line,) = refused(config)
     assert told in line
     assert line.startswith("trips.yaml")
+
+
+@pytest.mark.parametrize(
+    ("cross", "told"),
+    [
+        ("place: {columns: [fare], buckets: 9}", "place: expected two columns or more, each once, received fare"),
+        (
+            "place: {columns: [fare, fare], buckets: 9}",
+            "place: expected two columns or more, each once, received fare, fare",
+        ),
+        ("place: {columns: [fare, miles]}", "features.crosses.place: 'buckets' has to be given, and is missing"),
+        ("place: {colums: [fare, miles], buckets: 9}", "place.colums: unknown key; did you mean 'columns'?"),
+        (
+            "a place: {columns: [fare, miles], buckets: 9}",
+            "expected a name of letters, digits and _, received 'a place'",
+        ),
+        ("place: {columns: [tips, company], buckets: 9}", "tips, fare make up the whole label 'tips > 0.2 * fare'"),
+    ],
+)
+def test_a_wrong_cross_is_told(config: Path, cross: str, told: str) -> None:
+    config.write_text(CONFIG.replace("features:\n", f"features:\n  crosses:\n    {cross}\n"))
+    assert told in " | ".join(refused(config))
+
+
+def test_features_have_the_names_of_what_makes_them(config: Path) -> None:
+    config.write_text(
+        CONFIG.replace("fare: z_score", "fare: [log, {date_parts: {parts: [year, hour], embedding: 4}}]").replace(
+            "features:\n", "features:\n  crosses: {place: {columns: [company, street], buckets: 9}}\n"
+        )
+    )
+    features = load(str(config)).config.features
+    assert {feature.name: feature.columns for feature in features.declared} == {
+        "fare_log": ("fare",),
+        "fare_year": ("fare",),
+        "fare_hour": ("fare",),
+        "company_vocab": ("company",),
+        "miles_log": ("miles",),
+        "miles_bucketize": ("miles",),
+        "place_cross": ("company", "street"),
+    }
+    assert features.columns_read == ("fare", "company", "miles", "street")
+    assert FeaturesConfig.model_validate_json(features.model_dump_json()) == features
+
+
+def test_the_columns_of_a_cross_have_to_be_there_and_hold_no_floats(config: Path) -> None:
+    config.write_text(
+        CONFIG.replace("features:\n", "features:\n  crosses:\n    place: {columns: [company, stret], buckets: 9}\n")
+    )
+    loaded = load(str(config))
+    there = ["tips", "fare", "company", "miles", "street"]
+    (problem,) = of_columns(loaded.config, there)
+    assert problem.key == ("features", "crosses", "place", "columns", 1)
+    assert problem.message == "the data has no column 'stret'; did you mean 'street'?"
+    (problem,) = of_dtypes(loaded.config, {"company": "bytes", "stret": "float"})
+    assert problem.key == ("features", "crosses", "place")
+    assert problem.message == "cross takes text or bytes or whole numbers, and 'stret' holds numbers"
+
+
+def test_several_parts_of_a_date_tell_a_wrong_dtype_once(config: Path) -> None:
+    config.write_text(CONFIG.replace("fare: z_score", "fare: {date_parts: [day, hour]}"))
+    (problem,) = of_dtypes(load(str(config)).config, {"fare": "float"})
+    assert problem.key == ("features", "columns", "fare", 0, "date_parts")
+
+
+def test_dlrm_has_no_widths_of_single_features(config: Path) -> None:
+    config.write_text(CONFIG.replace("size: 100", "size: 100, embedding: 4"))
+    assert load(str(config)).config.model.width(100, 4) == 4
+    config.write_text(f"{config.read_text()}model: {{kind: dlrm}}\n")
+    (line,) = refused(config)
+    assert line.startswith("trips.yaml:7: features.columns.company.vocab.embedding: dlrm's vectors are all")
 
 
 def test_a_wrong_assignment_is_told_as_it_was_typed(config: Path) -> None:

@@ -12,6 +12,7 @@ from tfx.types import artifact_utils
 
 from components.errors import InputError
 from components.trainer.plan import TrainingPlan
+from components.tuner.config import TuneConfig
 from pipeline.config import Config, load
 from pipeline.manifest import job
 
@@ -122,3 +123,15 @@ def test_a_pipeline_that_has_never_run_is_told(config: Config, tmp_path: Path):
 
 def test_a_uri_stays_one():
     assert job.place("gs://bucket/run 7/") == "gs://bucket/run 7/job.json"
+
+
+def test_what_stands_before_the_trainer_has_to_have_run(config: Config, tmp_path: Path):
+    changed = config.model_copy(
+        update={
+            "tune": TuneConfig.model_validate({"dropout": {"linear": [0, 0.5]}}),
+            "training": config.training.model_copy(update={"warm_start": True}),
+        }
+    )
+    with pytest.raises(InputError, match="no run of toy has outputs of BaseModel and SchemaGen") as told:
+        job.write(changed, job.place(str(tmp_path / "to")))
+    assert told.value.remedy.endswith(" --to Tuner --to BaseModel")

@@ -54,6 +54,13 @@ def test_what_a_cluster_has_suffered(writer: Writer, tmp_path: Path):
     assert facts(tmp_path).training == counts
 
 
+def test_what_a_tuner_has_found(writer: Writer, tmp_path: Path):
+    best = tmp_path / "best_hyperparameters.txt"
+    best.write_text('{"space": [], "values": {"learning_rate": 0.25, "hidden": "[8, 4]"}}')
+    writer.execution("r1", "Tuner", outputs=(writer.artifact("HyperParameters", str(tmp_path)),))
+    assert facts(tmp_path).tuned == {"learning_rate": 0.25, "hidden": [8, 4]}
+
+
 WHOLE = Measured({}, 8, {"binary_accuracy": 0.75}, {"binary_accuracy": 0.0})
 HOURS = (
     Measured({"hour": "1"}, 4, {"binary_accuracy": 1.0}, {"binary_accuracy": 0.0}),

@@ -189,3 +189,8 @@ def test_the_summary_tells_what_a_cluster_has_suffered(
     summary(result(facts=Facts(training=training)), "plain")
     told = [each for each in capsys.readouterr().out.splitlines() if each.startswith("training")]
     assert told == ([] if line is None else [line])
+
+
+def test_the_summary_tells_what_a_tuner_has_found(capsys: pytest.CaptureFixture[str]):
+    summary(result(facts=Facts(tuned={"learning_rate": 0.0123456, "hidden": [8, 4], "kind": "mlp"})), "plain")
+    assert "tuned: learning_rate 0.01235, hidden [8, 4], kind mlp" in capsys.readouterr().out.splitlines()
