@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -54,9 +55,9 @@ MISSING = {"site": 0.03, "device": 0.05, "price": 0.10, "idle_hours": 0.20}
 ZERO_PRICE = 0.30
 """Share of the known prices that are 0: offers that cost nothing."""
 
-_ID_EFFECT = {"user": 0.6, "item": 0.7, "site": 0.6}
+ID_EFFECT = {"user": 0.6, "item": 0.7, "site": 0.6}
 """Standard deviation of an id's own effect on the log-odds of a click."""
-_TASTE_EFFECT, _TASTE_SIZE = 0.6, 4
+TASTE_EFFECT, TASTE_SIZE = 0.6, 4
 """The same for how well an item suits a user: the dot product of two hidden vectors of this size."""
 _DEVICES = pa.array(["phone", "desktop", "tablet", "tv", "console"])
 _DEVICE_SHARE = np.array([0.55, 0.30, 0.10, 0.03, 0.02])
@@ -67,6 +68,25 @@ _BASE = -2.2
 """Log-odds of a click before all effects: it makes about 15 % of the impressions clicked ones."""
 _SCORED = 1 << 20
 """The AUC that is printed is that of this many rows at most, so that memory stays flat."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What some rows were drawn as, before they are told.
+
+    Attributes:
+      chosen: user, item, site, hour, device and banner_position → the number of each row's one, from 0.
+      price: of each row, known or not.
+      idle: hours, of each row, known or not.
+      known: column → which rows tell it.
+      open_log_odds: of a click in each row, by all columns but the ids.
+    """
+
+    chosen: dict[str, Ints]
+    price: Floats
+    idle: Floats
+    known: dict[str, Bools]
+    open_log_odds: Floats
 
 
 class Impressions:
@@ -98,22 +118,31 @@ class Impressions:
 
     def both(self, start: int, stop: int) -> tuple[pa.Table, pa.Table]:
         """What `seen` and `truth` give, made once."""
+        drawn = self.draws(start, stop)
+        log_odds = drawn.open_log_odds + self._id_effects(drawn.chosen, drawn.known)
+        # Rounded, because the last bits of exp and log differ between machines; what is drawn must not.
+        probability = np.round(1.0 / (1.0 + np.exp(-log_odds)), 6)
+        columns = {kind: _id_strings(kind[0], drawn.chosen[kind]) for kind in ROWS_PER_ID}
+        columns["device"] = _DEVICES.take(pa.array(drawn.chosen["device"]))
+        columns |= {name: pa.array(drawn.chosen[name]) for name in ("hour", "banner_position")}
+        columns |= {"price": pa.array(drawn.price), "idle_hours": pa.array(drawn.idle)}
+        columns |= {name: pc.if_else(pa.array(mask), columns[name], None) for name, mask in drawn.known.items()}
+        keys = np.arange(start, stop, dtype=np.uint64)
+        columns["clicked"] = pa.array((self._uniform("click", keys) < probability).astype(np.int64))
+        seen = pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+        return seen, pa.table([pa.array(probability)], schema=TRUTH_SCHEMA)
+
+    def draws(self, start: int, stop: int) -> Draws:
+        """What the rows `start` to `stop - 1` were drawn as."""
         keys = np.arange(start, stop, dtype=np.uint64)
         chosen = {name: np.searchsorted(shares, self._uniform(name, keys)) for name, shares in self._shares.items()}
         price, idle = self._price(keys), np.round(np.exp(3.0 + 1.3 * normal(self._seed, "idle_hours", keys)), 1)
         known = {name: self._uniform(f"{name} known", keys) >= share for name, share in MISSING.items()}
+        return Draws(chosen, price, idle, known, _BASE + _open_effects(chosen, price, idle, known))
 
-        log_odds = _BASE + self._id_effects(chosen, known) + _open_effects(chosen, price, idle, known)
-        # Rounded, because the last bits of exp and log differ between machines; what is drawn must not.
-        probability = np.round(1.0 / (1.0 + np.exp(-log_odds)), 6)
-        columns = {kind: _id_strings(kind[0], chosen[kind]) for kind in ROWS_PER_ID}
-        columns["device"] = _DEVICES.take(pa.array(chosen["device"]))
-        columns |= {name: pa.array(chosen[name]) for name in ("hour", "banner_position")}
-        columns |= {"price": pa.array(price), "idle_hours": pa.array(idle)}
-        columns |= {name: pc.if_else(pa.array(mask), columns[name], None) for name, mask in known.items()}
-        columns["clicked"] = pa.array((self._uniform("click", keys) < probability).astype(np.int64))
-        seen = pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
-        return seen, pa.table([pa.array(probability)], schema=TRUTH_SCHEMA)
+    def ids(self, kind: str) -> int:
+        """How many users, items or sites there are."""
+        return len(self._shares[kind])
 
     def _uniform(self, name: str, keys: Keys) -> Floats:
         return uniform(self._seed, name, keys)
@@ -129,14 +158,14 @@ class Impressions:
         Each number is drawn anew from the hash of its id, so no table of a million ids is kept.
         """
         user, item, site = (chosen[kind].astype(np.uint64) for kind in ("user", "item", "site"))
-        effect = _ID_EFFECT["user"] * normal(self._seed, "user effect", user)
-        effect += _ID_EFFECT["item"] * normal(self._seed, "item effect", item)
-        effect += np.where(known["site"], _ID_EFFECT["site"] * normal(self._seed, "site effect", site), 0.0)
+        effect = ID_EFFECT["user"] * normal(self._seed, "user effect", user)
+        effect += ID_EFFECT["item"] * normal(self._seed, "item effect", item)
+        effect += np.where(known["site"], ID_EFFECT["site"] * normal(self._seed, "site effect", site), 0.0)
         tastes = (
             normal(self._seed, f"user taste {k}", user) * normal(self._seed, f"item taste {k}", item)
-            for k in range(_TASTE_SIZE)
+            for k in range(TASTE_SIZE)
         )
-        return effect + _TASTE_EFFECT / np.sqrt(_TASTE_SIZE) * sum(tastes)
+        return effect + TASTE_EFFECT / np.sqrt(TASTE_SIZE) * sum(tastes)
 
 
 def best_auc(truth: Floats, clicked: Ints) -> float:

@@ -1,0 +1,103 @@
+"""How near the models for ids come to the best that the simulated clicks allow.
+
+python -m benchmarks.clicks [--rows 1_000_000] [--kinds dcn_v2,dlrm]
+
+All learn from the same impressions, and are asked for a quarter as many others of the same users, items and sites.
+Ours: configs/clicks.yaml with another model, one pass over the rows, in one process. The best: a model that is told
+all that the simulator is, and has to find from the rows only what each id does (clicks_best.py). Beside it stands the
+true probability, which nobody can know who has the rows alone: most users have a dozen of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.csv
+from sklearn.metrics import roc_auc_score
+
+from benchmarks import measure
+from data.clicks import SCHEMA, Impressions
+from data.tables import blocks, table_file
+from pipeline.targets.environment import ENVIRONMENT
+
+_BATCH = 512
+_HELD_BACK = 1_000
+"""One of so many rows is kept for the eval split, which a run wants and this has no use for."""
+_WANTED = 0.003
+
+
+def main() -> None:
+    """Compares, prints the table and writes it to results/."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--kinds", default="dcn_v2,dlrm")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        measured, facts = compared(Path(scratch), options.rows, options.kinds.split(","))
+    command = f"python -m benchmarks.clicks --rows {options.rows} --kinds {options.kinds}"
+    print(measure.record("clicks", command, measured, facts))
+
+
+def compared(folder: Path, rows: int, kinds: list[str]) -> tuple[dict[str, list[measure.Measurement]], measure.Facts]:
+    """What each side took, and the AUCs."""
+    asked = rows // 4
+    log = Impressions(rows + asked, seed=0)
+    with table_file(folder / "clicks.parquet", SCHEMA) as sink:
+        for start, stop in blocks(rows):
+            sink.write_table(log.seen(start, stop))
+    seen = log.seen(rows, rows + asked)
+    pyarrow.csv.write_csv(seen, folder / "asked.csv")
+    clicked = seen["clicked"].to_numpy()
+
+    def auc(answers: Any) -> float:
+        return round(float(roc_auc_score(clicked, answers)), 4)
+
+    best = folder / "best.npy"
+    measured = {"best": [_run(folder, "-m", "benchmarks.clicks_best", str(rows), str(asked), str(best))]}
+    limit = auc(np.load(best))
+    true = auc(log.truth(rows, rows + asked)["probability"].to_numpy())
+    facts: measure.Facts = {"rows": rows, "AUC of the true probabilities": true, "best AUC": limit}
+    for kind in kinds:
+        measured[kind] = [_trained(folder, rows, kind)]
+        found = auc(np.load(folder / f"{kind}.npy"))
+        facts[f"{kind}: AUC"] = found
+        facts[f"{kind}: behind the best (wanted: at most {_WANTED})"] = round(limit - found, 4)
+    return measured, facts
+
+
+def _trained(folder: Path, rows: int, kind: str) -> measure.Measurement:
+    """Runs the pipeline up to the Trainer, and asks its model; all before the Trainer is made once for all kinds."""
+    fields = {
+        "data.path": folder / "clicks.parquet",
+        "data.split": f"{{train: {_HELD_BACK - 1}, eval: 1}}",
+        # In so many rows too many users would share a bucket of the example.
+        "features.columns.user": "{vocab: {size: 1000000}}",
+        "features.columns.item": "{vocab: {size: 1000000}}",
+        "features.columns.site": "{vocab: {size: 1000000}}",
+        "model.kind": kind,
+        "model.embedding": 16,
+        "training.strategy": "{kind: none}",
+        "training.steps": max(1, rows * (_HELD_BACK - 1) // _HELD_BACK // _BATCH),
+        "training.batch_size": _BATCH,
+    }
+    chosen = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
+    given = ["--config", "configs/clicks.yaml", "--output", str(folder / "out"), *chosen]
+    taken = _run(folder, "runner.py", "--local", *given, "--to", "Trainer")
+    models = folder.glob("out/clicks/artifacts/Trainer/model/*/Format-Serving")
+    model = max(models, key=lambda path: int(path.parent.name))
+    _run(folder, "-m", "benchmarks.quality_side", str(model), str(folder / "asked.csv"), str(folder / f"{kind}.npy"))
+    return taken
+
+
+def _run(folder: Path, *arguments: str) -> measure.Measurement:
+    environment = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
+    return measure.run(["env", *environment, sys.executable, *arguments], folder / "log")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The best that the simulated clicks allow: told all that the simulator is, but for what its ids do.
+
+python -m benchmarks.clicks_best ROWS ASKED ANSWERS.npy [--epochs 20]
+
+It learns from the first ROWS impressions of a log and is asked for the next ASKED ones; ANSWERS: their log-odds of a
+click. The form of the log-odds, every effect of a column that is no id, and the distribution that the hidden effects of
+ids were drawn from are given. The effects themselves are found as a posterior distribution, by mean-field variational
+inference with reparametrised draws (Kingma & Welling 2014, Auto-Encoding Variational Bayes).
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from data.clicks import ID_EFFECT, TASTE_EFFECT, TASTE_SIZE, Impressions
+
+_BATCH = 8_192
+_RATE = 0.02
+_SPREAD = -3.0
+"""Logarithm of the deviation that each effect begins with; 0 is that of the effects themselves."""
+_TASTES = ("user", "item")
+
+
+class Effects:
+    """Of each id its own effect and, of users and items, its taste: a normal distribution each, of the mean `mean` and
+    the deviation exp(`spread`), before the factors that the simulator has.
+    """
+
+    def __init__(self, ids: dict[str, int]) -> None:
+        widths = {kind: 1 + TASTE_SIZE * (kind in _TASTES) for kind in ids}
+        random = tf.random.Generator.from_seed(1)
+        self.mean = {kind: tf.Variable(0.1 * random.normal([ids[kind], width])) for kind, width in widths.items()}
+        self.spread = {kind: tf.Variable(tf.fill([ids[kind], width], _SPREAD)) for kind, width in widths.items()}
+
+    def log_odds(self, ids: dict[str, Any], knows_site: Any, drawn: bool) -> Any:
+        """What the ids say of each row, by one draw of all effects or by their means: [batch]."""
+        found = {kind: tf.gather(self.mean[kind], rows) for kind, rows in ids.items()}
+        if drawn:
+            for kind, rows in ids.items():
+                noise = tf.random.normal(tf.shape(found[kind]))
+                found[kind] += tf.exp(tf.gather(self.spread[kind], rows)) * noise
+        own = {kind: ID_EFFECT[kind] * values[:, 0] for kind, values in found.items()}
+        taste = tf.reduce_sum(found["user"][:, 1:] * found["item"][:, 1:], axis=1)
+        return own["user"] + own["item"] + own["site"] * knows_site + TASTE_EFFECT / np.sqrt(TASTE_SIZE) * taste
+
+    def divergence(self, kind: str, rows: Any) -> Any:
+        """Of the effects of each row's id from what they were drawn from: [batch], in nats."""
+        mean, spread = tf.gather(self.mean[kind], rows), tf.gather(self.spread[kind], rows)
+        return tf.reduce_sum((mean**2 + tf.exp(2 * spread) - 1) / 2 - spread, axis=1)
+
+
+def answers(log: Impressions, rows: int, asked: int, epochs: int) -> Any:
+    """The log-odds of a click in the next rows of a log, [asked], from what the first ones teach."""
+    effects = _learned(log, rows, epochs)
+    drawn = log.draws(rows, rows + asked)
+    ids = {kind: drawn.chosen[kind].astype(np.int32) for kind in ID_EFFECT}
+    by_ids = effects.log_odds(ids, drawn.known["site"].astype(np.float32), drawn=False)
+    return drawn.open_log_odds + by_ids.numpy()
+
+
+def _learned(log: Impressions, rows: int, epochs: int) -> Effects:
+    drawn = log.draws(0, rows)
+    clicked = log.seen(0, rows)["clicked"].to_numpy().astype(np.float32)
+    ids = {kind: drawn.chosen[kind].astype(np.int32) for kind in ID_EFFECT}
+    # An id's divergence counts once, in equal parts with its rows.
+    shares = {kind: (1 / np.bincount(found)[found]).astype(np.float32) for kind, found in ids.items()}
+    effects = Effects({kind: log.ids(kind) for kind in ids})
+    steps = rows // _BATCH
+    optimizer = tf_keras.optimizers.legacy.Adam(tf_keras.optimizers.schedules.CosineDecay(_RATE, epochs * steps))
+
+    def step(ids: Any, shares: Any, open_log_odds: Any, knows_site: Any, clicked: Any) -> None:
+        with tf.GradientTape() as tape:
+            log_odds = open_log_odds + effects.log_odds(ids, knows_site, drawn=True)
+            bound = tf.nn.sigmoid_cross_entropy_with_logits(clicked, log_odds)
+            bound += sum(shares[kind] * effects.divergence(kind, found) for kind, found in ids.items())
+            loss = tf.reduce_mean(bound)
+        variables = [*effects.mean.values(), *effects.spread.values()]
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+    one_step = tf.function(step, autograph=False)
+    random = np.random.default_rng(0)
+    open_log_odds, knows_site = drawn.open_log_odds.astype(np.float32), drawn.known["site"].astype(np.float32)
+    for _ in range(epochs):
+        order = random.permutation(rows)[: steps * _BATCH].reshape(steps, _BATCH)
+        for batch in order:
+            one_step(
+                {kind: found[batch] for kind, found in ids.items()},
+                {kind: share[batch] for kind, share in shares.items()},
+                open_log_odds[batch],
+                knows_site[batch],
+                clicked[batch],
+            )
+    return effects
+
+
+def main() -> None:
+    """Learns, and writes the answers."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("rows", type=int)
+    parser.add_argument("asked", type=int)
+    parser.add_argument("answers")
+    parser.add_argument("--epochs", type=int, default=20)
+    options = parser.parse_args()
+    log = Impressions(options.rows + options.asked, seed=0)
+    np.save(options.answers, answers(log, options.rows, options.asked, options.epochs))
+
+
+if __name__ == "__main__":
+    main()

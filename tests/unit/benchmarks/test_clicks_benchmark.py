@@ -1,0 +1,19 @@
+"""The benchmark of models for ids: what is called the best there learns what the ids do, as far as its rows tell."""
+
+from __future__ import annotations
+
+from sklearn.metrics import roc_auc_score
+
+from benchmarks.clicks_best import answers
+from data.clicks import Impressions
+
+
+def test_the_best_lies_between_the_open_columns_and_the_truth() -> None:
+    rows, asked = 60_000, 20_000
+    log = Impressions(rows + asked, seed=0)
+    best = answers(log, rows, asked, epochs=6)
+    open_columns = log.draws(rows, rows + asked).open_log_odds
+    clicked = log.seen(rows, rows + asked)["clicked"].to_numpy()
+    truth = log.truth(rows, rows + asked)["probability"].to_numpy()
+    told = [roc_auc_score(clicked, each) for each in (open_columns, best, truth)]
+    assert told[0] + 0.03 < told[1] < told[2] - 0.02, told
