@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ NAME = "manifest.json"
 KEY_ENVIRONMENT = "TFX_PIPELINE_SIGNING_KEY"
 """The environment variable with the key, unless the config names another."""
 
+_SPAN = re.compile(r"^split:[^,\n]*/(\d+),", re.MULTILINE)
 _ANEW = "push the model anew, or put back the version as it was pushed"
 
 
@@ -46,6 +48,16 @@ class Facts(Section):
     """SHA-256 of the run's whole config."""
     tfx: str
     tensorflow: str
+
+
+def spans(fingerprint: str, newest: int) -> tuple[int, ...]:
+    """The spans that examples were made from, in order.
+
+    Args:
+      fingerprint: `input_fingerprint` of the Examples artifact.
+      newest: its `span`, which tells the newest only.
+    """
+    return tuple(sorted({int(span) for span in _SPAN.findall(fingerprint)})) or (newest,)
 
 
 class File(Section):

@@ -13,7 +13,7 @@ from tfx.proto.orchestration import executable_spec_pb2
 
 from pipeline import nodes
 from pipeline.graph import CACHED, RUN
-from pipeline.metadata.store import ConnectionConfig, Store
+from pipeline.metadata.connection import ConnectionConfig, reader
 
 _RUN_ID = "plan"
 
@@ -87,13 +87,9 @@ def _copied(connection: ConnectionConfig, scratch: Path) -> ConnectionConfig:
 
 
 def _why(connection: ConnectionConfig, pipeline: str, node_id: str) -> str:
-    store = Store(connection)
-    ran = any(
-        execution.node == node_id and execution.succeeded
-        for run in store.runs(pipeline)
-        if run != _RUN_ID
-        for execution in store.executions(run)
-    )
+    store = reader(connection)
+    earlier = [run.name for run in store.runs(pipeline) if run.name != _RUN_ID]
+    ran = any(execution.node == node_id and execution.succeeded for execution in store.executions(*earlier))
     return "its inputs, parameters or code have changed" if ran else "has not run yet"
 
 

@@ -18,8 +18,9 @@ from tfx.proto.orchestration import pipeline_pb2
 
 from components.errors import InputError, MachineError, PipelineError, find
 from pipeline.graph import CACHED, DONE, FAILED, LEAVE, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
+from pipeline.metadata.connection import RUNNING, ConnectionConfig, reader
 from pipeline.metadata.repair import cancel_unfinished
-from pipeline.metadata.store import RUNNING, Artifact, ConnectionConfig, Execution, Store
+from pipeline.metadata.store import Artifact, Execution, Store
 
 RESOLVER = "tfx.dsl.components.common.resolver.Resolver"
 
@@ -49,7 +50,7 @@ def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: 
     _settle_skipped(pipeline)
     needed = [node_id for node_id, node in nodes_of(pipeline).items() if _is_required(node)]
     connection = connection_of(pipeline)
-    base = _newest_run_with(Store(connection), pipeline.pipeline_info.id, run_id, needed)
+    base = _newest_run_with(reader(connection), pipeline.pipeline_info.id, run_id, needed)
     if needed and base is None:
         raise InputError(
             f"nothing to start from: no earlier run has outputs of {', '.join(needed)}",
@@ -68,7 +69,7 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
     """
     pipeline = load(ir, run_id)
     connection = connection_of(pipeline)
-    store = Store(connection)
+    store = reader(connection)
     earlier = store.execution(run_id, node_id)
     if earlier is not None and earlier.succeeded:
         return replace(_outcome(store, earlier), earlier=True)
@@ -110,7 +111,7 @@ def clean_up(ir: bytes, run_id: str) -> list[str]:
 
 def open_store(ir: bytes) -> Store:
     """The metadata store that a compiled pipeline writes to."""
-    return Store(connection_of(pipeline_pb2.Pipeline.FromString(ir)))
+    return reader(connection_of(pipeline_pb2.Pipeline.FromString(ir)))
 
 
 class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
@@ -230,9 +231,9 @@ def _check_names(names: Collection[str], nodes: Collection[str]) -> None:
 def _newest_run_with(store: Store, pipeline: str, this_run: str, nodes: Collection[str]) -> str | None:
     """The newest earlier run in which all the given nodes ended well."""
     for run in store.runs(pipeline) if nodes else ():
-        ended_well = {execution.node for execution in store.executions(run) if execution.succeeded}
-        if run != this_run and ended_well.issuperset(nodes):
-            return run
+        ended_well = {execution.node for execution in store.executions(run.name) if execution.succeeded}
+        if run.name != this_run and ended_well.issuperset(nodes):
+            return run.name
     return None
 
 

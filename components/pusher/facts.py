@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from datetime import datetime, timezone
 from typing import Any
 
@@ -14,11 +13,10 @@ from tfx import version as tfx_version
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 
-from components.version import Facts
+from components.version import Facts, spans
 
 VERDICT = "verdict.json"
 _RUN_CONTEXT = "pipeline_run"
-_SPAN = re.compile(r"^split:[^,\n]*/(\d+),", re.MULTILINE)
 
 
 def facts(inputs: dict[str, list[Any]], context: Any | None) -> Facts:
@@ -72,12 +70,10 @@ def _blessed_by(inputs: dict[str, list[Any]], verdict: dict[str, Any]) -> str:
 
 
 def _spans(inputs: dict[str, list[Any]]) -> tuple[int, ...]:
-    """The spans that the data came from; an artifact's own property tells the newest only."""
     if not inputs.get("examples"):
         return ()
     examples = artifact_utils.get_single_instance(inputs["examples"])
-    several = _SPAN.findall(examples.get_string_custom_property("input_fingerprint"))
-    return tuple(sorted({int(span) for span in several})) or (int(examples.span or 0),)
+    return spans(examples.get_string_custom_property("input_fingerprint"), int(examples.span or 0))
 
 
 def _config_digest(context: Any | None) -> str:

@@ -20,6 +20,15 @@ VERBS = {
     "plan": "show the nodes of a run, their inputs, the engine, and what is cached",
     "manifest": "write what Kubernetes or Vertex AI needs to train",
     "serve": "serve the pushed model on this machine",
+    "runs": "list the runs: state, duration, span, verdict, metrics, pushed version",
+    "show": "show a run, node by node",
+    "artifacts": "list what the runs have made",
+    "lineage": "show what something was made from, and what was made of it",
+    "compare": "hold two runs against each other: config, schema, data, metrics, model",
+    "diff-data": "hold the data of two runs against each other, column by column",
+    "why-not-cached": "tell why a node ran, rather than take what was there",
+    "export": "write the whole metadata store as JSON Lines, or as OpenLineage events",
+    "gc": "find what no run to keep and no pushed version needs, and remove it",
     "models": "list the pushed versions, and which of them serve",
     "promote": "make a version the stable one",
     "canary": "give a version a share of the traffic",
@@ -51,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verb, options = ("run", given) if given[0].startswith("-") else (given[0], given[1:])
     if verb not in VERBS:
         return _told(f"unknown verb {verb!r}{did_you_mean(verb, VERBS)}", "see python runner.py --help")
-    module = importlib.import_module(f"pipeline.commands.{verb}")
+    module = importlib.import_module(f"pipeline.commands.{verb.replace('-', '_')}")
     parser = _Parser(prog=f"python runner.py {verb}".removesuffix(" run"), description=module.HELP)
     module.add_arguments(parser)
     return _run(module, parser.parse_args(options))
@@ -93,7 +102,7 @@ def _overview() -> argparse.ArgumentParser:
         prog="python runner.py",
         usage="python runner.py [VERB] [options]",
         description="A TFX pipeline from a config: raw rows in, a pushed, serving-ready model out.",
-        epilog="verbs:\n" + "".join(f"  {verb:10}{what}\n" for verb, what in VERBS.items()) + "\n" + _EPILOG,
+        epilog="verbs:\n" + "".join(f"  {verb:16}{what}\n" for verb, what in VERBS.items()) + "\n" + _EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     importlib.import_module("pipeline.commands.run").add_arguments(parser)

@@ -17,7 +17,8 @@ from components.errors import InputError
 from components.names import did_you_mean
 from pipeline.build import compile_pipeline
 from pipeline.config import Config
-from pipeline.metadata.store import Store, read_only
+from pipeline.metadata.connection import read_only
+from pipeline.metadata.store import Store
 from pipeline.nodes import graph, load, nodes_of
 from pipeline.paths import Paths
 
@@ -80,7 +81,7 @@ def _trainer(config: Config, run: str | None, remedy: str) -> tuple[Any, dict[st
 
 def _run_with(needed: set[str], store: Store, pipeline: str, run: str | None, remedy: str) -> str:
     """The named run, or the newest one, in which all these nodes ended well."""
-    runs = store.runs(pipeline)
+    runs = [each.name for each in store.runs(pipeline)]
     if run is not None and run not in runs:
         raise InputError(
             f"--run: {pipeline} has no run {run!r}{did_you_mean(run, runs)}", "leave it out for the newest"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ml_metadata.proto import metadata_store_pb2 as proto
 
-from pipeline.metadata.store import Execution, Store, connect
+from pipeline.metadata.connection import connect, reader
+from pipeline.metadata.store import Execution
 
 _OPEN = ("NEW", "RUNNING")
 
@@ -17,7 +18,7 @@ def cancel_unfinished(config: proto.ConnectionConfig, run: str) -> list[Executio
     Returns:
       The executions that were still open.
     """
-    unfinished = [execution for execution in Store(config).executions(run) if execution.state in _OPEN]
+    unfinished = [execution for execution in reader(config).executions(run) if execution.state in _OPEN]
     if not unfinished:
         return []
     store = connect(config)

@@ -1,41 +1,90 @@
-"""Reads runs, executions and artifacts from ML Metadata, as small records that need no protobuf to understand."""
+"""Runs, executions and artifacts of a metadata store, as small records that need no protobuf to understand.
+
+Whatever is asked costs as much as the answer is long, however many runs there are: everything goes by an index, and
+for all of a list at once.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+import json
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import ml_metadata as mlmd
-from ml_metadata.proto import metadata_store_pb2 as proto
+from pipeline.metadata.tables import Tables
 
-from components.errors import MachineError
-
-ConnectionConfig = proto.ConnectionConfig
-"""Where a store is: an SQLite file, or a database server."""
-RUNNING = proto.Execution.RUNNING
-"""The state of an execution that a node is at work on."""
+Value: TypeAlias = "int | float | str"
 
 RUN_CONTEXT = "pipeline_run"
 NODE_CONTEXT = "node"
 PIPELINE_CONTEXT = "pipeline"
 
-_OPEN_ATTEMPTS = 10
-_OPEN_PAUSE_SECONDS = 0.2
+# Numbers of ml_metadata.proto (MetadataStore's Execution.State, Artifact.State and Event.Type).
+_EXECUTION_STATES = ("UNKNOWN", "NEW", "RUNNING", "COMPLETE", "FAILED", "CACHED", "CANCELED")
+_ARTIFACT_STATES = ("UNKNOWN", "PENDING", "LIVE", "MARKED_FOR_DELETION", "DELETED", "ABANDONED", "REFERENCE")
+INPUT, OUTPUT = 3, 4
+_CONTEXT_KIND = 2
+_STRUCTURED = "mlmd-struct::"
+"""How ML Metadata's texts of structured values begin."""
+_CHILDREN = """
+    SELECT run.id, run.name, pipeline.name, run.create_time_since_epoch FROM Context run
+    JOIN ParentContext child ON child.context_id = run.id JOIN Context pipeline ON pipeline.id = child.parent_context_id
+    WHERE run.type_id = ? AND pipeline.type_id = ?"""
+_NEWEST = " ORDER BY run.create_time_since_epoch DESC, run.id DESC"
+_MAKERS = """
+    SELECT artifact_id, MIN(execution_id) FROM Event WHERE type = ? AND artifact_id IN (…) GROUP BY artifact_id"""
+_ARTIFACTS = """
+    SELECT a.id, type.name, a.uri, a.state, a.create_time_since_epoch FROM Artifact a
+    JOIN Type type ON type.id = a.type_id"""
+_EVENTS = """
+    SELECT event.id, event.execution_id, event.artifact_id, path.step_key, event.type FROM Event event
+    LEFT JOIN EventPath path ON path.event_id = event.id AND path.is_index_step = 0"""
+_PROPERTIES = """
+    SELECT artifact_id, name, int_value, double_value, string_value FROM ArtifactProperty
+    WHERE artifact_id IN (…) ORDER BY is_custom_property"""
+_PARAMETERS = """
+    SELECT execution_id, name, int_value, double_value, string_value FROM ExecutionProperty
+    WHERE execution_id IN (…) ORDER BY is_custom_property"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a pipeline.
+
+    Attributes:
+      id: of its context.
+      name: the run id that TFX was given.
+      pipeline: its name.
+      started: seconds since the epoch.
+    """
+
+    id: int
+    name: str
+    pipeline: str
+    started: float
 
 
 @dataclass(frozen=True)
 class Execution:
-    """One node in one run."""
+    """One node in one run.
+
+    Attributes:
+      id: its number.
+      run: the id of the run.
+      node: the id of the node.
+      type: of the component, as Python names its class.
+      state: ML Metadata's own word: NEW, RUNNING, COMPLETE, CACHED, FAILED or CANCELED.
+      started: seconds since the epoch.
+      updated: the same.
+    """
 
     id: int
+    run: str
     node: str
+    type: str
     state: str
-    """ML Metadata's own word: NEW, RUNNING, COMPLETE, CACHED, FAILED or CANCELED."""
     started: float
-    """Seconds since the epoch."""
     updated: float
 
     @property
@@ -46,14 +95,23 @@ class Execution:
 
 @dataclass(frozen=True)
 class Artifact:
-    """Something a node made: where it lies, and what is known about it."""
+    """Something a node made: where it lies, and what is known about it.
+
+    Attributes:
+      id: its number.
+      type: `Examples`, `Model` and so on.
+      uri: its folder.
+      state: ML Metadata's own word; LIVE, if it can be used.
+      created: seconds since the epoch.
+      properties: the type's own and the custom ones, together; structured ones stay away.
+    """
 
     id: int
     type: str
     uri: str
     state: str
-    properties: dict[str, int | float | str]
-    """The type's own properties and the custom ones, together."""
+    created: float
+    properties: dict[str, Value]
 
     @property
     def splits(self) -> list[str]:
@@ -62,121 +120,243 @@ class Artifact:
         return [name.strip().strip('"') for name in names.split(",") if name.strip()]
 
 
+@dataclass(frozen=True)
+class Event:
+    """That an execution read an artifact, or published it.
+
+    Attributes:
+      execution: its number.
+      artifact: its number.
+      key: of the component's input or output.
+      kind: `INPUT` or `OUTPUT` of this module; a resolver's and unfinished ones have other numbers.
+    """
+
+    execution: int
+    artifact: int
+    key: str
+    kind: int
+
+
 class Store:
     """A metadata store, opened for reading.
 
     Args:
-      where: an SQLite file that exists, or ML Metadata's own connection config.
+      path: an SQLite file that exists.
+
+    Raises:
+      MachineError: it is not there, or no store; also by each method, if the file is damaged or stays locked.
     """
 
-    def __init__(self, where: Path | proto.ConnectionConfig) -> None:
-        self._mlmd = connect(read_only(where) if isinstance(where, Path) else where)
+    def __init__(self, path: Path) -> None:
+        self._tables = Tables(path)
 
-    def runs(self, pipeline: str) -> list[str]:
-        """The ids of a pipeline's runs, newest first."""
-        context = self._mlmd.get_context_by_type_and_name(PIPELINE_CONTEXT, pipeline)
-        if context is None:
-            return []
-        run_type = self._mlmd.get_context_type(RUN_CONTEXT).id
-        children = self._mlmd.get_children_contexts_by_context(context.id)
-        runs = [child for child in children if child.type_id == run_type]
-        return [run.name for run in sorted(runs, key=lambda run: (run.create_time_since_epoch, run.id), reverse=True)]
+    def runs(self, pipeline: str | None = None, newest: int | None = None, after: int = 0) -> list[Run]:
+        """The runs of one pipeline or of all, newest first; no more than asked for, `after` so many newer ones."""
+        which, values = (" AND pipeline.name = ?", [pipeline]) if pipeline is not None else ("", [])
+        question = _CHILDREN + which + _NEWEST + " LIMIT ? OFFSET ?"
+        limit = -1 if newest is None else newest
+        return [_run(row) for row in self._tables.rows(question, *self._run_types(), *values, limit, after)]
 
-    def executions(self, run: str) -> list[Execution]:
-        """All executions of a run, oldest first."""
-        context = self._mlmd.get_context_by_type_and_name(RUN_CONTEXT, run)
-        if context is None:
-            return []
-        found = [self._execution(each) for each in self._mlmd.get_executions_by_context(context.id)]
-        return sorted(found, key=lambda execution: execution.id)
+    def runs_like(self, beginning: str, pipeline: str | None = None) -> list[Run]:
+        """The runs whose ids begin so, newest first."""
+        # The greatest sign there is ends what begins so.
+        question = _CHILDREN + " AND run.name >= ? AND run.name < ?" + _NEWEST
+        found = self._tables.rows(question, *self._run_types(), beginning, beginning + chr(0x10FFFF))
+        return [run for run in map(_run, found) if pipeline in (None, run.pipeline)]
+
+    def config(self, run: str) -> Any:
+        """The config that a run was made with, as JSON values; None where nobody has written it down."""
+        told = self.configs([run]).get(run)
+        return None if told is None else json.loads(told)
+
+    def configs(self, runs: Iterable[str]) -> dict[str, str]:
+        """Run → the text of its config, for those that have one; the manifest of a pushed version has its digest."""
+        names = {run.id: run.name for run in self._runs_among("name", runs)}
+        question = "SELECT context_id, string_value FROM ContextProperty WHERE name = 'config' AND context_id IN (…)"
+        return {names[number]: text for number, text in self._tables.among(question, names) if text}
+
+    def executions(self, *runs: str) -> list[Execution]:
+        """All executions of some runs, by their ids, oldest first; none of a run that is not there."""
+        return self._executions(self._runs_among("name", runs))
 
     def execution(self, run: str, node: str) -> Execution | None:
         """The newest execution of a node in a run, if there is one."""
         return next((each for each in reversed(self.executions(run)) if each.node == node), None)
 
+    def executions_by_id(self, ids: Iterable[int]) -> list[Execution]:
+        """Executions by their numbers, oldest first."""
+        wanted = set(ids)
+        # An index leads from a run to its executions and not back: each of the runs is asked for these.
+        contexts = self._tables.among(
+            "SELECT DISTINCT run.id FROM Context run JOIN Association link ON link.context_id = run.id"
+            " WHERE run.type_id = ? AND link.execution_id IN (…)",
+            sorted(wanted),
+            self._context_type(RUN_CONTEXT),
+        )
+        runs = self._runs_among("id", [number for (number,) in contexts])
+        return [each for each in self._executions(runs) if each.id in wanted]
+
+    def completed(self, pipeline: str, node: str, before: int, newest: int) -> list[Execution]:
+        """The executions of a node that really ran and ended well, with lower numbers; newest first."""
+        found = self._tables.rows(
+            "SELECT e.id FROM Context node JOIN Association link ON link.context_id = node.id"
+            " JOIN Execution e ON e.id = link.execution_id WHERE node.type_id = ? AND node.name = ?"
+            " AND link.execution_id < ? AND e.last_known_state = ? ORDER BY link.execution_id DESC LIMIT ?",
+            self._context_type(NODE_CONTEXT),
+            f"{pipeline}.{node}",
+            before,
+            _EXECUTION_STATES.index("COMPLETE"),
+            newest,
+        )
+        return self.executions_by_id(number for (number,) in found)[::-1]
+
+    def events(self, executions: Iterable[int]) -> list[Event]:
+        """What some executions read and published, in the order in which it was entered."""
+        return self._events(_EVENTS + " WHERE event.execution_id IN (…)", executions)
+
+    def events_of(self, artifacts: Iterable[int]) -> list[Event]:
+        """Which executions read or published some artifacts."""
+        return self._events(_EVENTS + " WHERE event.artifact_id IN (…)", artifacts)
+
+    def makers(self, artifacts: Iterable[int]) -> dict[int, int]:
+        """Artifact → the execution that made it; those that found it in the cache have published it later."""
+        return dict(self._tables.among(_MAKERS, sorted(set(artifacts)), OUTPUT))
+
+    def readers(self, artifacts: Iterable[int]) -> list[Event]:
+        """Who read some artifacts, and did not find its own outputs in the cache."""
+        question = (
+            _EVENTS + " JOIN Execution e ON e.id = event.execution_id"
+            " WHERE event.type = ? AND e.last_known_state <> ? AND event.artifact_id IN (…)"
+        )
+        return self._events(question, artifacts, INPUT, _EXECUTION_STATES.index("CACHED"))
+
+    def inputs(self, execution: Execution) -> dict[str, list[Artifact]]:
+        """What an execution read, by input key."""
+        return self._by_key(execution, INPUT)
+
     def outputs(self, execution: Execution) -> dict[str, list[Artifact]]:
         """What an execution published (or took from the cache), by output key."""
-        events = [
-            event
-            for event in self._mlmd.get_events_by_execution_ids([execution.id])
-            if event.type == proto.Event.OUTPUT
-        ]
-        artifacts = {artifact.id: artifact for artifact in self._artifacts(event.artifact_id for event in events)}
-        outputs: dict[str, list[Artifact]] = {}
-        for event in events:
-            outputs.setdefault(event.path.steps[0].key, []).append(artifacts[event.artifact_id])
-        return outputs
+        return self._by_key(execution, OUTPUT)
+
+    def parameters(self, executions: Iterable[int]) -> dict[int, dict[str, Value]]:
+        """The parameters (TFX's exec_properties) of some executions, each by its number."""
+        return self._properties(_PARAMETERS, executions)
 
     def artifacts(self, run: str, type_name: str) -> list[Artifact]:
         """What the run's own successful nodes made of one type, oldest first; what a resolver found is not among it."""
-        made = [
-            artifact
-            for execution in self.executions(run)
-            if execution.succeeded
-            for artifacts in self.outputs(execution).values()
-            for artifact in artifacts
-        ]
+        made = {each.id for each in self.executions(run) if each.succeeded}
+        events = [event for event in self.events(made) if event.kind == OUTPUT]
         # By id: a partial run enters the executions that it reuses in any order.
-        return sorted((each for each in made if each.type == type_name), key=lambda artifact: artifact.id)
+        found = self.artifacts_by_id(event.artifact for event in events)
+        return [artifact for artifact in found.values() if artifact.type == type_name]
 
-    def _execution(self, execution: proto.Execution) -> Execution:
-        contexts = self._mlmd.get_contexts_by_execution(execution.id)
-        # A node's context is called "<pipeline>.<node>".
-        names = [context.name for context in contexts if context.type == NODE_CONTEXT]
-        return Execution(
-            id=execution.id,
-            node=names[0].split(".", 1)[-1] if names else "",
-            state=proto.Execution.State.Name(execution.last_known_state),
-            started=execution.create_time_since_epoch / 1000,
-            updated=execution.last_update_time_since_epoch / 1000,
+    def artifacts_by_id(self, ids: Iterable[int], types: Collection[str] = ()) -> dict[int, Artifact]:
+        """Artifacts by their numbers, in that order; what is not there, or of none of these types, is left out."""
+        found = self._tables.among(_ARTIFACTS + " WHERE a.id IN (…)", sorted(set(ids)))
+        return self._artifacts([row for row in found if not types or row[1] in types])
+
+    def newest_artifacts(self, type_name: str | None = None, newest: int = -1) -> list[Artifact]:
+        """The artifacts of one type or of all, newest first, and no more than asked for; -1: all."""
+        which, values = (" WHERE type.name = ?", [type_name]) if type_name is not None else ("", [])
+        found = self._tables.rows(_ARTIFACTS + which + " ORDER BY a.id DESC LIMIT ?", *values, newest)
+        return list(self._artifacts(found).values())
+
+    def artifacts_with(self, type_name: str, name: str, value: str) -> list[Artifact]:
+        """The artifacts of a type with a text in a property, oldest first."""
+        question = (
+            _ARTIFACTS + " JOIN ArtifactProperty p ON p.artifact_id = a.id"
+            " WHERE type.name = ? AND p.name = ? AND p.is_custom_property = 1 AND p.string_value = ? ORDER BY a.id"
+        )
+        return list(self._artifacts(self._tables.rows(question, type_name, name, value)).values())
+
+    def artifacts_at(self, uri: str) -> list[Artifact]:
+        """The artifacts in a folder, oldest first."""
+        return list(self._artifacts(self._tables.rows(_ARTIFACTS + " WHERE a.uri = ? ORDER BY a.id", uri)).values())
+
+    def artifact_types(self) -> list[str]:
+        """The types of which there are artifacts, by name."""
+        question = "SELECT name FROM Type WHERE id IN (SELECT DISTINCT type_id FROM Artifact) ORDER BY name"
+        return [name for (name,) in self._tables.rows(question)]
+
+    def _executions(self, runs: Sequence[Run]) -> list[Execution]:
+        by_context = {run.id: run for run in runs}
+        found = self._tables.among(
+            "SELECT link.context_id, e.id, type.name, e.last_known_state, e.create_time_since_epoch,"
+            " e.last_update_time_since_epoch FROM Association link JOIN Execution e ON e.id = link.execution_id"
+            " JOIN Type type ON type.id = e.type_id WHERE link.context_id IN (…)",
+            by_context,
+        )
+        nodes = self._nodes({run.pipeline for run in runs}, [row[1] for row in found])
+        return sorted(
+            (
+                Execution(
+                    id=number,
+                    run=by_context[context].name,
+                    node=nodes.get(number, ""),
+                    type=kind,
+                    state=_EXECUTION_STATES[state or 0],
+                    started=created / 1000,
+                    updated=updated / 1000,
+                )
+                for context, number, kind, state, created, updated in found
+            ),
+            key=lambda execution: execution.id,
         )
 
-    def _artifacts(self, ids: Iterable[int]) -> list[Artifact]:
-        return [
-            Artifact(
-                id=artifact.id,
-                type=artifact.type,
-                uri=artifact.uri,
-                state=proto.Artifact.State.Name(artifact.state),
-                properties={**_plain(artifact.properties), **_plain(artifact.custom_properties)},
-            )
-            for artifact in self._mlmd.get_artifacts_by_id(sorted(set(ids)))
-        ]
+    def _runs_among(self, column: str, keys: Iterable[Any]) -> list[Run]:
+        found = self._tables.among(f"{_CHILDREN} AND run.{column} IN (…)", sorted(set(keys)), *self._run_types())
+        return [_run(row) for row in found]
+
+    def _run_types(self) -> tuple[int, int]:
+        return self._context_type(RUN_CONTEXT), self._context_type(PIPELINE_CONTEXT)
+
+    def _context_type(self, name: str) -> int:
+        found = self._tables.rows("SELECT id FROM Type WHERE name = ? AND type_kind = ?", name, _CONTEXT_KIND)
+        return found[0][0] if found else -1
+
+    def _nodes(self, pipelines: Iterable[str], executions: Sequence[int]) -> dict[int, str]:
+        """Execution → its node; a node's context is called `<pipeline>.<node>`."""
+        contexts = {}
+        for pipeline in pipelines:
+            question = "SELECT id, name FROM Context WHERE type_id = ? AND name >= ? AND name < ?"
+            # The sign after the point ends what begins with the name and a point.
+            found = self._tables.rows(question, self._context_type(NODE_CONTEXT), f"{pipeline}.", f"{pipeline}/")
+            contexts.update({number: name.removeprefix(f"{pipeline}.") for number, name in found})
+        nodes = {}
+        for number, node in contexts.items():
+            question = "SELECT execution_id FROM Association WHERE context_id = ? AND execution_id IN (…)"
+            nodes.update({execution: node for (execution,) in self._tables.among(question, executions, number)})
+        return nodes
+
+    def _events(self, question: str, numbers: Iterable[int], *values: Any) -> list[Event]:
+        found = self._tables.among(question, sorted(set(numbers)), *values)
+        return [Event(execution, artifact, key or "", kind) for _, execution, artifact, key, kind in sorted(found)]
+
+    def _by_key(self, execution: Execution, kind: int) -> dict[str, list[Artifact]]:
+        events = [event for event in self.events([execution.id]) if event.kind == kind]
+        artifacts = self.artifacts_by_id(event.artifact for event in events)
+        found: dict[str, list[Artifact]] = {}
+        for event in events:
+            found.setdefault(event.key, []).append(artifacts[event.artifact])
+        return found
+
+    def _artifacts(self, rows: Sequence[tuple[Any, ...]]) -> dict[int, Artifact]:
+        properties = self._properties(_PROPERTIES, [row[0] for row in rows])
+        return {
+            number: Artifact(number, kind, uri or "", _ARTIFACT_STATES[state or 0], created / 1000, properties[number])
+            for number, kind, uri, state, created in rows
+        }
+
+    def _properties(self, question: str, ids: Iterable[int]) -> dict[int, dict[str, Value]]:
+        wanted = list(ids)
+        values: dict[int, dict[str, Value]] = {number: {} for number in wanted}
+        for number, name, *several in self._tables.among(question, wanted):
+            for value in several:
+                if value is not None and not (isinstance(value, str) and value.startswith(_STRUCTURED)):
+                    values[number][name] = value
+        return values
 
 
-def read_only(path: Path) -> proto.ConnectionConfig:
-    """A connection to an SQLite file that can change nothing, and creates nothing."""
-    config = proto.ConnectionConfig()
-    config.sqlite.filename_uri = str(path)
-    config.sqlite.connection_mode = proto.SqliteMetadataSourceConfig.READONLY
-    return config
-
-
-def connect(config: proto.ConnectionConfig) -> Any:
-    """An open `MetadataStore`.
-
-    Raises:
-      MachineError: it cannot be opened, also not after a few attempts.
-    """
-    for attempt in range(_OPEN_ATTEMPTS):
-        try:
-            return mlmd.MetadataStore(config)
-        except (RuntimeError, mlmd.errors.StatusError) as error:
-            # The very first nodes of a new store create its tables side by side, and one of them has to wait.
-            if attempt == _OPEN_ATTEMPTS - 1:
-                raise MachineError(
-                    f"the metadata store {config.sqlite.filename_uri or ''} cannot be opened: {error}",
-                    "move it away (its runs are forgotten then), or name another folder with --output DIR",
-                ) from error
-            time.sleep(_OPEN_PAUSE_SECONDS)
-    raise AssertionError("unreachable")
-
-
-def _plain(properties: Any) -> dict[str, int | float | str]:
-    """Properties as plain values; a structured one stays away."""
-    values: dict[str, int | float | str] = {}
-    for key, value in properties.items():
-        kind = value.WhichOneof("value")
-        if kind in ("int_value", "double_value", "string_value"):
-            values[key] = getattr(value, kind)
-    return values
+def _run(row: tuple[Any, ...]) -> Run:
+    number, name, pipeline, created = row
+    return Run(number, name, pipeline, created / 1000)

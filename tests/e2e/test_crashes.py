@@ -131,7 +131,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint_with_another_strategy_too(smal
     resumed = small.again("--resume", "latest", *chosen, *served)
     assert resumed.exit_code == 0, resumed.out or resumed.err
     told = resumed.told
-    assert (told["run"], told["state"], told["verdict"]) == (run, "done", "blessed")
+    assert (told["run"], told["state"], told["verdict"]) == (run.name, "done", "blessed")
     assert told["training"] == {"steps": steps, "restarts": 0, "repeated": 0, "damaged": 0}
     assert small.pushed == [*before, told["pushed_version"]]
 

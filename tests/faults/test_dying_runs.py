@@ -48,7 +48,7 @@ class WaitingRun:
 def run_states(folder: Path) -> tuple[str, list[str]]:
     store = Store(folder / "metadata.db")
     [run] = store.runs("toy")
-    return run, [execution.state for execution in store.executions(run)]
+    return run.name, [execution.state for execution in store.executions(run.name)]
 
 
 @pytest.mark.slow

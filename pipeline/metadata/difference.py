@@ -1,0 +1,119 @@
+"""Two runs side by side: their configs, schemas, rows, metrics and models."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from pipeline.metadata import data
+from pipeline.metadata.facts import Facts
+from pipeline.metadata.gather import facts
+from pipeline.metadata.reasons import flat
+from pipeline.metadata.store import Run, Store
+
+CHANGED = 0.01
+"""Columns that are at least so far apart are named."""
+
+
+def compare(store: Store, before: Run, now: Run) -> dict[str, Any]:
+    """What is not the same, as plain JSON values.
+
+    Returns:
+      `config`: field → [before, now], of fields that differ; None where one of both has written no config down.
+      `schema`: column → [before, now], each its lines in the schema, or None.
+      `rows`: split → [before, now].
+      `columns`: column → its distance (see `data.ColumnChange`), of those that have changed; None: only one has it.
+      `metrics`: a list of {slice, metric, before, now}.
+      `model`: what → [before, now]: bytes of the exported model; p50_ms and p99_ms, as the serving check measured them.
+      `verdict` and `version`: [before, now].
+    """
+    known = facts(store, before.name), facts(store, now.name)
+    verdicts, versions = [each.verdict for each in known], [each.pushed_version for each in known]
+    return {
+        "before": before.name,
+        "now": now.name,
+        "config": _configs(store, before.name, now.name),
+        "schema": _differing(*(_schema(store, run.name) for run in (before, now))),
+        "rows": _both(*(each.rows for each in known)),
+        "columns": _columns(store, before.name, now.name),
+        "metrics": _metrics(*known),
+        "model": _differing(*(_model(each) for each in known)),
+        "verdict": verdicts,
+        "version": versions,
+    }
+
+
+def _configs(store: Store, before: str, now: str) -> dict[str, list[Any]] | None:
+    configs = [store.config(run) for run in (before, now)]
+    if None in configs:
+        return None
+    return _differing(*(dict(flat(config)) for config in configs))
+
+
+def _schema(store: Store, run: str) -> dict[str, str]:
+    """Column → what the schema says of it."""
+    for artifact in store.artifacts(run, "Schema"):
+        file = Path(artifact.uri) / "schema.pbtxt"
+        if file.exists():
+            schema = text_format.Parse(file.read_text(encoding="utf-8"), schema_pb2.Schema())
+            return {
+                each.name: text_format.MessageToString(each, as_one_line=True) + _domain(schema, each.domain)
+                for each in schema.feature
+            }
+    return {}
+
+
+def _domain(schema: schema_pb2.Schema, name: str) -> str:
+    """The values of a column whose domain is named in the schema."""
+    return "".join(f" values: {', '.join(each.value)}" for each in schema.string_domain if name and each.name == name)
+
+
+def _columns(store: Store, before: str, now: str) -> dict[str, float | None]:
+    """Of the first split that both have, which is that for training."""
+    splits = [found[0].splits if (found := store.artifacts(run, "ExampleStatistics")) else [] for run in (before, now)]
+    split = next((each for each in splits[0] if each in splits[1]), None)
+    if split is None:
+        return {}
+    changes = data.changes(*(data.columns(store, run, split) for run in (before, now)))
+    return {each.name: each.distance for each in changes if each.distance is None or each.distance >= CHANGED}
+
+
+def _metrics(before: Facts, now: Facts) -> list[dict[str, Any]]:
+    sides = [
+        {(): known.metrics} | {tuple(sorted(one.slice.items())): one.metrics for one in known.slices}
+        for known in (before, now)
+    ]
+    return [
+        {"slice": dict(where), "metric": name, **dict(zip(("before", "now"), values, strict=True))}
+        for where in dict.fromkeys((*sides[0], *sides[1]))
+        for name in dict.fromkeys((*sides[0].get(where, {}), *sides[1].get(where, {})))
+        for values in [[side.get(where, {}).get(name) for side in sides]]
+    ]
+
+
+def _model(known: Facts) -> dict[str, float]:
+    told = {"bytes": float(_bytes(Path(known.model)))} if known.model else {}
+    latencies = asdict(known.serving) if known.serving else {}
+    return told | {name: latencies[name] for name in ("p50_ms", "p99_ms") if latencies.get(name) is not None}
+
+
+def _bytes(folder: Path) -> int:
+    """Of all files of an exported model."""
+    return sum(
+        os.path.getsize(os.path.join(here, name))
+        for here, _, names in os.walk(folder / "Format-Serving")
+        for name in names
+    )
+
+
+def _both(before: dict[str, Any], now: dict[str, Any]) -> dict[str, list[Any]]:
+    return {name: [before.get(name), now.get(name)] for name in dict.fromkeys((*before, *now))}
+
+
+def _differing(before: dict[str, Any], now: dict[str, Any]) -> dict[str, list[Any]]:
+    return {name: values for name, values in _both(before, now).items() if values[0] != values[1]}
