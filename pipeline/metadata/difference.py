@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -104,11 +103,7 @@ def _model(known: Facts) -> dict[str, float]:
 
 def _bytes(folder: Path) -> int:
     """Of all files of an exported model."""
-    return sum(
-        os.path.getsize(os.path.join(here, name))
-        for here, _, names in os.walk(folder / "Format-Serving")
-        for name in names
-    )
+    return sum(file.stat().st_size for file in (folder / "Format-Serving").rglob("*") if file.is_file())
 
 
 def _both(before: dict[str, Any], now: dict[str, Any]) -> dict[str, list[Any]]:
