@@ -44,6 +44,14 @@ def read_only(path: Path) -> proto.ConnectionConfig:
     return config
 
 
+def writable(path: Path) -> proto.ConnectionConfig:
+    """A connection to an SQLite file that is there, for who changes it."""
+    config = proto.ConnectionConfig()
+    config.sqlite.filename_uri = str(path)
+    config.sqlite.connection_mode = proto.SqliteMetadataSourceConfig.READWRITE
+    return config
+
+
 def connect(config: proto.ConnectionConfig) -> Any:
     """An open `MetadataStore`.
 

@@ -102,16 +102,22 @@ def _up(store: Store, lineage: Lineage) -> None:
 def _down(store: Store, lineage: Lineage) -> None:
     wanted = {lineage.root.id}
     seen: set[int] = set()
+    beside: list[Event] = []
     while wanted:
         seen |= wanted
         events = store.readers(wanted)
         for event in events:
             lineage.readers.setdefault(event.artifact, []).append(event.execution)
+        beside += [event for event in events if event.key in BESIDE]
         new = {event.execution for event in events if event.key not in BESIDE}
-        _enter(store, lineage, {event.execution for event in events})
+        _enter(store, lineage, new)
         made = {event.artifact for number in new for event in lineage.outputs[number]}
         lineage.maker.update({event.artifact: number for number in new for event in lineage.outputs[number]})
         wanted = made - seen
+    # Of who was only compared with it, what else they read and made is not its own.
+    for event in beside:
+        if event.execution not in lineage.outputs:
+            lineage.inputs[event.execution], lineage.outputs[event.execution] = [event], []
 
 
 def _code(store: Store, executions: Iterable[int]) -> dict[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import ml_metadata as mlmd
@@ -11,16 +12,18 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 class Writer:
     """Puts runs into a new store, as TFX lays them out."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, pipeline: str = "toy") -> None:
         self.config = proto.ConnectionConfig()
         self.config.sqlite.filename_uri = str(path)
         self.config.sqlite.connection_mode = proto.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
         self.store = mlmd.MetadataStore(self.config)
+        run = proto.ContextType(name="pipeline_run", properties={"config": proto.STRING})
         self.types = {
-            name: self.store.put_context_type(proto.ContextType(name=name))
-            for name in ("pipeline", "pipeline_run", "node")
+            "pipeline": self.store.put_context_type(proto.ContextType(name="pipeline")),
+            "pipeline_run": self.store.put_context_type(run, can_add_fields=True),
+            "node": self.store.put_context_type(proto.ContextType(name="node")),
         }
-        self.pipeline = self._context("pipeline", "toy")
+        self.pipeline = self._context("pipeline", pipeline)
 
     def _context(self, kind: str, name: str) -> proto.Context:
         found = self.store.get_context_by_type_and_name(kind, name)
@@ -29,35 +32,59 @@ class Writer:
             found = proto.Context(id=found_id, type_id=self.types[kind], name=name)
         return found
 
+    def run(self, name: str, config: str | None = None) -> proto.Context:
+        """A run's context, with its config; made, if it is not there."""
+        known = self.store.get_context_by_type_and_name("pipeline_run", name) is not None
+        context = self._context("pipeline_run", name)
+        if not known:
+            link = proto.ParentContext(parent_id=self.pipeline.id, child_id=context.id)
+            self.store.put_parent_contexts([link])
+        if config is not None:
+            context.properties["config"].string_value = config
+            self.store.put_contexts([context])
+        return context
+
     def execution(
         self,
         run: str,
         node: str,
         state: str = "COMPLETE",
-        outputs: tuple[proto.Artifact, ...] = (),
+        outputs: Sequence[proto.Artifact] = (),
         event: str = "OUTPUT",
+        inputs: Mapping[str, proto.Artifact] | None = None,
+        parameters: Mapping[str, int | str] | None = None,
     ) -> int:
-        known = self.store.get_context_by_type_and_name("pipeline_run", run) is not None
-        contexts = [self.pipeline, self._context("pipeline_run", run), self._context("node", f"toy.{node}")]
-        if not known:
-            self.store.put_parent_contexts([proto.ParentContext(parent_id=self.pipeline.id, child_id=contexts[1].id)])
+        """An execution; the artifacts that it makes get their numbers, and its outputs are called out0 and so on."""
+        contexts = [self.pipeline, self.run(run), self._context("node", f"{self.pipeline.name}.{node}")]
         kind = self.store.put_execution_type(proto.ExecutionType(name=node))
         execution = proto.Execution(type_id=kind, last_known_state=proto.Execution.State.Value(state))
-        pairs = []
-        for index, artifact in enumerate(outputs):
-            one = proto.Event(type=proto.Event.Type.Value(event))
-            one.path.steps.add().key = f"out{index}"
-            one.path.steps.add().index = 0
-            pairs.append((artifact, one))
-        execution_id, _, _ = self.store.put_execution(execution, pairs, contexts)
-        return execution_id
+        for name, value in (parameters or {}).items():
+            _set(execution.custom_properties[name], value)
+        told = [(artifact, _event(key, "INPUT")) for key, artifact in (inputs or {}).items()]
+        told += [(artifact, _event(f"out{index}", event)) for index, artifact in enumerate(outputs)]
+        execution_id, artifact_ids, _ = self.store.put_execution(execution, told, contexts)
+        for (artifact, _), number in zip(told, artifact_ids, strict=True):
+            artifact.id = number
+        return int(execution_id)
 
     def artifact(self, kind: str, uri: str = "", state: str = "LIVE", **properties: int | str) -> proto.Artifact:
+        """An artifact that an execution can make."""
         type_id = self.store.put_artifact_type(proto.ArtifactType(name=kind))
         artifact = proto.Artifact(type_id=type_id, uri=uri, state=proto.Artifact.State.Value(state))
-        for key, value in properties.items():
-            if isinstance(value, int):
-                artifact.custom_properties[key].int_value = value
-            else:
-                artifact.custom_properties[key].string_value = value
+        for name, value in properties.items():
+            _set(artifact.custom_properties[name], value)
         return artifact
+
+
+def _event(key: str, kind: str) -> proto.Event:
+    made = proto.Event(type=proto.Event.Type.Value(kind))
+    made.path.steps.add().key = key
+    made.path.steps.add().index = 0
+    return made
+
+
+def _set(told: proto.Value, value: int | str) -> None:
+    if isinstance(value, int):
+        told.int_value = value
+    else:
+        told.string_value = value

@@ -1,0 +1,90 @@
+"""A store with a small history: three runs of one pipeline, the second half from the cache, the third not blessed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from ml_metadata.proto import metadata_store_pb2 as proto
+from store_writer import Writer
+
+from pipeline.metadata.store import Store
+
+
+@dataclass
+class Past:
+    """What was written.
+
+    Attributes:
+      writer: into the store.
+      path: of the store.
+      logs: where runs write things down themselves.
+      artifacts: by a name of ours.
+      executions: `run.node` → its number.
+    """
+
+    writer: Writer
+    path: Path
+    logs: Path
+    artifacts: dict[str, proto.Artifact]
+    executions: dict[str, int]
+
+    @property
+    def store(self) -> Store:
+        """It, to be read."""
+        return Store(self.path)
+
+    def number(self, name: str) -> int:
+        """The number of an artifact."""
+        return int(self.artifacts[name].id)
+
+    def told(self, run: str, **told: object) -> None:
+        """Writes a run's own record."""
+        (self.logs / run).mkdir(parents=True, exist_ok=True)
+        (self.logs / run / "run.json").write_text(json.dumps({"run": run, **told}))
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Writer:
+    return Writer(tmp_path / "metadata.db")
+
+
+@pytest.fixture
+def past(tmp_path: Path, writer: Writer) -> Past:
+    made = Past(writer, tmp_path / "metadata.db", tmp_path / "logs", {}, {})
+
+    def artifact(name: str, kind: str, **properties: int | str) -> proto.Artifact:
+        folder = tmp_path / "artifacts" / name
+        folder.mkdir(parents=True)
+        (folder / "content").write_text(name * 100)
+        made.artifacts[name] = writer.artifact(kind, str(folder), **properties)
+        return made.artifacts[name]
+
+    def ran(run: str, node: str, state: str, outputs: list[str], **more: object) -> None:
+        several = [made.artifacts[name] for name in outputs]
+        made.executions[f"{run}.{node}"] = writer.execution(run, node, state, several, **more)  # type: ignore[arg-type]
+
+    for run, rate in (("r1", 0.1), ("r2", 0.2), ("r3", 0.2)):
+        writer.run(run, json.dumps({"training": {"learning_rate": rate}}))
+    artifact("rows 1", "Examples", span=1, split_names='["train", "eval"]', rows_train=8)
+    artifact("rows 3", "Examples", span=3, split_names='["train", "eval"]', rows_train=9)
+    for number in (1, 2, 3):
+        artifact(f"model {number}", "Model")
+        artifact(f"blessing {number}", "ModelBlessing", blessed=int(number < 3))
+    for number in (1, 2):
+        artifact(f"pushed {number}", "PushedModel", pushed=1, pushed_version=str(10 + number))
+    for number, rows, rate in ((1, "rows 1", 0.1), (2, "rows 1", 0.2), (3, "rows 3", 0.2)):
+        run = f"r{number}"
+        ran(run, "ExampleGen", "CACHED" if number == 2 else "COMPLETE", [rows])
+        plan = json.dumps({"code": "abc", "plan": json.dumps({"learning_rate": rate, "hidden": [8, 4]})})
+        model, inputs = f"model {number}", {"examples": made.artifacts[rows]}
+        ran(run, "Trainer", "COMPLETE", [model], inputs=inputs, parameters={"custom_config": plan, "__own__": number})
+        baseline = {"baseline_model": made.artifacts[f"model {number - 1}"]} if number > 1 else {}
+        judged = {**inputs, "model": made.artifacts[model], **baseline}
+        ran(run, "Evaluator", "COMPLETE", [f"blessing {number}"], inputs=judged)
+        if number < 3:
+            pushed = {"model": made.artifacts[model], "model_blessing": made.artifacts[f"blessing {number}"]}
+            ran(run, "Pusher", "COMPLETE", [f"pushed {number}"], inputs=pushed)
+    return made
