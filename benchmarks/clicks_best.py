@@ -1,6 +1,6 @@
 """The best that the simulated clicks allow: told all that the simulator is, but for what its ids do.
 
-python -m benchmarks.clicks_best ROWS ASKED ANSWERS.npy [--epochs 20]
+python -m benchmarks.clicks_best ROWS ASKED ANSWERS.npy [--seed 0] [--epochs 20]
 
 It learns from the first ROWS impressions of a log and is asked for the next ASKED ones; ANSWERS: their log-odds of a
 click. The form of the log-odds, every effect of a column that is no id, and the distribution that the hidden effects of
@@ -104,9 +104,11 @@ def main() -> None:
     parser.add_argument("rows", type=int)
     parser.add_argument("asked", type=int)
     parser.add_argument("answers")
+    parser.add_argument("--seed", type=int, default=0, help="of the log")
     parser.add_argument("--epochs", type=int, default=20)
     options = parser.parse_args()
-    log = Impressions(options.rows + options.asked, seed=0)
+    tf.random.set_seed(1)
+    log = Impressions(options.rows + options.asked, options.seed)
     np.save(options.answers, answers(log, options.rows, options.asked, options.epochs))
 
 

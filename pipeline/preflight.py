@@ -96,8 +96,8 @@ _COPIES = 3
 
 
 def _row_bytes(config: Config, op: Embedded) -> int:
-    """Bytes of a row in training, the weights of wide_deep's linear model among them."""
-    return (config.model.width(op.rows, op.embedding) + (config.model.kind == "wide_deep")) * 4 * _COPIES
+    """Bytes of a row in training, the weights that wide_deep and dlrm have for each id among them."""
+    return (config.model.width(op.rows, op.embedding) + (config.model.kind in ("wide_deep", "dlrm"))) * 4 * _COPIES
 
 
 def _check_example(path: str) -> None:

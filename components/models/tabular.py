@@ -58,7 +58,8 @@ def dlrm(config: ModelConfig, inputs: Inputs, outputs: int) -> Any:
     al. 2019, Deep Learning Recommendation Model for Personalization and Recommendation Systems).
 
     The vector of the numbers joins its products on their way up. Without numbers the vectors of the ids do, or a
-    single id would come to nothing.
+    single id would come to nothing. Beside them each id has a weight of its own, as in a factorization machine (Rendle
+    2010, Factorization Machines): what an id does by itself is found sooner that way than by products.
     """
     given = parts.input_layers(inputs)
     vectors, joining = [], []
@@ -77,7 +78,10 @@ def dlrm(config: ModelConfig, inputs: Inputs, outputs: int) -> Any:
         products = layers.Lambda(_dot_products, name="products")
         joining.append(products(parts.concatenated(vectors, "vectors", axis=1)))
     top = parts.hidden("hidden", config, parts.concatenated(joining, "features"))
-    return tf_keras.Model(given, parts.logits(outputs, top), name="dlrm")
+    terms = [parts.logits(outputs, top, name="deep_logits")]
+    if inputs.ids:
+        terms.append(parts.weights_of_ids(inputs, given, outputs))
+    return tf_keras.Model(given, _sum(terms), name="dlrm")
 
 
 @model("dcn_v2")

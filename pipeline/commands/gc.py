@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from components.errors import InputError
 from pipeline.commands.options import add_config, load_config
@@ -44,8 +45,10 @@ def run(options: argparse.Namespace) -> int:
     paths = Paths.of(config)
     if not paths.store.exists():
         raise InputError(f"nothing has run yet: there is no metadata store {paths.store}", "run the pipeline first")
-    versions = [str(number) for number in Place(paths.pushed, None, None).versions()]
-    found = unused(Store(paths.store), paths.artifacts, config.pipeline.name, options.keep, versions)
+    place = Place(paths.pushed, None, None)
+    # Nothing may have been pushed yet.
+    versions = map(str, place.versions()) if place.is_remote or Path(paths.pushed).exists() else ()
+    found = unused(Store(paths.store), paths.artifacts, config.pipeline.name, options.keep, tuple(versions))
     if options.delete:
         remove(writable(paths.store), found)
     size = sum(each.bytes for each in found)

@@ -41,10 +41,15 @@ class Lineage:
     configs: dict[str, str] = field(default_factory=dict)
 
 
-def trace(store: Store, root: int) -> Lineage:
+def trace(store: Store, root: int, down: bool = True) -> Lineage:
     """The lineage of an artifact: a handful of questions for each generation.
 
     What was taken from the cache was made once, by the execution that is named; those that took it are left out.
+
+    Args:
+      store: where it is known.
+      root: its number.
+      down: whether what was made of it is wanted, too.
 
     Raises:
       InputError: there is no such artifact.
@@ -55,7 +60,8 @@ def trace(store: Store, root: int) -> Lineage:
     lineage = Lineage(found)
     _up(store, lineage)
     above = set(lineage.outputs)
-    _down(store, lineage)
+    if down:
+        _down(store, lineage)
     numbers = {event.artifact for several in lineage.inputs.values() for event in several}
     numbers |= {event.artifact for several in lineage.outputs.values() for event in several}
     lineage.artifacts = store.artifacts_by_id({root, *numbers})

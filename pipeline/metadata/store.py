@@ -242,13 +242,13 @@ class Store:
         """The parameters (TFX's exec_properties) of some executions, each by its number."""
         return self._properties(_PARAMETERS, executions)
 
-    def artifacts(self, run: str, type_name: str) -> list[Artifact]:
-        """What the run's own successful nodes made of one type, oldest first; what a resolver found is not among it."""
+    def artifacts(self, run: str, type_name: str | None = None) -> list[Artifact]:
+        """What the run's own successful nodes made, of one type or all, oldest first; without what resolvers found."""
         made = {each.id for each in self.executions(run) if each.succeeded}
         events = [event for event in self.events(made) if event.kind == OUTPUT]
         # By id: a partial run enters the executions that it reuses in any order.
         found = self.artifacts_by_id(event.artifact for event in events)
-        return [artifact for artifact in found.values() if artifact.type == type_name]
+        return [artifact for artifact in found.values() if type_name in (None, artifact.type)]
 
     def artifacts_by_id(self, ids: Iterable[int], types: Collection[str] = ()) -> dict[int, Artifact]:
         """Artifacts by their numbers, in that order; what is not there, or of none of these types, is left out."""

@@ -95,7 +95,7 @@ def _of_models(store: Store, versions: Collection[str]) -> set[int]:
     needed: set[int] = set()
     for number in (*pushed, *blessed):
         if number not in needed:
-            needed |= set(lineage.trace(store, number).artifacts)
+            needed |= set(lineage.trace(store, number, down=False).artifacts)
     return needed
 
 

@@ -52,7 +52,7 @@ def hashed(loaded: Loaded, kind: str = "mlp", cluster: str = "local", **options:
 
 @pytest.mark.parametrize(
     ("kind", "options", "numbers"),
-    [("mlp", {}, 16), ("mlp", {"embedding": 3}, 3), ("wide_deep", {"embedding": 3}, 4), ("dlrm", {}, 16)],
+    [("mlp", {}, 16), ("mlp", {"embedding": 3}, 3), ("wide_deep", {"embedding": 3}, 4), ("dlrm", {}, 17)],
 )
 def test_a_table_of_ids_that_no_memory_holds(loaded: Loaded, kind: str, options: dict[str, int], numbers: int) -> None:
     config = hashed(loaded, kind, **options)

@@ -7,10 +7,9 @@ import uuid
 from collections import Counter
 
 import pytest
+from past import Past
 
 from pipeline.metadata import dump
-
-from .conftest import Past
 
 
 def test_everything_is_there_once(past: Past, monkeypatch: pytest.MonkeyPatch):

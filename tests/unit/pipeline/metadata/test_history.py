@@ -7,11 +7,10 @@ import itertools
 import os
 
 import pytest
+from past import Past
 
 from pipeline.metadata import history
 from pipeline.metadata.history import Row
-
-from .conftest import Past
 
 
 def rows(past: Past, **filters: object) -> list[Row]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from past import Past
 
 from components.errors import InputError
 from pipeline.metadata import drawing, lineage
 from pipeline.metadata.lineage import trace
-
-from .conftest import Past
 
 
 def test_up_from_a_pushed_version(past: Past):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as proto
+from past import Past
 
 from components.errors import InputError
 from pipeline.metadata.reasons import Difference, Reason, flat, why_not_cached
-
-from .conftest import Past
 
 
 def why(past: Past, run: str, node: str) -> Reason:

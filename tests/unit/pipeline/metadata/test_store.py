@@ -16,11 +16,6 @@ from pipeline.metadata.store import Store
 
 
 @pytest.fixture
-def writer(tmp_path: Path) -> Writer:
-    return Writer(tmp_path / "metadata.db")
-
-
-@pytest.fixture
 def store(writer: Writer, tmp_path: Path) -> Store:
     return Store(tmp_path / "metadata.db")
 

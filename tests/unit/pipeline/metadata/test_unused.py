@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as proto
+from past import Past
 
 from components.errors import InputError
 from pipeline.metadata.connection import writable
 from pipeline.metadata.unused import Unused, remove, unused
-
-from .conftest import Past
 
 
 def going(past: Past, keep: int, *versions: str) -> set[str]:

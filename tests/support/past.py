@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 from ml_metadata.proto import metadata_store_pb2 as proto
 from store_writer import Writer
 
@@ -46,20 +45,16 @@ class Past:
         (self.logs / run / "run.json").write_text(json.dumps({"run": run, **told}))
 
 
-@pytest.fixture
-def writer(tmp_path: Path) -> Writer:
-    return Writer(tmp_path / "metadata.db")
-
-
-@pytest.fixture
-def past(tmp_path: Path, writer: Writer) -> Past:
-    made = Past(writer, tmp_path / "metadata.db", tmp_path / "logs", {}, {})
+def write(folder: Path) -> Past:
+    """Writes it into a folder, as a pipeline's lies below `out/`."""
+    writer = Writer(folder / "metadata.db")
+    made = Past(writer, folder / "metadata.db", folder / "logs", {}, {})
 
     def artifact(name: str, kind: str, **properties: int | str) -> proto.Artifact:
-        folder = tmp_path / "artifacts" / name
-        folder.mkdir(parents=True)
-        (folder / "content").write_text(name * 100)
-        made.artifacts[name] = writer.artifact(kind, str(folder), **properties)
+        place = folder / "artifacts" / name
+        place.mkdir(parents=True)
+        (place / "content").write_text(name * 100)
+        made.artifacts[name] = writer.artifact(kind, str(place), **properties)
         return made.artifacts[name]
 
     def ran(run: str, node: str, state: str, outputs: list[str], **more: object) -> None:
