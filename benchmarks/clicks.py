@@ -26,7 +26,10 @@ from data.tables import blocks, table_file
 from pipeline.targets.environment import ENVIRONMENT
 
 _BATCH = 512
-_SIZES = {"dcn_v2": {"embedding": 16, "cross_layers": 1}, "dlrm": {"embedding": 12, "hidden": [64]}}
+_SIZES: dict[str, dict[str, object]] = {
+    "dcn_v2": {"embedding": 16, "cross_layers": 1},
+    "dlrm": {"embedding": 12, "hidden": [64]},
+}
 """Fields of the model section, by kind; chosen on the log with seed 0."""
 _HELD_BACK = 1_000
 """One of so many rows is kept for the eval split, which a run wants and this has no use for."""

@@ -15,12 +15,15 @@ def read(folder: str) -> tuple[tuple[Measured, ...], Verdict | None]:
       folder: of a ModelEvaluation artifact.
 
     Returns:
-      All slices, and the verdict; None where a stock Evaluator has taken the place of ours.
+      All slices, and the verdict; None where a stock Evaluator has taken the place of ours. Nothing, if the folder is
+      gone.
     """
     file = Path(folder) / verdict.FILE
     if file.exists():
         said = Verdict.from_json(file.read_text(encoding="utf-8"))
         return said.slices, said
+    if not Path(folder).is_dir():
+        return (), None
     # Imported late: TFMA takes seconds, and a verdict is read without it.
     from components.evaluator import results
 

@@ -27,10 +27,19 @@ INPUT, OUTPUT = 3, 4
 _CONTEXT_KIND = 2
 _STRUCTURED = "mlmd-struct::"
 """How ML Metadata's texts of structured values begin."""
-_CHILDREN = """
+_RUNS = """
     SELECT run.id, run.name, pipeline.name, run.create_time_since_epoch FROM Context run
-    JOIN ParentContext child ON child.context_id = run.id JOIN Context pipeline ON pipeline.id = child.parent_context_id
-    WHERE run.type_id = ? AND pipeline.type_id = ?"""
+    LEFT JOIN ParentContext child ON child.context_id = run.id
+    LEFT JOIN Context pipeline ON pipeline.id = child.parent_context_id AND pipeline.type_id = ?
+    WHERE run.type_id = ? AND (child.context_id IS NULL OR pipeline.id IS NOT NULL)"""
+# The sign keeps SQLite from sorting all runs: by the index of times it stops where the list is full.
+_BY_TIME = _RUNS.replace("run.type_id", "+run.type_id")
+_RUN_OF = """
+    SELECT e.id, (
+        SELECT run.id FROM Context run JOIN Association link ON link.context_id = run.id AND link.execution_id = e.id
+        WHERE +run.type_id = ? AND run.create_time_since_epoch <= e.create_time_since_epoch
+        ORDER BY run.create_time_since_epoch DESC LIMIT 1
+    ) FROM Execution e WHERE e.id IN (…)"""
 _NEWEST = " ORDER BY run.create_time_since_epoch DESC, run.id DESC"
 _MAKERS = """
     SELECT artifact_id, MIN(execution_id) FROM Event WHERE type = ? AND artifact_id IN (…) GROUP BY artifact_id"""
@@ -153,14 +162,14 @@ class Store:
     def runs(self, pipeline: str | None = None, newest: int | None = None, after: int = 0) -> list[Run]:
         """The runs of one pipeline or of all, newest first; no more than asked for, `after` so many newer ones."""
         which, values = (" AND pipeline.name = ?", [pipeline]) if pipeline is not None else ("", [])
-        question = _CHILDREN + which + _NEWEST + " LIMIT ? OFFSET ?"
+        question = _BY_TIME + which + _NEWEST + " LIMIT ? OFFSET ?"
         limit = -1 if newest is None else newest
         return [_run(row) for row in self._tables.rows(question, *self._run_types(), *values, limit, after)]
 
     def runs_like(self, beginning: str, pipeline: str | None = None) -> list[Run]:
         """The runs whose ids begin so, newest first."""
         # The greatest sign there is ends what begins so.
-        question = _CHILDREN + " AND run.name >= ? AND run.name < ?" + _NEWEST
+        question = _RUNS + " AND run.name >= ? AND run.name < ?" + _NEWEST
         found = self._tables.rows(question, *self._run_types(), beginning, beginning + chr(0x10FFFF))
         return [run for run in map(_run, found) if pipeline in (None, run.pipeline)]
 
@@ -186,14 +195,9 @@ class Store:
     def executions_by_id(self, ids: Iterable[int]) -> list[Execution]:
         """Executions by their numbers, oldest first."""
         wanted = set(ids)
-        # An index leads from a run to its executions and not back: each of the runs is asked for these.
-        contexts = self._tables.among(
-            "SELECT DISTINCT run.id FROM Context run JOIN Association link ON link.context_id = run.id"
-            " WHERE run.type_id = ? AND link.execution_id IN (…)",
-            sorted(wanted),
-            self._context_type(RUN_CONTEXT),
-        )
-        runs = self._runs_among("id", [number for (number,) in contexts])
+        # No index leads from an execution to its run, but its run is one of those that had begun just before.
+        found = self._tables.among(_RUN_OF, sorted(wanted), self._context_type(RUN_CONTEXT))
+        runs = self._runs_among("id", {run for _, run in found if run is not None})
         return [each for each in self._executions(runs) if each.id in wanted]
 
     def completed(self, pipeline: str, node: str, before: int, newest: int) -> list[Execution]:
@@ -304,11 +308,11 @@ class Store:
         )
 
     def _runs_among(self, column: str, keys: Iterable[Any]) -> list[Run]:
-        found = self._tables.among(f"{_CHILDREN} AND run.{column} IN (…)", sorted(set(keys)), *self._run_types())
+        found = self._tables.among(f"{_RUNS} AND run.{column} IN (…)", sorted(set(keys)), *self._run_types())
         return [_run(row) for row in found]
 
     def _run_types(self) -> tuple[int, int]:
-        return self._context_type(RUN_CONTEXT), self._context_type(PIPELINE_CONTEXT)
+        return self._context_type(PIPELINE_CONTEXT), self._context_type(RUN_CONTEXT)
 
     def _context_type(self, name: str) -> int:
         found = self._tables.rows("SELECT id FROM Type WHERE name = ? AND type_kind = ?", name, _CONTEXT_KIND)
@@ -359,4 +363,4 @@ class Store:
 
 def _run(row: tuple[Any, ...]) -> Run:
     number, name, pipeline, created = row
-    return Run(number, name, pipeline, created / 1000)
+    return Run(number, name, pipeline or "", created / 1000)

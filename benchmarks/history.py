@@ -1,0 +1,58 @@
+"""How long the verbs that look at metadata take on a store of 1,000 runs with 20 artifacts each.
+
+python -m benchmarks.history [--runs 1000] [--rounds 5]
+
+Whole commands, from Python's start to the last line. Beside them stands what ML Metadata's own library takes to list
+the same runs with their nodes' states ("library"), which is less than `runs` tells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import history_store, measure
+
+_WANTED = {"runs": 1.0, "lineage": 1.0}
+"""Seconds, at most, on a store of 1,000 runs."""
+
+
+def main() -> None:
+    """Measures, prints the table and writes it to results/."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=measure.ROUNDS)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        store = Path(scratch) / "metadata.db"
+        history_store.write(store, options.runs)
+        middle = f"run-{options.runs // 2:06}"
+        asked = {
+            "runs": ["runs"],
+            "runs, all": ["runs", "--limit", "0"],
+            "show": ["show", middle],
+            "lineage": ["lineage", f"version:{options.runs // 2}"],
+            "why-not-cached": ["why-not-cached", "Trainer"],
+            "export": ["export", "--to", f"{scratch}/all.jsonl"],
+        }
+        commands = {name: ["runner.py", *words, "--store", str(store)] for name, words in asked.items()}
+        commands["library"] = ["-m", "benchmarks.history_side", str(store)]
+        sides = {name: _side([sys.executable, *words], Path(scratch) / "log") for name, words in commands.items()}
+        measured = measure.in_turns(sides, options.rounds)
+    facts: measure.Facts = {"runs": options.runs, "artifacts": options.runs * 20}
+    for name, seconds in _WANTED.items():
+        facts[f"{name}: wanted"] = f"at most {seconds:g} s"
+    facts["library's wall time over that of all runs"] = str(measure.ratio(measured["library"], measured["runs, all"]))
+    command = f"python -m benchmarks.history --runs {options.runs} --rounds {options.rounds}"
+    print(measure.record("history", command, measured, facts))
+
+
+def _side(command: list[str], log: Path) -> Callable[[int], measure.Measurement]:
+    return lambda _: measure.run(command, log)
+
+
+if __name__ == "__main__":
+    main()
