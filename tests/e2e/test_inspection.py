@@ -1,0 +1,101 @@
+"""What the verbs tell of a real run of ours, and of a store that stock TFX has written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import people
+import pytest
+from command import Ended, Runs, command, light_command, program
+
+ours = pytest.mark.xdist_group("taxi")
+pytestmark = pytest.mark.e2e
+
+
+def asked(output: Path, *arguments: str) -> Ended:
+    ended = light_command(*arguments, "--store", str(output / "metadata.db"))
+    assert (ended.exit_code, ended.err) == (0, "")
+    return ended
+
+
+@ours
+def test_a_run_is_told_as_its_end_told_it(taxi: Runs):
+    first = taxi.first.told
+    rows = [json.loads(line) for line in asked(taxi.output, "runs", "--json", "--limit", "0").out.splitlines()]
+    row = next(each for each in rows if each["run"] == first["run"])
+    assert (row["state"], row["verdict"], row["version"]) == ("done", "blessed", first["pushed_version"])
+    assert row["metrics"] == first["metrics"]
+    told = json.loads(asked(taxi.output, "show", first["run"], "--json").out)
+    assert set(told["nodes"]) == set(first["nodes"])
+    for name, node in told["nodes"].items():
+        assert node["cpu_seconds"] == first["nodes"][name]["cpu_seconds"]
+    assert told["nodes"]["Trainer"]["parameters"]["custom_config.plan.model.kind"] == "wide_deep"
+
+
+@ours
+def test_a_pushed_version_leads_back_to_its_rows(taxi: Runs):
+    first = taxi.first.told
+    graph = json.loads(asked(taxi.output, "lineage", first["pushed_version"], "--format", "json").out)
+    made = {each["node"]: each for each in graph["executions"]}
+    assert {"ExampleGen", "SchemaGen", "Transform", "Trainer", "Evaluator", "InfraValidator", "Pusher"} <= set(made)
+    assert {each["run"] for each in made.values()} == {first["run"]}
+    assert graph["code"][str(made["Trainer"]["id"])]
+    # The manifest of the version and the metadata name the same config.
+    manifest = json.loads((Path(first["pushed"]) / "manifest.json").read_text())
+    assert graph["configs"][first["run"]] == manifest["config_digest"]
+    [rows] = [each for each in graph["artifacts"] if each["uri"].endswith(f"examples/{made['ExampleGen']['id']}")]
+    assert rows["properties"]["rows_read"] == 15_002
+
+
+@ours
+def test_what_had_changed_is_what_was_changed(taxi: Runs):
+    again = taxi.again("--set", "training.steps=210", "--to", "Trainer").told
+    reason = json.loads(asked(taxi.output, "why-not-cached", "Trainer", "--run", again["run"], "--json").out)
+    changed = {each["name"]: (each["before"], each["now"]) for each in reason["differences"]}
+    assert reason["earlier"]["run"] == taxi.first.told["run"]
+    assert changed["custom_config.plan.training.steps"] == ("200", "210")
+    assert {name.rpartition(".")[2] for name in changed} <= {"steps", "num_steps"}
+    assert "was cached" in asked(taxi.output, "why-not-cached", "Transform", "--run", again["run"]).out
+
+    both = json.loads(asked(taxi.output, "compare", taxi.first.told["run"], again["run"], "--json").out)
+    assert both["config"] == {"training.steps": ["200", "210"]}
+    assert (both["schema"], both["columns"]) == ({}, {})
+    assert both["rows"]["train"][0] == both["rows"]["train"][1] == taxi.first.told["rows"]["train"]
+    assert {each["metric"] for each in both["metrics"]} >= set(taxi.first.told["metrics"])
+
+    columns = json.loads(asked(taxi.output, "diff-data", taxi.first.told["run"], again["run"], "--json").out)["columns"]
+    fare = next(each for each in columns if each["name"] == "fare")
+    assert (fare["distance"], fare["before"]["rows"]) == (0, taxi.first.told["rows"]["train"])
+
+
+@ours
+def test_nothing_that_the_pushed_version_needs_can_go(taxi: Runs):
+    again = taxi.again("--set", "training.steps=220", "--to", "Trainer").told
+    assert again["state"] == "done"
+    output = str(taxi.output.parent)
+    told = command("gc", "--keep", "1", "--json", "--output", output).told
+    graph = json.loads(asked(taxi.output, "lineage", taxi.first.told["pushed_version"], "--format", "json").out)
+    needed = {each["id"] for each in graph["artifacts"]}
+    assert needed.isdisjoint(each["id"] for each in told["artifacts"])
+    assert all(Path(each["uri"]).is_dir() for each in told["artifacts"]), "nothing was removed"
+
+
+def test_a_store_of_stock_tfx_is_read_as_well(tmp_path: Path):
+    people.write(tmp_path / "rows" / "people.csv", people.rows(), delimiter=",")
+    runs = program("tests/support/stock_run.py", told={"folder": str(tmp_path), "runs": 2})["runs"]
+    rows = [json.loads(line) for line in asked(tmp_path, "runs", "--json").out.splitlines()]
+    assert [row["run"] for row in rows] == runs[::-1]
+    assert [(row["pipeline"], row["state"]) for row in rows] == [("stock", "done")] * 2
+    told = json.loads(asked(tmp_path, "show", runs[1], "--json").out)
+    states = {name: node["state"] for name, node in told["nodes"].items()}
+    assert states == {"CsvExampleGen": "cached", "StatisticsGen": "cached", "SchemaGen": "done"}
+    reason = json.loads(asked(tmp_path, "why-not-cached", "SchemaGen", "--json").out)
+    assert [each["name"] for each in reason["differences"]] == ["infer_feature_shape"]
+    schemas = [json.loads(line) for line in asked(tmp_path, "artifacts", "--type", "Schema", "--json").out.splitlines()]
+    tree = asked(tmp_path, "lineage", f"artifact:{schemas[0]['id']}").out
+    assert tree.index("SchemaGen") < tree.index("StatisticsGen") < tree.index("CsvExampleGen")
+    both = json.loads(asked(tmp_path, "compare", *runs, "--json").out)
+    assert both["config"] is None
+    assert both["rows"]["train"][0] == both["rows"]["train"][1] > 0
+    assert set(both["schema"]) == set(people.COLUMNS)
