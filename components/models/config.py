@@ -24,10 +24,11 @@ class ModelConfig(Section):
     """The network; or a function of your own that builds it, or a run_fn that does all."""
 
     kind: Kind = "wide_deep"
-    """wide_deep: a linear model over ids beside a deep one (Cheng et al. 2016); mlp: the deep part alone;
-    dlrm: dot products between embedded ids, and with the numbers (Naumov et al. 2019); dcn_v2: layers that multiply
-    all features with each other, beside the deep part (Wang et al. 2021); tabm: many mlps that share most weights, the
-    best for tables without large vocabularies (Gorishniy et al. 2024); linear: a weight per number and id."""
+    """wide_deep: a linear model over ids beside a deep one (Cheng et al. 2016); mlp: the deep part alone; dlrm: dot
+    products between embedded ids, and with the numbers, beside a weight per id (Naumov et al. 2019); dcn_v2: layers
+    that multiply all features with each other, beside the deep part (Wang et al. 2021); tabm: many mlps that share most
+    weights, the best for tables without large vocabularies (Gorishniy et al. 2024); linear: a weight per number and
+    id."""
     hidden: tuple[PositiveInt, ...] = Field(default=(128, 64), min_length=1)
     """Units of each hidden layer, from the input up. dlrm has them twice: under the dot products, for the numbers, and
     above."""
