@@ -1,0 +1,66 @@
+"""How long it takes from a table that nobody has seen to a pushed, checked model: `init`, and a run of what it wrote.
+
+python -m benchmarks.init_run [--rows 30_000] [--tables taxi,census] [--rounds 3]
+
+Each round starts with no config, no artifacts and no metadata. The real trips are half as many; more are drawn from
+them by chance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import measure
+from benchmarks.quality_tables import Sample, census, taxi
+
+_TABLES: dict[str, Callable[[int], Sample]] = {"taxi": lambda _: taxi(), "census": census}
+_WANTED = 120.0
+"""Seconds from `init` to the pushed model, at most, for 30,000 rows on 2 cores."""
+
+
+def main() -> None:
+    """Measures, prints the table and writes it to results/."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=30_000)
+    parser.add_argument("--tables", default=",".join(_TABLES), help=f"some of {', '.join(_TABLES)}")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    measured: dict[str, list[measure.Measurement]] = {}
+    facts: measure.Facts = {"rows": options.rows}
+    for name in options.tables.split(","):
+        sample = _TABLES[name](options.rows)
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch)
+            rows = sample.rows.sample(options.rows, replace=len(sample.rows) < options.rows, random_state=0)
+            rows.to_csv(folder / f"{name}.csv", index=False)
+            rounds = [_round(folder / str(number), folder / f"{name}.csv", sample) for number in range(options.rounds)]
+        measured[f"{name}: init"], measured[f"{name}: run"] = ([each[side] for each in rounds] for side in (0, 1))
+        both = measure.Spread.of(init.wall + run.wall for init, run in rounds)
+        facts[f"{name}: seconds from init to the pushed model (wanted: at most {_WANTED:g})"] = both
+    command = f"python -m benchmarks.init_run --rows {options.rows} --tables {options.tables} --rounds {options.rounds}"
+    print(measure.record("init_run", command, measured, facts))
+
+
+def _round(folder: Path, table: Path, sample: Sample) -> tuple[measure.Measurement, measure.Measurement]:
+    """What init took, and what the run took."""
+    folder.mkdir()
+    config, told = str(folder / "config.yaml"), ["--data", str(table), "--label", sample.label]
+    drafted = _run(folder / "init.log", "init", *told, "--output", config, "--schema", str(folder / "schema.pbtxt"))
+    ran = _run(folder / "run.log", "--local", "--json", "--config", config, "--output", str(folder / "out"))
+    pushed = json.loads((folder / "run.log").read_text().splitlines()[-1])["pushed"]
+    if not pushed:
+        raise RuntimeError(f"nothing was pushed: {folder / 'run.log'}")
+    return drafted, ran
+
+
+def _run(log: Path, *arguments: str) -> measure.Measurement:
+    return measure.run([sys.executable, "runner.py", *arguments], log)
+
+
+if __name__ == "__main__":
+    main()
