@@ -56,7 +56,6 @@ def run(options: argparse.Namespace) -> int:
         show(f"its output {artifact.type} {artifact.id} is no longer there: {artifact.state.lower()}")
     if not reason.differences and not reason.gone:
         show("nothing: inputs and parameters are the same. The cache was off, or the node is one that is never cached")
-    changed = {each.name for each in reason.differences if each.kind == "input"}
-    if changed:
-        show(f"an input is new where the node that makes it ran, too: ask for that one ({', '.join(sorted(changed))})")
+    for node in reason.after:
+        show(f"{plain(node)} ran, too, and made what was new: python runner.py why-not-cached {plain(node)}")
     return 0

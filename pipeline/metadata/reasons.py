@@ -43,12 +43,14 @@ class Reason:
       earlier: the one that differs least, if it has run to its end before.
       differences: in what.
       gone: outputs of the earlier one that can no longer be used.
+      after: nodes of the same run that have made what was new to it.
     """
 
     execution: Execution
     earlier: Execution | None
     differences: tuple[Difference, ...] = ()
     gone: tuple[Artifact, ...] = ()
+    after: tuple[str, ...] = ()
 
 
 def why_not_cached(store: Store, run: Run, node: str) -> Reason:
@@ -71,9 +73,13 @@ def why_not_cached(store: Store, run: Run, node: str) -> Reason:
     told = _told(store, [execution, *earlier])
     compared = [(differences(told[each.id], told[execution.id]), each) for each in earlier]
     found, nearest = min(compared, key=lambda each: len(each[0]))
-    outputs = [event.artifact for event in store.events([nearest.id]) if event.kind == OUTPUT]
+    events = store.events([execution.id, nearest.id])
+    outputs = [event.artifact for event in events if event.execution == nearest.id and event.kind == OUTPUT]
     gone = [each for each in store.artifacts_by_id(outputs).values() if each.state != "LIVE"]
-    return Reason(execution, nearest, found, tuple(gone))
+    changed = {each.name for each in found if each.kind == "input"}
+    new = [event.artifact for event in events if event.execution == execution.id and event.key in changed]
+    makers = {each.node for each in store.executions_by_id(store.makers(new).values()) if each.run == run.name}
+    return Reason(execution, nearest, found, tuple(gone), tuple(sorted(makers)))
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Difference, ...]:

@@ -46,7 +46,8 @@ def anchors(page: Path) -> set[str]:
 
 def options(verb: str) -> set[str]:
     parser = argparse.ArgumentParser()
-    importlib.import_module(f"pipeline.commands.{verb}").add_arguments(parser)
+    module = verb.replace("-", "_")
+    importlib.import_module(f"pipeline.commands.{module}").add_arguments(parser)
     return {flag for action in parser._actions for flag in action.option_strings}
 
 

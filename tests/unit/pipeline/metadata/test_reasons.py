@@ -33,6 +33,9 @@ def test_the_earlier_run_that_differs_least_is_named(past: Past):
 def test_an_input_that_was_not_there_before(past: Past):
     [baseline] = [each for each in why(past, "r2", "Evaluator").differences if each.name == "baseline_model"]
     assert (baseline.before, baseline.now) == (None, f"Model {past.number('model 1')}")
+    # The baseline was made by the first run's Trainer.
+    assert why(past, "r2", "Evaluator").after == ("Trainer",)
+    assert why(past, "r3", "Trainer").after == ("ExampleGen",)
 
 
 def test_nothing_has_changed_but_the_output_is_gone(past: Past):
