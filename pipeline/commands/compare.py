@@ -17,6 +17,7 @@ from pipeline.metadata.words import plain
 
 HELP = "Hold two runs against each other: config, schema, data, metrics by slice, the model's size and latency."
 _MOST = 40
+_MISSING = "not there in both runs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,17 +46,14 @@ def run(options: argparse.Namespace) -> int:
     logging.disable(logging.WARNING)
     place = shared.open_store(options)
     runs = [find_run(place.store, place.pipeline, name) for name in (options.before, options.now)]
-    told = compare(place.store, *runs)
+    told = compare(place.store, place.logs, *runs)
     if options.json:
         json.dump(told, sys.stdout)
         sys.stdout.write("\n")
         return 0
     most = None if options.all else _MOST
     show(f"before: {plain(told['before'])}; now: {plain(told['now'])}")
-    if told["config"] is None:
-        show("config: not both have written theirs down")
-    else:
-        _pairs("config", told["config"], most)
+    _pairs("config", told["config"], most)
     _pairs("schema", told["schema"], most)
     _pairs("rows", told["rows"], most, alike="no rows were counted")
     _distances(told["columns"], most)
@@ -66,9 +64,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _pairs(what: str, pairs: dict[str, list[Any]], most: int | None, alike: str = "the same") -> None:
+def _pairs(what: str, pairs: dict[str, list[Any]] | None, most: int | None, alike: str = "the same") -> None:
     if not pairs:
-        show(f"{what}: {alike}")
+        show(f"{what}: {_MISSING if pairs is None else alike}")
         return
     rows = table(what, "before", "now")
     for name, values in list(pairs.items())[:most]:
@@ -76,9 +74,9 @@ def _pairs(what: str, pairs: dict[str, list[Any]], most: int | None, alike: str 
     show(rows, *_left(len(pairs), most))
 
 
-def _distances(columns: dict[str, float | None], most: int | None) -> None:
+def _distances(columns: dict[str, float | None] | None, most: int | None) -> None:
     if not columns:
-        show("columns: none has changed")
+        show(f"columns: {_MISSING if columns is None else 'none has changed'}")
         return
     rows = table("column", "distance")
     for name, distance in list(columns.items())[:most]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from pipeline.metadata import data
+from components.errors import InputError
+from components.evaluator.verdict import Measured
+from pipeline.metadata import data, history
 from pipeline.metadata.facts import Facts
 from pipeline.metadata.gather import facts
 from pipeline.metadata.reasons import flat
@@ -19,25 +21,32 @@ CHANGED = 0.01
 """Columns that are at least so far apart are named."""
 
 
-def compare(store: Store, before: Run, now: Run) -> dict[str, Any]:
+def compare(store: Store, logs: Path, before: Run, now: Run) -> dict[str, Any]:
     """What is not the same, as plain JSON values.
+
+    Args:
+      store: with both runs.
+      logs: the folder in which our own runs write down how they ended; metrics outlive the model's artifacts there.
+      before: one of them.
+      now: the other.
 
     Returns:
       `config`: field → [before, now], of fields that differ; None where one of both has written no config down.
-      `schema`: column → [before, now], each its lines in the schema, or None.
+      `schema`: column → [before, now], each its lines in the schema, or None; None where one is not there (any more).
       `rows`: split → [before, now].
-      `columns`: column → its distance (see `data.ColumnChange`), of those that have changed; None: only one has it.
+      `columns`: column → its distance (see `data.ColumnChange`), of those that have changed, or None where only one has
+        it; None for all, where the statistics of one run are not there (any more).
       `metrics`: a list of {slice, metric, before, now}.
       `model`: what → [before, now]: bytes of the exported model; p50_ms and p99_ms, as the serving check measured them.
       `verdict` and `version`: [before, now].
     """
-    known = facts(store, before.name), facts(store, now.name)
+    known = _known(store, logs, before.name), _known(store, logs, now.name)
     verdicts, versions = [each.verdict for each in known], [each.pushed_version for each in known]
     return {
         "before": before.name,
         "now": now.name,
         "config": _configs(store, before.name, now.name),
-        "schema": _differing(*(_schema(store, run.name) for run in (before, now))),
+        "schema": _schemas(*(_schema(store, run.name) for run in (before, now))),
         "rows": _both(*(each.rows for each in known)),
         "columns": _columns(store, before.name, now.name),
         "metrics": _metrics(*known),
@@ -54,7 +63,19 @@ def _configs(store: Store, before: str, now: str) -> dict[str, list[Any]] | None
     return _differing(*(dict(flat(config)) for config in configs))
 
 
-def _schema(store: Store, run: str) -> dict[str, str]:
+def _known(store: Store, logs: Path, run: str) -> Facts:
+    found = facts(store, run)
+    own = history.record(logs, run) or {}
+    if found.metrics or not own.get("metrics"):
+        return found
+    return replace(found, metrics=own["metrics"], slices=tuple(Measured(**each) for each in own["slices"]))
+
+
+def _schemas(before: dict[str, str] | None, now: dict[str, str] | None) -> dict[str, list[Any]] | None:
+    return None if before is None or now is None else _differing(before, now)
+
+
+def _schema(store: Store, run: str) -> dict[str, str] | None:
     """Column → what the schema says of it."""
     for artifact in store.artifacts(run, "Schema"):
         file = Path(artifact.uri) / "schema.pbtxt"
@@ -64,7 +85,7 @@ def _schema(store: Store, run: str) -> dict[str, str]:
                 each.name: text_format.MessageToString(each, as_one_line=True) + _domain(schema, each.domain)
                 for each in schema.feature
             }
-    return {}
+    return None
 
 
 def _domain(schema: schema_pb2.Schema, name: str) -> str:
@@ -72,14 +93,18 @@ def _domain(schema: schema_pb2.Schema, name: str) -> str:
     return "".join(f" values: {', '.join(each.value)}" for each in schema.string_domain if name and each.name == name)
 
 
-def _columns(store: Store, before: str, now: str) -> dict[str, float | None]:
+def _columns(store: Store, before: str, now: str) -> dict[str, float | None] | None:
     """Of the first split that both have, which is that for training."""
     splits = [found[0].splits if (found := store.artifacts(run, "ExampleStatistics")) else [] for run in (before, now)]
     split = next((each for each in splits[0] if each in splits[1]), None)
     if split is None:
-        return {}
-    changes = data.changes(*(data.columns(store, run, split) for run in (before, now)))
-    return {each.name: each.distance for each in changes if each.distance is None or each.distance >= CHANGED}
+        return None
+    try:
+        changes = data.changes(*(data.columns(store, run, split) for run in (before, now)))
+    except InputError:
+        return None
+    only_in_one = [each.name for each in changes if None in (each.before, each.now)]
+    return {each.name: each.distance for each in changes if each.name in only_in_one or (each.distance or 0) >= CHANGED}
 
 
 def _metrics(before: Facts, now: Facts) -> list[dict[str, Any]]:

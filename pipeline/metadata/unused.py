@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ml_metadata.proto import metadata_store_pb2 as proto
 
-from components.errors import InputError
+from components.errors import InputError, MachineError
 from pipeline.metadata import history, lineage
 from pipeline.metadata.connection import connect
 from pipeline.metadata.store import Artifact, Run, Store
@@ -61,7 +61,11 @@ def unused(store: Store, artifacts: Path, pipeline: str, keep: int, versions: Co
 
 
 def remove(config: proto.ConnectionConfig, found: Iterable[Unused]) -> None:
-    """Marks artifacts as DELETED, then removes their folders; broken off in between, it is gone on with next time."""
+    """Marks artifacts as DELETED, then removes their folders; broken off in between, it is gone on with next time.
+
+    Raises:
+      MachineError: a folder cannot be removed.
+    """
     several = list(found)
     store = connect(config)
     told = store.get_artifacts_by_id([each.artifact.id for each in several])
@@ -70,7 +74,13 @@ def remove(config: proto.ConnectionConfig, found: Iterable[Unused]) -> None:
     if told:
         store.put_artifacts(told)
     for each in several:
-        shutil.rmtree(each.artifact.uri)
+        try:
+            shutil.rmtree(each.artifact.uri)
+        except OSError as error:
+            raise MachineError(
+                f"{each.artifact.uri} cannot be removed: {error.strerror or error}",
+                "give this user the right to remove it, then call gc again: it goes on where it stopped",
+            ) from error
 
 
 def _check_ended(store: Store, logs: Path, pipeline: str) -> None:
