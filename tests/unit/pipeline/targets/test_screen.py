@@ -35,7 +35,7 @@ def result(state: str = "done", exit_code: int = 0, error: InputError | None = N
 
 def test_plain_writes_one_line_per_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     record = new_run(tmp_path, "toy", (), ())
-    record.add_nodes(["Ingest"])
+    record.add_nodes({"Ingest": ()})
     with Screen("plain", record) as screen:
         node = record.nodes["Ingest"]
         node.state = "running"
@@ -53,7 +53,7 @@ def test_live_draws_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     record = new_run(tmp_path, "toy", (), ())
     with Screen("live", record) as screen:
-        record.add_nodes(["Ingest", "Trainer"])
+        record.add_nodes({"Ingest": (), "Trainer": ("Ingest",)})
         record.nodes["Ingest"].state = "running"
         record.nodes["Ingest"].rows = 15002
         screen.tick()
