@@ -12,6 +12,8 @@ from pipeline.report.charts import svg
 MOST = 60
 """Nodes that are drawn at most; the table has all of them."""
 _WIDE, _TALL, _BESIDE, _BELOW = 156, 44, 16, 24
+_NARROW = 12
+"""Of a gap for an arrow."""
 
 
 def draw(nodes: Mapping[str, Mapping[str, object]], upstream: Mapping[str, Sequence[str]]) -> Markup | None:
@@ -27,17 +29,18 @@ def draw(nodes: Mapping[str, Mapping[str, object]], upstream: Mapping[str, Seque
     if not nodes or len(nodes) > MOST:
         return None
     arrows = reduced({name: [one for one in upstream.get(name, ()) if one in nodes and one != name] for name in nodes})
-    rows = _rows(arrows)
-    across = max(len(row) for row in rows)
-    width = across * (_WIDE + _BESIDE) - _BESIDE + 2
+    rows, ways = _rows(arrows)
+    widths = [[_WIDE if place in nodes else _NARROW for place in row] for row in rows]
+    width = max(sum(each) + _BESIDE * (len(each) - 1) for each in widths) + 2
     height = len(rows) * (_TALL + _BELOW) - _BELOW + 2
     places = {}
-    for down, row in enumerate(rows):
-        left = (width - len(row) * (_WIDE + _BESIDE) + _BESIDE) / 2
-        for at, name in enumerate(row):
-            places[name] = (left + at * (_WIDE + _BESIDE), 1 + down * (_TALL + _BELOW))
-    parts = [_arrow(places[above], places[name]) for name, several in arrows.items() for above in several]
-    parts += [_box(name, nodes[name], *places[name]) for name in nodes]
+    for down, (row, wide) in enumerate(zip(rows, widths, strict=True)):
+        left = (width - sum(wide) - _BESIDE * (len(row) - 1)) / 2
+        for place, across in zip(row, wide, strict=True):
+            places[place] = (left + across / 2, 1 + down * (_TALL + _BELOW))
+            left += across + _BESIDE
+    parts = [_arrow([places[place] for place in way]) for way in ways]
+    parts += [_box(name, nodes[name], places[name][0] - _WIDE / 2, places[name][1]) for name in nodes]
     told = "; ".join(f"{name} {nodes[name]['state']}" for name in nodes)
     return svg(width, height, "graph", "The pipeline's nodes, each below those it waits for", told, "".join(parts))
 
@@ -54,21 +57,36 @@ def reduced(upstream: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     }
 
 
-def _rows(arrows: Mapping[str, Sequence[str]]) -> list[list[str]]:
+def _rows(arrows: Mapping[str, Sequence[str]]) -> tuple[list[list[str]], list[list[str]]]:
+    """The nodes of each row, with a gap wherever an arrow passes through, and the way of each arrow, gaps included."""
     depth: dict[str, int] = {}
     for name, several in arrows.items():
         depth[name] = 1 + max((depth.get(one, -1) for one in several), default=-1)
     rows: list[list[str]] = [[] for _ in range(max(depth.values()) + 1)]
     for name, down in depth.items():
         rows[down].append(name)
-    return rows
+    ways = []
+    for name, several in arrows.items():
+        for above in several:
+            gaps = {down: f"\n{above}\n{name}\n{down}" for down in range(depth.get(above, 0) + 1, depth[name])}
+            for down, gap in gaps.items():
+                rows[down].append(gap)
+            ways.append([above, *gaps.values(), name])
+    return rows, ways
 
 
-def _arrow(source: tuple[float, float], target: tuple[float, float]) -> str:
-    x, y = source[0] + _WIDE / 2, source[1] + _TALL
-    to_x, to_y = target[0] + _WIDE / 2, target[1]
-    middle = (y + to_y) / 2
-    return f'<path class="arrow" d="M{x:g} {y:g}C{x:g} {middle:g} {to_x:g} {middle:g} {to_x:g} {to_y:g}"/>'
+def _arrow(places: Sequence[tuple[float, float]]) -> str:
+    """From the lower edge of the first place to the upper edge of the last, straight down through those between."""
+    x, y = places[0][0], places[0][1] + _TALL
+    path = f"M{x:g} {y:g}"
+    for number, (to_x, to_y) in enumerate(places[1:], start=2):
+        middle = (y + to_y) / 2
+        path += f"C{x:g} {middle:g} {to_x:g} {middle:g} {to_x:g} {to_y:g}"
+        x, y = to_x, to_y
+        if number < len(places):
+            y += _TALL
+            path += f"V{y:g}"
+    return f'<path class="arrow" d="{path}"/>'
 
 
 def _box(name: str, node: Mapping[str, object], x: float, y: float) -> str:

@@ -36,6 +36,8 @@ _LINES = 6
 _BRANCHES = 400
 _CONFIG_LINES = 3000
 _TOP = 5
+_ABOVE = "(above)"
+"""Of a branch of the lineage that stands further up in full."""
 _CHANGED = 0.01
 """Columns that are at least so far from the run before are named."""
 
@@ -56,6 +58,7 @@ def rendered(content: Content, folder: Path) -> str:
             facts=facts,
             missing=content.missing,
             forced=_forced(facts),
+            failed=[check for check in facts.checks if not check.passed][:_HEADLINES],
             headlines=_headlines(facts),
             rows=_rows(facts),
             graph=graph.draw(told["nodes"], content.upstream),
@@ -242,7 +245,7 @@ def _change(value: float | None, baseline: float | None) -> str:
     """How far a value is from the baseline's, with its sign."""
     if value is None or baseline is None:
         return ""
-    return f"{'+' if value >= baseline else '−'}{charts.figure(abs(value - baseline))}"  # noqa: RUF001 - a minus sign
+    return f"{value - baseline:+.2g}".replace("-", "\N{MINUS SIGN}", 1)
 
 
 def _lineage(content: Content) -> dict[str, Any] | None:
@@ -256,13 +259,16 @@ def _lineage(content: Content) -> dict[str, Any] | None:
 
 def _branch(tree: Any, room: list[int]) -> dict[str, Any]:
     room[0] -= 1
-    below = []
+    lines, below = str(tree.label).split("\n"), []
     for each in tree.children:
+        if str(each.label) == _ABOVE:
+            lines[-1] += f" {_ABOVE}"
+            continue
         there = room[0] > 0
         branch = _branch(each, room)
         if there:
             below.append(branch)
-    return {"lines": str(tree.label).split("\n"), "below": below}
+    return {"lines": lines, "below": below}
 
 
 def _config(config: Any) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -35,7 +36,7 @@ def rendered(rows: Iterable[Row], logs: Path, folder: Path) -> str:
     """
     told = list(rows)
     shown = told[:MOST]
-    metrics = list(dict.fromkeys(name for row in shown for name in row.metrics))
+    metrics = list(dict.fromkeys(name for row in shown for name, value in row.metrics.items() if math.isfinite(value)))
     return (
         environment()
         .get_template("site.html")
@@ -54,7 +55,7 @@ def rendered(rows: Iterable[Row], logs: Path, folder: Path) -> str:
 def _trend(name: str, rows: list[Row]) -> dict[str, Any]:
     series: dict[str, list[tuple[float, float]]] = {}
     for row in reversed(rows):
-        if name in row.metrics:
+        if math.isfinite(row.metrics.get(name, math.nan)):
             series.setdefault(row.pipeline, []).append((row.started, row.metrics[name]))
     some = {pipeline: sorted(points) for pipeline, points in list(series.items())[:_PIPELINES]}
     day: Callable[[float], str] = lambda seconds: clock(seconds)[:10]  # noqa: E731

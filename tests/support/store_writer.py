@@ -29,6 +29,12 @@ class Writer:
             found = proto.Context(id=found_id, type_id=self.types[kind], name=name)
         return found
 
+    def configure(self, run: str, config: str) -> None:
+        """Writes a run's config down, as text of JSON."""
+        context = self.store.get_context_by_type_and_name("pipeline_run", run)
+        context.custom_properties["config"].string_value = config
+        self.store.put_contexts([context])
+
     def execution(
         self,
         run: str,
