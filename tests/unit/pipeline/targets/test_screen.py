@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,12 @@ FACTS = Facts(
 def result(state: str = "done", exit_code: int = 0, error: InputError | None = None, facts: Facts = FACTS) -> RunResult:
     node = NodeResult("Trainer", "failed" if error else "done", 2.5, 3.25, 512.0, None, None, error)
     return RunResult("r1", "taxi", state, 61.234, 9.5, (node,), error, exit_code, facts, None)
+
+
+def test_the_last_line_names_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    report = tmp_path / "report.html"
+    summary(replace(result(), report=report), "plain")
+    assert capsys.readouterr().out.splitlines()[-1] == f"report: {report}"
 
 
 def test_plain_writes_one_line_per_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
