@@ -15,6 +15,8 @@ Bin = tuple[float, float, float]
 BARS = 24
 _POINTS = 400
 """Points of a line at most; a screen shows no more."""
+_GREATEST = 1e300
+"""What is larger, or no number, is not drawn: the width of a range has to be a number."""
 _STYLES = 5
 """How many lines the page's style can tell apart, by colour and by dashes."""
 
@@ -50,7 +52,8 @@ def svg(width: float, height: float, kind: str, title: str, description: str, co
 
 def span(several: Sequence[Sequence[Bin]]) -> tuple[float, float]:
     """The range that histograms by quantiles are drawn over: all, but for a tail that would press the rest flat."""
-    bins = [each for one in several for each in one if math.isfinite(each[0]) and math.isfinite(each[1])]
+    several = [[each for each in one if _drawable(*each)] for one in several]
+    bins = [each for one in several for each in one]
     if not bins:
         return 0.0, 0.0
     low, high = min(each[0] for each in bins), max(each[1] for each in bins)
@@ -80,7 +83,7 @@ def histogram(bins: Sequence[Bin], over: tuple[float, float], title: str) -> Mar
         return min(max(int((value - low) / (high - low) * BARS), 0), BARS - 1)
 
     for start, stop, share in bins:
-        if not (math.isfinite(start) and math.isfinite(stop)):
+        if not _drawable(start, stop, share):
             continue
         first, last = place(start), place(stop)
         width = (high - low) / BARS
@@ -117,7 +120,10 @@ def lines(
       told: how a place on it is written.
     """
     width, height, left, right, top, bottom = 340, 170, 52, 10, 10, 26
+    series = {name: [point for point in several if _drawable(*point)] for name, several in series.items()}
     points = [point for several in series.values() for point in several]
+    if not points:
+        return svg(width, height, "chart", title, "no number that can be drawn", "")
     xs, ys = [x for x, _ in points], [y for _, y in points]
     first, last = min(xs), max(xs)
     marks = _marks(min(ys), max(ys))
@@ -158,6 +164,10 @@ def lines(
         if several
     )
     return svg(width, height, "chart", title, ways, "".join(parts))
+
+
+def _drawable(*values: float) -> bool:
+    return all(abs(value) < _GREATEST for value in values)
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -23,6 +23,8 @@ from pipeline.report import charts, graph
 from pipeline.report.content import Content
 
 # No page grows without end, whatever the run was; what is left out is counted on it.
+_NODES = 500
+_ROWS = 30
 _COLUMNS = 100
 _SPLITS = 4
 _SLICES = 100
@@ -60,9 +62,10 @@ def rendered(content: Content, folder: Path) -> str:
             forced=_forced(facts),
             failed=[check for check in facts.checks if not check.passed][:_HEADLINES],
             headlines=_headlines(facts),
-            rows=_rows(facts),
+            rows=_rows(facts)[:_ROWS],
             graph=graph.draw(told["nodes"], content.upstream),
-            nodes=_nodes(told, folder),
+            nodes=_nodes(told, folder)[:_NODES],
+            nodes_left=max(0, len(told["nodes"]) - _NODES),
             data=_data(content),
             anomalies=content.anomalies[:_ANOMALIES],
             anomalies_left=max(0, len(content.anomalies) - _ANOMALIES),
