@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -244,10 +245,10 @@ def _outcome(check: Check) -> str:
     return "pass" if check.passed else "fail"
 
 
-def _change(value: float | None, baseline: float | None) -> str:
+def _change(value: float, baseline: float) -> str:
     """How far a value is from the baseline's, with its sign."""
-    if value is None or baseline is None:
-        return ""
+    if not math.isfinite(value - baseline):
+        return "not comparable"
     return f"{value - baseline:+.2g}".replace("-", "\N{MINUS SIGN}", 1)
 
 

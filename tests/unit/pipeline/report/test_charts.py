@@ -7,7 +7,7 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reported import HARM
 
@@ -59,6 +59,7 @@ def test_a_long_tail_does_not_press_the_rest_flat():
     assert charts.span([[]]) == (0.0, 0.0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=20))
 def test_any_points_make_a_line_within_the_chart(points: list[tuple[float, float]]):
     root = ET.fromstring(str(charts.lines({"train": sorted(points)}, "loss")))  # noqa: S314 - our own
@@ -69,6 +70,7 @@ def test_any_points_make_a_line_within_the_chart(points: list[tuple[float, float
     assert all(0 <= x <= 340 and 0 <= y <= 170 for x, y in places)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(ANY, ANY)))
 def test_what_is_no_number_is_not_drawn(points: list[tuple[float, float]]):
     chart = str(charts.lines({"train": points}, "loss"))
@@ -76,6 +78,7 @@ def test_what_is_no_number_is_not_drawn(points: list[tuple[float, float]]):
     assert "nan" not in chart.replace("no number that can be drawn", "")
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(ANY, ANY, st.floats(0, 1)), max_size=12))
 def test_any_bins_make_a_histogram(bins: list[tuple[float, float, float]]):
     ordered = [(min(low, high), max(low, high), share) for low, high, share in bins]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from reported import HARM, content_of, write_run
 from store_writer import Writer
 
-from pipeline.report.page import rendered
+from pipeline.report.page import environment, rendered
 
 _VOID = {"meta", "br", "rect", "circle", "path", "polyline"}
 
@@ -169,6 +170,14 @@ def test_a_damaged_file_costs_its_part_alone(tmp_path: Path, file: str, reason: 
     assert f"Left out: {reason}" in found
     assert "kind: wide_deep" in found
     assert "train 0.1250" in found
+
+
+@pytest.mark.parametrize(
+    ("value", "baseline", "told"),
+    [(0.75, 0.5, "+0.25"), (0.5, 0.75, "\N{MINUS SIGN}0.25"), (1.0, 1.0, "+0"), (math.nan, 1.0, "not comparable")],
+)
+def test_how_far_a_metric_is_from_the_baselines(value: float, baseline: float, told: str):
+    assert environment().filters["change"](value, baseline) == told
 
 
 def test_the_logs_beside_the_page_are_linked(tmp_path: Path):
