@@ -80,7 +80,7 @@ def histogram(bins: Sequence[Bin], over: tuple[float, float], title: str) -> Mar
     def place(value: float) -> int:
         if high <= low:
             return BARS // 2
-        return min(max(int((value - low) / (high - low) * BARS), 0), BARS - 1)
+        return min(int((min(max(value, low), high) - low) / (high - low) * BARS), BARS - 1)
 
     for start, stop, share in bins:
         if not _drawable(start, stop, share):
@@ -90,7 +90,7 @@ def histogram(bins: Sequence[Bin], over: tuple[float, float], title: str) -> Mar
         for at in range(first, last + 1):
             left = start if at == first else low + at * width
             right = stop if at == last else low + (at + 1) * width
-            shares[at] += share * (right - left) / (stop - start) if stop > start else share
+            shares[at] += share * min((right - left) / (stop - start), 1.0) if stop > start else share
     tallest = max(shares) or 1.0
     path = "".join(
         f"M{5 * at:g} 40v{-max(38 * share / tallest, 1):.1f}h4v{max(38 * share / tallest, 1):.1f}z"
