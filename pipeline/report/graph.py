@@ -12,6 +12,8 @@ from pipeline.report.charts import svg
 MOST = 60
 """Nodes that are drawn at most; the table has all of them."""
 _WIDE, _TALL, _BESIDE, _BELOW = 156, 44, 16, 24
+_ACROSS = 2
+"""Nodes in a row; with more of them a phone shows none that can be read."""
 _NARROW = 12
 """Of a gap for an arrow."""
 
@@ -62,9 +64,11 @@ def _rows(arrows: Mapping[str, Sequence[str]]) -> tuple[list[list[str]], list[li
     depth: dict[str, int] = {}
     for name, several in arrows.items():
         depth[name] = 1 + max((depth.get(one, -1) for one in several), default=-1)
-    rows: list[list[str]] = [[] for _ in range(max(depth.values()) + 1)]
+    layers: list[list[str]] = [[] for _ in range(max(depth.values()) + 1)]
     for name, down in depth.items():
-        rows[down].append(name)
+        layers[down].append(name)
+    rows = [layer[at : at + _ACROSS] for layer in layers for at in range(0, len(layer), _ACROSS)]
+    depth = {name: down for down, row in enumerate(rows) for name in row}
     ways = []
     for name, several in arrows.items():
         for above in several:

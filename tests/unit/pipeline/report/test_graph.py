@@ -30,6 +30,15 @@ def test_an_arrow_goes_past_the_nodes_between():
     assert straight > float(between.get("x") or 0) + float(between.get("width") or 0)
 
 
+def test_many_nodes_side_by_side_take_several_rows():
+    root = ET.fromstring(str(draw(nodes(*"ABCDE", "Z"), {"Z": tuple("ABCDE")})))  # noqa: S314 - our own
+    boxes = [box.find("rect") for box in root.iter("g")]
+    downs = [float(box.get("y") or 0) for box in boxes if box is not None]
+    assert downs == sorted(downs)
+    assert len(set(downs)) == 4
+    assert float((root.get("viewBox") or "").split()[2]) < 450
+
+
 def test_every_node_is_told_with_its_state():
     drawn = str(draw({"A": {"state": "done", "seconds": 2.0}, "B": {"state": "not run", "seconds": 0.0}}, {}))
     assert "<desc>A done; B not run</desc>" in drawn
