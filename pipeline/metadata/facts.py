@@ -35,6 +35,8 @@ class Facts:
     """The values that a Tuner has found best, by field of the training or the model section."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Of the whole eval split."""
+    baseline: dict[str, float] = field(default_factory=dict)
+    """The same for the model that the new one was compared with."""
     rows_evaluated: int | None = None
     """How many rows that was."""
     slices: tuple[Measured, ...] = ()

@@ -11,7 +11,7 @@ from pipeline.metadata.reasons import flat
 from pipeline.metadata.store import INPUT, OUTPUT, Execution, Run, Store
 
 _STATES = {"COMPLETE": "done", "CACHED": "cached", "FAILED": "failed", "CANCELED": "interrupted"}
-_OF_NODE = ("cpu_seconds", "peak_memory_mb", "rows", "attempts", "log")
+_OF_NODE = ("cpu_seconds", "peak_memory_mb", "rows", "attempts", "log", "upstream")
 
 
 def of_run(store: Store, logs: Path, run: Run) -> dict[str, Any]:
@@ -19,9 +19,9 @@ def of_run(store: Store, logs: Path, run: Run) -> dict[str, Any]:
 
     Returns:
       run, pipeline, state, started (seconds since the epoch), seconds, verdict, metrics, pushed_version, error, logs,
-      and `nodes`: by name, in their order, each with state, seconds, cpu_seconds, peak_memory_mb, rows, attempts, log
-      (None where only our own runs know them), execution, inputs, outputs (each with key, id, type, uri), parameters
-      and `tries`, the lines of attempts.jsonl.
+      and `nodes`: by name, in their order, each with state, seconds, cpu_seconds, peak_memory_mb, rows, attempts, log,
+      upstream (None where only our own runs know them), execution, inputs, outputs (each with key, id, type, uri),
+      parameters and `tries`, the lines of attempts.jsonl.
     """
     own = history.record(logs, run.name) or {}
     row = history.row(store, logs, run)

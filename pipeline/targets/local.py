@@ -98,6 +98,7 @@ class _Run:
         state, exit_code = self._verdict()
         self._record.state = state
         self._record.save()
+        report = self._report()
         nodes = tuple(node.result() for node in self._record.nodes.values())
         seconds = time.monotonic() - self._started
         record = self._record
@@ -112,12 +113,13 @@ class _Run:
             exit_code,
             self._record.facts,
             record.folder,
+            report,
         )
 
     def _go(self) -> None:
         start_server()
         graph = self._compile()
-        self._record.add_nodes([node.id for node in graph])
+        self._record.add_nodes({node.id: node.upstream for node in graph})
         if self._job.resume is not None:
             self._ask("clean up", work.clean_up, self._ir, self._record.run)
         self._schedule(graph)
@@ -125,6 +127,17 @@ class _Run:
             self._ask("clean up", work.clean_up, self._ir, self._record.run, to_the_end=True)
         if self._signals.received is None:
             self._record.facts = self._ask("read results", work.read_facts, self._ir, self._record.run)
+
+    def _report(self) -> Path | None:
+        """Has the run's report written; whatever goes wrong with that stands in the log, and changes nothing."""
+        if not self._ir:
+            return None
+        arguments = (self._ir, self._record.folder.parent, self._record.run)
+        try:
+            written: Path | None = self._ask("write the report", work.write_report, *arguments, to_the_end=True)
+        except (PipelineError, InterruptedRun):
+            return None
+        return written
 
     def _compile(self) -> tuple[GraphNode, ...]:
         # The first child waits for the server's imports, and there is nothing to tidy up yet.

@@ -34,6 +34,7 @@ MODULES = (
     "pipeline.nodes",
     "pipeline.build",
     "pipeline.metadata.gather",
+    "pipeline.report.write",
 )
 
 _LEFT_OUT = "rfc3987_syntax"

@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ class NodeRecord:
     rows: int | None = None
     attempts: int = 0
     error: PipelineError | None = None
+    upstream: tuple[str, ...] = ()
+    """The nodes it waits for."""
 
     def result(self) -> NodeResult:
         """The record as it is handed out at the end."""
@@ -67,11 +70,11 @@ class RunRecord:
         """Where a node, or the run itself (`pipeline`), writes its output."""
         return self.folder / f"{name}.log"
 
-    def add_nodes(self, ids: list[str]) -> None:
-        """Names the run's nodes; those known from an earlier attempt keep their figures."""
-        self.nodes = {node: self.nodes.get(node) or NodeRecord(node, self.log(node)) for node in ids}
+    def add_nodes(self, nodes: Mapping[str, Sequence[str]]) -> None:
+        """Names the run's nodes, each with those it waits for; what an earlier attempt has measured stays."""
+        self.nodes = {node: self.nodes.get(node) or NodeRecord(node, self.log(node)) for node in nodes}
         for node in self.nodes.values():
-            node.state, node.error = WAITING, None
+            node.state, node.error, node.upstream = WAITING, None, tuple(nodes[node.id])
 
     def save(self) -> None:
         """Writes `run.json`, whole or not at all. A disk that is full just now is no reason to end a run."""
@@ -84,7 +87,12 @@ class RunRecord:
             "from_nodes": self.from_nodes,
             "to_nodes": self.to_nodes,
             "nodes": {
-                node.id: {**node.result().to_json(), "state": node.state, "attempts": node.attempts}
+                node.id: {
+                    **node.result().to_json(),
+                    "state": node.state,
+                    "attempts": node.attempts,
+                    "upstream": node.upstream,
+                }
                 for node in self.nodes.values()
             },
             **self.facts.to_json(),

@@ -59,6 +59,8 @@ class RunResult:
     """0; 1 our fault or the machine's; 2 the user's input; 3 a gate said no; 128 + the signal that ended it."""
     facts: Facts
     logs: Path | None
+    report: Path | None = None
+    """The page that tells of it; None where there is none."""
 
     def to_json(self) -> dict[str, Any]:
         """The one object that `--json` prints."""
@@ -73,6 +75,7 @@ class RunResult:
             **self.facts.to_json(),
             "error": error_to_json(self.error),
             "logs": None if self.logs is None else str(self.logs),
+            "report": None if self.report is None else str(self.report),
         }
 
 

@@ -245,4 +245,6 @@ def _end(result: RunResult) -> Text:
         text.append(f"\nmodel pushed to {facts.pushed}", style="default")
     if result.state in ("failed", "interrupted") and result.nodes:
         text.append(f"\n--resume {result.run} goes on from where it stopped", style="default")
+    if result.report is not None:
+        text.append(f"\nreport: {shown(result.report)}", style="default")
     return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from pipeline.graph import GraphNode, NodeOutcome
 from pipeline.metadata.facts import Facts
@@ -46,3 +47,17 @@ def read_facts(ir: bytes, run: str) -> Facts:
     from pipeline.metadata.gather import facts
 
     return facts(nodes.open_store(ir), run)
+
+
+def write_report(ir: bytes, logs: Path, run: str) -> Path | None:
+    """The run's report; None where ML Metadata knows nothing of the run."""
+    from pipeline import nodes
+    from pipeline.report import write
+
+    store = nodes.open_store(ir)
+    file = write.place(logs, run)
+    for found in store.runs_like(run):
+        if found.name == run:
+            write.report(store, logs, found, file)
+            return file
+    return None

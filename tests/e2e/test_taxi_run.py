@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -108,6 +109,15 @@ def test_all_that_a_run_makes_lies_in_its_folder(taxi: Runs):
         log = output / "logs" / told["run"] / f"{node}.log"
         assert log.read_text().startswith(f"=== {node}, ")
         assert told["nodes"][node]["log"] == str(log)
+
+
+def test_a_run_has_written_its_report_and_names_it(taxi: Runs):
+    report = Path(taxi.first.told["report"])
+    assert report == taxi.output / "logs" / taxi.first.told["run"] / "report.html"
+    page = report.read_text()
+    assert taxi.first.told["pushed_version"] in page
+    # Nothing that a run of ours records is missing, but for what only a second one can have.
+    assert re.findall(r"Left out: ([^<]*)", page) == ["no earlier run of the pipeline has statistics to compare with."]
 
 
 def test_the_resolved_config_is_recorded_with_the_run(taxi: Runs):

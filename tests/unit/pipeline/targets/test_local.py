@@ -43,6 +43,24 @@ def test_a_run_is_done_then_all_cache(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (told["state"], told["nodes"]["Rows"]["state"]) == ("done", "cached")
 
 
+def test_a_run_writes_its_report_and_names_it_last(tmp_path: Path):
+    result = run_toy(tmp_path)
+    assert result.report == tmp_path / "logs" / result.run / "report.html"
+    page = result.report.read_text()
+    assert "Source done; Add done; Actor done; Rows done" in page
+    assert json.loads((result.report.parent / "run.json").read_text())["nodes"]["Add"]["upstream"] == ["Source"]
+
+
+def test_a_report_that_cannot_be_written_costs_nothing_but_itself(tmp_path: Path):
+    first = run_toy(tmp_path)
+    assert first.report is not None
+    first.report.unlink()
+    (first.report / "in the way").mkdir(parents=True)
+    again = run_toy(tmp_path, resume=first.run)
+    assert (again.state, again.exit_code, again.error, again.report) == ("done", 0, None, None)
+    assert "report.html cannot be written" in (first.report.parent / "pipeline.log").read_text()
+
+
 def test_nodes_that_do_not_depend_on_each_other_run_side_by_side(tmp_path: Path):
     # Each waits in its own pipe until the test has heard of both.
     pipes = {name: tmp_path / f"{name}.pipe" for name in ("Left", "Right")}

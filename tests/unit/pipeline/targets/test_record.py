@@ -28,7 +28,7 @@ def test_runs_of_the_same_second_have_ids_of_their_own_that_sort_by_time(tmp_pat
 
 def test_a_run_is_written_whole_and_read_again(tmp_path: Path):
     record = new_run(tmp_path, "toy", ("A",), ("B",))
-    record.add_nodes(["A", "B"])
+    record.add_nodes({"A": (), "B": ("A",)})
     record.nodes["A"].state, record.nodes["A"].cpu_seconds, record.nodes["A"].attempts = "done", 1.5, 2
     record.add_attempt(record.nodes["A"])
     record.save()
@@ -41,7 +41,7 @@ def test_a_run_is_written_whole_and_read_again(tmp_path: Path):
     record.close()
 
     again = old_run(tmp_path, "toy", record.run)
-    again.add_nodes(["A", "B"])
+    again.add_nodes({"A": (), "B": ("A",)})
     assert (again.from_nodes, again.to_nodes, again.started) == (("A",), ("B",), record.started)
     assert (again.nodes["A"].state, again.nodes["A"].cpu_seconds, again.nodes["A"].attempts) == ("waiting", 1.5, 2)
     again.close()

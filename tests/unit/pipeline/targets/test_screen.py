@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,15 @@ def result(state: str = "done", exit_code: int = 0, error: InputError | None = N
     return RunResult("r1", "taxi", state, 61.234, 9.5, (node,), error, exit_code, facts, None)
 
 
+def test_the_last_line_names_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    report = tmp_path / "report.html"
+    summary(replace(result(), report=report), "plain")
+    assert capsys.readouterr().out.splitlines()[-1] == f"report: {report}"
+
+
 def test_plain_writes_one_line_per_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     record = new_run(tmp_path, "toy", (), ())
-    record.add_nodes(["Ingest"])
+    record.add_nodes({"Ingest": ()})
     with Screen("plain", record) as screen:
         node = record.nodes["Ingest"]
         node.state = "running"
@@ -53,7 +60,7 @@ def test_live_draws_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     record = new_run(tmp_path, "toy", (), ())
     with Screen("live", record) as screen:
-        record.add_nodes(["Ingest", "Trainer"])
+        record.add_nodes({"Ingest": (), "Trainer": ("Ingest",)})
         record.nodes["Ingest"].state = "running"
         record.nodes["Ingest"].rows = 15002
         screen.tick()

@@ -1,0 +1,105 @@
+"""The pages on runs in a real browser: nothing is asked for, nothing complains, everybody gets everywhere."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reported import HARM, the_run, write_run
+
+from pipeline.metadata import history
+from pipeline.report import site, write
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, PROGRAMS)), None)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason=f"no browser: none of {', '.join(PROGRAMS)} is on the PATH"),
+]
+sync_api = pytest.importorskip("playwright.sync_api", reason="no driver for a browser: playwright is not installed")
+axe = pytest.importorskip("axe_core_python.sync_playwright", reason="no axe: axe-core-python is not installed")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=CHROMIUM)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module", params=["plain", "harmful", "all runs"])
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report, one of a run whose names mean harm, and the list of all runs."""
+    folder = tmp_path_factory.mktemp("pages")
+    writer = write_run(folder)
+    write_run(folder, "r2", writer, harm=HARM if request.param == "harmful" else "", fares=3.0)
+    store, run = the_run(folder, "r2")
+    logs = folder / "logs"
+    write.report(store, logs, run, logs / "r2" / write.NAME)
+    write.whole(logs / "index.html", site.rendered(history.rows(store, logs), logs, logs))
+    return logs / "index.html" if request.param == "all runs" else logs / "r2" / write.NAME
+
+
+@pytest.fixture
+def opened(browser: Any, page: Path) -> Iterator[Any]:
+    """The page in a fresh tab, with what it has asked for and said."""
+    # Around the page's own ban on scripts, which would keep axe out.
+    context = browser.new_context(bypass_csp=True)
+    tab = context.new_page()
+    tab.asked, tab.said = [], []
+    tab.on("request", lambda request: tab.asked.append(request.url))
+    tab.on("console", lambda message: tab.said.append(message.text))
+    tab.on("pageerror", lambda error: tab.said.append(str(error)))
+    tab.on("dialog", lambda dialog: tab.said.append(dialog.message))
+    tab.goto(page.as_uri())
+    yield tab
+    context.close()
+
+
+def test_nothing_is_asked_for_and_nothing_complains(opened: Any, page: Path):
+    assert opened.asked == [page.as_uri()]
+    assert opened.said == []
+
+
+def test_its_own_policy_forbids_scripts(browser: Any, page: Path):
+    with browser.new_context() as context:
+        tab = context.new_page()
+        tab.goto(page.as_uri())
+        with pytest.raises(sync_api.Error, match="Content Security Policy"):
+            tab.add_script_tag(content="1 + 1")
+
+
+@pytest.mark.parametrize("width", [400, 900, 1400])
+def test_no_width_needs_scrolling_sideways(opened: Any, width: int):
+    opened.set_viewport_size({"width": width, "height": 900})
+    assert opened.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_tab_reaches_every_link(opened: Any):
+    links = opened.evaluate("[...document.querySelectorAll('a')].map(each => each.href)")
+    reached = []
+    for _ in range(opened.evaluate("document.querySelectorAll('a, [tabindex], summary').length")):
+        opened.keyboard.press("Tab")
+        reached.append(opened.evaluate("document.activeElement.href"))
+    assert links
+    assert [each for each in reached if each] == links
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1400])
+def test_axe_finds_nothing(opened: Any, width: int, scheme: str):
+    opened.set_viewport_size({"width": width, "height": 900})
+    opened.emulate_media(color_scheme=scheme)
+    found = axe.Axe().run(opened)
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == []
+
+
+def test_on_paper_there_is_the_content_alone(opened: Any):
+    opened.emulate_media(media="print")
+    assert not any(each.is_visible() for each in opened.query_selector_all("nav, .skip"))
+    assert all(each.is_visible() for each in opened.query_selector_all("h2"))

@@ -1,0 +1,172 @@
+"""Runs with all that a report tells, as files and metadata: with plain names, or with names that mean harm."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+from store_writer import Writer
+from tensorboard.compat.proto import event_pb2
+from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
+
+from components.evaluator.verdict import Check, Measured, Verdict
+from pipeline.metadata.store import Run, Store
+from pipeline.report import content
+from pipeline.report.content import Content
+
+HARM = "</title></style><script>alert(1)</script>'\"><img src=x onerror=alert(1)>\n\x1b[31m\u202e{{ 7 * 7 }}&amp;"
+"""A name that breaks out of whatever forgets to escape it."""
+
+SPLITS = '["train", "eval"]'
+CONFIG = {
+    "data": {"label": "tip", "task": "binary"},
+    "features": {"columns": {"fare": [{"op": "log"}], "company": [{"op": "vocab", "size": 10}]}},
+    "model": {"kind": "wide_deep"},
+}
+
+
+def write_run(
+    folder: Path,
+    run: str = "r1",
+    writer: Writer | None = None,
+    harm: str = "",
+    columns: int = 0,
+    slices: int = 0,
+    fares: float = 1.0,
+) -> Writer:
+    """A run with statistics, anomalies, a transform graph, curves, and a verdict.
+
+    Args:
+      folder: gets `metadata.db` and the artifacts.
+      run: its id.
+      writer: of the store, if there is one already.
+      harm: added to every name that comes from outside.
+      columns: how many more there are beside `fare` and `company`.
+      slices: how many more there are beside one.
+      fares: the histogram of `fare` is so many times as wide.
+    """
+    here = folder / run
+    here.mkdir(parents=True)
+    writer = writer or Writer(folder / "metadata.db")
+    examples = writer.artifact("Examples", str(here / "e"), split_names=SPLITS, rows_read=13, rows_train=8, rows_eval=4)
+    writer.execution(run, "ExampleGen", outputs=(examples,))
+    for split in ("train", "eval"):
+        write_statistics(here / "statistics" / f"Split-{split}" / "FeatureStats.pb", harm, columns, fares)
+        write_anomalies(here / "anomalies" / f"Split-{split}" / "SchemaDiff.pb", harm)
+    statistics = writer.artifact("ExampleStatistics", str(here / "statistics"), split_names=SPLITS)
+    writer.execution(run, "StatisticsGen", outputs=(statistics,))
+    anomalies = writer.artifact("ExampleAnomalies", str(here / "anomalies"), split_names=SPLITS)
+    writer.execution(run, "ExampleValidator", outputs=(anomalies,))
+    write_graph(here / "graph", harm)
+    writer.execution(run, "Transform", outputs=(writer.artifact("TransformGraph", str(here / "graph")),))
+    write_events(here / "model_run" / "train", {f"loss{harm}": [0.5, 0.25, 0.125]})
+    model_run = writer.artifact("ModelRun", str(here / "model_run"), steps=30, restarts=0, repeated=0, damaged=0)
+    writer.execution(run, "Trainer", outputs=(writer.artifact("Model", str(here / "model")), model_run))
+    (here / "evaluation").mkdir()
+    (here / "evaluation" / "verdict.json").write_text(verdict(harm, slices).to_json())
+    evaluation = writer.artifact("ModelEvaluation", str(here / "evaluation"))
+    blessing = writer.artifact("ModelBlessing", blessed=0)
+    writer.execution(run, "Evaluator", outputs=(evaluation, blessing))
+    config = {**CONFIG, "pipeline": {"name": harm}}
+    writer.run(run, json.dumps(config))
+    return writer
+
+
+def verdict(harm: str = "", slices: int = 0) -> Verdict:
+    """That of a model which is below one bound."""
+    where = {f"company{harm}": f"Blue{harm}"}
+    several = [Measured({"company": str(number)}, number, {"auc": 0.5}, {}) for number in range(slices)]
+    return Verdict(
+        blessed=False,
+        forced=None,
+        rows=4,
+        checks=(
+            Check("auc", {}, "at least 0.5", 0.75, 0.7, 4, passed=True, why=None),
+            Check("auc", where, f"at least 0.6{harm}", 0.5, None, 2, passed=False, why=f"few rows{harm}"),
+        ),
+        slices=(
+            Measured({}, 4, {"auc": 0.75, f"loss{harm}": 0.25}, {"auc": 0.7}),
+            Measured(where, 2, {"auc": 0.5}, {"auc": 0.55}),
+            *several,
+        ),
+    )
+
+
+def write_statistics(file: Path, harm: str = "", columns: int = 0, fares: float = 1.0) -> None:
+    """What TFDV counts of a column of numbers and a column of texts, and of more columns of numbers."""
+    told = statistics_pb2.DatasetFeatureStatisticsList()
+    rows = told.datasets.add(num_examples=10)
+    for name in (f"fare{harm}", *(f"more{number}" for number in range(columns))):
+        feature = rows.features.add(type=statistics_pb2.FeatureNameStatistics.FLOAT)
+        feature.path.step.append(name)
+        numbers = feature.num_stats
+        numbers.mean, numbers.median, numbers.min, numbers.max = 2.5, 2.0, 0.0, 40.0 * fares
+        numbers.common_stats.num_non_missing = numbers.common_stats.tot_num_values = 9
+        histogram = numbers.histograms.add(type=statistics_pb2.Histogram.QUANTILES)
+        for low, high in ((0.0, 1.0), (1.0, 1.0), (1.0, 4.0), (4.0, 40.0)):
+            histogram.buckets.add(low_value=low * fares, high_value=high * fares, sample_count=2.25)
+    feature = rows.features.add(type=statistics_pb2.FeatureNameStatistics.STRING)
+    feature.path.step.append("company")
+    texts = feature.string_stats
+    texts.unique = 2
+    texts.common_stats.num_non_missing = texts.common_stats.tot_num_values = 10
+    for text, count in ((f"Blue{harm}", 7.0), ("Top", 3.0)):
+        texts.rank_histogram.buckets.add(label=text, sample_count=count)
+        texts.top_values.add(value=text, frequency=count)
+    file.parent.mkdir(parents=True)
+    file.write_bytes(told.SerializeToString())
+
+
+def write_anomalies(file: Path, harm: str = "") -> None:
+    """One column that does not fit the schema."""
+    told = anomalies_pb2.Anomalies()
+    info = told.anomaly_info[f"fare{harm}"]
+    info.short_description, info.description = f"Out-of-range values{harm}", f"Unexpectedly high value: 40.{harm}"
+    info.severity = anomalies_pb2.AnomalyInfo.ERROR
+    file.parent.mkdir(parents=True)
+    file.write_bytes(told.SerializeToString())
+
+
+def write_graph(folder: Path, harm: str = "") -> None:
+    """A transform graph with two vocabularies."""
+    assets = folder / "transform_fn" / "assets"
+    assets.mkdir(parents=True)
+    (folder / "transformed_metadata").mkdir()
+    names = {"company_vocab": "vocabulary_a", f"label_counts{harm}": "vocabulary_b"}
+    (folder / "transformed_metadata" / "asset_map").write_text(json.dumps(names))
+    (assets / "vocabulary_a").write_text("Blue\nTop\nKOAM\n")
+    (assets / "vocabulary_b").write_text("8 1\n5 0\n")
+
+
+def write_events(folder: Path, curves: dict[str, list[float]]) -> Path:
+    """An event file as TensorFlow 2 writes it: a point of each curve at every tenth step."""
+    records = []
+    for name, values in curves.items():
+        for number, value in enumerate(values):
+            event = event_pb2.Event(step=10 * (number + 1))
+            one = event.summary.value.add(tag=name)
+            one.tensor.dtype = 1
+            one.tensor.tensor_content = struct.pack("<f", value)
+            records.append(event.SerializeToString())
+    folder.mkdir(parents=True)
+    file = folder / "events.out.tfevents.1.host.v2"
+    file.write_bytes(b"".join(framed(record) for record in records))
+    return file
+
+
+def framed(record: bytes) -> bytes:
+    """A record of a TFRecord file; nobody looks at the checksums."""
+    return struct.pack("<QI", len(record), 0) + record + bytes(4)
+
+
+def the_run(folder: Path, run: str = "r1") -> tuple[Store, Run]:
+    """The store in a folder, and a run in it."""
+    store = Store(folder / "metadata.db")
+    return store, next(each for each in store.runs() if each.name == run)
+
+
+def content_of(folder: Path, run: str = "r1") -> Content:
+    """All that the report of a run tells."""
+    store, found = the_run(folder, run)
+    return content.of_run(store, folder / "logs", found)

@@ -1,0 +1,194 @@
+"""A run's report: what it tells, what it leaves out with a word, and that nobody's names can harm its readers."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from reported import HARM, content_of, write_run
+from store_writer import Writer
+
+from pipeline.report.page import environment, rendered
+
+_VOID = {"meta", "br", "rect", "circle", "path", "polyline"}
+
+
+class Parsed(HTMLParser):
+    """The elements, attributes and texts of a page; raises if they are not nested well."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.texts: list[str] = []
+        self._open: list[str] = []
+        self.feed(page)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += attrs
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.texts))
+
+
+def page_of(folder: Path, run: str = "r1") -> str:
+    return rendered(content_of(folder, run), folder / "logs" / run)
+
+
+def test_it_tells_all_that_the_run_has_written_down(tmp_path: Path):
+    write_run(tmp_path)
+    found = Parsed(page_of(tmp_path)).text
+    for told in (
+        "rows train 8",
+        "Out-of-range values",
+        "company_vocab 3",
+        "label_counts (2)",
+        "steps 30",
+        "train 0.1250",
+        "baseline 0.7000 (+0.05)",
+        "auc company = Blue at least 0.6 0.5000 2 fail few rows",
+        "company = Blue 2 0.5000 0.5500 (\N{MINUS SIGN}0.05)",
+        "Blue 70.0 % 70.0 %",
+        "missing 10.0 % / 10.0 %",
+        "kind: wide_deep",
+        "no earlier run of the pipeline has statistics",
+        "nothing was pushed",
+    ):
+        assert told in found, told
+
+
+def test_names_from_outside_stay_text(tmp_path: Path):
+    write_run(tmp_path, harm=HARM)
+    page = page_of(tmp_path)
+    plain = Parsed(page_of_plain(tmp_path))
+    parsed = Parsed(page)
+    assert parsed.tags == plain.tags
+    assert {name for name, _ in parsed.attributes} == {name for name, _ in plain.attributes}
+    assert not {"script", "img", "link", "iframe"} & parsed.tags
+    assert "<script>alert(1)</script>" in parsed.text, "told, but as text"
+    assert "\x1b" not in page
+    assert "\u202e" not in html.unescape(page)
+    assert "{{ 7 * 7 }}" in parsed.text, "a name is not a template"
+
+
+def page_of_plain(folder: Path) -> str:
+    write_run(folder / "plain")
+    return page_of(folder / "plain")
+
+
+def test_it_asks_for_nothing(tmp_path: Path):
+    write_run(tmp_path, harm=HARM)
+    parsed = Parsed(page_of(tmp_path))
+    links = [value or "" for name, value in parsed.attributes if name == "href"]
+    assert links
+    assert all(link.startswith("#") for link in links)
+    assert not [name for name, _ in parsed.attributes if name == "src" or name.startswith("on")]
+    [policy] = [value for name, value in parsed.attributes if value and value.startswith("default-src")]
+    assert "default-src 'none'" in policy
+
+
+def test_every_link_of_the_page_leads_to_a_section(tmp_path: Path):
+    write_run(tmp_path)
+    attributes = Parsed(page_of(tmp_path)).attributes
+    ids = [value for name, value in attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    assert {(value or "")[1:] for name, value in attributes if name == "href"} <= set(ids)
+
+
+def test_no_page_grows_without_end(tmp_path: Path):
+    write_run(tmp_path, columns=2000, slices=10_000)
+    page = page_of(tmp_path)
+    found = Parsed(page).text
+    assert "9,901 more slices, with fewer rows, are left out here." in found
+    assert "1,902 more columns are left out here." in found
+    assert "company = 9999" in found, "the largest slice stays"
+    assert "company = 17 " not in found
+    assert len(page) < 1_000_000
+
+
+def test_the_data_is_held_against_the_run_before(tmp_path: Path):
+    writer = write_run(tmp_path)
+    write_run(tmp_path, "r2", writer, fares=3.0)
+    assert "Split train against run r1" in Parsed(page_of(tmp_path, "r2")).text
+    write_run(tmp_path, "r3", writer, fares=3.0)
+    assert "No column of train lies further than 0.01 from run r2" in Parsed(page_of(tmp_path, "r3")).text
+
+
+def test_what_stock_tfx_has_not_recorded_is_left_out_with_a_word(tmp_path: Path):
+    writer = Writer(tmp_path / "metadata.db")
+    writer.execution("r1", "CsvExampleGen")
+    parsed = Parsed(page_of(tmp_path))
+    assert {"CsvExampleGen", "done"} <= {text.strip() for text in parsed.texts}
+    for reason in (
+        "nobody has counted the rows",
+        "the run has no statistics",
+        "the run has no anomalies",
+        "the run has written down no config",
+        "the run has no transform graph",
+        "the run has no curves",
+        "the model was not evaluated",
+        "nothing was pushed",
+        "the run has made no model",
+        "no version of any library was recorded",
+    ):
+        assert f"Left out: {reason}" in parsed.text
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("statistics/Split-train/FeatureStats.pb", "the statistics"),
+        ("anomalies/Split-eval/SchemaDiff.pb", "cannot be read: DecodeError"),
+        ("graph/transformed_metadata/asset_map", "cannot be read: UnicodeDecodeError"),
+        ("evaluation/verdict.json", "cannot be read: UnicodeDecodeError"),
+    ],
+)
+def test_a_damaged_file_costs_its_part_alone(tmp_path: Path, file: str, reason: str):
+    write_run(tmp_path)
+    (tmp_path / "r1" / file).write_bytes(b"\xff\x07{")
+    found = Parsed(page_of(tmp_path)).text
+    assert f"Left out: {reason}" in found
+    assert "kind: wide_deep" in found
+    assert "train 0.1250" in found
+
+
+@pytest.mark.parametrize(
+    ("value", "baseline", "told"),
+    [(0.75, 0.5, "+0.25"), (0.5, 0.75, "\N{MINUS SIGN}0.25"), (1.0, 1.0, "+0"), (math.nan, 1.0, "not comparable")],
+)
+def test_how_far_a_metric_is_from_the_baselines(value: float, baseline: float, told: str):
+    assert environment().filters["change"](value, baseline) == told
+
+
+def test_the_logs_beside_the_page_are_linked(tmp_path: Path):
+    write_run(tmp_path)
+    logs = tmp_path / "logs" / "r1"
+    logs.mkdir(parents=True)
+    (logs / "Trainer.log").write_text("step 30")
+    (logs / "run.json").write_text(
+        '{"run": "r1", "state": "done", "started": 1, "updated": 3, "nodes": {"Trainer": '
+        f'{{"state": "done", "seconds": 2.0, "log": "{logs}/Trainer.log", "upstream": []}}}}}}'
+    )
+    assert ("href", "Trainer.log") in Parsed(page_of(tmp_path)).attributes
+    away = rendered(content_of(tmp_path), tmp_path)
+    assert ("href", "Trainer.log") not in Parsed(away).attributes
