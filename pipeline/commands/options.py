@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 DEFAULT_CONFIG = "configs/taxi.yaml"
 
 
-def add_config(parser: argparse.ArgumentParser, with_output: bool = True) -> None:
-    """Adds --config, --set and --output; not the last, if the verb has another use for it."""
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """Adds --config, --set and --output."""
     parser.add_argument(
         "--config", metavar="FILE", default=DEFAULT_CONFIG, help=f"the pipeline (default: {DEFAULT_CONFIG})"
     )
@@ -28,10 +28,7 @@ def add_config(parser: argparse.ArgumentParser, with_output: bool = True) -> Non
         default=[],
         help="set a field, such as training.steps=200; repeatable",
     )
-    if with_output:
-        parser.add_argument("--output", metavar="DIR", help="folder for everything that is made (default: out)")
-    else:
-        parser.set_defaults(output=None)
+    parser.add_argument("--output", metavar="DIR", help="folder for everything that is made (default: out)")
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
@@ -42,9 +39,9 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_store(parser: argparse.ArgumentParser, with_output: bool = True) -> None:
-    """Adds --store, and --config, --set and --output (if the verb has no other use for it) for who gives none."""
-    add_config(parser, with_output)
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Adds --store, and --config, --set and --output for who gives none."""
+    add_config(parser)
     parser.add_argument(
         "--store", metavar="FILE", help="a metadata.db, also of stock TFX; then no config is read, and all is looked at"
     )

@@ -17,13 +17,10 @@ HELP = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the run, the store, --output and --model-card."""
+    """Adds the run, the store, --to and --model-card."""
     parser.add_argument("run", nargs="?", default=LATEST, help="its id, or how that begins (default: the latest)")
-    shared.add_store(parser, with_output=False)
-    # A folder of runs is named with --store, or with --set runtime.output=DIR.
-    parser.add_argument(
-        "--output", dest="file", metavar="FILE", type=Path, help="the page (default: report.html in the run's logs)"
-    )
+    shared.add_store(parser)
+    parser.add_argument("--to", metavar="FILE", type=Path, help="the page (default: report.html in the run's logs)")
     parser.add_argument(
         "--model-card", action="store_true", help="write model-card.md and model-card.json beside it as well"
     )
@@ -40,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
     place = shared.open_store(options)
     wanted = find_run(place.store, place.pipeline, options.run)
-    file = options.file or write.place(place.logs, wanted.name)
+    file = options.to or write.place(place.logs, wanted.name)
     for written in write.report(place.store, place.logs, wanted, file, options.model_card):
         sys.stdout.write(f"{shown(written)}\n")
     return 0

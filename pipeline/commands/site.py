@@ -14,12 +14,9 @@ _NAME = "index.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the store and --output."""
-    shared.add_store(parser, with_output=False)
-    # A folder of runs is named with --store, or with --set runtime.output=DIR.
-    parser.add_argument(
-        "--output", dest="folder", metavar="DIR", type=Path, help="where to put index.html (default: the runs' logs)"
-    )
+    """Adds the store and --to."""
+    shared.add_store(parser)
+    parser.add_argument("--to", metavar="DIR", type=Path, help="where to put index.html (default: the runs' logs)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.report import site, write
 
     place = shared.open_store(options)
-    folder = options.folder or place.logs
+    folder = options.to or place.logs
     # One more than the page shows, so that it can tell whether any are left out.
     rows = history.rows(place.store, place.logs, place.pipeline, site.MOST + 1)
     write.whole(folder / _NAME, site.rendered(rows, place.logs, folder))

@@ -66,16 +66,16 @@ def rows(
       states: runs in these alone; all, if there are none.
       since: runs that began then or later, in seconds since the epoch.
     """
-    told, seen, page = 0, 0, min(newest or _PAGE, _PAGE)
+    told, last, page = 0, None, min(newest or _PAGE, _PAGE)
     while newest is None or told < newest:
-        some = store.runs(pipeline, page, seen)
-        seen += len(some)
+        some = store.runs(pipeline, page, last)
         for row in _rows(store, logs, [run for run in some if run.started >= since]):
             if (not states or row.state in states) and (newest is None or told < newest):
                 told += 1
                 yield row
         if len(some) < page or some[-1].started < since:
             return
+        last = some[-1]
 
 
 def row(store: Store, logs: Path, run: Run) -> Row:

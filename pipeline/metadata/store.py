@@ -159,12 +159,18 @@ class Store:
     def __init__(self, path: Path) -> None:
         self._tables = Tables(path)
 
-    def runs(self, pipeline: str | None = None, newest: int | None = None, after: int = 0) -> list[Run]:
-        """The runs of one pipeline or of all, newest first; no more than asked for, `after` so many newer ones."""
-        which, values = (" AND pipeline.name = ?", [pipeline]) if pipeline is not None else ("", [])
-        question = _BY_TIME + which + _NEWEST + " LIMIT ? OFFSET ?"
+    def runs(self, pipeline: str | None = None, newest: int | None = None, before: Run | None = None) -> list[Run]:
+        """The runs of one pipeline or of all, newest first; no more than asked for, and all `before` one of them."""
+        which, values = "", list[Any]()
+        if pipeline is not None:
+            which, values = " AND pipeline.name = ?", [pipeline]
+        if before is not None:
+            started = round(before.started * 1000)
+            which += " AND run.create_time_since_epoch <= ? AND (run.create_time_since_epoch < ? OR run.id < ?)"
+            values += [started, started, before.id]
+        question = _BY_TIME + which + _NEWEST + " LIMIT ?"
         limit = -1 if newest is None else newest
-        return [_run(row) for row in self._tables.rows(question, *self._run_types(), *values, limit, after)]
+        return [_run(row) for row in self._tables.rows(question, *self._run_types(), *values, limit)]
 
     def runs_like(self, beginning: str, pipeline: str | None = None) -> list[Run]:
         """The runs whose ids begin so, newest first."""

@@ -228,9 +228,7 @@ def _before(store: Store, made: _Made, run: Run, now: dict[str, dict[str, Column
         return None
     split = next(iter(now))
     mine = made.first("ExampleStatistics")
-    runs = store.runs(run.pipeline)
-    at = next((number for number, each in enumerate(runs) if each.id == run.id), len(runs))
-    for earlier in runs[at + 1 : at + 1 + _EARLIER]:
+    for earlier in store.runs(run.pipeline, _EARLIER, before=run):
         theirs = _Made(store, earlier.name).first("ExampleStatistics")
         if theirs is None or split not in theirs.splits:
             continue

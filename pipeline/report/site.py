@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -58,13 +58,16 @@ def _trend(name: str, rows: list[Row]) -> dict[str, Any]:
         if math.isfinite(row.metrics.get(name, math.nan)):
             series.setdefault(row.pipeline, []).append((row.started, row.metrics[name]))
     some = {pipeline: sorted(points) for pipeline, points in list(series.items())[:_PIPELINES]}
-    day: Callable[[float], str] = lambda seconds: clock(seconds)[:10]  # noqa: E731
     return {
         "name": name,
-        "chart": charts.lines(some, f"{name} by run", "time", day),
+        "chart": charts.lines(some, f"{name} by run", "time", _day),
         "kinds": [(pipeline, points[-1][1]) for pipeline, points in some.items()],
         "left": len(series) - len(some),
     }
+
+
+def _day(seconds: float) -> str:
+    return clock(seconds)[:10]
 
 
 def _link(logs: Path, folder: Path, run: str) -> Markup | None:

@@ -19,7 +19,7 @@ def place(logs: Path, run: str) -> Path:
       InputError: the run's id is no name of a folder.
     """
     if run in ("", ".", "..") or "/" in run or "\0" in run:
-        raise InputError(f"the id of the run is no name of a folder: {run!r}", "say where to with --output FILE")
+        raise InputError(f"the id of the run is no name of a folder: {run!r}", "say where to with --to FILE")
     return logs / run / NAME
 
 
@@ -63,5 +63,5 @@ def whole(file: Path, text: str) -> None:
         beside.replace(file)
     except OSError as error:
         raise MachineError(
-            f"{file} cannot be written: {error.strerror or error}", "name another place with --output"
+            f"{file} cannot be written: {error.strerror or error}", "name another place with --to"
         ) from error

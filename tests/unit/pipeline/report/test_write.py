@@ -40,7 +40,7 @@ def test_the_verb_writes_the_latest_runs_report_and_its_model_card(tmp_path: Pat
 def test_the_verb_writes_where_it_is_told(tmp_path: Path):
     write_run(tmp_path)
     page = tmp_path / "elsewhere" / "page.html"
-    ended = light_command("report", "r1", "--store", str(tmp_path / "metadata.db"), "--output", str(page))
+    ended = light_command("report", "r1", "--store", str(tmp_path / "metadata.db"), "--to", str(page))
     assert (ended.exit_code, ended.out) == (0, f"{page}\n")
     assert page.read_text().startswith("<!doctype html>")
 
