@@ -20,6 +20,9 @@ from pipeline.targets.result import NOT_RUN, NodeResult, error_to_json
 
 RUNNING, WAITING = "running", "waiting"
 
+_LOCK_ATTEMPTS = 5
+_LOCK_PAUSE_SECONDS = 0.1
+
 
 @dataclass
 class NodeRecord:
@@ -116,13 +119,18 @@ class RunRecord:
           InputError: another process is at it.
         """
         self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise InputError(
-                f"run {self.run} is still going on in another process", "wait for its end, or stop it, then resume it"
-            ) from None
+        for attempt in range(_LOCK_ATTEMPTS):
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                # Who lists the runs looks whether this one is held, and holds it for that moment.
+                if attempt < _LOCK_ATTEMPTS - 1:
+                    time.sleep(_LOCK_PAUSE_SECONDS)
+        os.close(self._lock)
+        raise InputError(
+            f"run {self.run} is still going on in another process", "wait for its end, or stop it, then resume it"
+        )
 
     def close(self) -> None:
         """Lets go of the run."""

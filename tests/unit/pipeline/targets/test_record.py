@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import multiprocessing
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -83,6 +86,15 @@ def test_a_run_that_still_goes_on_elsewhere_is_not_resumed(tmp_path: Path):
     ours.send("end")
     holder.join()
     old_run(tmp_path, "toy", run).close()
+
+
+def test_who_only_looks_does_not_keep_a_run_from_being_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    record = begin(tmp_path)
+    record.close()
+    looking = os.open(record.folder / "lock", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    monkeypatch.setattr(time, "sleep", lambda _: os.close(looking))
+    old_run(tmp_path, "toy", record.run).close()
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path):
