@@ -16,6 +16,10 @@ from components.names import did_you_mean
 from pipeline.metadata.store import Artifact, Store
 
 
+CHANGED = 0.01
+"""The distance at which two columns are worth a word."""
+
+
 @dataclass(frozen=True)
 class Column:
     """A column of one split.
@@ -70,6 +74,11 @@ class ColumnChange:
     before: Column | None
     now: Column | None
     distance: float | None
+
+    @property
+    def changed(self) -> bool:
+        """Whether only one run has the column, or they are worth a word."""
+        return None in (self.before, self.now) or (self.distance or 0.0) >= CHANGED
 
 
 def columns(store: Store, run: str, split: str) -> dict[str, Column]:

@@ -17,9 +17,6 @@ from pipeline.metadata.gather import facts
 from pipeline.metadata.reasons import flat
 from pipeline.metadata.store import Run, Store
 
-CHANGED = 0.01
-"""Columns that are at least so far apart are named."""
-
 
 def compare(store: Store, logs: Path, before: Run, now: Run) -> dict[str, Any]:
     """What is not the same, as plain JSON values.
@@ -103,8 +100,7 @@ def _columns(store: Store, before: str, now: str) -> dict[str, float | None] | N
         changes = data.changes(*(data.columns(store, run, split) for run in (before, now)))
     except InputError:
         return None
-    only_in_one = [each.name for each in changes if None in (each.before, each.now)]
-    return {each.name: each.distance for each in changes if each.name in only_in_one or (each.distance or 0) >= CHANGED}
+    return {each.name: each.distance for each in changes if each.changed}
 
 
 def _metrics(before: Facts, now: Facts) -> list[dict[str, Any]]:

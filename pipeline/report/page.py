@@ -41,8 +41,6 @@ _CONFIG_LINES = 3000
 _TOP = 5
 _ABOVE = "(above)"
 """Of a branch of the lineage that stands further up in full."""
-_CHANGED = 0.01
-"""Columns that are at least so far from the run before are named."""
 
 
 def rendered(content: Content, folder: Path) -> str:
@@ -198,8 +196,7 @@ def _top(columns: Mapping[str, Column]) -> list[tuple[str, dict[str, float]]]:
 def _changed(content: Content) -> list[tuple[str, float | None]]:
     """Columns that are not as in the run before."""
     changes = content.before.changes if content.before else []
-    found = [(each.name, each.distance) for each in changes if each.distance is None or each.distance >= _CHANGED]
-    return found[:_ANOMALIES]
+    return [(each.name, each.distance) for each in changes if each.changed][:_ANOMALIES]
 
 
 def _training(content: Content) -> dict[str, Any]:
