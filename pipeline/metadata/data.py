@@ -15,7 +15,6 @@ from components.errors import InputError
 from components.names import did_you_mean
 from pipeline.metadata.store import Artifact, Store
 
-
 CHANGED = 0.01
 """The distance at which two columns are worth a word."""
 
