@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -44,7 +45,8 @@ class Batcher:
 
     A batch starts when it is full, or when its first request has waited long enough, but never while as many run as
     may: then it goes on filling, and waits anew when one of them has ended, since those who are answered now are the
-    likeliest to ask again. Where requests come so rarely that nobody would join within that time, none waits.
+    likeliest to ask again. Once as many wait as were answered and left waiting then, nobody else is to be expected, and
+    it starts at once. Where requests come so rarely that nobody would join within that time, none waits.
 
     Args:
       signature: whose requests; one that `batches`.
@@ -62,6 +64,7 @@ class Batcher:
         self._timer: asyncio.TimerHandle | None = None
         self._last = -1e9
         self._between = limits.seconds
+        self._expected = limits.rows
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, inputs: Arrays) -> dict[str, Any]:
@@ -86,7 +89,8 @@ class Batcher:
     def _start(self) -> None:
         """Starts the batches that are full or whose time has come, as many as may run; else waits for that time."""
         while self._queue and self._running < self._limits.at_once:
-            if self._rows < self._limits.rows and self._queue[0].until > self._loop.time():
+            are_all = self._rows >= self._limits.rows or len(self._queue) >= self._expected
+            if not are_all and self._queue[0].until > self._loop.time():
                 # One that was set for a request that is gone rings too early, and is set anew.
                 if self._timer is None:
                     self._timer = self._loop.call_at(self._queue[0].until, self._ring)
@@ -95,7 +99,7 @@ class Batcher:
                 self._running += 1
                 task = self._loop.create_task(self._answer(batch))
                 self._tasks.add(task)
-                task.add_done_callback(self._ended)
+                task.add_done_callback(functools.partial(self._ended, len(batch)))
 
     def _ring(self) -> None:
         self._timer = None
@@ -112,8 +116,9 @@ class Batcher:
         self._rows -= rows
         return [waiting for waiting in batch if not waiting.answer.done()]
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, answered: int, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._expected = answered + len(self._queue)
         none_could_start = self._running == self._limits.at_once
         self._running -= 1
         if none_could_start and self._queue and self._between < self._limits.seconds:

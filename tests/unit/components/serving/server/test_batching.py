@@ -88,12 +88,10 @@ async def told(*tasks: asyncio.Task[dict[str, Any]]) -> list[list[float]]:
     return [(await task)["y"].tolist() for task in tasks]
 
 
-async def hurry(batcher: Batcher, model: Model | None = None) -> None:
-    """Asks so often that requests wait for others from now on."""
-    for _ in range(20):
-        await told(ask(batcher, *[0] * 16))
-    if model is not None:
-        model.calls.clear()
+def hurry(batcher: Batcher) -> None:
+    """As if a full batch had just been answered, of requests that came one right after the other."""
+    batcher._last, batcher._between = asyncio.get_running_loop().time(), 0.0
+    batcher._expected = batcher._limits.rows
 
 
 async def turn() -> None:
@@ -106,7 +104,7 @@ def test_a_full_batch_starts_at_once_and_each_gets_its_own_rows(threads: ThreadP
     async def main(loop: Clock) -> None:
         model = Model()
         joined = batcher(threads, model)
-        await hurry(joined, model)
+        hurry(joined)
         assert await told(ask(joined, 1), ask(joined, 2, 3), ask(joined, 4)) == [[2], [4, 6], [8]]
         assert model.calls == [[1, 2, 3, 4]]
 
@@ -117,7 +115,7 @@ def test_a_batch_that_is_not_full_starts_in_time(threads: ThreadPoolExecutor) ->
     async def main(loop: Clock) -> None:
         model = Model()
         joined = batcher(threads, model)
-        await hurry(joined, model)
+        hurry(joined)
         waiting = [ask(joined, 1), ask(joined, 2)]
         await turn()
         assert not model.calls
@@ -128,11 +126,33 @@ def test_a_batch_that_is_not_full_starts_in_time(threads: ThreadPoolExecutor) ->
     run(main)
 
 
+def test_those_who_were_answered_together_are_waited_for_and_nobody_else(threads: ThreadPoolExecutor) -> None:
+    async def main(loop: Clock) -> None:
+        model = Model()
+        joined = batcher(threads, model)
+        hurry(joined)
+        pair = [ask(joined, 1), ask(joined, 2)]
+        await turn()
+        loop.ahead += LONG
+        assert await told(*pair) == [[2], [4]]
+        # The two are back: nobody else is to be expected.
+        assert await told(ask(joined, 3), ask(joined, 4)) == [[6], [8]]
+        alone = ask(joined, 5)
+        await turn()
+        assert model.calls == [[1, 2], [3, 4]]
+        loop.ahead += LONG
+        assert await told(alone) == [[10]]
+        assert await told(ask(joined, 6)) == [[12]]
+        assert model.calls[2:] == [[5], [6]]
+
+    run(main)
+
+
 def test_what_does_not_go_into_a_batch_goes_into_the_next(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
         model = Model()
         joined = batcher(threads, model)
-        await hurry(joined, model)
+        hurry(joined)
         asked = [ask(joined, 1, 2, 3), ask(joined, 4, 5), ask(joined, 6, 7)]
         assert await told(*asked) == [[2, 4, 6], [8, 10], [12, 14]]
         assert model.calls == [[1, 2, 3], [4, 5, 6, 7]]
@@ -153,7 +173,7 @@ def test_no_more_batches_run_than_may_and_those_that_wait_fill_up(threads: Threa
     async def main(loop: Clock) -> None:
         model = Model()
         joined = batcher(threads, model, at_once=2)
-        await hurry(joined, model)
+        hurry(joined)
         model.go.clear()
         model.entered = threading.Semaphore(0)
         asked = [ask(joined, 1, 1, 1, 1), ask(joined, 2, 2, 2, 2), *(ask(joined, number) for number in range(3, 10))]
@@ -193,7 +213,7 @@ def test_rare_requests_do_not_wait(threads: ThreadPoolExecutor) -> None:
 def test_a_poisoned_request_is_refused_alone(error: Exception, poisoned: set[int]) -> None:
     async def main(loop: Clock) -> None:
         joined = batcher(threads, Model(error), rows=16)
-        await hurry(joined)
+        hurry(joined)
         asked = [ask(joined, POISON if number in poisoned else number) for number in range(16)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         for number, answer in enumerate(answers):
@@ -210,7 +230,7 @@ def test_an_asker_who_has_gone_holds_nobody_up(threads: ThreadPoolExecutor) -> N
     async def main(loop: Clock) -> None:
         model = Model()
         joined = batcher(threads, model)
-        await hurry(joined, model)
+        hurry(joined)
         gone, stays = ask(joined, 1), ask(joined, 2)
         await turn()
         gone.cancel()
@@ -234,7 +254,7 @@ def test_outputs_that_are_not_by_row_come_from_each_request_alone(threads: Threa
     async def main(loop: Clock) -> None:
         signature = Signature("s", "", {"x": ROWS}, {"y": ROWS}, lambda x: [x.sum(keepdims=True)])
         joined = Batcher(signature, Limits(4, LONG, 1), threads, lambda rows: None)
-        await hurry(joined)
+        hurry(joined)
         assert await told(ask(joined, 1, 2), ask(joined, 3, 4)) == [[3], [7]]
 
     run(main)
@@ -245,8 +265,7 @@ def test_the_rows_of_each_batch_are_told(threads: ThreadPoolExecutor) -> None:
         rows: list[int] = []
         signature = Signature("s", "", {"x": ROWS}, {"y": ROWS}, Model())
         joined = Batcher(signature, Limits(4, LONG, 1), threads, rows.append)
-        await hurry(joined)
-        rows.clear()
+        hurry(joined)
         await told(ask(joined, 1, 2, 3, 4), *(ask(joined, number) for number in range(4)))
         assert rows == [4, 4]
 
