@@ -156,8 +156,8 @@ class Store:
       MachineError: it is not there, or no store; also by each method, if the file is damaged or stays locked.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._tables = Tables(path)
+    def __init__(self, path: Path | str) -> None:
+        self._tables = Tables(Path(path))
 
     def runs(self, pipeline: str | None = None, newest: int | None = None, before: Run | None = None) -> list[Run]:
         """The runs of one pipeline or of all, newest first; no more than asked for, and all `before` one of them."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import people
 import pytest
-from command import Ended, Runs, command, light_command, program
+from command import ROOT, Ended, Runs, command, light_command, program
 
 ours = pytest.mark.xdist_group("taxi")
 pytestmark = pytest.mark.e2e
@@ -79,6 +79,18 @@ def test_nothing_that_the_pushed_version_needs_can_go(taxi: Runs):
     needed = {each["id"] for each in graph["artifacts"]}
     assert needed.isdisjoint(each["id"] for each in told["artifacts"])
     assert all(Path(each["uri"]).is_dir() for each in told["artifacts"]), "nothing was removed"
+
+
+@ours
+def test_the_notebook_runs_on_the_example(taxi: Runs):
+    told = program(
+        "tests/support/notebook.py",
+        told={"notebook": str(ROOT / "notebooks" / "history.ipynb"), "folder": str(taxi.output.parents[1])},
+    )
+    assert told["runs"] >= 1
+    assert "ExampleGen" in told["nodes"]
+    assert "fare" in told["columns"]
+    assert {"Examples", "Schema", "TransformGraph", "Model"} <= set(told["made_from"])
 
 
 def test_a_store_of_stock_tfx_is_read_as_well(tmp_path: Path):
