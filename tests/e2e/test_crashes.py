@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from command import OWN_CODE, SECONDS, Ended, Runs, assert_nothing_half, start, wait
+from torn import assert_undisturbed
 
 from pipeline.metadata.store import Store
 
@@ -132,11 +133,11 @@ def test_a_killed_run_goes_on_from_its_checkpoint_with_another_strategy_too(smal
     assert resumed.exit_code == 0, resumed.out or resumed.err
     told = resumed.told
     assert (told["run"], told["state"], told["verdict"]) == (run.name, "done", "blessed")
-    assert told["training"] == {"steps": steps, "restarts": 0, "repeated": 0, "damaged": 0}
     assert small.pushed == [*before, told["pushed_version"]]
 
     model = Path(told["model"])
     logs = model.parents[1] / "model_run" / model.name / "logs"
+    assert_undisturbed(told["training"], steps, logs)
     in_step, beside_servers = attempts(logs / "worker-0.log"), attempts(logs / "chief-0.log")
     assert [attempt[0] for attempt in in_step[:2]] == [EVERY, first + EVERY]
     assert beside_servers == [list(range(second + EVERY, steps + 1, EVERY))]

@@ -1,0 +1,25 @@
+"""Requests between tasks that TensorFlow itself tears, so that no test takes that for a fault of ours.
+
+Seen once, with TensorFlow 2.16 and parameter servers: the coordinator sends an operation whose device is no text any
+more ("String field 'tensorflow.eager.Operation.device' contains invalid UTF-8 data when serializing"), the worker
+answers "Unable to parse request", and the coordinator ends. The supervisor starts the tasks again, which is what it is
+for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+_TORN = b"'tensorflow.eager.Operation.device' contains invalid UTF-8 data when serializing"
+
+
+def torn_requests(logs: Path) -> int:
+    """How often that has happened, by the logs of a cluster's tasks."""
+    return sum(log.read_bytes().count(_TORN) for log in logs.glob("*.log"))
+
+
+def assert_undisturbed(told: Mapping[str, int], steps: int, logs: Path) -> None:
+    """That a training took its steps, and nothing was started again that TensorFlow has not torn."""
+    assert told["steps"] >= steps
+    assert torn_requests(logs) or dict(told) == {"steps": steps, "restarts": 0, "repeated": 0, "damaged": 0}
