@@ -7,6 +7,7 @@ and opens a store by writing to it. Its tables are open and fixed: it has had sc
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -36,8 +37,14 @@ class Tables:
         self._path = path
         try:
             self._connection = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_LOCKED_SECONDS, isolation_level=None
+                f"{path.absolute().as_uri()}?mode=ro",
+                uri=True,
+                timeout=_LOCKED_SECONDS,
+                isolation_level=None,
+                # Whichever thread lets go of it last closes it.
+                check_same_thread=False,
             )
+            weakref.finalize(self, self._connection.close)
             found = self._connection.execute("SELECT schema_version FROM MLMDEnv").fetchall()
         except sqlite3.Error as error:
             raise MachineError(f"the metadata store {path} cannot be opened: {error}", _REMEDY) from error

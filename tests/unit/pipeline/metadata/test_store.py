@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import sqlite3
 from pathlib import Path
+from typing import Any
 
 import ml_metadata as mlmd
 import pytest
@@ -66,6 +69,35 @@ def test_a_store_that_is_not_there_is_told_and_not_created(tmp_path: Path):
     with pytest.raises(MachineError, match=r"none\.db cannot be opened"):
         Store(tmp_path / "none.db")
     assert not (tmp_path / "none.db").exists()
+
+
+def test_a_store_that_nobody_holds_any_more_is_closed(writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    connect, opened = sqlite3.connect, []
+
+    def watched(*given: Any, **more: Any) -> sqlite3.Connection:
+        opened.append(connect(*given, **more))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", watched)
+    store = Store(tmp_path / "metadata.db")
+    assert store.runs() == []
+    del store
+    (tmp_path / "no store").write_text("text")
+    with pytest.raises(MachineError, match="file is not a database"):
+        Store(tmp_path / "no store")
+    gc.collect()
+    assert len(opened) == 2
+    for connection in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.execute("SELECT 1")
+
+
+def test_a_schema_of_another_release_is_refused(writer: Writer, tmp_path: Path):
+    with sqlite3.connect(tmp_path / "metadata.db") as connection:
+        connection.execute("UPDATE MLMDEnv SET schema_version = 11")
+    connection.close()
+    with pytest.raises(MachineError, match="expected schema version 10, found 11"):
+        Store(tmp_path / "metadata.db")
 
 
 def test_what_a_dead_process_left_open_is_closed(writer: Writer, store: Store):
