@@ -224,10 +224,6 @@ class Store:
         """What some executions read and published, in the order in which it was entered."""
         return self._events(_EVENTS + " WHERE event.execution_id IN (…)", executions)
 
-    def events_of(self, artifacts: Iterable[int]) -> list[Event]:
-        """Which executions read or published some artifacts."""
-        return self._events(_EVENTS + " WHERE event.artifact_id IN (…)", artifacts)
-
     def makers(self, artifacts: Iterable[int]) -> dict[int, int]:
         """Artifact → the execution that made it; those that found it in the cache have published it later."""
         return dict(self._tables.among(_MAKERS, sorted(set(artifacts)), OUTPUT))
@@ -240,13 +236,14 @@ class Store:
         )
         return self._events(question, artifacts, INPUT, _EXECUTION_STATES.index("CACHED"))
 
-    def inputs(self, execution: Execution) -> dict[str, list[Artifact]]:
-        """What an execution read, by input key."""
-        return self._by_key(execution, INPUT)
-
     def outputs(self, execution: Execution) -> dict[str, list[Artifact]]:
         """What an execution published (or took from the cache), by output key."""
-        return self._by_key(execution, OUTPUT)
+        events = [event for event in self.events([execution.id]) if event.kind == OUTPUT]
+        artifacts = self.artifacts_by_id(event.artifact for event in events)
+        found: dict[str, list[Artifact]] = {}
+        for event in events:
+            found.setdefault(event.key, []).append(artifacts[event.artifact])
+        return found
 
     def parameters(self, executions: Iterable[int]) -> dict[int, dict[str, Value]]:
         """The parameters (TFX's exec_properties) of some executions, each by its number."""
@@ -341,14 +338,6 @@ class Store:
     def _events(self, question: str, numbers: Iterable[int], *values: Any) -> list[Event]:
         found = self._tables.among(question, sorted(set(numbers)), *values)
         return [Event(execution, artifact, key or "", kind) for _, execution, artifact, key, kind in sorted(found)]
-
-    def _by_key(self, execution: Execution, kind: int) -> dict[str, list[Artifact]]:
-        events = [event for event in self.events([execution.id]) if event.kind == kind]
-        artifacts = self.artifacts_by_id(event.artifact for event in events)
-        found: dict[str, list[Artifact]] = {}
-        for event in events:
-            found.setdefault(event.key, []).append(artifacts[event.artifact])
-        return found
 
     def _artifacts(self, rows: Sequence[tuple[Any, ...]]) -> dict[int, Artifact]:
         properties = self._properties(_PROPERTIES, [row[0] for row in rows])
