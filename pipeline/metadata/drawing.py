@@ -113,7 +113,7 @@ def _named(artifact: Artifact) -> str:
 def _executed(lineage: Lineage, execution: Execution) -> str:
     code = lineage.code.get(execution.id)
     told = f"execution {execution.id}" + (f", code {code}" if code else "")
-    return f"{plain(execution.node)}, run {plain(execution.run)} ({told})"
+    return f"{plain(execution.node or execution.type)}, run {plain(execution.run or 'none')} ({told})"
 
 
 def _nodes(lineage: Lineage) -> list[tuple[str, str, bool, bool]]:

@@ -40,6 +40,9 @@ _RUN_OF = """
         WHERE +run.type_id = ? AND run.create_time_since_epoch <= e.create_time_since_epoch
         ORDER BY run.create_time_since_epoch DESC LIMIT 1
     ) FROM Execution e WHERE e.id IN (…)"""
+_EXECUTIONS = """
+    SELECT e.id, type.name, e.last_known_state, e.create_time_since_epoch, e.last_update_time_since_epoch
+    FROM Execution e JOIN Type type ON type.id = e.type_id WHERE e.id IN (…)"""
 _NEWEST = " ORDER BY run.create_time_since_epoch DESC, run.id DESC"
 _MAKERS = """
     SELECT artifact_id, MIN(execution_id) FROM Event WHERE type = ? AND artifact_id IN (…) GROUP BY artifact_id"""
@@ -199,12 +202,15 @@ class Store:
         return next((each for each in reversed(self.executions(run)) if each.node == node), None)
 
     def executions_by_id(self, ids: Iterable[int]) -> list[Execution]:
-        """Executions by their numbers, oldest first."""
+        """Executions by their numbers, oldest first; one of no run has no node, and its type tells what it was."""
         wanted = set(ids)
         # No index leads from an execution to its run, but its run is one of those that had begun just before.
         found = self._tables.among(_RUN_OF, sorted(wanted), self._context_type(RUN_CONTEXT))
         runs = self._runs_among("id", {run for _, run in found if run is not None})
-        return [each for each in self._executions(runs) if each.id in wanted]
+        several = {each.id: each for each in self._executions(runs) if each.id in wanted}
+        for number, *told in self._tables.among(_EXECUTIONS, sorted(wanted - set(several))):
+            several[number] = _execution(number, "", "", *told)
+        return [several[number] for number in sorted(several)]
 
     def completed(self, pipeline: str, node: str, before: int, newest: int) -> list[Execution]:
         """The executions of a node that really ran and ended well, with lower numbers; newest first."""
@@ -296,16 +302,8 @@ class Store:
         nodes = self._nodes({run.pipeline for run in runs}, [row[1] for row in found])
         return sorted(
             (
-                Execution(
-                    id=number,
-                    run=by_context[context].name,
-                    node=nodes.get(number, ""),
-                    type=kind,
-                    state=_EXECUTION_STATES[state or 0],
-                    started=created / 1000,
-                    updated=updated / 1000,
-                )
-                for context, number, kind, state, created, updated in found
+                _execution(number, by_context[context].name, nodes.get(number, ""), *told)
+                for context, number, *told in found
             ),
             key=lambda execution: execution.id,
         )
@@ -354,6 +352,10 @@ class Store:
                 if value is not None and not (isinstance(value, str) and value.startswith(_STRUCTURED)):
                     values[number][name] = value
         return values
+
+
+def _execution(number: int, run: str, node: str, kind: str, state: int | None, created: int, updated: int) -> Execution:
+    return Execution(number, run, node, kind, _EXECUTION_STATES[state or 0], created / 1000, updated / 1000)
 
 
 def _run(row: tuple[Any, ...]) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from ml_metadata.proto import metadata_store_pb2 as proto
 from past import Past
 
 from components.errors import InputError
@@ -58,6 +59,17 @@ def test_what_nothing_is_called(past: Past, told: str):
 def test_an_artifact_that_is_not_there(past: Past):
     with pytest.raises(InputError, match="there is no artifact 999"):
         trace(past.store, 999)
+
+
+def test_what_no_run_has_made(past: Past):
+    store = past.writer.store
+    made = past.writer.artifact("Model", "/by hand")
+    kind = store.put_execution_type(proto.ExecutionType(name="by.Hand"))
+    event = proto.Event(type=proto.Event.OUTPUT)
+    number, [made.id], _ = store.put_execution(proto.Execution(type_id=kind), [(made, event)], [])
+    found = trace(past.store, made.id)
+    assert (found.executions[number].run, found.executions[number].type) == ("", "by.Hand")
+    assert f"by.Hand, run none (execution {number})" in drawing.dot(found)
 
 
 def test_the_graph_in_other_languages(past: Past):
