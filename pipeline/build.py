@@ -10,7 +10,7 @@ from tfx.components import ExampleValidator, SchemaGen, StatisticsGen, Trainer, 
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.compiler import compiler
 from tfx.dsl.components.base.executor_spec import ExecutorClassSpec
-from tfx.orchestration import metadata, pipeline
+from tfx.orchestration import pipeline
 from tfx.proto import trainer_pb2
 from tfx.proto.orchestration import pipeline_pb2
 
@@ -37,6 +37,7 @@ from components.tuner.component import Tuner
 from components.tuner.plan import tuning_plan
 from pipeline.config import Config
 from pipeline.engines import beam_args, ingest_args
+from pipeline.metadata.connection import to_ir
 from pipeline.paths import Paths
 
 
@@ -144,7 +145,7 @@ def build(config: Config, force_bless: str | None = None) -> pipeline.Pipeline:
             push,
         ],
         enable_cache=config.runtime.cache,
-        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(paths.store)),
+        metadata_connection_config=to_ir(paths.store),
         beam_pipeline_args=beam_args(config.runtime),
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,9 @@ from tfx.proto.orchestration import executable_spec_pb2
 
 from pipeline import nodes
 from pipeline.graph import CACHED, RUN
-from pipeline.metadata.connection import ConnectionConfig, reader
+from pipeline.metadata.connection import reader
+from pipeline.metadata.copying import copy
+from pipeline.metadata.database import Location
 
 _RUN_ID = "plan"
 
@@ -48,14 +48,15 @@ def forecast(ir: bytes, scratch: Path) -> list[PlannedNode]:
       scratch: an empty folder, to be thrown away afterwards.
     """
     pipeline = nodes.load(ir, _RUN_ID)
-    connection = _copied(nodes.connection_of(pipeline), scratch)
+    store = scratch / "metadata.db"
+    copy(nodes.store_of(pipeline), store)
     pipeline.runtime_spec.pipeline_root.field_value.string_value = str(scratch / "artifacts")
     deployment = runner_utils.extract_local_deployment_config(pipeline)
     planned: list[PlannedNode] = []
     # A resolver runs each time, and finds what is there already: what follows it is cached all the same.
     changing: set[str] = set()
     for node_id, node in nodes.nodes_of(pipeline).items():
-        launcher = nodes.launcher_of(pipeline, node_id, connection, None)
+        launcher = nodes.launcher_of(pipeline, node_id, store, None)
         after = [above for above in node.upstream_nodes if above in changing]
         if node.node_info.type.name == nodes.RESOLVER:
             launcher.launch()
@@ -63,7 +64,7 @@ def forecast(ir: bytes, scratch: Path) -> list[PlannedNode]:
             continue
         if after or launcher.is_needed():
             changing.add(node_id)
-        why = f"after {', '.join(after)}" if after else _why(connection, pipeline.pipeline_info.id, node_id)
+        why = f"after {', '.join(after)}" if after else _why(store, pipeline.pipeline_info.id, node_id)
         will, why = (RUN, why) if node_id in changing else (CACHED, "")
         spec = runner_utils.extract_executor_spec(deployment, node_id)
         on_beam = isinstance(spec, executable_spec_pb2.BeamExecutableSpec)
@@ -71,23 +72,8 @@ def forecast(ir: bytes, scratch: Path) -> list[PlannedNode]:
     return planned
 
 
-def _copied(connection: ConnectionConfig, scratch: Path) -> ConnectionConfig:
-    copy = scratch / "metadata.db"
-    original = Path(connection.sqlite.filename_uri)
-    if original.exists():
-        with (
-            closing(sqlite3.connect(f"{original.as_uri()}?mode=ro", uri=True)) as source,
-            closing(sqlite3.connect(copy)) as target,
-        ):
-            source.backup(target)
-    config = ConnectionConfig()
-    config.CopyFrom(connection)
-    config.sqlite.filename_uri = str(copy)
-    return config
-
-
-def _why(connection: ConnectionConfig, pipeline: str, node_id: str) -> str:
-    store = reader(connection)
+def _why(location: Location, pipeline: str, node_id: str) -> str:
+    store = reader(location)
     earlier = [run.name for run in store.runs(pipeline) if run.name != _RUN_ID]
     ran = any(execution.node == node_id and execution.succeeded for execution in store.executions(*earlier))
     return "its inputs, parameters or code have changed" if ran else "has not run yet"

@@ -18,7 +18,8 @@ from tfx.proto.orchestration import pipeline_pb2
 
 from components.errors import InputError, MachineError, PipelineError, find
 from pipeline.graph import CACHED, DONE, FAILED, LEAVE, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
-from pipeline.metadata.connection import RUNNING, ConnectionConfig, reader
+from pipeline.metadata.connection import RUNNING, config_of, connect, from_ir, reader
+from pipeline.metadata.database import Location
 from pipeline.metadata.repair import cancel_unfinished
 from pipeline.metadata.store import Artifact, Execution, Store
 
@@ -49,15 +50,15 @@ def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: 
     partial_run_utils.mark_pipeline(pipeline, from_nodes=list(from_nodes) or None, to_nodes=list(to_nodes) or None)
     _settle_skipped(pipeline)
     needed = [node_id for node_id, node in nodes_of(pipeline).items() if _is_required(node)]
-    connection = connection_of(pipeline)
-    base = _newest_run_with(reader(connection), pipeline.pipeline_info.id, run_id, needed)
+    store = store_of(pipeline)
+    base = _newest_run_with(reader(store), pipeline.pipeline_info.id, run_id, needed)
     if needed and base is None:
         raise InputError(
             f"nothing to start from: no earlier run has outputs of {', '.join(needed)}",
             "run the whole pipeline first, without --from",
         )
     if base is not None:
-        with metadata.Metadata(connection) as handle:
+        with Metadata(store) as handle:
             partial_run_utils.snapshot(handle, pipeline, base_run_id=base)
     return bytes(pipeline.SerializeToString())
 
@@ -68,13 +69,13 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
     The state is read from ML Metadata: TFX's launcher returns as if all were well when an input is missing.
     """
     pipeline = load(ir, run_id)
-    connection = connection_of(pipeline)
-    store = reader(connection)
+    location = store_of(pipeline)
+    store = reader(location)
     earlier = store.execution(run_id, node_id)
     if earlier is not None and earlier.succeeded:
         return replace(_outcome(store, earlier), earlier=True)
     try:
-        launcher_of(pipeline, node_id, connection, earlier).launch()
+        launcher_of(pipeline, node_id, location, earlier).launch()
     # A user's code may also call sys.exit: that is a failure of the node as well.
     except (Exception, SystemExit) as error:
         logging.exception("%s failed", node_id)
@@ -98,7 +99,7 @@ def clean_up(ir: bytes, run_id: str) -> list[str]:
     pipeline = load(ir, run_id)
     nodes = nodes_of(pipeline)
     root = pipeline.runtime_spec.pipeline_root.field_value.string_value
-    unfinished = [each for each in cancel_unfinished(connection_of(pipeline), run_id) if each.node in nodes]
+    unfinished = [each for each in cancel_unfinished(store_of(pipeline), run_id) if each.node in nodes]
     for execution in unfinished:
         folder = f"{root}/{execution.node}"
         leftovers = [f"{folder}/{key}/{execution.id}" for key in nodes[execution.node].outputs.outputs]
@@ -111,7 +112,7 @@ def clean_up(ir: bytes, run_id: str) -> list[str]:
 
 def open_store(ir: bytes) -> Store:
     """The metadata store that a compiled pipeline writes to."""
-    return reader(connection_of(pipeline_pb2.Pipeline.FromString(ir)))
+    return reader(store_of(pipeline_pb2.Pipeline.FromString(ir)))
 
 
 class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
@@ -163,13 +164,26 @@ class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
         return execution_lib.put_execution(handle, execution, contexts, input_artifacts=new_inputs)
 
 
-def launcher_of(pipeline: Any, node_id: str, connection: ConnectionConfig, earlier: Execution | None) -> NodeLauncher:
+class Metadata(metadata.Metadata):  # type: ignore[misc]
+    """TFX's handle of a store, on a connection of ours."""
+
+    def __init__(self, store: Location) -> None:
+        super().__init__(config_of(store))
+        self._location = store
+
+    def __enter__(self) -> Metadata:
+        self._store = connect(self._location)
+        self._users += 1
+        return self
+
+
+def launcher_of(pipeline: Any, node_id: str, store: Location, earlier: Execution | None) -> NodeLauncher:
     """TFX's launcher for one node; `earlier` is its execution from an earlier attempt at the same run."""
     deployment = runner_utils.extract_local_deployment_config(pipeline)
     return NodeLauncher(
         earlier,
         pipeline_node=nodes_of(pipeline)[node_id],
-        mlmd_connection=metadata.Metadata(connection),
+        mlmd_connection=Metadata(store),
         pipeline_info=pipeline.pipeline_info,
         pipeline_runtime_spec=pipeline.runtime_spec,
         executor_spec=runner_utils.extract_executor_spec(deployment, node_id),
@@ -189,10 +203,10 @@ def nodes_of(pipeline: Any) -> dict[str, Any]:
     return {node.pipeline_node.node_info.id: node.pipeline_node for node in pipeline.nodes}
 
 
-def connection_of(pipeline: Any) -> ConnectionConfig:
+def store_of(pipeline: Any) -> Location:
     """Where the pipeline's metadata is kept."""
     config = runner_utils.extract_local_deployment_config(pipeline).metadata_connection_config
-    return getattr(config, config.WhichOneof("connection_config"))
+    return from_ir(getattr(config, config.WhichOneof("connection_config")))
 
 
 def _action(node: Any) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config.model import Config
+from pipeline.metadata.database import PORTS, Database, Location, Tls
 
 
 @dataclass(frozen=True)
@@ -15,18 +16,15 @@ class Paths:
     root: Path
     pushed: str
     """A folder, or the URL of one."""
+    store: Location
+    """ML Metadata's: a file of SQLite, or a database on a server."""
 
     @classmethod
     def of(cls, config: Config) -> Paths:
         """The places that a config names; relative ones start at the working directory."""
         root = Path(config.runtime.output).absolute() / config.pipeline.name
         pushed = config.push.directory or str(root / "pushed")
-        return cls(root, pushed if "://" in pushed else str(Path(pushed).absolute()))
-
-    @property
-    def store(self) -> Path:
-        """ML Metadata's SQLite file."""
-        return self.root / "metadata.db"
+        return cls(root, pushed if "://" in pushed else str(Path(pushed).absolute()), _store(config, root))
 
     @property
     def artifacts(self) -> Path:
@@ -37,6 +35,17 @@ class Paths:
     def logs(self) -> Path:
         """A folder per run, with a log per node."""
         return self.root / "logs"
+
+
+def _store(config: Config, root: Path) -> Location:
+    told = config.metadata
+    if told.backend == "sqlite":
+        return root / "metadata.db"
+    tls = Tls(told.tls.ca, told.tls.certificate, told.tls.key) if told.tls else None
+    port = told.port or PORTS[told.backend]
+    # The section has seen to it that all of them are there.
+    host, name, user = told.host or "", told.database or "", told.user or ""
+    return Database(told.backend, host, port, name, user, told.password_env, tls)
 
 
 def shown(path: str | Path) -> str:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from components.errors import InputError
-from pipeline.commands.options import add_config, load_config
+from pipeline.commands.options import add_config, load_config, open_own
 from pipeline.commands.told import show, table
 from pipeline.metadata.words import clock, plain
 
@@ -33,8 +33,6 @@ def run(options: argparse.Namespace) -> int:
       InputError: nothing has run yet, a run is going on, or --keep is no number of runs.
       MachineError: the store does not open.
     """
-    from pipeline.metadata.connection import writable
-    from pipeline.metadata.store import Store
     from pipeline.metadata.unused import remove, unused
     from pipeline.paths import Paths
     from pipeline.registry.place import Place
@@ -43,14 +41,13 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"--keep: expected at least 1 run, received {options.keep}", "keep one at least")
     config = load_config(options).config
     paths = Paths.of(config)
-    if not paths.store.exists():
-        raise InputError(f"nothing has run yet: there is no metadata store {paths.store}", "run the pipeline first")
+    store = open_own(config).store
     place = Place(paths.pushed, None, None)
     # Nothing may have been pushed yet.
     versions = map(str, place.versions()) if place.is_remote or Path(paths.pushed).exists() else ()
-    found = unused(Store(paths.store), paths.artifacts, config.pipeline.name, options.keep, tuple(versions))
+    found = unused(store, paths.artifacts, config.pipeline.name, options.keep, tuple(versions))
     if options.delete:
-        remove(writable(paths.store), found)
+        remove(paths.store, found)
     size = sum(each.bytes for each in found)
     if options.json:
         artifacts = [{"id": each.artifact.id, "uri": each.artifact.uri, "bytes": each.bytes} for each in found]

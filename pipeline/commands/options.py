@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from components.errors import InputError
 
 if TYPE_CHECKING:
-    from pipeline.config import Loaded
+    from pipeline.config import Config, Loaded
+    from pipeline.metadata.database import Location
     from pipeline.metadata.store import Store
 
 DEFAULT_CONFIG = "configs/taxi.yaml"
@@ -43,7 +44,10 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     """Adds --store, and --config, --set and --output for who gives none."""
     add_config(parser)
     parser.add_argument(
-        "--store", metavar="FILE", help="a metadata.db, also of stock TFX; then no config is read, and all is looked at"
+        "--store",
+        metavar="FILE",
+        help="a metadata.db, or postgresql://USER@HOST/DATABASE, also of stock TFX; then no config is read, and all is "
+        "looked at",
     )
 
 
@@ -53,18 +57,13 @@ class Remembered:
 
     Attributes:
       store: with the runs.
-      path: of the store.
+      logs: the folder with what our own runs have written down, if they are ours.
       pipeline: the one that the config names; None: all that are in the store.
     """
 
     store: Store
-    path: Path
+    logs: Path
     pipeline: str | None
-
-    @property
-    def logs(self) -> Path:
-        """The folder with what our own runs have written down, if they are ours."""
-        return self.path.parent / "logs"
 
 
 def open_store(options: argparse.Namespace) -> Remembered:
@@ -74,19 +73,42 @@ def open_store(options: argparse.Namespace) -> Remembered:
       InputError: it is not there, or the config is not valid.
       MachineError: it does not open.
     """
+    if options.store is None:
+        return open_own(load_config(options).config)
+    from pipeline.metadata.database import location
+
+    place = location(options.store)
+    logs = (place.parent if isinstance(place, Path) else Path()) / "logs"
+    return _open(place, logs, None, "name the metadata.db of a pipeline")
+
+
+def open_own(config: Config) -> Remembered:
+    """The store of a config's pipeline.
+
+    Raises:
+      InputError: it is not there.
+      MachineError: it does not open.
+    """
+    # Imported late: --store needs no config.
+    from pipeline.paths import Paths
+
+    paths = Paths.of(config)
+    return _open(paths.store, paths.logs, config.pipeline.name, "run the pipeline first")
+
+
+def _open(place: Location, logs: Path, pipeline: str | None, remedy: str) -> Remembered:
+    from pipeline.metadata.database import exists
     from pipeline.metadata.store import Store
+    from pipeline.metadata.tables import NoTablesError
 
-    if options.store is not None:
-        path, pipeline, remedy = Path(options.store), None, "name the metadata.db of a pipeline"
-    else:
-        # Imported late: --store needs no config.
-        from pipeline.paths import Paths
-
-        config = load_config(options).config
-        path, pipeline, remedy = Paths.of(config).store, config.pipeline.name, "run the pipeline first"
-    if not path.exists():
-        raise InputError(f"nothing has run yet: there is no metadata store {path}", remedy)
-    return Remembered(Store(path), path, pipeline)
+    nothing = InputError(f"nothing has run yet: there is no metadata store {place}", remedy)
+    if not exists(place):
+        raise nothing
+    try:
+        return Remembered(Store(place), logs, pipeline)
+    except NoTablesError as error:
+        # A file that is no store is a mistake; a database of which nobody has made one yet is not.
+        raise error if isinstance(place, Path) else nothing from error
 
 
 def add_reason(parser: argparse.ArgumentParser) -> None:

@@ -14,6 +14,7 @@ from components.section import Section
 from components.serving.config import ServingConfig
 from components.trainer.config import TrainingConfig
 from components.tuner.config import TuneConfig
+from pipeline.config.metadata import MetadataConfig
 from pipeline.config.runtime import PipelineConfig, RuntimeConfig
 
 
@@ -31,4 +32,5 @@ class Config(Section):
     evaluation: EvaluationConfig
     serving: ServingConfig = Field(default_factory=ServingConfig)
     push: PushConfig = Field(default_factory=PushConfig)
+    metadata: MetadataConfig = Field(default_factory=MetadataConfig)
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)

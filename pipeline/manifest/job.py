@@ -18,6 +18,7 @@ from components.names import did_you_mean
 from pipeline.build import compile_pipeline
 from pipeline.config import Config
 from pipeline.metadata.connection import read_only
+from pipeline.metadata.database import exists
 from pipeline.metadata.store import Store
 from pipeline.nodes import graph, load, nodes_of
 from pipeline.paths import Paths
@@ -69,7 +70,7 @@ def write(config: Config, file: str, run: str | None = None, options: Sequence[s
 def _trainer(config: Config, run: str | None, remedy: str) -> tuple[Any, dict[str, list[Any]]]:
     """The Trainer's node, and its inputs as ML Metadata knows them, by key."""
     store = Paths.of(config).store
-    if not store.exists():
+    if not exists(store):
         raise InputError(f"nothing to train on: {config.pipeline.name} has never run", remedy)
     ir = compile_pipeline(config)
     needed = next(set(node.upstream) for node in graph(ir) if node.id == "Trainer")

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from pathlib import Path
 
 from components.errors import MachineError
+from pipeline.metadata.database import Location, exists
+from pipeline.metadata.tables import NoTablesError, Tables
 
 _REMEDY = "move it away (its runs are forgotten then), or name another folder with --output DIR"
 
 
-def check_store(path: Path) -> None:
-    """Checks that a run could read and write this SQLite file; a file that is not there yet is fine.
+def check_store(location: Location) -> None:
+    """Checks that a run could read and write a store; one that is not there yet is fine.
 
     Nothing is created or changed.
 
     Raises:
-      MachineError: it is a directory, no SQLite database, damaged, or may not be written.
+      MachineError: it is a directory, no SQLite database, damaged, or may not be written; the server does not answer,
+        or refuses the user; or the store has another schema version than this release's.
     """
+    if isinstance(location, Path):
+        _check_file(location)
+    with contextlib.suppress(NoTablesError):
+        if exists(location):
+            Tables(location)
+
+
+def _check_file(path: Path) -> None:
     if not path.exists():
         _check_parent(path)
         return
@@ -30,13 +42,12 @@ def check_store(path: Path) -> None:
         raise _unwritable(path)
     try:
         # mode=rw never creates a file; reading the schema's version makes SQLite look at the header.
-        with sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=5) as connection:
+        with contextlib.closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=5)
+        ) as connection:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.DatabaseError as error:
         raise MachineError(f"the metadata store {path} cannot be opened: {error}", _REMEDY) from error
-    finally:
-        if "connection" in locals():
-            connection.close()
 
 
 def _check_parent(path: Path) -> None:

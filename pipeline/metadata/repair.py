@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from ml_metadata.proto import metadata_store_pb2 as proto
 
-from pipeline.metadata.connection import connect, reader
+from pipeline.metadata.connection import reader, writable
+from pipeline.metadata.database import Location
 from pipeline.metadata.store import Execution
 
 _OPEN = ("NEW", "RUNNING")
 
 
-def cancel_unfinished(config: proto.ConnectionConfig, run: str) -> list[Execution]:
+def cancel_unfinished(location: Location, run: str) -> list[Execution]:
     """Marks a run's unfinished executions CANCELED and their pending artifacts ABANDONED.
 
     CANCELED is what TFX takes up again under the same run id. Call it only when no process of the run is alive.
@@ -18,10 +19,10 @@ def cancel_unfinished(config: proto.ConnectionConfig, run: str) -> list[Executio
     Returns:
       The executions that were still open.
     """
-    unfinished = [execution for execution in reader(config).executions(run) if execution.state in _OPEN]
+    unfinished = [execution for execution in reader(location).executions(run) if execution.state in _OPEN]
     if not unfinished:
         return []
-    store = connect(config)
+    store = writable(location)
     ids = [execution.id for execution in unfinished]
     artifact_ids = {event.artifact_id for event in store.get_events_by_execution_ids(ids) if _is_output(event)}
     pending = [

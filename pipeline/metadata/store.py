@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from operator import itemgetter
 from typing import Any, TypeAlias
 
-from pipeline.metadata.tables import Tables
+from pipeline.metadata.database import Location, location
+from pipeline.metadata.tables import Tables, span
 
 Value: TypeAlias = "int | float | str"
 
@@ -43,7 +44,10 @@ _RUN_OF = """
 _EXECUTIONS = """
     SELECT e.id, type.name, e.last_known_state, e.create_time_since_epoch, e.last_update_time_since_epoch
     FROM Execution e JOIN Type type ON type.id = e.type_id WHERE e.id IN (…)"""
+_ALL = 2**62
+"""More than there are."""
 _NEWEST = " ORDER BY run.create_time_since_epoch DESC, run.id DESC"
+_NODES = "SELECT id, name FROM Context WHERE type_id = ?"
 _MAKERS = """
     SELECT artifact_id, MIN(execution_id) FROM Event WHERE type = ? AND artifact_id IN (…) GROUP BY artifact_id"""
 _ARTIFACTS = """
@@ -51,7 +55,7 @@ _ARTIFACTS = """
     JOIN Type type ON type.id = a.type_id"""
 _EVENTS = """
     SELECT event.id, event.execution_id, event.artifact_id, path.step_key, event.type FROM Event event
-    LEFT JOIN EventPath path ON path.event_id = event.id AND path.is_index_step = 0"""
+    LEFT JOIN EventPath path ON path.event_id = event.id AND path.is_index_step = FALSE"""
 _PROPERTIES = """
     SELECT artifact_id, name, int_value, double_value, string_value FROM ArtifactProperty
     WHERE artifact_id IN (…) ORDER BY is_custom_property"""
@@ -153,14 +157,16 @@ class Store:
     """A metadata store, opened for reading.
 
     Args:
-      path: an SQLite file that exists.
+      place: an SQLite file that exists, or a database on a server; as text, a path or
+        `postgresql://user@host:port/database`, the password being in the environment's METADATA_PASSWORD.
 
     Raises:
-      MachineError: it is not there, or no store; also by each method, if the file is damaged or stays locked.
+      MachineError: it is not there, or no store; also by each method, if the file is damaged or stays locked, or the
+        server does not come back.
     """
 
-    def __init__(self, path: Path | str) -> None:
-        self._tables = Tables(Path(path))
+    def __init__(self, place: Location | str) -> None:
+        self._tables = Tables(location(place) if isinstance(place, str) else place)
 
     def runs(self, pipeline: str | None = None, newest: int | None = None, before: Run | None = None) -> list[Run]:
         """The runs of one pipeline or of all, newest first; no more than asked for, and all `before` one of them."""
@@ -172,14 +178,13 @@ class Store:
             which += " AND run.create_time_since_epoch <= ? AND (run.create_time_since_epoch < ? OR run.id < ?)"
             values += [started, started, before.id]
         question = _BY_TIME + which + _NEWEST + " LIMIT ?"
-        limit = -1 if newest is None else newest
+        limit = _ALL if newest is None else newest
         return [_run(row) for row in self._tables.rows(question, *self._run_types(), *values, limit)]
 
     def runs_like(self, beginning: str, pipeline: str | None = None) -> list[Run]:
         """The runs whose ids begin so, newest first."""
-        # The greatest sign there is ends what begins so.
-        question = _RUNS + " AND run.name >= ? AND run.name < ?" + _NEWEST
-        found = self._tables.rows(question, *self._run_types(), beginning, beginning + chr(0x10FFFF))
+        question = f"{_RUNS} AND {self._tables.beginning('run.name')}{_NEWEST}"
+        found = self._tables.rows(question, *self._run_types(), *span(beginning))
         return [run for run in map(_run, found) if pipeline in (None, run.pipeline)]
 
     def config(self, run: str) -> Any:
@@ -266,10 +271,10 @@ class Store:
     def artifacts_by_id(self, ids: Iterable[int], types: Collection[str] = ()) -> dict[int, Artifact]:
         """Artifacts by their numbers, in that order; what is not there, or of none of these types, is left out."""
         found = self._tables.among(_ARTIFACTS + " WHERE a.id IN (…)", sorted(set(ids)))
-        return self._artifacts([row for row in found if not types or row[1] in types])
+        return self._artifacts(sorted((row for row in found if not types or row[1] in types), key=itemgetter(0)))
 
-    def newest_artifacts(self, type_name: str | None = None, newest: int = -1) -> list[Artifact]:
-        """The artifacts of one type or of all, newest first, and no more than asked for; -1: all."""
+    def newest_artifacts(self, type_name: str | None = None, newest: int = _ALL) -> list[Artifact]:
+        """The artifacts of one type or of all, newest first, and no more than asked for."""
         which, values = (" WHERE type.name = ?", [type_name]) if type_name is not None else ("", [])
         found = self._tables.rows(_ARTIFACTS + which + " ORDER BY a.id DESC LIMIT ?", *values, newest)
         return list(self._artifacts(found).values())
@@ -278,7 +283,7 @@ class Store:
         """The artifacts of a type with a text in a property, oldest first."""
         question = (
             _ARTIFACTS + " JOIN ArtifactProperty p ON p.artifact_id = a.id"
-            " WHERE type.name = ? AND p.name = ? AND p.is_custom_property = 1 AND p.string_value = ? ORDER BY a.id"
+            " WHERE type.name = ? AND p.name = ? AND p.is_custom_property = TRUE AND p.string_value = ? ORDER BY a.id"
         )
         return list(self._artifacts(self._tables.rows(question, type_name, name, value)).values())
 
@@ -323,9 +328,8 @@ class Store:
         """Execution → its node; a node's context is called `<pipeline>.<node>`."""
         contexts = {}
         for pipeline in pipelines:
-            question = "SELECT id, name FROM Context WHERE type_id = ? AND name >= ? AND name < ?"
-            # The sign after the point ends what begins with the name and a point.
-            found = self._tables.rows(question, self._context_type(NODE_CONTEXT), f"{pipeline}.", f"{pipeline}/")
+            question = f"{_NODES} AND {self._tables.beginning('name')}"
+            found = self._tables.rows(question, self._context_type(NODE_CONTEXT), *span(f"{pipeline}."))
             contexts.update({number: name.removeprefix(f"{pipeline}.") for number, name in found})
         nodes = {}
         for number, node in contexts.items():
@@ -351,7 +355,8 @@ class Store:
             for value in several:
                 if value is not None and not (isinstance(value, str) and value.startswith(_STRUCTURED)):
                     values[number][name] = value
-        return values
+        # In whatever order a database has them.
+        return {number: dict(sorted(told.items())) for number, told in values.items()}
 
 
 def _execution(number: int, run: str, node: str, kind: str, state: int | None, created: int, updated: int) -> Execution:

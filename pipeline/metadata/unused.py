@@ -11,7 +11,8 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 
 from components.errors import InputError, MachineError
 from pipeline.metadata import history, lineage
-from pipeline.metadata.connection import connect
+from pipeline.metadata.connection import writable
+from pipeline.metadata.database import Location
 from pipeline.metadata.store import Artifact, Run, Store
 
 
@@ -60,14 +61,14 @@ def unused(store: Store, artifacts: Path, pipeline: str, keep: int, versions: Co
     return [Unused(each, _bytes(Path(each.uri))) for each in going if not _touches(each.uri, folders)]
 
 
-def remove(config: proto.ConnectionConfig, found: Iterable[Unused]) -> None:
+def remove(location: Location, found: Iterable[Unused]) -> None:
     """Marks artifacts as DELETED, then removes their folders; broken off in between, it is gone on with next time.
 
     Raises:
       MachineError: a folder cannot be removed.
     """
     several = list(found)
-    store = connect(config)
+    store = writable(location)
     told = store.get_artifacts_by_id([each.artifact.id for each in several])
     for artifact in told:
         artifact.state = proto.Artifact.DELETED

@@ -9,6 +9,7 @@ from pathlib import Path
 from ml_metadata.proto import metadata_store_pb2 as proto
 from store_writer import Writer
 
+from pipeline.metadata.database import Location
 from pipeline.metadata.store import Store
 
 
@@ -18,14 +19,14 @@ class Past:
 
     Attributes:
       writer: into the store.
-      path: of the store.
+      place: of the store.
       logs: where runs write things down themselves.
       artifacts: by a name of ours.
       executions: `run.node` → its number.
     """
 
     writer: Writer
-    path: Path
+    place: Location
     logs: Path
     artifacts: dict[str, proto.Artifact]
     executions: dict[str, int]
@@ -33,7 +34,7 @@ class Past:
     @property
     def store(self) -> Store:
         """It, to be read."""
-        return Store(self.path)
+        return Store(self.place)
 
     def number(self, name: str) -> int:
         """The number of an artifact."""
@@ -45,14 +46,15 @@ class Past:
         (self.logs / run / "run.json").write_text(json.dumps({"run": run, **told}))
 
 
-def write(folder: Path) -> Past:
-    """Writes it into a folder, as a pipeline's lies below `out/`."""
-    writer = Writer(folder / "metadata.db")
-    made = Past(writer, folder / "metadata.db", folder / "logs", {}, {})
+def write(folder: Path, place: Location | None = None) -> Past:
+    """Writes it into a folder, as a pipeline's lies below `out/`; the store into another place, if one is named."""
+    place = place or folder / "metadata.db"
+    writer = Writer(place)
+    made = Past(writer, place, folder / "logs", {}, {})
 
     def artifact(name: str, kind: str, **properties: int | str) -> proto.Artifact:
         place = folder / "artifacts" / name
-        place.mkdir(parents=True)
+        place.mkdir(parents=True, exist_ok=True)
         (place / "content").write_text(name * 100)
         made.artifacts[name] = writer.artifact(kind, str(place), **properties)
         return made.artifacts[name]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfx.orchestration import metadata
 from tfx.orchestration.portable import execution_publish_utils
 from tfx.orchestration.portable.mlmd import context_lib
 from tfx.types import artifact_utils
 
 from pipeline.build import compile_pipeline
 from pipeline.config import Config
-from pipeline.nodes import connection_of, load, nodes_of
+from pipeline.nodes import Metadata, load, nodes_of, store_of
 
 
 def publish(
@@ -26,9 +25,10 @@ def publish(
       root: the outputs of a node lie at <root>/<run>/<output's key>.
     """
     pipeline = load(compile_pipeline(config), run)
-    connection = connection_of(pipeline)
-    Path(connection.sqlite.filename_uri).parent.mkdir(parents=True, exist_ok=True)
-    with metadata.Metadata(connection) as handle:
+    store = store_of(pipeline)
+    assert isinstance(store, Path)
+    store.parent.mkdir(parents=True, exist_ok=True)
+    with Metadata(store) as handle:
         for name in nodes:
             node = nodes_of(pipeline)[name]
             outputs = {}

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-import ml_metadata as mlmd
 from ml_metadata.proto import metadata_store_pb2 as proto
+
+from pipeline.metadata.connection import connect
+from pipeline.metadata.database import Location
 
 
 class Writer:
     """Puts runs into a new store, as TFX lays them out."""
 
-    def __init__(self, path: Path, pipeline: str = "toy") -> None:
-        self.config = proto.ConnectionConfig()
-        self.config.sqlite.filename_uri = str(path)
-        self.config.sqlite.connection_mode = proto.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
-        self.store = mlmd.MetadataStore(self.config)
+    def __init__(self, place: Location, pipeline: str = "toy") -> None:
+        self.store = connect(place)
         run = proto.ContextType(name="pipeline_run", properties={"config": proto.STRING})
         self.types = {
             "pipeline": self.store.put_context_type(proto.ContextType(name="pipeline")),

@@ -13,21 +13,21 @@ from pipeline.targets.result import RunResult
 from pipeline.targets.screen import summary
 
 
-def compile_in_child(folder: Path, shape: str, value: int) -> bytes:
+def compile_in_child(folder: Path, shape: str, value: int, store: str = "") -> bytes:
     """Compiles a toy pipeline where TFX is imported."""
     from toys import compile_toy
 
-    return compile_toy(folder, shape, value)
+    return compile_toy(folder, shape, value, store)
 
 
-def toy_job(folder: Path, shape: str = "chain", value: int = 1, **options: Any) -> LocalJob:
+def toy_job(folder: Path, shape: str = "chain", value: int = 1, store: str = "", **options: Any) -> LocalJob:
     """A job for `local.run`."""
-    return LocalJob("toy", folder, functools.partial(compile_in_child, folder, shape, value), **options)
+    return LocalJob("toy", folder, functools.partial(compile_in_child, folder, shape, value, store), **options)
 
 
-def run_toy(folder: Path, shape: str = "chain", value: int = 1, **options: Any) -> RunResult:
+def run_toy(folder: Path, shape: str = "chain", value: int = 1, store: str = "", **options: Any) -> RunResult:
     """Runs a toy pipeline in this process."""
-    return run(toy_job(folder, shape, value, **options))
+    return run(toy_job(folder, shape, value, store, **options))
 
 
 if __name__ == "__main__":

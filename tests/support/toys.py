@@ -18,11 +18,13 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.dsl.components.common.resolver import Resolver
 from tfx.dsl.experimental.conditionals import conditional
 from tfx.dsl.input_resolution.strategies.latest_artifact_strategy import LatestArtifactStrategy
-from tfx.orchestration import metadata, pipeline
+from tfx.orchestration import pipeline
 from tfx.types import Channel
 from tfx.types.standard_artifacts import Examples, Integer
 
 from components.errors import GateError, InputError
+from pipeline.metadata.connection import to_ir
+from pipeline.metadata.database import location
 
 
 @component
@@ -103,7 +105,7 @@ def _fail_inside_beam() -> None:
         _ = p | beam.Create([1]) | beam.Map(refuse)
 
 
-def compile_toy(folder: Path, shape: str, value: int = 1) -> bytes:
+def compile_toy(folder: Path, shape: str, value: int = 1, store: str = "") -> bytes:
     """A toy pipeline, compiled.
 
     Args:
@@ -111,14 +113,16 @@ def compile_toy(folder: Path, shape: str, value: int = 1) -> bytes:
       shape: `chain` (Source, Add, Actor, Rows), `fan` (Source, then eight Add), `pair` (Source, then two Actors side
         by side), `condition` (a node that only runs for a large number), `resolver` (reads an earlier run's number).
       value: the number it begins with; another one is nowhere in the cache.
+      store: a database's URL, instead of the file in the folder.
     """
+    place = location(store) if store else folder / "metadata.db"
     source = Source(value=value)
     toy = pipeline.Pipeline(
         pipeline_name="toy",
         pipeline_root=str(folder / "artifacts"),
         components=[source, *_SHAPES[shape](folder, source.outputs["number"])],
         enable_cache=True,
-        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(folder / "metadata.db")),
+        metadata_connection_config=to_ir(place),
     )
     return bytes(Compiler().compile(toy).SerializeToString())
 

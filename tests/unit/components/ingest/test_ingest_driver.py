@@ -145,7 +145,7 @@ def test_the_launcher_runs_it_and_looks_for_cached_outputs_by_what_it_found(tmp_
             metadata_connection_config=metadata.sqlite_metadata_connection_config(str(tmp_path / "metadata.db")),
         )
         loaded = nodes.load(compiler.Compiler().compile(graph).SerializeToString(), run)
-        launcher = nodes.launcher_of(loaded, "ExampleGen", nodes.connection_of(loaded), None)
+        launcher = nodes.launcher_of(loaded, "ExampleGen", nodes.store_of(loaded), None)
         found = launcher._prepare_execution()  # launch() would run the executor, which is not what is tested
         assert found.is_execution_needed
         return dict(found.execution_info.exec_properties)

@@ -12,7 +12,7 @@ from past import Past
 
 def told(past: Past, *arguments: str) -> Ended:
     """A verb's answer about this store."""
-    ended = light_command(*arguments, "--store", str(past.path))
+    ended = light_command(*arguments, "--store", str(past.place))
     assert (ended.exit_code, ended.err) == (0, "")
     return ended
 
@@ -97,7 +97,7 @@ def test_export(past: Past, tmp_path: Path):
     assert told(past, "export").out == target.read_text()
     events = objects(told(past, "export", "--format", "openlineage"))
     assert {event["eventType"] for event in events} == {"COMPLETE"}
-    refused = light_command("export", "--store", str(past.path), "--to", str(tmp_path / "no" / "all.jsonl"))
+    refused = light_command("export", "--store", str(past.place), "--to", str(tmp_path / "no" / "all.jsonl"))
     assert refused.exit_code == 1
     assert "cannot be written" in refused.err
 
@@ -141,7 +141,7 @@ def test_gc_lists_first_and_removes_only_when_told(past: Past, tmp_path: Path):
     ],
 )
 def test_what_cannot_be_answered(past: Past, arguments: tuple[str, ...], headline: str):
-    ended = light_command(*arguments, "--store", str(past.path))
+    ended = light_command(*arguments, "--store", str(past.place))
     assert (ended.exit_code, ended.out) == (2, "")
     assert headline in ended.err
     assert "remedy: " in ended.err

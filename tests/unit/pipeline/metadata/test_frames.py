@@ -10,7 +10,7 @@ from pipeline.metadata.frames import frame
 
 
 def test_artifacts_with_their_properties(past: Past):
-    store = Store(past.path)
+    store = Store(past.place)
     found = frame(store.newest_artifacts("PushedModel"))
     assert found["properties.pushed_version"].tolist() == ["12", "11"]
     assert found["id"].tolist() == [past.number("pushed 2"), past.number("pushed 1")]

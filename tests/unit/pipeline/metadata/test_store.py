@@ -100,20 +100,20 @@ def test_a_schema_of_another_release_is_refused(writer: Writer, tmp_path: Path):
         Store(tmp_path / "metadata.db")
 
 
-def test_what_a_dead_process_left_open_is_closed(writer: Writer, store: Store):
+def test_what_a_dead_process_left_open_is_closed(writer: Writer, store: Store, tmp_path: Path):
     pending = writer.artifact("Model", "/half", state="PENDING")
     left_open = writer.execution("r1", "Trainer", "RUNNING", outputs=(pending,), event="PENDING_OUTPUT")
     writer.execution("r1", "Source", "COMPLETE")
     writer.execution("r2", "Trainer", "RUNNING")
 
-    closed = cancel_unfinished(writer.config, "r1")
+    closed = cancel_unfinished(tmp_path / "metadata.db", "r1")
 
     assert [(each.id, each.node) for each in closed] == [(left_open, "Trainer")]
     assert [each.state for each in store.executions("r1")] == ["CANCELED", "COMPLETE"]
     assert [each.state for each in store.executions("r2")] == ["RUNNING"]
     [artifact] = writer.store.get_artifacts()
     assert artifact.state == proto.Artifact.ABANDONED
-    assert cancel_unfinished(writer.config, "r1") == []
+    assert cancel_unfinished(tmp_path / "metadata.db", "r1") == []
 
 
 def test_reading_changes_nothing(writer: Writer, tmp_path: Path):

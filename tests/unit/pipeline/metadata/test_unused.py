@@ -10,7 +10,6 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 from past import Past
 
 from components.errors import InputError, MachineError
-from pipeline.metadata.connection import writable
 from pipeline.metadata.unused import Unused, remove, unused
 
 
@@ -20,7 +19,7 @@ def going(past: Past, keep: int, *versions: str) -> set[str]:
 
 
 def found(past: Past, keep: int, *versions: str) -> list[Unused]:
-    return unused(past.store, past.path.parent / "artifacts", "toy", keep, versions)
+    return unused(past.store, past.place.parent / "artifacts", "toy", keep, versions)
 
 
 def blessed_twice_more(past: Past) -> None:
@@ -75,10 +74,10 @@ def test_they_are_marked_and_removed_and_a_second_time_nothing_is_left(past: Pas
     blessed_twice_more(past)
     several = found(past, 2)
     assert {each.bytes for each in several if each.artifact.id == past.number("rows 1")} == {600}
-    remove(writable(past.path), several)
+    remove(past.place, several)
     states = {artifact.state for artifact in past.writer.store.get_artifacts() if artifact.uri}
     assert states == {proto.Artifact.DELETED}
-    assert list((past.path.parent / "artifacts").iterdir()) == []
+    assert list((past.place.parent / "artifacts").iterdir()) == []
     assert found(past, 2) == []
 
 
@@ -92,10 +91,10 @@ def test_broken_off_it_is_gone_on_with(past: Past, monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as broken:
         broken.setattr(shutil, "rmtree", full)
         with pytest.raises(MachineError, match="cannot be removed"):
-            remove(writable(past.path), several)
+            remove(past.place, several)
     assert going(past, 2) == set(past.artifacts)
-    remove(writable(past.path), found(past, 2))
-    assert list((past.path.parent / "artifacts").iterdir()) == []
+    remove(past.place, found(past, 2))
+    assert list((past.place.parent / "artifacts").iterdir()) == []
 
 
 def test_not_while_a_run_goes_on(past: Past):

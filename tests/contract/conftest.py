@@ -1,0 +1,16 @@
+"""Database servers that tests of this folder share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import databases
+import pytest
+
+
+@pytest.fixture(scope="module", params=databases.SERVERS)
+def server(request: pytest.FixtureRequest) -> Iterator[databases.Server]:
+    """A server, its user's password being in the environment."""
+    with pytest.MonkeyPatch.context() as patch, databases.SERVERS[request.param]() as started:
+        patch.setenv("METADATA_PASSWORD", databases.PASSWORD)
+        yield started

@@ -1,0 +1,97 @@
+"""Database servers that go away and come back, or must not be talked to in the clear."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from databases import PASSWORD, SERVERS, Server, keys
+from store_writer import Writer
+from toy_jobs import run_toy
+
+from components.errors import MachineError
+from pipeline.metadata.check import check_store
+from pipeline.metadata.connection import connect
+from pipeline.metadata.database import Database, Tls
+from pipeline.metadata.store import Store
+
+_CLEAN = {"postgresql": signal.SIGINT, "mysql": signal.SIGTERM}
+"""What each backend takes for: end all connections, and then yourself."""
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    with SERVERS[request.param]() as started:
+        monkeypatch.setenv("METADATA_PASSWORD", PASSWORD)
+        yield started
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_server_started_anew_costs_a_run_nothing(server: Server, tmp_path: Path, killed: bool):
+    # The third node of four waits in a pipe until the server has gone; what it then publishes waits for its return.
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "Actor.script").write_text(f"meet {pipe}")
+
+    def restart() -> None:
+        with pipe.open("w"):
+            server.stop(signal.SIGKILL if killed else _CLEAN[server.backend])
+        server.start()
+
+    restarting = threading.Thread(target=restart, daemon=True)
+    restarting.start()
+    result = run_toy(tmp_path, store=str(server.place))
+    restarting.join()
+    assert (result.state, result.error) == ("done", None)
+    executions = Store(server.place).executions(result.run)
+    assert [each.node for each in executions] == ["Source", "Add", "Actor", "Rows"]
+    assert {each.state for each in executions} == {"COMPLETE"}
+    assert result.facts.rows == {"train": 8, "eval": 4}
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_open_connections_outlive_a_restart(server: Server, killed: bool):
+    writer = Writer(server.place)
+    writer.execution("r1", "Trainer")
+    store = Store(server.place)
+    before = store.executions("r1")
+    for number in range(2):
+        server.stop(signal.SIGKILL if killed else _CLEAN[server.backend])
+        server.start()
+        assert store.executions("r1") == before
+        writer.execution(f"later{number}", "Trainer")
+    assert [run.name for run in store.runs()] == ["later1", "later0", "r1"]
+
+
+def test_a_server_that_is_not_there_is_told_at_once(server: Server):
+    server.stop()
+    with pytest.raises(MachineError, match="cannot be opened") as told:
+        check_store(server.place)
+    assert "see that the server runs" in told.value.remedy
+
+
+@pytest.mark.parametrize("backend", SERVERS)
+def test_a_connection_is_encrypted_and_the_server_known(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir()
+    ours, theirs = keys(tmp_path / "ours"), keys(tmp_path / "theirs")
+    monkeypatch.setenv("METADATA_PASSWORD", PASSWORD)
+    with SERVERS[backend](ours) as server:
+        safe = replace(server.place, tls=Tls(str(ours.authority)))
+        Writer(safe).execution("r1", "Trainer")
+        assert len(Store(safe).executions("r1")) == 1
+        _is_refused(replace(server.place, tls=Tls(str(theirs.authority))), "certificate")
+        # This one insists on it.
+        _is_refused(server.place, r"no pg_hba.conf entry|Access denied|insecure")
+
+
+def _is_refused(place: Database, told: str) -> None:
+    for open_it in (Store, connect):
+        with pytest.raises(MachineError, match=told):
+            open_it(place)

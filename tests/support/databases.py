@@ -1,0 +1,245 @@
+"""Starts database servers of one's own, Debian's PostgreSQL and MariaDB, on loopback and in a scratch folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline.metadata.database import Database
+
+PASSWORD = "open sesame: %1$'\"\\"  # noqa: S105 - of a server that lives for a test
+USER = "tfx"
+_SECONDS = 60
+"""No test waits for this: it only keeps one that hangs from holding up all the others."""
+
+
+@dataclass
+class Server:
+    """A database server with a database `metadata`, which its user may change but not leave.
+
+    Attributes:
+      backend: as the config calls it.
+      folder: with its data, its log and its keys.
+      port: on loopback.
+      command: that starts it.
+      administer: the command line of a client that does what its standard input says, as its administrator.
+      environment: of both.
+    """
+
+    backend: str
+    folder: Path
+    port: int
+    command: Sequence[str]
+    administer: Sequence[str]
+    environment: dict[str, str] = field(default_factory=dict)
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def place(self) -> Database:
+        """The database, as its user sees it."""
+        return Database(self.backend, "127.0.0.1", self.port, "metadata", USER)
+
+    def start(self) -> None:
+        """Starts it, and waits until it answers."""
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._all(), start_new_session=True
+            )
+        deadline = time.monotonic() + _SECONDS
+        while self.run("SELECT 1;", check=False).returncode:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise AssertionError((self.folder / "log").read_text(errors="replace"))
+            time.sleep(0.05)
+
+    def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """Ends it, and whatever it has started."""
+        if self._process is not None:
+            # Each of PostgreSQL's processes has a session of its own, and all of them share memory with the first.
+            family = psutil.Process(self._process.pid).children(recursive=True) if self._process.poll() is None else []
+            self._process.send_signal(how)
+            self._process.wait(_SECONDS)
+            if how == signal.SIGKILL:
+                for each in family:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        each.kill()
+            assert not psutil.wait_procs(family, _SECONDS)[1]
+            self._process = None
+
+    def run(self, sql: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Has its administrator do something."""
+        return subprocess.run(
+            self.administer, input=sql, env=self._all(), check=check, capture_output=True, text=True, timeout=_SECONDS
+        )
+
+    def renew(self) -> None:
+        """Empties the database."""
+        # Also if somebody still holds a connection.
+        self.run("DROP DATABASE metadata" + (" WITH (FORCE);" if self.backend == "postgresql" else ";"))
+        self.run(_CREATE[self.backend])
+
+    def _all(self) -> dict[str, str]:
+        return {**os.environ, **self.environment}
+
+
+_CREATE = {
+    "postgresql": f"CREATE DATABASE metadata OWNER {USER};",
+    "mysql": f"CREATE DATABASE metadata; GRANT ALL ON metadata.* TO {USER}@'%';",
+}
+
+
+@contextlib.contextmanager
+def postgresql(tls: Keys | None = None) -> Iterator[Server]:
+    """A PostgreSQL; with keys, it talks to nobody without TLS."""
+    programs = _programs("initdb", "usr/lib/postgresql/*/bin")
+    with _scratch("postgres") as folder:
+        data, port = folder / "data", _free_port()
+        as_user = _as("postgres")
+        made = [f"{programs}/initdb", "-D", data, "-U", "root", "-A", "trust", "--no-sync", "-E", "UTF8"]
+        # A locale whose order is not that of bytes.
+        subprocess.run([*as_user, *made, "--locale=C.UTF-8"], check=True, capture_output=True, timeout=_SECONDS)
+        kind = "hostssl" if tls else "host"
+        (data / "pg_hba.conf").write_text(f"local all root trust\n{kind} all {USER} 127.0.0.1/32 scram-sha-256\n")
+        options = ["-p", str(port), "-k", folder, "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"]
+        if tls:
+            certificate, key, _ = _owned(tls, folder, "postgres")
+            options += ["-c", "ssl=on", "-c", f"ssl_cert_file={certificate}", "-c", f"ssl_key_file={key}"]
+        server = Server(
+            "postgresql",
+            folder,
+            port,
+            [*as_user, *map(str, [f"{programs}/postgres", "-D", data, *options])],
+            ["psql", "-h", str(folder), "-p", str(port), "-U", "root", "-d", "postgres", "-v", "ON_ERROR_STOP=1", "-q"],
+        )
+        server.start()
+        try:
+            escaped = PASSWORD.replace("'", "''")
+            server.run(f"CREATE USER {USER} PASSWORD '{escaped}';")
+            server.run(_CREATE["postgresql"])
+            yield server
+        finally:
+            server.stop()
+
+
+@contextlib.contextmanager
+def mariadb(tls: Keys | None = None) -> Iterator[Server]:
+    """A MariaDB; with keys, its user may not come without TLS."""
+    _programs("mariadb-install-db", "usr/bin")
+    with _scratch("mysql") as folder:
+        data, port, way = folder / "data", _free_port(), str(folder / "socket")
+        as_user = _as("mysql")
+        common = ["--no-defaults", f"--datadir={data}"]
+        made = ["mariadb-install-db", *common, "--auth-root-authentication-method=normal", "--skip-test-db"]
+        subprocess.run([*as_user, *made], check=True, capture_output=True, timeout=_SECONDS)
+        options = [f"--socket={way}", f"--port={port}", "--bind-address=127.0.0.1", f"--pid-file={folder}/pid"]
+        # Less memory and disk than a real one; what is committed outlives the process.
+        options += ["--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=2"]
+        if tls:
+            certificate, key, authority = _owned(tls, folder, "mysql")
+            options += [f"--ssl-cert={certificate}", f"--ssl-key={key}", f"--ssl-ca={authority}"]
+        server = Server(
+            "mysql",
+            folder,
+            port,
+            [*as_user, _programs("mariadbd", "usr/sbin") + "/mariadbd", *common, *options],
+            ["mariadb", "--no-defaults", f"--socket={way}", "-u", "root"],
+        )
+        server.start()
+        try:
+            escaped = PASSWORD.replace("\\", "\\\\").replace("'", "\\'")
+            needs = " REQUIRE SSL" if tls else ""
+            server.run(f"CREATE USER {USER}@'%' IDENTIFIED BY '{escaped}'{needs};")
+            server.run(_CREATE["mysql"])
+            yield server
+        finally:
+            server.stop()
+
+
+SERVERS = {"postgresql": postgresql, "mysql": mariadb}
+
+
+@dataclass(frozen=True)
+class Keys:
+    """A certificate for 127.0.0.1 and localhost, and whose word it is."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+def keys(folder: Path) -> Keys:
+    """Makes an authority, and a certificate signed by it."""
+    made = Keys(folder / "authority.pem", folder / "server.pem", folder / "server.key")
+    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    authority = [*new, "-subj", "/CN=authority", "-keyout", folder / "authority.key", "-out", made.authority]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-subj", "/CN=localhost"]
+    signed = ["-CA", made.authority, "-CAkey", folder / "authority.key", "-addext", "basicConstraints=CA:FALSE"]
+    for command in (authority, [*new, *names, *signed, "-keyout", made.key, "-out", made.certificate]):
+        subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
+    for file in (made.authority, made.certificate, made.key):
+        file.chmod(0o644)
+    return made
+
+
+def _owned(tls: Keys, folder: Path, user: str) -> list[Path]:
+    """Copies of certificate, key and authority that the server may read, and insists that nobody else may."""
+    copies = []
+    for file in (tls.certificate, tls.key, tls.authority):
+        copy = folder / file.name
+        shutil.copy(file, copy)
+        copy.chmod(0o600)
+        if os.geteuid() == 0:
+            shutil.chown(copy, user, user)
+        copies.append(copy)
+    return copies
+
+
+@contextlib.contextmanager
+def _scratch(user: str) -> Iterator[Path]:
+    """A folder for a server of that user; a socket's path has to be short."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{user}-"))
+    try:
+        if os.geteuid() == 0:
+            shutil.chown(folder, user, user)
+        folder.chmod(0o755)
+        (folder / "log").touch()
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _as(user: str) -> list[str]:
+    """The beginning of a command line for who may not be root."""
+    if os.geteuid() != 0:
+        return []
+    entry = pwd.getpwnam(user)
+    return ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
+
+
+def _programs(name: str, place: str) -> str:
+    """The folder of a program; the test is skipped where it is not installed, but in CI that is a failure."""
+    found = sorted(Path("/").glob(f"{place}/{name}"))
+    if not found:
+        if os.environ.get("CI"):
+            pytest.fail(f"{name} is not installed")
+        pytest.skip(f"{name} is not installed")
+    return str(found[-1].parent)
+
+
+def _free_port() -> int:
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        return int(asked.getsockname()[1])
