@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,7 @@ class Patient(mlmd.MetadataStore):  # type: ignore[misc]
             change_all(response, POSTGRESQL.reveal)
         else:
             self._call_again(method_name, request, response)
+        _put_in_order(request, response)
 
     def _call_again(self, method_name: str, request: Any, response: Any) -> None:
         try:
@@ -179,6 +181,25 @@ def writable(location: Location) -> Patient:
 def read_only(location: Location) -> proto.ConnectionConfig:
     """A connection that changes nothing in an SQLite file, and makes none; a server's user may be given such rights."""
     return config_of(location, _SQLITE.READONLY)
+
+
+def _put_in_order(request: Any, response: Any) -> None:
+    """Puts what was found by numbers into the order of these, and other things into that of theirs.
+
+    The library leaves the order to the database. TFX pairs a cached node's outputs with their names by it: well on
+    SQLite, which sorts by number, but on PostgreSQL, where whatever was changed last comes last, it hands them on under
+    each other's names.
+    """
+    for kind in ("artifact", "execution", "context"):
+        several: Any = getattr(response, f"{kind}s", ())
+        places = {number: place for place, number in enumerate(getattr(request, f"{kind}_ids", ()))}
+        # With options, ML Metadata has the database sort.
+        if len(several) > 1 and (places or "options" not in (field.name for field, _ in request.ListFields())):
+            several.sort(key=functools.partial(_place, places))
+
+
+def _place(places: Mapping[int, int], found: Any) -> int:
+    return places.get(found.id, found.id)
 
 
 @functools.cache

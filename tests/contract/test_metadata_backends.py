@@ -17,6 +17,7 @@ import pytest
 from command import ROOT, light_command
 from databases import PASSWORD, Server
 from ml_metadata.metadata_store.metadata_store import downgrade_schema
+from ml_metadata.proto import metadata_store_pb2 as proto
 from store_writer import Writer
 from toy_jobs import run_toy
 
@@ -103,6 +104,25 @@ def test_any_text_comes_back_as_it_was(server: Server):
     told = store.parameters(each.id for each in store.executions(*runs))
     assert sorted(each["told"] for each in told.values()) == sorted(texts)
     assert [each.node for each in store.executions("run %_0")] == ["Node0"]
+
+
+def test_what_is_found_by_numbers_comes_in_their_order(server: Server):
+    # TFX pairs a cached node's outputs with their names by it.
+    server.renew()
+    writer = Writer(server.place)
+    artifacts = [writer.artifact("Model", f"/{number}") for number in range(4)]
+    executions = [writer.execution(f"r{number}", "Node", outputs=[each]) for number, each in enumerate(artifacts)]
+    for artifact in artifacts[:2]:
+        artifact.state = proto.Artifact.DELETED
+        writer.store.put_artifacts([artifact])
+    [first] = writer.store.get_executions_by_id(executions[:1])
+    first.last_known_state = proto.Execution.FAILED
+    writer.store.put_executions([first])
+    asked = [artifacts[number].id for number in (2, 0, 3, 1)]
+    assert [each.id for each in writer.store.get_artifacts_by_id(asked)] == asked
+    assert [each.id for each in writer.store.get_executions_by_id(executions[::-1])] == executions[::-1]
+    assert [each.id for each in writer.store.get_artifacts()] == sorted(asked)
+    assert [each.id for each in writer.store.get_executions()] == executions
 
 
 @pytest.mark.slow
