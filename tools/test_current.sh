@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ROOT=$PWD/.cache/trixie
-PACKAGES=ca-certificates,g++,git,iproute2,make,python3,python3-dev,python3-venv
+PACKAGES=ca-certificates,g++,git,iproute2,make,mariadb-server,postgresql,python3,python3-dev,python3-venv
 
 die() {
   echo "test-current: $*" >&2

@@ -30,6 +30,8 @@ from pipeline.metadata.database import Database, Tls
 from pipeline.metadata.migration import migrate
 from pipeline.metadata.store import Store
 
+pytestmark = pytest.mark.both_lines
+
 QUESTIONS: dict[str, Callable[[Store], Any]] = {
     "runs": lambda store: store.runs("toy"),
     "the newest run": lambda store: store.runs(newest=1),

@@ -20,6 +20,8 @@ from pipeline.metadata.connection import connect
 from pipeline.metadata.database import Database, Tls
 from pipeline.metadata.store import Store
 
+pytestmark = pytest.mark.both_lines
+
 _CLEAN = {"postgresql": signal.SIGINT, "mysql": signal.SIGTERM}
 """What each backend takes for: end all connections, and then yourself."""
 
