@@ -14,9 +14,13 @@ from tfx.orchestration import metadata
 from tfx.orchestration.local import runner_utils
 from tfx.orchestration.portable import launcher, partial_run_utils, runtime_parameter_utils
 from tfx.orchestration.portable.mlmd import execution_lib
+from tfx.proto import range_config_pb2
 from tfx.proto.orchestration import pipeline_pb2
+from tfx.utils import proto_utils
 
 from components.errors import InputError, MachineError, PipelineError, find
+from components.ingest.config import SpansConfig
+from components.ingest.driver import range_config, spans_config
 from pipeline.graph import CACHED, DONE, FAILED, LEAVE, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
 from pipeline.metadata.connection import RUNNING, config_of, connect, from_ir, reader
 from pipeline.metadata.database import Location
@@ -88,18 +92,18 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
     return _outcome(store, execution)
 
 
-def clean_up(ir: bytes, run_id: str) -> list[str]:
+def clean_up(ir: bytes, run_id: str, only: str | None = None) -> list[str]:
     """Clears away what killed nodes of a run have left: open executions, half-written outputs, temporary files.
 
-    Call it only when no process of the run is alive.
+    Call it only when no process of the run, or of the only node to be looked at, is alive.
 
     Returns:
       The ids of the nodes that had been left open.
     """
     pipeline = load(ir, run_id)
     nodes = nodes_of(pipeline)
-    root = pipeline.runtime_spec.pipeline_root.field_value.string_value
-    unfinished = [each for each in cancel_unfinished(store_of(pipeline), run_id) if each.node in nodes]
+    root = _root(pipeline)
+    unfinished = [each for each in cancel_unfinished(store_of(pipeline), run_id, only) if each.node in nodes]
     for execution in unfinished:
         folder = f"{root}/{execution.node}"
         leftovers = [f"{folder}/{key}/{execution.id}" for key in nodes[execution.node].outputs.outputs]
@@ -108,6 +112,32 @@ def clean_up(ir: bytes, run_id: str) -> list[str]:
             if fileio.exists(leftover):
                 fileio.rmtree(leftover)
     return [execution.node for execution in unfinished]
+
+
+def at_span(ir: bytes, span: int) -> bytes:
+    """The pipeline with another newest span: its ExampleGen takes that one, and as many before it as it took before.
+
+    Raises:
+      InputError: it is no span, or the pipeline's data has none.
+    """
+    pipeline = pipeline_pb2.Pipeline.FromString(ir)
+    generator = nodes_of(pipeline).get("ExampleGen")
+    if generator is None:
+        raise InputError("--span: expected a pipeline with an ExampleGen, received one without", "leave --span out")
+    parameters = generator.parameters.parameters
+    text = parameters["range_config"].field_value.string_value
+    wanted = spans_config(proto_utils.json_to_proto(text, range_config_pb2.RangeConfig())) if text else SpansConfig()
+    if not 0 <= span < 1 << 31:
+        raise InputError(f"--span: expected a number from 0 below {1 << 31}, received {span}", "name a span")
+    earliest = max(span - (wanted.latest or 1) + 1, wanted.start or 0, 0)
+    taken = range_config(SpansConfig(start=min(earliest, span), end=span))
+    parameters["range_config"].field_value.string_value = proto_utils.proto_to_json(taken)
+    return bytes(pipeline.SerializeToString(deterministic=True))
+
+
+def root_of(ir: bytes, run_id: str) -> str:
+    """The folder with a run's artifacts, or its URL."""
+    return _root(load(ir, run_id))
 
 
 def open_store(ir: bytes) -> Store:
@@ -207,6 +237,10 @@ def store_of(pipeline: Any) -> Location:
     """Where the pipeline's metadata is kept."""
     config = runner_utils.extract_local_deployment_config(pipeline).metadata_connection_config
     return from_ir(getattr(config, config.WhichOneof("connection_config")))
+
+
+def _root(pipeline: Any) -> str:
+    return str(pipeline.runtime_spec.pipeline_root.field_value.string_value)
 
 
 def _action(node: Any) -> str:

@@ -15,6 +15,8 @@ from components.names import did_you_mean
 
 VERBS = {
     "run": "run the pipeline; `--local` alone means `run --local`",
+    "compile": "write the compiled pipeline, for `run-node`",
+    "run-node": "run one node of a compiled pipeline, as orchestrators do",
     "init": "write a first config and a schema from the data",
     "validate": "check a config, and its columns against the data",
     "plan": "show the nodes of a run, their inputs, the engine, and what is cached",

@@ -12,7 +12,7 @@ from components.errors import InputError
 
 PORTS = {"postgresql": 5432, "mysql": 3306}
 """Backend → the port that its servers listen on, unless told otherwise."""
-PASSWORD = "METADATA_PASSWORD"  # noqa: S105 - the name of an environment variable
+PASSWORD = "METADATA_PASSWORD"  # noqa: S105 - the name of an environment variable  # pragma: allowlist secret
 """Where the password stands, unless a config says otherwise."""
 
 

@@ -11,7 +11,7 @@ from pipeline.metadata.store import Execution
 _OPEN = ("NEW", "RUNNING")
 
 
-def cancel_unfinished(location: Location, run: str) -> list[Execution]:
+def cancel_unfinished(location: Location, run: str, node: str | None = None) -> list[Execution]:
     """Marks a run's unfinished executions CANCELED and their pending artifacts ABANDONED.
 
     CANCELED is what TFX takes up again under the same run id. Call it only when no process of the run is alive.
@@ -20,6 +20,7 @@ def cancel_unfinished(location: Location, run: str) -> list[Execution]:
       The executions that were still open.
     """
     unfinished = [execution for execution in reader(location).executions(run) if execution.state in _OPEN]
+    unfinished = [execution for execution in unfinished if node in (None, execution.node)]
     if not unfinished:
         return []
     store = writable(location)

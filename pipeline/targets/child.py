@@ -53,7 +53,7 @@ def enter(work: bytes, log: Path, title: str, connection: Connection) -> None:
     except (Exception, SystemExit) as caught:
         logging.exception("%s failed", title)
         error = find(caught) or _unexpected(title, caught)
-    connection.send(Reply(value, error, *_used()))
+    connection.send(Reply(value, error, *used()))
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -95,7 +95,7 @@ def _unexpected(title: str, error: BaseException) -> PipelineError:
     return MachineError(f"{title} failed: {type(error).__name__}: {first_line}", "see the full cause in its log")
 
 
-def _used() -> tuple[float, float]:
+def used() -> tuple[float, float]:
     """CPU-seconds of this process and its waited-for children, and its largest resident memory in MB."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu_seconds = sum(usage.ru_utime + usage.ru_stime for usage in usages)

@@ -1,0 +1,31 @@
+"""`runner.py compile`: the pipeline of a config as TFX's IR, for `run-node`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pipeline.commands.options import add_config, load_config
+from pipeline.commands.told import show
+
+HELP = "Write the compiled pipeline, whose nodes `run-node` runs one by one."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the config and --to."""
+    add_config(parser)
+    parser.add_argument("--to", metavar="FILE", type=Path, required=True, help="where to write it")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compiles.
+
+    Raises:
+      InputError: the config or the data does not fit, or the file cannot be written.
+      MachineError: the metadata store does not open.
+    """
+    from pipeline.targets import compiled
+
+    graph = compiled.write(load_config(options), options.to)
+    show(f"{options.to}: {', '.join(node.id for node in graph)}")
+    return 0

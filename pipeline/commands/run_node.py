@@ -1,0 +1,68 @@
+"""`runner.py run-node`: one node of a compiled pipeline, as orchestrators start it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from components.errors import InputError
+
+HELP = "Run one node of a compiled pipeline; what an orchestrator calls. Exit code 0: done, 3: skipped, 1: failed."
+SKIPPED_CODE = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds which node of what, and for which run."""
+    parser.add_argument("--pipeline", metavar="FILE", required=True, help="the pipeline, as `compile` has written it")
+    parser.add_argument("--node", metavar="NODE", required=True, help="the node")
+    parser.add_argument("--run-id", metavar="RUN", required=True, help="the run; all its nodes and attempts share it")
+    parser.add_argument("--span", metavar="N", type=int, help="the newest span to take (default: the newest there is)")
+    parser.add_argument(
+        "--logs", metavar="DIR", type=Path, help="folder with a folder per run (default: beside the artifacts)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs it; returns the exit code.
+
+    Raises:
+      InputError: the file is no pipeline, or has no such node.
+      MachineError: the metadata store does not open.
+      PipelineError: the node has failed; what it was.
+    """
+    from pipeline.graph import FAILED, SKIPPED
+    from pipeline.targets.environment import ENVIRONMENT
+
+    if not options.run_id or "/" in options.run_id or options.run_id.startswith("."):
+        raise InputError(
+            f"--run-id: expected a name of a folder, received {options.run_id!r}", "leave out slashes and leading dots"
+        )
+    try:
+        ir = Path(options.pipeline).read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"--pipeline: {options.pipeline} cannot be read: {error.strerror}", "make it with `runner.py compile`"
+        ) from error
+    # Before TensorFlow's first import.
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from pipeline.targets import single
+
+    outcome = single.run(single.NodeJob(ir, options.node, options.run_id, options.logs, options.span))
+    if options.json:
+        json.dump(
+            {"node": options.node, "run": options.run_id, "state": outcome.state, "rows": outcome.rows}, sys.stdout
+        )
+        sys.stdout.write("\n")
+    if outcome.state == FAILED and outcome.error is not None:
+        from pipeline.commands.main import tell
+
+        tell(outcome.error)
+        # Whatever it was, to an orchestrator it is a failure: 2 and 3 have other meanings there.
+        return 1
+    sys.stderr.write(f"{options.node}: {outcome.state}\n")
+    return SKIPPED_CODE if outcome.state == SKIPPED else 0

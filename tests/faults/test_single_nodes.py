@@ -1,0 +1,151 @@
+"""Nodes in processes of their own, as an orchestrator starts them: exit codes, attempts, and what killed ones leave."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from children import in_child
+from command import SUPPORT, command, start, wait
+from toy_jobs import compile_in_child
+
+from components.errors import InputError
+from pipeline.graph import NodeOutcome
+from pipeline.metadata import history, story
+from pipeline.metadata.store import Store
+from pipeline.targets import work
+
+pytestmark = pytest.mark.slow
+
+CHAIN = ("Source", "Add", "Actor", "Rows")
+
+
+RUN = "r 1:+"
+
+
+def run_single(ir: Path, node: str, run: str) -> NodeOutcome:
+    """A node, where TFX is imported already."""
+    from pipeline.targets.single import NodeJob
+    from pipeline.targets.single import run as run_job
+
+    return run_job(NodeJob(ir.read_bytes(), node, run))
+
+
+class Toy:
+    """A compiled toy pipeline in a file."""
+
+    def __init__(self, folder: Path, shape: str = "chain") -> None:
+        self.folder = folder
+        self.file = folder / "toy.pb"
+        ir, _ = in_child(
+            folder / "test.log", work.compile_pipeline, functools.partial(compile_in_child, folder, shape, 1)
+        )
+        self.file.write_bytes(ir)
+
+    def start(self, node: str) -> subprocess.Popen[str]:
+        """Starts a node as an orchestrator does."""
+        arguments = ["run-node", "--pipeline", str(self.file), "--node", node, "--run-id", RUN]
+        return start(*arguments, environment={"PYTHONPATH": str(SUPPORT)})
+
+    def run(self, node: str, run: str = RUN) -> NodeOutcome:
+        """Runs a node, without its imports."""
+        outcome = in_child(self.folder / "test.log", run_single, self.file, node, run)
+        assert isinstance(outcome, NodeOutcome)
+        return outcome
+
+    def told(self, run: str = RUN) -> dict[str, Any]:
+        """All that is known of a run."""
+        store = Store(self.folder / "metadata.db")
+        [found] = [each for each in store.runs() if each.name == run]
+        return story.of_run(store, self.folder / "logs", found)
+
+
+def test_a_pipeline_node_by_node_then_from_the_cache(tmp_path: Path):
+    toy = Toy(tmp_path)
+    assert [toy.run(node).state for node in CHAIN] == ["done"] * 4
+    told = toy.told()
+    assert (told["state"], list(told["nodes"])) == ("done", list(CHAIN))
+    for node in CHAIN:
+        assert told["nodes"][node]["state"] == "done"
+        assert told["nodes"][node]["cpu_seconds"] > 0
+        assert len(told["nodes"][node]["tries"]) == 1
+    assert told["nodes"]["Actor"]["upstream"] == ["Add"]
+    assert told["nodes"]["Rows"]["rows"] == 12
+    assert "Rows done" in (tmp_path / "logs" / RUN / "report.html").read_text()
+    # The same again is what an earlier attempt has done; another run takes it from the cache.
+    assert toy.run("Rows").earlier
+    assert toy.told() == told
+    assert [toy.run(node, "r2").state for node in CHAIN] == ["cached"] * 4
+    rows = list(history.rows(Store(tmp_path / "metadata.db"), tmp_path / "logs", "toy"))
+    assert [(row.run, row.state) for row in rows] == [("r2", "done"), (RUN, "done")]
+
+
+def test_a_node_whose_condition_is_false_is_skipped(tmp_path: Path):
+    toy = Toy(tmp_path, "condition")
+    assert toy.run("Source").state == "done"
+    ended = wait(toy.start("Add"))
+    assert (ended.exit_code, ended.err.splitlines()[-1]) == (3, "Add: skipped")
+
+
+def test_a_failure_is_kept_beside_the_attempt_that_mends_it(tmp_path: Path):
+    toy = Toy(tmp_path)
+    for node in CHAIN[:2]:
+        toy.run(node)
+    script = tmp_path / "Actor.script"
+    for deed in ("raise", "input"):
+        script.write_text(deed)
+        assert toy.run("Actor").state == "failed"
+    # To an orchestrator, what a gate has stopped is a failure like any other; 3 means something else there.
+    script.write_text("gate")
+    failed = wait(toy.start("Actor"))
+    assert failed.exit_code == 1
+    assert "too many gaps" in failed.err
+    assert "remedy: fill them" in failed.err
+    # What stands on it cannot start.
+    assert toy.run("Rows").state == "failed"
+    script.unlink()
+    assert [toy.run(node).state for node in ("Actor", "Rows")] == ["done", "done"]
+    actor = toy.told()["nodes"]["Actor"]
+    assert [each["state"] for each in actor["tries"]] == ["failed"] * 3 + ["done"]
+    assert actor["tries"][2]["error"]["headline"] == "too many gaps"
+    assert (actor["state"], actor["attempts"], toy.told()["state"]) == ("done", 4, "done")
+
+
+def test_what_a_killed_attempt_has_left_is_closed_by_the_next(tmp_path: Path):
+    toy = Toy(tmp_path)
+    for node in CHAIN[:2]:
+        toy.run(node)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "Actor.script").write_text(f"wait {pipe}")
+    working = toy.start("Actor")
+    _, below = pipe.read_text().split()
+    # Nobody else may take it up meanwhile; another run goes its way.
+    with pytest.raises(InputError, match="still at work"):
+        toy.run("Actor")
+    assert toy.run("Source", "r2").state == "cached"
+    working.send_signal(signal.SIGKILL)
+    working.wait()
+    os.kill(int(below), signal.SIGKILL)
+    working.communicate()
+    executions = {each.node: each.state for each in Store(tmp_path / "metadata.db").executions(RUN)}
+    assert executions["Actor"] == "RUNNING"
+    (tmp_path / "Actor.script").unlink()
+    assert [toy.run(node).state for node in ("Actor", "Rows")] == ["done", "done"]
+    assert toy.told()["state"] == "done"
+    assert len(Store(tmp_path / "metadata.db").executions(RUN)) == 4
+
+
+def test_what_makes_no_sense_is_told(tmp_path: Path):
+    toy = Toy(tmp_path)
+    with pytest.raises(InputError, match="received 'Trainer'") as told:
+        toy.run("Trainer")
+    assert told.value.remedy == "the nodes are Source, Add, Actor, Rows"
+    refused = command("run-node", "--pipeline", str(toy.file), "--node", "Source", "--run-id", "../up")
+    assert (refused.exit_code, "--run-id" in refused.err) == (2, True)
+    assert not (tmp_path / "logs").exists()
