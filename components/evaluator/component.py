@@ -11,12 +11,14 @@ from tfx.types import BaseChannel, Channel, component_spec, standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.utils import json_utils
 
-from components.evaluator import calibration
+from components.evaluator import calibration, evidence, results
 from components.evaluator.config import METRICS, RATES, EvaluationConfig, slice_of
 from components.evaluator.executor import Executor
 from components.evaluator.gate import PREVALENCE
 from components.evaluator.plan import EvaluationPlan
 from components.section import Task
+
+_EVIDENCE = "evidence"
 
 
 class EvaluatorSpec(keys.EvaluatorSpec):  # type: ignore[misc]
@@ -84,6 +86,7 @@ def eval_config(
         metrics.append(_metric("HistogramPrevalence", calibration.__name__, name=PREVALENCE))
     if config.fairness:
         metrics += [_metric(made, "", name=rate, thresholds=[config.fairness.at]) for rate, made in RATES.items()]
+    metrics += _evidence(task, [*chosen, *(RATES if config.fairness else ())])
     return tfma.EvalConfig(
         model_specs=[
             tfma.ModelSpec(
@@ -96,6 +99,17 @@ def eval_config(
         slicing_specs=[tfma.SlicingSpec(), *_slices(config)],
         metrics_specs=[tfma.MetricsSpec(metrics=metrics)],
     )
+
+
+def _evidence(task: Task, names: list[str]) -> list[tfma.MetricConfig]:
+    """What is measured for plots and intervals; of a crossentropy of classes, the metric itself has its interval."""
+    ours = evidence.__name__
+    if task == "binary":
+        return [_metric("BinaryEvidence", ours, name=_EVIDENCE, metrics=names)]
+    if task == "regression":
+        return [_metric("RegressionEvidence", ours, name=_EVIDENCE)]
+    matrix = _metric("MultiClassConfusionMatrixPlot", "", thresholds=[0.0])
+    return [matrix, _metric("RateEvidence", ours, name=_EVIDENCE, metrics=["accuracy"], rows=results.ROWS)]
 
 
 def _metric(tfma_class: str, module: str, **options: object) -> tfma.MetricConfig:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import tensorflow_model_analysis as tfma
-from tensorflow_model_analysis.metrics import metric_util
+from tensorflow_model_analysis.metrics import metric_types, metric_util
+
+from components.evaluator import intervals
+from components.evaluator.evidence import bounded
 
 _LEAST = 1e-7
 """The least probability that counts, as tf_keras has it; a class that the model does not know has this."""
@@ -34,18 +37,40 @@ def _computations(
     output_name: str = "",
     example_weighted: bool = False,
 ) -> list[Any]:
-    key = tfma.metrics.MetricKey(
-        name=name, model_name=model_name, output_name=output_name, example_weighted=example_weighted
+    # A name that begins so is private: TFMA writes it nowhere.
+    key, kept = (
+        tfma.metrics.MetricKey(
+            name=each, model_name=model_name, output_name=output_name, example_weighted=example_weighted
+        )
+        for each in (name, f"_total_{name}")
     )
-    return [tfma.metrics.MetricComputation([key], None, _Sum(key, eval_config))]
+
+    def mean(found: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {key: found[kept].mean(found[kept].losses)}
+
+    def bounds(found: Mapping[Any, Any]) -> dict[Any, Any]:
+        total = found[kept]
+        value = total.mean(total.losses)
+        return {key: bounded(value, intervals.of_mean(value, total.mean(total.squares), total.examples))}
+
+    return [
+        tfma.metrics.MetricComputation([kept], None, _Sum(kept, eval_config)),
+        tfma.metrics.DerivedMetricComputation([key], mean),
+        metric_types.CIDerivedMetricComputation([key], bounds),
+    ]
 
 
 @dataclass
 class _Total:
-    """Losses and examples, both weighted."""
+    """Losses, their squares and examples, all weighted."""
 
     losses: float = 0.0
+    squares: float = 0.0
     examples: float = 0.0
+
+    def mean(self, total: float) -> float:
+        """A total over the examples; NaN where there are none."""
+        return total / self.examples if self.examples else math.nan
 
 
 class _Sum(beam.CombineFn):  # type: ignore[misc]
@@ -69,8 +94,9 @@ class _Sum(beam.CombineFn):  # type: ignore[misc]
         for label, prediction, weight in read:
             of_class, asked = np.ravel(prediction), int(np.ravel(label)[0])
             probability = float(of_class[asked]) if 0 <= asked < len(of_class) else 0.0
-            each = float(np.ravel(weight)[0])
-            total.losses -= each * math.log(max(probability, _LEAST))
+            each, loss = float(np.ravel(weight)[0]), -math.log(max(probability, _LEAST))
+            total.losses += each * loss
+            total.squares += each * loss * loss
             total.examples += each
         return total
 
@@ -78,8 +104,9 @@ class _Sum(beam.CombineFn):  # type: ignore[misc]
         merged = _Total()
         for total in totals:
             merged.losses += total.losses
+            merged.squares += total.squares
             merged.examples += total.examples
         return merged
 
-    def extract_output(self, total: _Total) -> dict[Any, float]:
-        return {self._key: total.losses / total.examples if total.examples else math.nan}
+    def extract_output(self, total: _Total) -> dict[Any, _Total]:
+        return {self._key: total}

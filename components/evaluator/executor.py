@@ -12,7 +12,7 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import io_utils, path_utils
 
-from components.evaluator import predictions, results, verdict
+from components.evaluator import plots, predictions, results, verdict
 from components.evaluator.gate import judge
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.verdict import Verdict
@@ -35,8 +35,8 @@ class Executor(stock.Executor):  # type: ignore[misc]
 
         Args:
           input_dict: `examples`, `model`, and `baseline_model` if there is one.
-          output_dict: `evaluation` gets TFMA's files, `verdict.json` and, where the model's signature allows it,
-            `predictions.tfrecord`; `blessing` gets what TFX's Evaluator gives it.
+          output_dict: `evaluation` gets TFMA's files, `verdict.json`, `plots.json` and, where the model's
+            signature allows it, `predictions.tfrecord`; `blessing` gets what TFX's Evaluator gives it.
           exec_properties: those of TFX's Evaluator, and `plan`, an EvaluationPlan as JSON.
         """
         super().Do(input_dict, output_dict, exec_properties)
@@ -53,6 +53,8 @@ class Executor(stock.Executor):  # type: ignore[misc]
             logging.info("%s: %s", "pass" if check.passed else "fail", check)
         with fileio.open(f"{folder}/{verdict.FILE}", "w") as file:
             file.write(said.to_json())
+        with fileio.open(f"{folder}/{plots.FILE}", "w") as file:
+            file.write(results.plots(folder, plan.task).to_json())
         _bless(said, input_dict, artifact_utils.get_single_instance(output_dict[keys.BLESSING_KEY]))
 
 

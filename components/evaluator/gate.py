@@ -135,7 +135,8 @@ def _shown(measured: Measured, fairness: FairnessConfig | None) -> Measured:
         {name: value for name, value in values.items() if name not in RATES}
         for values in (known.metrics, known.baseline)
     )
-    return Measured(known.slice, known.rows, metrics, baseline)
+    intervals = {name: interval for name, interval in known.intervals.items() if name in metrics}
+    return Measured(known.slice, known.rows, metrics, baseline, intervals)
 
 
 def _known(measured: Measured) -> Measured:
@@ -150,7 +151,9 @@ def _known(measured: Measured) -> Measured:
             and not (name in METRICS and METRICS[name].both_classes and _alike(measured))
         }
 
-    return Measured(measured.slice, measured.rows, known(measured.metrics), known(measured.baseline))
+    metrics = known(measured.metrics)
+    intervals = {name: interval for name, interval in measured.intervals.items() if name in metrics}
+    return Measured(measured.slice, measured.rows, metrics, known(measured.baseline), intervals)
 
 
 def _alike(measured: Measured) -> bool:

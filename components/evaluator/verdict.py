@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 FILE = "verdict.json"
@@ -20,12 +20,14 @@ class Measured:
       rows: how many they are.
       metrics: of the candidate; what cannot be computed is not there.
       baseline: of the latest blessed model, on the same rows; empty without one.
+      intervals: metric of the candidate → from and to, with 95 % confidence; those that have one.
     """
 
     slice: dict[str, str]
     rows: int
     metrics: dict[str, float]
     baseline: dict[str, float]
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,14 @@ class Verdict:
         """Reads what `to_json` has written."""
         told: dict[str, Any] = json.loads(text)
         checks = tuple(Check(**each) for each in told["checks"])
-        slices = tuple(Measured(**each) for each in told["slices"])
+        slices = tuple(_measured(each) for each in told["slices"])
         return cls(told["blessed"], told["forced"], told["rows"], checks, slices)
+
+
+def _measured(told: dict[str, Any]) -> Measured:
+    # There are none in a verdict of an earlier release.
+    intervals = {name: (low, high) for name, (low, high) in told.get("intervals", {}).items()}
+    return Measured(**{**told, "intervals": intervals})
 
 
 def told_slice(values: dict[str, str]) -> str:
