@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from components.evaluator import verdict
+from components.evaluator import plots, verdict
+from components.evaluator.plots import Plots
 from components.evaluator.verdict import Measured, Verdict
 
 
@@ -29,3 +30,13 @@ def read(folder: str) -> tuple[tuple[Measured, ...], Verdict | None]:
 
     found = results.read(folder)
     return tuple(sorted(found, key=lambda each: sorted(each.slice.items()))), None
+
+
+def drawn(folder: str) -> Plots | None:
+    """What curves and matrices are drawn from; None where our Evaluator has not written it down.
+
+    Args:
+      folder: of a ModelEvaluation artifact.
+    """
+    file = Path(folder) / plots.FILE
+    return Plots.from_json(file.read_text(encoding="utf-8")) if file.exists() else None

@@ -37,6 +37,8 @@ class Facts:
     """Of the whole eval split."""
     baseline: dict[str, float] = field(default_factory=dict)
     """The same for the model that the new one was compared with."""
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Metric of the whole eval split → from and to, with 95 % confidence; those that have one."""
     rows_evaluated: int | None = None
     """How many rows that was."""
     slices: tuple[Measured, ...] = ()

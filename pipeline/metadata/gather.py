@@ -34,6 +34,7 @@ def facts(store: Store, run: str) -> Facts:
         tuned=_tuned(_newest(store, run, "HyperParameters")),
         metrics=whole.metrics if whole else {},
         baseline=whole.baseline if whole else {},
+        intervals=whole.intervals if whole else {},
         rows_evaluated=whole.rows if whole else None,
         slices=tuple(each for each in slices if each.slice),
         checks=verdict.checks if verdict else (),

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from components.evaluator.verdict import told_slice
 from pipeline.metadata.facts import BLESSED
 from pipeline.metadata.words import clock, plain
+from pipeline.report import plots
 from pipeline.report.charts import figure
 from pipeline.report.content import Content
 
@@ -82,6 +84,7 @@ def as_markdown(content: Content) -> str:
         *(f"- {_text(each['name'])}: {_text(each['description'])}" for each in parameters["data"]),
     ]
     lines += ["", "## Quantitative analysis", "", *_table(told["quantitative_analysis"]["performance_metrics"])]
+    lines += _drawn(content)
     lines += ["", "## Considerations", ""]
     for part, words in (("users", "Users"), ("use_cases", "Use cases"), ("limitations", "Limitations")):
         lines += [
@@ -101,11 +104,35 @@ def _text(told: object) -> str:
 def _table(metrics: list[dict[str, Any]]) -> list[str]:
     if not metrics:
         return ["*Nothing was measured.*"]
-    head = ["| metric | slice | value | threshold |", "|---|---|---|---|"]
+    head = ["| metric | slice | value | 95 % confidence | threshold |", "|---|---|---|---|---|"]
     return head + [
-        "| " + " | ".join(_text(each.get(key, "")) for key in ("type", "slice", "value", "threshold")) + " |"
+        _row((each["type"], each.get("slice", ""), each["value"], _interval(each), each.get("threshold", "")))
         for each in metrics
     ]
+
+
+def _row(cells: Iterable[object]) -> str:
+    return "| " + " | ".join(_text(each) for each in cells) + " |"
+
+
+def _interval(metric: dict[str, Any]) -> str:
+    ends = metric.get("confidence_interval")
+    return f"{ends['lower_bound']} to {ends['upper_bound']}" if ends else ""
+
+
+def _drawn(content: Content) -> list[str]:
+    """What the report draws, as tables: the matrix of the model, and labels by prediction."""
+    told = content.plots
+    if told is None:
+        return []
+    lines = []
+    for matrix in plots.shown(told, {}, content.classes).matrices[:1]:
+        head, *rows = plots.table(matrix)
+        lines += ["", "### Confusion matrix", "", _row(head), "|" + "---|" * len(head), *map(_row, rows)]
+    if told.candidate.predictions:
+        lines += ["", "### Labels by prediction", "", "| mean prediction | mean label | rows |", "|---|---|---|"]
+        lines += [_row(map(figure, each)) for each in plots.calibration_rows(told)]
+    return lines
 
 
 def _metrics(content: Content) -> list[dict[str, Any]]:
@@ -115,14 +142,23 @@ def _metrics(content: Content) -> list[dict[str, Any]]:
     for check in facts.checks:
         bounds.setdefault((check.metric, told_slice(check.slice)), []).append(check.bound)
     largest = sorted(facts.slices, key=lambda each: -each.rows)[:_SLICES]
-    sides = [("", facts.metrics), *((told_slice(each.slice), each.metrics) for each in largest)]
+    sides = [
+        ("", facts.metrics, facts.intervals),
+        *((told_slice(each.slice), each.metrics, each.intervals) for each in largest),
+    ]
     return [
         {"type": name, "value": figure(value)}
         | ({"slice": where} if where else {})
+        | ({"confidence_interval": _ends(intervals[name])} if name in intervals else {})
         | ({"threshold": "; ".join(bounds[name, where])} if (name, where) in bounds else {})
-        for where, metrics in sides
+        for where, metrics, intervals in sides
         for name, value in metrics.items()
     ]
+
+
+def _ends(interval: tuple[float, float]) -> dict[str, str]:
+    low, high = interval
+    return {"lower_bound": figure(low), "upper_bound": figure(high)}
 
 
 def _split(content: Content, split: str, count: int) -> dict[str, Any]:

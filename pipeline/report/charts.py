@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from markupsafe import Markup, escape
 
@@ -110,6 +110,8 @@ def lines(
     title: str,
     across: str = "step",
     told: Callable[[float], str] = figure,
+    bare: Collection[str] = (),
+    description: str | None = None,
 ) -> Markup:
     """A line for each series.
 
@@ -118,6 +120,8 @@ def lines(
       title: what it shows.
       across: what the horizontal axis is.
       told: how a place on it is written.
+      bare: series that are lines without dots: what the others are held against.
+      description: what can be seen; if not given, from where to where each series goes.
     """
     width, height, left, right, top, bottom = 340, 170, 52, 10, 10, 26
     series = {name: [point for point in several if _drawable(*point)] for name, several in series.items()}
@@ -148,12 +152,12 @@ def lines(
     parts.append(
         f'<text x="{(left + width - right) / 2:g}" y="{height - 8}" text-anchor="middle">{escape(across)}</text>'
     )
-    for number, several in enumerate(series.values()):
+    for number, (name, several) in enumerate(series.items()):
         style = number % _STYLES
         shown = thinned(several)
         drawn = " ".join(f"{across_at(x):.1f},{down_at(y):.1f}" for x, y in shown)
         parts.append(f'<polyline class="line s{style}" points="{drawn}"/>')
-        if len(shown) <= 30:
+        if len(shown) <= 30 and name not in bare:
             parts += [
                 f'<circle class="dot s{style}" cx="{across_at(x):.1f}" cy="{down_at(y):.1f}" r="2.4"/>'
                 for x, y in shown
@@ -163,7 +167,7 @@ def lines(
         for name, several in series.items()
         if several
     )
-    return svg(width, height, "chart", title, ways, "".join(parts))
+    return svg(width, height, "chart", title, ways if description is None else description, "".join(parts))
 
 
 def _drawable(*values: float) -> bool:

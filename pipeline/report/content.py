@@ -15,8 +15,10 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2
 
 from components import version
 from components.errors import PipelineError
+from components.evaluator.plots import Plots
+from components.features import names
 from components.features.config import FeaturesConfig
-from pipeline.metadata import data, gather, lineage, story
+from pipeline.metadata import data, evaluation, gather, lineage, story
 from pipeline.metadata.data import Column, ColumnChange
 from pipeline.metadata.facts import Facts
 from pipeline.metadata.lineage import Lineage
@@ -104,6 +106,8 @@ class Content:
       features: what each operation of the config does.
       vocabularies: name → entries, of those that belong to no feature.
       curves: name → kind → points.
+      plots: of the evaluation, over the whole eval split.
+      classes: of a multiclass task, by their number; empty where they are not known.
       manifest: of the pushed version.
       lineage: of the pushed version, or else of the model.
       environment: what → its version.
@@ -121,6 +125,8 @@ class Content:
     features: list[Feature] = field(default_factory=list)
     vocabularies: dict[str, int | None] = field(default_factory=dict)
     curves: dict[str, dict[str, list[Point]]] = field(default_factory=dict)
+    plots: Plots | None = None
+    classes: list[str] = field(default_factory=list)
     manifest: version.Manifest | None = None
     lineage: Lineage | None = None
     environment: dict[str, str] = field(default_factory=dict)
@@ -153,6 +159,9 @@ def of_run(store: Store, logs: Path, run: Run) -> Content:
     used = {each.name for each in found.features}
     found.vocabularies = {name: entries for name, entries in vocabularies.items() if name not in used}
     found.curves = _part(missing, "curves", lambda: _curves(made), {})
+    found.plots = _part(missing, "plots", lambda: _plots(made), None)
+    if found.plots and found.plots.task == "multiclass":
+        found.classes = _part(missing, "classes", lambda: _classes(made), [])
     found.manifest = _part(missing, "pushed", lambda: _manifest(found.facts), None)
     found.lineage = _part(missing, "lineage", lambda: _lineage(store, made), None)
     found.environment = _environment(made, found.manifest)
@@ -258,12 +267,16 @@ def _anomaly(split: str, column: str, told: anomalies_pb2.AnomalyInfo) -> Anomal
 
 
 def _vocabularies(made: _Made) -> dict[str, int | None]:
+    return {name: _entries(file) for name, file in _vocabulary_files(made).items()}
+
+
+def _vocabulary_files(made: _Made) -> dict[str, Path]:
     graph = made.last("TransformGraph")
     if graph is None:
         raise _AbsentError("the run has no transform graph: no Transform ended well")
     folder = Path(graph.uri)
-    names = json.loads((folder / "transformed_metadata" / "asset_map").read_text(encoding="utf-8"))
-    return {str(name): _entries(folder / "transform_fn" / "assets" / Path(file).name) for name, file in names.items()}
+    files = json.loads((folder / "transformed_metadata" / "asset_map").read_text(encoding="utf-8"))
+    return {str(name): folder / "transform_fn" / "assets" / Path(file).name for name, file in files.items()}
 
 
 def _entries(file: Path) -> int | None:
@@ -304,6 +317,21 @@ def _curves(made: _Made) -> dict[str, dict[str, list[Point]]]:
     if not found:
         raise _AbsentError("the Trainer has written no curves for TensorBoard")
     return found
+
+
+def _plots(made: _Made) -> Plots:
+    artifact = made.last("ModelEvaluation")
+    found = evaluation.drawn(artifact.uri) if artifact else None
+    if found is None:
+        raise _AbsentError("what curves are drawn from was not written down")
+    return found
+
+
+def _classes(made: _Made) -> list[str]:
+    file = _vocabulary_files(made).get(names.LABEL_CLASSES)
+    if file is None or _entries(file) is None:
+        return []
+    return file.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def _manifest(facts: Facts) -> version.Manifest:

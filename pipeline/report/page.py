@@ -20,7 +20,7 @@ from pipeline.metadata import drawing
 from pipeline.metadata.data import Column
 from pipeline.metadata.facts import Facts
 from pipeline.metadata.words import clock, duration, plain
-from pipeline.report import charts, graph
+from pipeline.report import charts, graph, plots
 from pipeline.report.content import Content
 
 # No page grows without end, whatever the run was; what is left out is counted on it.
@@ -73,7 +73,7 @@ def rendered(content: Content, folder: Path) -> str:
             features_left=max(0, len(content.features) - _FEATURES),
             vocabularies=dict(list(content.vocabularies.items())[:_FEATURES]),
             training=_training(content),
-            evaluation=_evaluation(facts),
+            evaluation=_evaluation(content),
             manifest=content.manifest,
             lineage=_lineage(content),
             environment=content.environment,
@@ -110,7 +110,12 @@ def _headlines(facts: Facts) -> list[dict[str, Any]]:
     bound = [check.metric for check in facts.checks if not check.slice]
     names = [name for name in dict.fromkeys((*bound, *facts.metrics)) if name in facts.metrics and name not in RATES]
     return [
-        {"name": name, "value": facts.metrics[name], "baseline": facts.baseline.get(name)}
+        {
+            "name": name,
+            "value": facts.metrics[name],
+            "interval": facts.intervals.get(name),
+            "baseline": facts.baseline.get(name),
+        }
         for name in names[:_HEADLINES]
     ]
 
@@ -219,9 +224,10 @@ def _curve(name: str, kinds: Mapping[str, Sequence[tuple[float, float]]]) -> dic
     }
 
 
-def _evaluation(facts: Facts) -> dict[str, Any]:
+def _evaluation(content: Content) -> dict[str, Any]:
     """Checks that failed come first; of many slices those with the most rows stay."""
-    whole = Measured({}, facts.rows_evaluated or 0, facts.metrics, facts.baseline)
+    facts = content.facts
+    whole = Measured({}, facts.rows_evaluated or 0, facts.metrics, facts.baseline, facts.intervals)
     kept = sorted(range(len(facts.slices)), key=lambda at: -facts.slices[at].rows)[:_SLICES]
     slices = [whole, *(facts.slices[at] for at in sorted(kept))]
     names = [*(name for name in facts.metrics if name not in RATES), *(name for name in facts.metrics if name in RATES)]
@@ -233,7 +239,16 @@ def _evaluation(facts: Facts) -> dict[str, Any]:
         "metrics_left": max(0, len(names) - _METRICS),
         "slices": slices if facts.metrics or facts.slices else [],
         "slices_left": max(0, len(facts.slices) - _SLICES),
+        "intervals": any(each.intervals for each in slices),
+        "plots": _plots(content),
     }
+
+
+def _plots(content: Content) -> plots.Shown | None:
+    if content.plots is None:
+        return None
+    metrics = {plots.MODEL: content.facts.metrics, plots.BASELINE: content.facts.baseline}
+    return plots.shown(content.plots, metrics, content.classes)
 
 
 def _outcome(check: Check) -> str:
