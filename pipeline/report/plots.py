@@ -204,13 +204,23 @@ def _residuals(sides: Mapping[str, Drawn]) -> Residuals | None:
 
 
 def _matrix(of: str, told: Confusion, classes: Sequence[str]) -> Matrix:
+    """The matrix with its classes by name, numbers by size; the others stay last."""
     names = [_class(each, classes) for each in told.classes]
+    order = sorted(range(len(names)), key=lambda at: _by_name(names[at]))
+    order += range(len(names), len(told.counts))
     rows, recall = [], []
-    for at, counts in enumerate(told.counts):
-        total = sum(counts)
-        rows.append([(count, _shade(count, total)) for count in counts])
-        recall.append(counts[at] / total if total and at < len(names) and told.classes[at] != _UNKNOWN else None)
-    return Matrix(of, names + ([f"{told.others:,} others"] if told.others else []), rows, recall)
+    for at in order:
+        total = sum(told.counts[at])
+        rows.append([(told.counts[at][place], _shade(told.counts[at][place], total)) for place in order])
+        known = total and at < len(names) and told.classes[at] != _UNKNOWN
+        recall.append(told.counts[at][at] / total if known else None)
+    others = [f"{told.others:,} others"] if told.others else []
+    return Matrix(of, [names[at] for at in order[: len(names)]] + others, rows, recall)
+
+
+def _by_name(name: str) -> tuple[bool, int, str]:
+    number = name.isdecimal()
+    return not number, len(name) if number else 0, name
 
 
 def _class(number: int, classes: Sequence[str]) -> str:

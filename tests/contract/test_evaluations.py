@@ -12,6 +12,10 @@ from children import in_child
 from evaluating import Evaluated
 from sklearn import metrics
 
+from components.evaluator import plots
+from components.evaluator.plots import Drawn
+from components.section import Task
+
 pytestmark = [pytest.mark.both_lines, pytest.mark.slow]
 
 SECTION = {
@@ -29,8 +33,22 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     return run(tmp_path_factory.mktemp("compared"), SECTION, BEFORE, "they really are")
 
 
-def run(folder: Path, section: dict[str, Any], before: float | None = None, force: str | None = None) -> Evaluated:
-    found = in_child(folder / "log", evaluating.evaluate, folder, section, WEIGHT, before, force)
+@pytest.fixture(scope="module", params=["multiclass", "regression"])
+def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
+    """The same models, taken for those of another task."""
+    metric = {"multiclass": "accuracy", "regression": "mean_absolute_error"}[request.param]
+    section = {"slices": ["group"], "thresholds": {metric: {"min": 0.0}}}
+    return run(tmp_path_factory.mktemp(request.param), section, BEFORE, task=request.param)
+
+
+def run(
+    folder: Path,
+    section: dict[str, Any],
+    before: float | None = None,
+    force: str | None = None,
+    task: Task = "binary",
+) -> Evaluated:
+    found = in_child(folder / "log", evaluating.evaluate, folder, section, WEIGHT, before, force, 5, task)
     assert isinstance(found, Evaluated)
     return found
 
@@ -116,3 +134,100 @@ def test_without_force_a_model_that_misses_a_bound_is_not_blessed(tmp_path: Path
     assert (found.verdict.blessed, found.verdict.forced, found.marks) == (False, None, ["NOT_BLESSED"])
     assert (found.blessing["blessed"], found.blessing["forced"], found.blessing["baseline_model_id"]) == (0, "", 0)
     assert all(not each.baseline for each in found.verdict.slices)
+
+
+def answers(weight: float) -> tuple[Any, Any]:
+    """Labels and answers of a model."""
+    table = evaluating.columns()
+    return table["label"], (np.float32(weight) * table["score"]).astype(float)
+
+
+def models(found: Evaluated) -> list[tuple[float, Drawn, dict[str, float]]]:
+    """Weight, plots and metrics of both models."""
+    whole = found.verdict.slices[0]
+    assert found.plots.baseline is not None
+    return [(WEIGHT, found.plots.candidate, whole.metrics), (BEFORE, found.plots.baseline, whole.baseline)]
+
+
+def test_the_curves_are_those_of_the_predictions(compared: Evaluated) -> None:
+    for weight, drawn, measured in models(compared):
+        label, probability = answers(weight)
+        buckets = drawn.predictions
+        assert plots.area(plots.roc(buckets)) == pytest.approx(measured["auc"], abs=1e-3)
+        false, recall, _ = metrics.roc_curve(label, probability, drop_intermediate=False)
+        for x, y in plots.roc(buckets):
+            # A point of the drawn curve is one of the exact one, but for rows of equal buckets.
+            assert np.hypot(false - x, recall - y).min() < 0.02
+        precision, recall, _ = metrics.precision_recall_curve(label, probability)
+        for x, y in plots.precision_recall(buckets)[20:]:
+            assert np.hypot(recall - x, precision - y).min() < 0.02
+
+
+def test_calibration_has_the_mean_prediction_and_all_rows(compared: Evaluated) -> None:
+    for weight, drawn, _ in models(compared):
+        label, probability = answers(weight)
+        groups = plots.calibration(drawn.predictions, 10)
+        assert len(groups) == 10
+        assert sum(each.rows for each in groups) == evaluating.ROWS
+        assert sum(each.labels for each in groups) == label.sum()
+        assert sum(each.predictions for each in groups) == pytest.approx(probability.sum())
+
+
+def test_the_binary_matrix_is_that_at_the_threshold(compared: Evaluated) -> None:
+    for weight, drawn, measured in models(compared):
+        label, probability = answers(weight)
+        counts = np.array(plots.at_threshold(drawn.predictions).counts)
+        assert counts.tolist() == metrics.confusion_matrix(label, probability >= 0.5, labels=[0, 1]).tolist()
+        assert np.trace(counts) / evaluating.ROWS == pytest.approx(measured["binary_accuracy"])
+
+
+def test_every_metric_lies_in_its_interval(compared: Evaluated, other: Evaluated) -> None:
+    whole = compared.verdict.slices[0]
+    # How far off a bin is has no sign, so it is too high on average: no interval would be true of it.
+    assert set(whole.intervals) == set(whole.metrics) - {"expected_calibration_error"}
+    assert set(other.verdict.slices[0].intervals) == set(other.verdict.slices[0].metrics)
+    for each in (*compared.verdict.slices, *other.verdict.slices):
+        assert all(low <= each.metrics[name] <= high for name, (low, high) in each.intervals.items())
+        assert all(low < high for low, high in each.intervals.values())
+
+
+def test_fewer_rows_have_wider_intervals(compared: Evaluated) -> None:
+    wide = {
+        each.slice.get("group"): np.subtract(*each.intervals["positive_rate"][::-1])
+        for each in compared.verdict.slices
+        if "place" not in each.slice
+    }
+    assert wide[None] < wide["a"] < wide["b"]
+
+
+def test_other_tasks_have_their_own_plots(other: Evaluated) -> None:
+    for weight, drawn, measured in models(other):
+        label, answer = answers(weight)
+        if other.plots.task == "multiclass":
+            assert drawn.confusion is not None
+            assert drawn.confusion.classes == (0, 1)
+            counts = np.array(drawn.confusion.counts)
+            assert counts.tolist() == metrics.confusion_matrix(label, answer > 0.5, labels=[0, 1]).tolist()
+            assert np.trace(counts) / counts.sum() == pytest.approx(measured["accuracy"])
+            continue
+        residuals = label - answer
+        assert sum(each.rows for each in drawn.predictions) == evaluating.ROWS
+        assert sum(each.rows for each in drawn.residuals) == evaluating.ROWS
+        assert sum(each.predictions for each in drawn.residuals) == pytest.approx(residuals.sum())
+        assert sum(each.predictions for each in drawn.predictions) == pytest.approx(answer.sum())
+        assert sum(each.labels for each in drawn.predictions) == label.sum()
+        for share in (0.05, 0.5, 0.95):
+            assert plots.quantile(drawn.residuals, share) == pytest.approx(np.quantile(residuals, share), abs=0.02)
+
+
+def test_the_interval_of_a_regressions_error_is_that_of_its_rows(other: Evaluated) -> None:
+    label, answer = answers(WEIGHT)
+    errors = {
+        "accuracy": ((answer > 0.5) == label).astype(float),
+        "crossentropy": -np.log(np.where(label == 1, answer, 1 - answer)),
+        "mean_absolute_error": np.abs(label - answer),
+        "mean_squared_error": (label - answer) ** 2,
+    }
+    for name, (low, high) in other.verdict.slices[0].intervals.items():
+        half = 1.96 * errors[name].std(ddof=1) / np.sqrt(evaluating.ROWS)
+        assert (low, high) == pytest.approx((errors[name].mean() - half, errors[name].mean() + half), rel=0.02)

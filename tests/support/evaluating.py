@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from components.evaluator.plan import EvaluationPlan
+from components.evaluator.plots import Plots
 from components.evaluator.verdict import Verdict
+from components.section import Task
 
 ROWS = 400
+ANSWER = {"binary": "probability", "multiclass": "probabilities", "regression": "prediction"}
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class Evaluated:
 
     Attributes:
       verdict: as read from its file.
+      plots: as read from theirs.
       marks: names of the files in the blessing's folder.
       blessing: its properties.
       asked: the scores in the requests that were recorded.
@@ -27,6 +31,7 @@ class Evaluated:
     """
 
     verdict: Verdict
+    plots: Plots
     marks: list[str]
     blessing: dict[str, Any]
     asked: list[float]
@@ -45,9 +50,17 @@ def columns() -> dict[str, Any]:
 
 
 def evaluate(
-    folder: Path, section: dict[str, Any], weight: float, before: float | None, force: str | None, recorded: int = 5
+    folder: Path,
+    section: dict[str, Any],
+    weight: float,
+    before: float | None,
+    force: str | None,
+    recorded: int = 5,
+    task: Task = "binary",
 ) -> Evaluated:
-    """Evaluates a model whose probability is its weight times the score, beside an earlier one if there is one.
+    """Evaluates a model whose answer is its weight times the score, beside an earlier one if there is one.
+
+    The answer is the probability of the label 1, or of the second of two classes; as a regression's, the number.
 
     Args:
       folder: for all that is written.
@@ -56,6 +69,7 @@ def evaluate(
       before: that of the latest blessed model.
       force: the reason to bless it all the same.
       recorded: how many rows are recorded with predictions.
+      task: what the answer is taken for.
     """
     from tfx.components.evaluator.constants import EVALUATION_KEY
     from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
@@ -66,20 +80,20 @@ def evaluate(
     from components.evaluator.executor import Executor
 
     plan = EvaluationPlan.model_validate(
-        {"evaluation": section, "task": "binary", "predictions": recorded, "force_bless": force}
+        {"evaluation": section, "task": task, "predictions": recorded, "force_bless": force}
     )
     _write_examples(folder / "examples" / "Split-eval")
     examples = _artifact(Examples, folder / "examples")
     examples[0].split_names = '["eval"]'
-    inputs = {"examples": examples, "model": _model(Model, folder / "model", 7, weight)}
+    inputs = {"examples": examples, "model": _model(Model, folder / "model", 7, weight, task)}
     if before is not None:
-        inputs["baseline_model"] = _model(Model, folder / "baseline", 5, before)
+        inputs["baseline_model"] = _model(Model, folder / "baseline", 5, before, task)
     outputs = {
         EVALUATION_KEY: _artifact(ModelEvaluation, folder / "evaluation"),
         "blessing": _artifact(ModelBlessing, folder / "blessing"),
     }
     properties = {
-        "eval_config": proto_utils.proto_to_json(eval_config(plan.evaluation, plan.task, "label", (), "probability")),
+        "eval_config": proto_utils.proto_to_json(eval_config(plan.evaluation, plan.task, "label", (), ANSWER[task])),
         "example_splits": '["eval"]',
         "fairness_indicator_thresholds": "null",
         "plan": plan.model_dump_json(),
@@ -93,7 +107,10 @@ def evaluate(
     told |= {key: blessing.get_int_custom_property(key) for key in ("blessed", "current_model_id", "baseline_model_id")}
     verdict = Verdict.from_json((folder / "evaluation" / "verdict.json").read_text())
     marks = [entry.name for entry in (folder / "blessing").iterdir()]
-    return Evaluated(verdict, marks, told, *_recorded(folder / "evaluation" / "predictions.tfrecord"))
+    plots = Plots.from_json((folder / "evaluation" / "plots.json").read_text())
+    return Evaluated(
+        verdict, plots, marks, told, *_recorded(folder / "evaluation" / "predictions.tfrecord", ANSWER[task])
+    )
 
 
 def _artifact(kind: Any, folder: Path) -> list[Any]:
@@ -119,7 +136,7 @@ def _write_examples(folder: Path) -> None:
             writer.write(example.SerializeToString())
 
 
-def _model(kind: Any, folder: Path, number: int, weight: float) -> list[Any]:
+def _model(kind: Any, folder: Path, number: int, weight: float, task: Task) -> list[Any]:
     import tensorflow as tf
 
     module = tf.Module()
@@ -128,7 +145,8 @@ def _model(kind: Any, folder: Path, number: int, weight: float) -> list[Any]:
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")], autograph=False)
     def serve(examples: Any) -> dict[str, Any]:
         parsed = tf.io.parse_example(examples, {"score": tf.io.FixedLenFeature([1], tf.float32)})
-        return {"probability": module.weight * parsed["score"]}
+        answer = module.weight * parsed["score"]
+        return {ANSWER[task]: tf.concat([1 - answer, answer], axis=1) if task == "multiclass" else answer}
 
     tf.saved_model.save(module, str(folder / "Format-Serving"), signatures={"serving_default": serve})
     made = _artifact(kind, folder)
@@ -136,7 +154,7 @@ def _model(kind: Any, folder: Path, number: int, weight: float) -> list[Any]:
     return made
 
 
-def _recorded(file: Path) -> tuple[list[float], list[float]]:
+def _recorded(file: Path, answer: str) -> tuple[list[float], list[float]]:
     import tensorflow as tf
     from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
@@ -148,8 +166,7 @@ def _recorded(file: Path) -> tuple[list[float], list[float]]:
         assert name == "examples"
         [row] = tf.make_ndarray(given)
         asked.append(tf.train.Example.FromString(row).features.feature["score"].float_list.value[0])
-        [(name, answer)] = log.response.outputs.items()
-        assert name == "probability"
-        [[probability]] = tf.make_ndarray(answer)
-        answered.append(float(probability))
+        [(name, given)] = log.response.outputs.items()
+        assert name == answer
+        answered.append(float(tf.make_ndarray(given)[0, -1]))
     return asked, answered

@@ -11,7 +11,7 @@ from components.evaluator.crossentropy import MulticlassCrossentropy
 
 
 def value(labels: list[int], probabilities: list[list[float]], pieces: int = 1) -> float:
-    (computation,) = MulticlassCrossentropy("x").computations()
+    computation, derived, *_ = MulticlassCrossentropy("x").computations()
     combiner, totals = computation.combiner, []
     for piece in np.array_split(np.arange(len(labels)), pieces):
         total = combiner.create_accumulator()
@@ -21,7 +21,7 @@ def value(labels: list[int], probabilities: list[list[float]], pieces: int = 1) 
             )
             total = combiner.add_input(total, element)
         totals.append(total)
-    ((_, found),) = combiner.extract_output(combiner.merge_accumulators(totals)).items()
+    ((_, found),) = derived.result(combiner.extract_output(combiner.merge_accumulators(totals))).items()
     return float(found)
 
 

@@ -27,12 +27,12 @@ def test_metrics_default_to_the_task_and_include_every_threshold() -> None:
         thresholds={"recall": {"min": 0.5}}, slice_thresholds={"hour": {"precision": {"min": 0.5}, "auc": {"min": 0.5}}}
     )
     default = ["AUC", "AUCPrecisionRecall", "BinaryAccuracy", "BinaryCrossEntropy", "HistogramCalibration"]
-    assert classes(told) == ["ExampleCount", *default, "Recall", "Precision", "HistogramPrevalence"]
+    assert classes(told) == ["ExampleCount", *default, "Recall", "Precision", "HistogramPrevalence", "BinaryEvidence"]
 
 
 def test_where_labels_may_be_alike_is_only_asked_for_a_metric_that_cares() -> None:
     told = config(metrics=["recall"], thresholds={"recall": {"min": 0.5}})
-    assert classes(told) == ["ExampleCount", "Recall"]
+    assert classes(told) == ["ExampleCount", "Recall", "BinaryEvidence"]
 
 
 def test_a_metric_is_called_as_in_the_config() -> None:
@@ -68,7 +68,7 @@ def test_every_slice_is_asked_for_once() -> None:
 
 def test_the_rates_of_groups_are_taken_at_the_users_probability() -> None:
     told = config(metrics=["recall"], thresholds={"recall": {"min": 0.5}}, fairness={"column": "gender", "at": 0.25})
-    rates = {metric.config for spec in told.metrics_specs for metric in spec.metrics if "thresholds" in metric.config}
+    rates = {metric.config for spec in told.metrics_specs for metric in spec.metrics if '"thresholds"' in metric.config}
     assert rates == {f'{{"name": "{rate}", "thresholds": [0.25]}}' for rate in RATES}
 
 
