@@ -238,17 +238,13 @@ class _Regression(beam.CombineFn):  # type: ignore[misc]
         return _Errors()
 
     def add_input(self, errors: _Errors, element: Any) -> _Errors:
-        read = metric_util.to_label_prediction_example_weight(element, eval_config=self._eval_config, **self._named)
-        for one, other, some in read:
-            label, prediction, weight = (float(np.ravel(each)[0]) for each in (one, other, some))
-            residual = label - prediction
-            square = residual * residual
-            errors.rows += weight
-            for at, power in enumerate((abs(residual), square, square * square)):
-                errors.powers[at] += weight * power
-            if math.isfinite(residual):
-                _add(errors.predictions, _class(prediction), (weight, weight * label, weight * prediction))
-                _add(errors.residuals, _class(residual), (weight, 0.0, weight * residual))
+        read = metric_util.to_label_prediction_example_weight(
+            element, eval_config=self._eval_config, flatten=False, **self._named
+        )
+        for labels, predictions, weights in read:
+            weight = float(np.ravel(weights)[0])
+            for label, prediction in zip(np.ravel(labels).tolist(), np.ravel(predictions).tolist(), strict=True):
+                _count(errors, label, prediction, weight)
         return errors
 
     def merge_accumulators(self, several: Iterable[_Errors]) -> _Errors:
@@ -295,6 +291,17 @@ def _of_regression(
 
     counted = tfma.metrics.MetricComputation([key], None, _Regression(eval_config, named))
     return [counted, *_derived(name, named, plots, bounded)]
+
+
+def _count(errors: _Errors, label: float, prediction: float, weight: float) -> None:
+    residual = label - prediction
+    square = residual * residual
+    errors.rows += weight
+    for at, power in enumerate((abs(residual), square, square * square)):
+        errors.powers[at] += weight * power
+    if math.isfinite(residual):
+        _add(errors.predictions, _class(prediction), (weight, weight * label, weight * prediction))
+        _add(errors.residuals, _class(residual), (weight, 0.0, weight * residual))
 
 
 def _class(value: float) -> int:

@@ -18,6 +18,8 @@ Interval = tuple[float, float]
 
 _Z = 1.959963984540054
 """What a normal variable stays below in 97.5 of 100 cases."""
+_FEW = 10
+"""Of fewer positives, an interval of the area under precision and recall would go from nearly 0 to nearly 1."""
 _LEAST = 1e-7
 """The least probability that counts in a crossentropy, as tf_keras has it."""
 
@@ -93,7 +95,9 @@ def of_auc_precision_recall(area: float, positives: float) -> Interval | None:
     Source: K. Boyd, K. H. Eng and C. D. Page, Area under the precision-recall curve: point estimates and confidence
     intervals, ECML 2013; the logit interval.
     """
-    return _by_logit(area, math.sqrt(max(area * (1 - area), 0.0) / positives)) if positives >= 1 else None
+    if positives < _FEW:
+        return None
+    return _by_logit(area, math.sqrt(max(area * (1 - area), 0.0) / positives))
 
 
 def of_calibration(ratio: float, cells: Cells) -> Interval | None:

@@ -17,6 +17,8 @@ MODEL, BASELINE = "model", "baseline"
 
 _GROUPS = 10
 """Of rows, in a curve of labels by predictions."""
+_BEYOND = 0.01
+"""How much of the residuals at either end is in the outermost bars, so that it does not press the rest flat."""
 _SHADES = 6
 """How many the page's style has for a cell of a matrix."""
 _UNKNOWN = -1
@@ -60,10 +62,12 @@ class Residuals:
     """How far predictions are off, as bars.
 
     Attributes:
+      over: from where to where they are drawn; the first and the last bar hold what lies beyond.
       bars: model or baseline → the chart.
       figures: what is below the bars of the model: share of the rows → the residual that so many lie below.
     """
 
+    over: tuple[float, float]
     bars: dict[str, Markup]
     figures: list[tuple[str, str]]
 
@@ -193,8 +197,10 @@ def _residuals(sides: Mapping[str, Drawn]) -> Residuals | None:
         name: [(each.low, each.high, each.rows / sum(one.rows for one in several)) for each in several]
         for name, several in buckets.items()
     }
-    over = charts.span(list(bins.values()))
+    ends = [plots.quantile(several, share) for several in buckets.values() for share in (_BEYOND, 1 - _BEYOND)]
+    over = min(ends), max(ends)
     return Residuals(
+        over,
         {name: charts.histogram(several, over, f"Residuals of the {name}") for name, several in bins.items()},
         [
             (told, figure(plots.quantile(buckets[MODEL], share)))

@@ -32,12 +32,13 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
-@pytest.fixture(scope="module", params=["plain", "harmful", "all runs"])
+@pytest.fixture(scope="module", params=["plain", "harmful", "regression", "all runs"])
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report, one of a run whose names mean harm, and the list of all runs."""
+    """Reports: one of a binary task, one of many classes whose names mean harm, one of a regression; and all runs."""
+    task = {"harmful": "multiclass", "regression": "regression"}.get(request.param, "binary")
     folder = tmp_path_factory.mktemp("pages")
     writer = write_run(folder)
-    write_run(folder, "r2", writer, harm=HARM if request.param == "harmful" else "", fares=3.0)
+    write_run(folder, "r2", writer, harm=HARM if request.param == "harmful" else "", fares=3.0, task=task, classes=20)
     store, run = the_run(folder, "r2")
     logs = folder / "logs"
     write.report(store, logs, run, logs / "r2" / write.NAME)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import struct
 from pathlib import Path
@@ -10,7 +11,9 @@ from store_writer import Writer
 from tensorboard.compat.proto import event_pb2
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
+from components.evaluator.plots import Bucket, Confusion, Drawn, Plots
 from components.evaluator.verdict import Check, Measured, Verdict
+from components.section import Task
 from pipeline.metadata.store import Run, Store
 from pipeline.report import content
 from pipeline.report.content import Content
@@ -34,8 +37,10 @@ def write_run(
     columns: int = 0,
     slices: int = 0,
     fares: float = 1.0,
+    task: Task = "binary",
+    classes: int = 2,
 ) -> Writer:
-    """A run with statistics, anomalies, a transform graph, curves, and a verdict.
+    """A run with statistics, anomalies, a transform graph, curves, a verdict and what its plots are drawn from.
 
     Args:
       folder: gets `metadata.db` and the artifacts.
@@ -45,6 +50,8 @@ def write_run(
       columns: how many more there are beside `fare` and `company`.
       slices: how many more there are beside one.
       fares: the histogram of `fare` is so many times as wide.
+      task: whose plots it has.
+      classes: how many a confusion matrix tells apart; a thousand more are the others.
     """
     here = folder / run
     here.mkdir(parents=True)
@@ -58,13 +65,14 @@ def write_run(
     writer.execution(run, "StatisticsGen", outputs=(statistics,))
     anomalies = writer.artifact("ExampleAnomalies", str(here / "anomalies"), split_names=SPLITS)
     writer.execution(run, "ExampleValidator", outputs=(anomalies,))
-    write_graph(here / "graph", harm)
+    write_graph(here / "graph", harm, classes)
     writer.execution(run, "Transform", outputs=(writer.artifact("TransformGraph", str(here / "graph")),))
     write_events(here / "model_run" / "train", {f"loss{harm}": [0.5, 0.25, 0.125]})
     model_run = writer.artifact("ModelRun", str(here / "model_run"), steps=30, restarts=0, repeated=0, damaged=0)
     writer.execution(run, "Trainer", outputs=(writer.artifact("Model", str(here / "model")), model_run))
     (here / "evaluation").mkdir()
     (here / "evaluation" / "verdict.json").write_text(verdict(harm, slices).to_json())
+    (here / "evaluation" / "plots.json").write_text(plots(task, classes).to_json())
     evaluation = writer.artifact("ModelEvaluation", str(here / "evaluation"))
     blessing = writer.artifact("ModelBlessing", blessed=0)
     writer.execution(run, "Evaluator", outputs=(evaluation, blessing))
@@ -86,11 +94,33 @@ def verdict(harm: str = "", slices: int = 0) -> Verdict:
             Check("auc", where, f"at least 0.6{harm}", 0.5, None, 2, passed=False, why=f"few rows{harm}"),
         ),
         slices=(
-            Measured({}, 4, {"auc": 0.75, f"loss{harm}": 0.25}, {"auc": 0.7}),
+            Measured({}, 4, {"auc": 0.75, f"loss{harm}": 0.25}, {"auc": 0.7}, {"auc": (0.625, 0.875)}),
             Measured(where, 2, {"auc": 0.5}, {"auc": 0.55}),
             *several,
         ),
     )
+
+
+def plots(task: Task = "binary", classes: int = 2) -> Plots:
+    """Those of a model and its baseline, over a thousand rows."""
+    edges = [at / 20 for at in range(21)]
+    buckets = {
+        share: tuple(
+            Bucket(low, high, 50.0, 50 * (share * low + (1 - share) * 0.3), 50 * (low + high) / 2)
+            for low, high in itertools.pairwise(edges)
+        )
+        for share in (1.0, 0.7)
+    }
+    if task == "multiclass":
+        right = Confusion(
+            tuple(range(classes)),
+            1000,
+            tuple(tuple(20.0 if at == other else 1.0 for other in range(classes + 1)) for at in range(classes + 1)),
+        )
+        return Plots(task, Drawn(confusion=right), Drawn(confusion=right))
+    residuals = tuple(Bucket(low - 0.5, high - 0.5, 50.0, 0.0, 0.0) for low, high in itertools.pairwise(edges))
+    sides = [Drawn(buckets[share], residuals if task == "regression" else ()) for share in (1.0, 0.7)]
+    return Plots(task, *sides)
 
 
 def write_statistics(file: Path, harm: str = "", columns: int = 0, fares: float = 1.0) -> None:
@@ -128,12 +158,18 @@ def write_anomalies(file: Path, harm: str = "") -> None:
     file.write_bytes(told.SerializeToString())
 
 
-def write_graph(folder: Path, harm: str = "") -> None:
-    """A transform graph with two vocabularies."""
+def write_graph(folder: Path, harm: str = "", classes: int = 2) -> None:
+    """A transform graph with two vocabularies, and that of the classes."""
     assets = folder / "transform_fn" / "assets"
     assets.mkdir(parents=True)
     (folder / "transformed_metadata").mkdir()
-    names = {"company_vocab": "vocabulary_a", f"label_counts{harm}": "vocabulary_b"}
+    names = {
+        "company_vocab": "vocabulary_a",
+        f"label_counts{harm}": "vocabulary_b",
+        "label_classes": "vocabulary_label_classes",
+    }
+    one_line = harm.replace("\n", " ")
+    (assets / "vocabulary_label_classes").write_text("".join(f"class {at}{one_line}\n" for at in range(classes)))
     (folder / "transformed_metadata" / "asset_map").write_text(json.dumps(names))
     (assets / "vocabulary_a").write_text("Blue\nTop\nKOAM\n")
     (assets / "vocabulary_b").write_text("8 1\n5 0\n")

@@ -21,10 +21,18 @@ def test_it_has_the_schemas_fields_and_what_the_run_knows(tmp_path: Path):
     assert told["model_parameters"]["model_architecture"] == "wide_deep"
     assert told["model_parameters"]["data"][0] == {"name": "train", "description": "8 rows of 2 columns"}
     metrics = told["quantitative_analysis"]["performance_metrics"]
-    assert {"type": "auc", "value": "0.7500", "threshold": "at least 0.5"} in metrics
+    interval = {"lower_bound": "0.6250", "upper_bound": "0.8750"}
+    assert {"type": "auc", "value": "0.7500", "confidence_interval": interval, "threshold": "at least 0.5"} in metrics
     assert {"type": "auc", "value": "0.5000", "slice": "company = Blue", "threshold": "at least 0.6"} in metrics
     [_, limit] = [each["description"] for each in told["considerations"]["limitations"]]
     assert limit.startswith("It does not keep a bound: auc where company = Blue")
+
+
+def test_it_has_as_tables_what_the_report_draws(tmp_path: Path):
+    write_run(tmp_path)
+    text = card.as_markdown(content_of(tmp_path))
+    assert "| label | as 0 | as 1 |\n|---|---|---|\n| 0 | 387.5 | 137.5 |\n| 1 | 112.5 | 362.5 |" in text
+    assert "| mean prediction | mean label | rows |\n|---|---|---|\n| 0.05000 | 0.02500 | 100 |" in text
 
 
 def test_what_only_people_know_is_left_to_them(tmp_path: Path):
@@ -35,13 +43,17 @@ def test_what_only_people_know_is_left_to_them(tmp_path: Path):
 
 
 def test_names_from_outside_are_not_markdown(tmp_path: Path):
-    write_run(tmp_path, harm=f"{HARM}|[x](http://example.com)`*")
+    write_run(tmp_path, harm=f"{HARM}|[x](http://example.com)`*", task="multiclass")
     text = card.as_markdown(content_of(tmp_path))
     assert "alert" in text
     assert not re.search(r"(?<!\\)[<>`\[\]]", text)
     rows = [line for line in text.splitlines() if line.startswith("| ")]
-    assert rows
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5}
+    metrics = [row for row in rows if row.startswith(("| auc", "| loss"))]
+    assert metrics
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in metrics} == {6}
+    matrix = [row for row in rows if row.startswith("| class") or "as class" in row]
+    assert len(matrix) == 3
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in matrix} == {5}
     assert "\x1b" not in text
 
 

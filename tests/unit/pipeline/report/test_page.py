@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import math
 import re
 from html.parser import HTMLParser
@@ -12,6 +13,7 @@ import pytest
 from reported import HARM, content_of, write_run
 from store_writer import Writer
 
+from components.section import Task
 from pipeline.report.page import environment, rendered
 
 _VOID = {"meta", "br", "rect", "circle", "path", "polyline"}
@@ -65,7 +67,11 @@ def test_it_tells_all_that_the_run_has_written_down(tmp_path: Path):
         "label_counts (2)",
         "steps 30",
         "train 0.1250",
-        "baseline 0.7000 (+0.05)",
+        "auc 0.7500 0.6250 to 0.8750 baseline 0.7000 (+0.05)",
+        "ROC: recall by false positive rate",
+        "model: area 0.7500 baseline: area 0.7000 chance",
+        "Calibration: share of label 1 by probability",
+        "label as 0 as 1 right 0 387.5 137.5 73.8 % 1 112.5 362.5 76.3 %",
         "auc company = Blue at least 0.6 0.5000 2 fail few rows",
         "company = Blue 2 0.5000 0.5500 (\N{MINUS SIGN}0.05)",
         "Blue 70.0 % 70.0 %",
@@ -77,10 +83,42 @@ def test_it_tells_all_that_the_run_has_written_down(tmp_path: Path):
         assert told in found, told
 
 
-def test_names_from_outside_stay_text(tmp_path: Path):
-    write_run(tmp_path, harm=HARM)
+def test_classes_have_their_names_and_the_rest_is_one(tmp_path: Path):
+    write_run(tmp_path, task="multiclass", classes=3)
+    found = Parsed(page_of(tmp_path)).text
+    assert "label as class 0 as class 1 as class 2 as 1,000 others right" in found
+    assert "Confusion matrix of the baseline" in found
+    assert "class 1 1 20 1 1 87.0 %" in found
+    assert "ROC" not in found
+
+
+def test_a_regression_has_its_residuals(tmp_path: Path):
+    write_run(tmp_path, task="regression")
+    found = Parsed(page_of(tmp_path)).text
+    assert "Label by prediction" in found
+    assert "5 % below -0.4500 half below 0 95 % below 0.4500" in found
+    assert not any(word in found for word in ("ROC", "Confusion"))
+
+
+def test_an_evaluation_without_plots_or_intervals_says_so_and_nothing_else(tmp_path: Path):
+    write_run(tmp_path)
+    folder = tmp_path / "r1" / "evaluation"
+    (folder / "plots.json").unlink()
+    told = json.loads((folder / "verdict.json").read_text())
+    for each in told["slices"]:
+        del each["intervals"]
+    (folder / "verdict.json").write_text(json.dumps(told))
+    found = Parsed(page_of(tmp_path)).text
+    assert "Left out: what curves are drawn from was not written down." in found
+    assert "overall 4 0.7500 0.7000 (+0.05)" in found
+    assert not any(word in found for word in ("confidence", "ROC", "Confusion"))
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+def test_names_from_outside_stay_text(tmp_path: Path, task: Task):
+    write_run(tmp_path, harm=HARM, task=task)
     page = page_of(tmp_path)
-    plain = Parsed(page_of_plain(tmp_path))
+    plain = Parsed(page_of_plain(tmp_path, task))
     parsed = Parsed(page)
     assert parsed.tags == plain.tags
     assert {name for name, _ in parsed.attributes} == {name for name, _ in plain.attributes}
@@ -91,8 +129,8 @@ def test_names_from_outside_stay_text(tmp_path: Path):
     assert "{{ 7 * 7 }}" in parsed.text, "a name is not a template"
 
 
-def page_of_plain(folder: Path) -> str:
-    write_run(folder / "plain")
+def page_of_plain(folder: Path, task: Task) -> str:
+    write_run(folder / "plain", task=task)
     return page_of(folder / "plain")
 
 
@@ -116,7 +154,7 @@ def test_every_link_of_the_page_leads_to_a_section(tmp_path: Path):
 
 
 def test_no_page_grows_without_end(tmp_path: Path):
-    write_run(tmp_path, columns=2000, slices=10_000)
+    write_run(tmp_path, columns=2000, slices=10_000, task="multiclass", classes=20)
     page = page_of(tmp_path)
     found = Parsed(page).text
     assert "9,901 more slices, with fewer rows, are left out here." in found
@@ -161,6 +199,7 @@ def test_what_stock_tfx_has_not_recorded_is_left_out_with_a_word(tmp_path: Path)
         ("anomalies/Split-eval/SchemaDiff.pb", "cannot be read: DecodeError"),
         ("graph/transformed_metadata/asset_map", "cannot be read: UnicodeDecodeError"),
         ("evaluation/verdict.json", "cannot be read: UnicodeDecodeError"),
+        ("evaluation/plots.json", "cannot be read: UnicodeDecodeError"),
     ],
 )
 def test_a_damaged_file_costs_its_part_alone(tmp_path: Path, file: str, reason: str):

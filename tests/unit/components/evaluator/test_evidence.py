@@ -1,0 +1,127 @@
+"""What is counted for plots and intervals: all rows, however they are cut, in no more buckets than a page can use."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.metrics.calibration_histogram import Bucket
+from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as protos
+
+from components.evaluator import results
+from components.evaluator.evidence import BinaryEvidence, RegressionEvidence
+from components.evaluator.plots import Plots
+
+
+def counted(labels: Any, predictions: Any, pieces: int = 1) -> dict[Any, Any]:
+    """The plots of a regression by name; the rows are cut into pieces first."""
+    computation, derived, _ = RegressionEvidence("x").computations()
+    combiner, several = computation.combiner, []
+    for piece in np.array_split(np.arange(len(labels)), pieces):
+        one = combiner.create_accumulator()
+        for row in piece:
+            element = tfma.metrics.StandardMetricInputs(
+                label=labels[row : row + 1], prediction=predictions[row : row + 1], example_weight=np.array([1.0])
+            )
+            one = combiner.add_input(one, element)
+        several.append(one)
+    found = derived.result(combiner.extract_output(combiner.merge_accumulators(several)))
+    return {key.name: value for key, value in found.items()}
+
+
+def sums(told: Any) -> tuple[float, float, float]:
+    buckets = told.buckets
+    return (
+        sum(each.num_weighted_examples.value for each in buckets),
+        sum(each.total_weighted_label.value for each in buckets),
+        sum(each.total_weighted_refined_prediction.value for each in buckets),
+    )
+
+
+@pytest.mark.parametrize("share", [0.5, 0.002])
+def test_a_binary_plot_has_all_rows_in_few_buckets(share: float) -> None:
+    random = np.random.default_rng(1)
+    predictions = random.beta(1, 1 / share, 4000)
+    labels = (random.uniform(size=4000) < predictions).astype(float)
+    counting, derived, _ = BinaryEvidence("x", ["auc"]).computations()
+    at = (predictions * 10_000).astype(int)
+    rows, ones, total = (np.bincount(at, each) for each in (np.ones(4000), labels, predictions))
+    histogram = [Bucket(each + 1, ones[each], total[each], rows[each]) for each in range(len(rows))]
+    [told] = derived.result({counting.keys[0]: histogram}).values()
+    assert sums(told) == pytest.approx((4000, labels.sum(), predictions.sum()))
+    assert 10 < len(told.buckets) <= 400
+    edges = [(each.lower_threshold_inclusive, each.upper_threshold_exclusive) for each in told.buckets]
+    assert all(low <= high <= after for (low, high), (after, _) in itertools.pairwise(edges))
+    assert not any(low < 0.5 < high for low, high in edges)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-30, 1e60, 1e290])
+@pytest.mark.parametrize("pieces", [1, 5])
+def test_a_regressions_plots_have_all_rows_in_few_buckets_however_they_are_cut(scale: float, pieces: int) -> None:
+    random = np.random.default_rng(2)
+    predictions = random.normal(0, 3, 1500) * scale
+    labels = predictions + random.normal(1, 1, 1500) * scale
+    told = counted(labels, predictions, pieces)
+    assert set(told) == {"calibration_plot", "residuals"}
+    assert sums(told["calibration_plot"]) == pytest.approx((1500, labels.sum(), predictions.sum()))
+    assert sums(told["residuals"]) == pytest.approx((1500, 0, (labels - predictions).sum()))
+    for plot in told.values():
+        assert len(plot.buckets) <= 200
+        edges = [(each.lower_threshold_inclusive, each.upper_threshold_exclusive) for each in plot.buckets]
+        assert np.isfinite(edges).all()
+        assert edges == sorted(edges)
+
+
+def test_the_bucket_of_a_number_holds_it() -> None:
+    for value in (-1e299, -7.25, -1e-11, 0.0, 1e-13, 3e-12, 0.1, 1.0, 12345.678, 1e299):
+        [bucket] = counted(np.array([0.0]), np.array([value]))["calibration_plot"].buckets
+        margin = abs(value) * 1e-9 + 1e-12
+        assert bucket.lower_threshold_inclusive - margin <= value <= bucket.upper_threshold_exclusive + margin
+
+
+def test_what_is_no_number_is_in_no_bucket() -> None:
+    told = counted(np.array([1.0, 1.0]), np.array([0.5, np.nan]))
+    assert sums(told["calibration_plot"]) == (1, 1, 0.5)
+    assert counted(np.array([1.0]), np.array([np.nan])) == {}
+
+
+def written(folder: Path, *matrices: tuple[str, dict[tuple[int, int], float]]) -> Plots:
+    """What is read of the confusion matrices of some models."""
+    record = protos.PlotsForSlice()
+    for model, matrix in matrices:
+        made = record.plot_keys_and_values.add(key={"model_name": model})
+        told = made.value.multi_class_confusion_matrix_at_thresholds.matrices.add(threshold=0.0)
+        for (label, prediction), rows in matrix.items():
+            told.entries.add(actual_class_id=label, predicted_class_id=prediction, num_weighted_examples=rows)
+    of_a_slice = protos.PlotsForSlice(slice_key={"single_slice_keys": [{"column": "a", "int64_value": 1}]})
+    of_a_slice.plot_keys_and_values.add().value.multi_class_confusion_matrix_at_thresholds.matrices.add()
+    with tf.io.TFRecordWriter(str(folder / "plots-00000-of-00001.tfrecord")) as writer:
+        for each in (of_a_slice, record):
+            writer.write(each.SerializeToString())
+    return results.plots(str(folder), "multiclass")
+
+
+def test_of_a_thousand_classes_the_most_frequent_are_told_apart(tmp_path: Path) -> None:
+    matrix = {(each, each): 10.0 + each for each in range(1000)} | {(999, 3): 7.0, (4, 998): 2.0, (-1, 5): 1.0}
+    told = written(tmp_path, ("", matrix)).candidate.confusion
+    assert told is not None
+    assert told.classes == tuple(range(980, 1000))
+    assert told.others == 981
+    assert len(told.counts) == 21
+    assert sum(map(sum, told.counts)) == sum(matrix.values())
+    assert told.counts[19][20] == 7.0
+    assert told.counts[20][18] == 2.0
+
+
+def test_a_baseline_with_other_classes_is_left_out(tmp_path: Path) -> None:
+    ours = {(0, 0): 5.0, (1, 1): 3.0, (1, 0): 1.0}
+    told = written(tmp_path, ("candidate", ours), ("baseline", {(0, 0): 4.0, (1, 0): 1.0, (0, 1): 1.0, (1, 1): 3.0}))
+    assert told.baseline is not None
+    told = written(tmp_path, ("candidate", ours), ("baseline", {(0, 0): 4.0, (1, 1): 5.0}))
+    assert told.candidate.confusion is not None
+    assert told.baseline is None

@@ -1,0 +1,141 @@
+"""Intervals: as often as they promise, the value of all rows there are lies in that of a few."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn import metrics
+
+from components.evaluator import intervals
+from components.evaluator.intervals import Cells, Interval
+
+RUNS, ROWS, BINS = 600, 300, 10_000
+WORLD = 400_000
+
+
+def world() -> tuple[Any, Any]:
+    """Labels and probabilities of all rows there are; the model is a little too sure of itself."""
+    random = np.random.default_rng(11)
+    logit = random.normal(-0.8, 1.3, WORLD)
+    label = random.uniform(size=WORLD) < 1 / (1 + np.exp(-logit))
+    return label.astype(float), 1 / (1 + np.exp(-1.2 * logit))
+
+
+def cells(label: Any, probability: Any) -> Cells:
+    at = (probability * BINS).astype(int)
+    sums = [np.bincount(at, weights, BINS) for weights in (np.ones(len(at)), label, probability)]
+    some = sums[0] > 0
+    return Cells(*(each[some] for each in sums))
+
+
+def loss(label: Any, probability: Any) -> Any:
+    return -np.log(np.where(label == 1, probability, 1 - probability))
+
+
+def auc(label: Any, probability: Any) -> tuple[float, Interval | None]:
+    value = float(metrics.roc_auc_score(label, probability))
+    return value, intervals.of_auc(value, cells(label, probability))
+
+
+def auc_precision_recall(label: Any, probability: Any) -> tuple[float, Interval | None]:
+    value = float(metrics.average_precision_score(label, probability))
+    return value, intervals.of_auc_precision_recall(value, label.sum())
+
+
+def calibration(label: Any, probability: Any) -> tuple[float, Interval | None]:
+    value = float(probability.sum() / label.sum())
+    return value, intervals.of_calibration(value, cells(label, probability))
+
+
+def crossentropy(label: Any, probability: Any) -> tuple[float, Interval | None]:
+    value = float(loss(label, probability).mean())
+    return value, intervals.of_crossentropy(value, cells(label, probability))
+
+
+def accuracy(label: Any, probability: Any) -> tuple[float, Interval | None]:
+    value = float(((probability > 0.5) == label).mean())
+    return value, intervals.of_rate(value, len(label))
+
+
+def squared_error(label: Any, probability: Any) -> tuple[float, Interval | None]:
+    errors = (label - probability) ** 2
+    return float(errors.mean()), intervals.of_mean(float(errors.mean()), float((errors**2).mean()), len(errors))
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [auc, auc_precision_recall, calibration, crossentropy, accuracy, squared_error],
+    ids=lambda each: each.__name__,
+)
+def test_ninety_five_of_a_hundred_intervals_hold_the_true_value(measure: Any) -> None:
+    label, probability = world()
+    truth, _ = measure(label, probability)
+    random = np.random.default_rng(5)
+    held = 0
+    for _ in range(RUNS):
+        some = random.integers(0, WORLD, ROWS)
+        value, interval = measure(label[some], probability[some])
+        assert interval is not None
+        low, high = interval
+        assert low <= value <= high
+        held += low <= truth <= high
+    # Three deviations of the count, and a little for what is true only of very many rows.
+    assert 0.92 <= held / RUNS <= 0.985
+
+
+def test_a_rates_interval_is_wilsons() -> None:
+    wanted = stats.binomtest(9, 12).proportion_ci(0.95, method="wilson")
+    assert intervals.of_rate(0.75, 12) == pytest.approx((wanted.low, wanted.high))
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, 1 - 1e-16])
+def test_a_rate_at_an_end_lies_in_its_interval(rate: float) -> None:
+    for trials in (1, 3, 10, 12345):
+        interval = intervals.of_rate(rate, trials)
+        assert interval is not None
+        assert 0 <= interval[0] <= rate <= interval[1] <= 1
+        assert interval[1] - interval[0] > 1e-5
+
+
+def test_a_means_interval_is_students() -> None:
+    values = np.array([1.0, 2.5, 4.0, 3.0, 2.0])
+    wanted = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
+    found = intervals.of_mean(values.mean(), (values**2).mean(), 5)
+    assert found == pytest.approx(wanted, abs=0.01)
+
+
+def test_what_is_never_negative_has_no_negative_end() -> None:
+    interval = intervals.of_mean(1.0, 50.0, 10)
+    assert interval is not None
+    assert interval[0] == 0.0
+
+
+def some(rows: list[float], labels: list[float], predictions: list[float]) -> Cells:
+    return Cells(*(np.array(each, float) for each in (rows, labels, predictions)))
+
+
+@pytest.mark.parametrize(
+    "interval",
+    [
+        intervals.of_rate(math.nan, 10),
+        intervals.of_rate(0.5, 0),
+        intervals.of_mean(1.0, 1.0, 1),
+        intervals.of_mean(1.0, 1.0, 9),
+        intervals.of_mean(math.nan, 1.0, 9),
+        intervals.of_mean(1.0, math.inf, 9),
+        intervals.of_auc(0.9, some([5], [1], [2])),
+        intervals.of_auc(0.9, some([], [], [])),
+        intervals.of_auc(1.0, some([5, 5], [0, 5], [1, 4])),
+        intervals.of_auc_precision_recall(0.4, 3),
+        intervals.of_auc_precision_recall(math.nan, 30),
+        intervals.of_calibration(math.nan, some([5], [0], [2])),
+        intervals.of_calibration(0.0, some([5], [2], [0])),
+        intervals.of_crossentropy(0.1, some([1], [1], [0.9])),
+    ],
+)
+def test_where_rows_say_nothing_of_it_there_is_no_interval(interval: Interval | None) -> None:
+    assert interval is None
