@@ -112,7 +112,7 @@ def shown(told: Plots, metrics: Mapping[str, Mapping[str, float]], classes: Sequ
     return Shown(
         charts=[
             *_ways(buckets, metrics),
-            _calibration(buckets, "Calibration: share of label 1 by probability", _GROUPS),
+            _calibration(buckets, "Calibration: label by probability", _GROUPS),
         ],
         matrices=[_matrix(name, plots.at_threshold(each), classes) for name, each in buckets.items()],
         at=plots.AT,
