@@ -181,6 +181,8 @@ def _of_histogram(histogram: Sequence[Any]) -> Any:
     # What lies below 0, or is 1, has a bucket of its own.
     edges = np.stack([at - 1, at], axis=1).clip(0, _FINE) / _FINE
     classes = [each for each in (cells.labels, cells.rows - cells.labels) if each.sum() > 0]
+    if not classes:
+        return protos.CalibrationHistogramBuckets()
     return _plot(edges, cells, sum(each / each.sum() for each in classes), edges[:, 0] >= AT)
 
 

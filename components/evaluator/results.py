@@ -116,7 +116,8 @@ def _drawn(told: Iterable[Any], baseline: bool, matrix: Matrix, order: dict[int,
     buckets: dict[bool, tuple[Bucket, ...]] = {}
     for each in _of(told, baseline):
         if each.value.HasField("calibration_histogram_buckets"):
-            buckets[each.key.name == RESIDUALS] = tuple(map(_bucket, each.value.calibration_histogram_buckets.buckets))
+            several = map(_bucket, each.value.calibration_histogram_buckets.buckets)
+            buckets[each.key.name == RESIDUALS] = tuple(bucket for bucket in several if _finite(bucket))
     return Drawn(buckets.get(False, ()), buckets.get(True, ()), _confusion(matrix, order) if matrix else None)
 
 
@@ -132,6 +133,11 @@ def _bucket(told: Any) -> Bucket:
         told.total_weighted_label.value,
         told.total_weighted_refined_prediction.value,
     )
+
+
+def _finite(bucket: Bucket) -> bool:
+    """Sums of very large numbers may be too large for any; they can be neither drawn nor written."""
+    return math.isfinite(bucket.labels) and math.isfinite(bucket.predictions)
 
 
 Matrix = dict[tuple[int, int], float]

@@ -331,7 +331,8 @@ def _classes(made: _Made) -> list[str]:
     file = _vocabulary_files(made).get(names.LABEL_CLASSES)
     if file is None or _entries(file) is None:
         return []
-    return file.read_text(encoding="utf-8", errors="replace").splitlines()
+    # Nothing but a newline ends a class: others of Unicode's line ends may be in a name.
+    return file.read_bytes().decode(errors="replace").removesuffix("\n").split("\n")
 
 
 def _manifest(facts: Facts) -> version.Manifest:

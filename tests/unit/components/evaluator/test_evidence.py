@@ -90,6 +90,27 @@ def test_what_is_no_number_is_in_no_bucket() -> None:
     assert counted(np.array([1.0]), np.array([np.nan])) == {}
 
 
+def test_no_row_has_no_bucket() -> None:
+    counting, derived, bounded = BinaryEvidence("x", ["auc"]).computations()
+    [told] = derived.result({counting.keys[0]: []}).values()
+    assert not told.buckets
+    assert bounded.result({counting.keys[0]: [], tfma.metrics.MetricKey("auc"): 0.0}) == {
+        tfma.metrics.MetricKey("auc"): 0.0
+    }
+
+
+def test_sums_that_no_number_can_hold_are_left_out(tmp_path: Path) -> None:
+    record = protos.PlotsForSlice()
+    buckets = record.plot_keys_and_values.add().value.calibration_histogram_buckets.buckets
+    for total in (1.0, float("inf")):
+        buckets.add(num_weighted_examples={"value": 2.0}, total_weighted_label={"value": total})
+    with tf.io.TFRecordWriter(str(tmp_path / "plots-00000-of-00001.tfrecord")) as writer:
+        writer.write(record.SerializeToString())
+    told = results.plots(str(tmp_path), "regression")
+    assert [each.labels for each in told.candidate.predictions] == [1.0]
+    assert Plots.from_json(told.to_json()) == told
+
+
 def written(folder: Path, *matrices: tuple[str, dict[tuple[int, int], float]]) -> Plots:
     """What is read of the confusion matrices of some models."""
     record = protos.PlotsForSlice()

@@ -92,6 +92,14 @@ def test_classes_have_their_names_and_the_rest_is_one(tmp_path: Path):
     assert "ROC" not in found
 
 
+def test_nothing_but_a_newline_ends_the_name_of_a_class(tmp_path: Path):
+    write_run(tmp_path, task="multiclass", classes=2)
+    file = tmp_path / "r1" / "graph" / "transform_fn" / "assets" / "vocabulary_label_classes"
+    file.write_bytes("a\u2028b\rc\nd\n".encode())
+    found = Parsed(page_of(tmp_path)).text
+    assert "label as a\\u2028b\\rc as d as 1,000 others right" in found
+
+
 def test_a_regression_has_its_residuals(tmp_path: Path):
     write_run(tmp_path, task="regression")
     found = Parsed(page_of(tmp_path)).text

@@ -88,6 +88,7 @@ def test_json_is_one_object_and_nothing_else(tmp_path: Path, capsys: pytest.Capt
         "rows": 200,
         "metrics": {"auc": 0.9},
         "baseline": {},
+        "intervals": {},
     }
     assert [(check["metric"], check["passed"]) for check in told["checks"]] == [("auc", True)]
     assert told["pushed"] == "/out/pushed/7"
