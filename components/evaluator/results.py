@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow_model_analysis as tfma
@@ -65,9 +65,10 @@ def plots(folder: str, task: Task) -> Plots:
         for each in record.plot_keys_and_values
     ]
     matrices = {baseline: _matrix(told, baseline) for baseline in (False, True)}
-    order = _by_rows(matrices[False])
+    ours, others = (_by_rows(matrices[baseline]) for baseline in (False, True))
     # A class may have another number in another model; then it is not the same rows that have it.
-    alike = _by_rows(matrices[True]) == order
+    alike = all(ours.get(each, 0.0) == others.get(each, 0.0) for each in {*ours, *others})
+    order = [*ours, *(each for each in others if alike and each not in ours)]
     candidate = _drawn(told, False, matrices[False], order)
     baseline = _drawn(told, True, matrices[True] if alike else {}, order)
     return Plots(task, candidate, None if baseline == Drawn() else baseline)
@@ -112,7 +113,7 @@ def _interval(told: Any) -> tuple[float, float] | None:
     return low, high
 
 
-def _drawn(told: Iterable[Any], baseline: bool, matrix: Matrix, order: dict[int, float]) -> Drawn:
+def _drawn(told: Iterable[Any], baseline: bool, matrix: Matrix, order: Sequence[int]) -> Drawn:
     buckets: dict[bool, tuple[Bucket, ...]] = {}
     for each in _of(told, baseline):
         if each.value.HasField("calibration_histogram_buckets"):
@@ -162,9 +163,9 @@ def _by_rows(matrix: Matrix) -> dict[int, float]:
     return dict(sorted(rows.items(), key=lambda each: (-each[1], each[0])))
 
 
-def _confusion(matrix: Matrix, order: dict[int, float]) -> Confusion:
+def _confusion(matrix: Matrix, order: Sequence[int]) -> Confusion:
     """The matrix of the most frequent classes by their number; all others together come last."""
-    several = sorted(list(order)[:_CLASSES])
+    several = sorted(order[:_CLASSES])
     others = len(order) - len(several)
     place = {each: at for at, each in enumerate(several)}
     size = len(several) + (1 if others else 0)

@@ -141,8 +141,11 @@ def test_of_a_thousand_classes_the_most_frequent_are_told_apart(tmp_path: Path) 
 
 def test_a_baseline_with_other_classes_is_left_out(tmp_path: Path) -> None:
     ours = {(0, 0): 5.0, (1, 1): 3.0, (1, 0): 1.0}
-    told = written(tmp_path, ("candidate", ours), ("baseline", {(0, 0): 4.0, (1, 0): 1.0, (0, 1): 1.0, (1, 1): 3.0}))
+    told = written(tmp_path, ("candidate", ours), ("baseline", {(0, 0): 4.0, (1, 0): 1.0, (0, 7): 1.0, (1, 1): 3.0}))
     assert told.baseline is not None
+    assert told.baseline.confusion is not None
+    assert told.baseline.confusion.classes == (0, 1, 7)
+    assert told.baseline.confusion.counts == ((4.0, 0.0, 1.0), (1.0, 3.0, 0.0), (0.0, 0.0, 0.0))
     told = written(tmp_path, ("candidate", ours), ("baseline", {(0, 0): 4.0, (1, 1): 5.0}))
     assert told.candidate.confusion is not None
     assert told.baseline is None
