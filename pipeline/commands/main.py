@@ -30,6 +30,7 @@ VERBS = {
     "diff-data": "hold the data of two runs against each other, column by column",
     "report": "write a page that tells all of a run, and a model card",
     "site": "write a page on all runs, with links to their reports",
+    "serve-ui": "serve the same pages on this machine, also on runs that go on",
     "why-not-cached": "tell why a node ran, rather than take what was there",
     "export": "write the whole metadata store as JSON Lines, or as OpenLineage events",
     "gc": "find what no run to keep and no pushed version needs, and remove it",

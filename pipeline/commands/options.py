@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pipeline.metadata.store import Store
 
 DEFAULT_CONFIG = "configs/taxi.yaml"
+_RUN_FIRST = "run the pipeline first"
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -73,13 +74,27 @@ def open_store(options: argparse.Namespace) -> Remembered:
       InputError: it is not there, or the config is not valid.
       MachineError: it does not open.
     """
-    if options.store is None:
-        return open_own(load_config(options).config)
-    from pipeline.metadata.database import location
+    place, logs, pipeline = find_store(options)
+    return _open(place, logs, pipeline, "name the metadata.db of a pipeline" if pipeline is None else _RUN_FIRST)
 
-    place = location(options.store)
-    logs = (place.parent if isinstance(place, Path) else Path()) / "logs"
-    return _open(place, logs, None, "name the metadata.db of a pipeline")
+
+def find_store(options: argparse.Namespace) -> tuple[Location, Path, str | None]:
+    """Where the store is, or will be, that --store names, or else the config; its logs; the config's pipeline.
+
+    Raises:
+      InputError: the config is not valid.
+    """
+    if options.store is not None:
+        from pipeline.metadata.database import location
+
+        place = location(options.store)
+        return place, (place.parent if isinstance(place, Path) else Path()) / "logs", None
+    # Imported late: --store needs no config.
+    from pipeline.paths import Paths
+
+    config = load_config(options).config
+    paths = Paths.of(config)
+    return paths.store, paths.logs, config.pipeline.name
 
 
 def open_own(config: Config) -> Remembered:
@@ -89,11 +104,10 @@ def open_own(config: Config) -> Remembered:
       InputError: it is not there.
       MachineError: it does not open.
     """
-    # Imported late: --store needs no config.
     from pipeline.paths import Paths
 
     paths = Paths.of(config)
-    return _open(paths.store, paths.logs, config.pipeline.name, "run the pipeline first")
+    return _open(paths.store, paths.logs, config.pipeline.name, _RUN_FIRST)
 
 
 def _open(place: Location, logs: Path, pipeline: str | None, remedy: str) -> Remembered:

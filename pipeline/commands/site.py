@@ -33,6 +33,6 @@ def run(options: argparse.Namespace) -> int:
     folder = options.to or place.logs
     # One more than the page shows, so that it can tell whether any are left out.
     rows = history.rows(place.store, place.logs, place.pipeline, site.MOST + 1)
-    write.whole(folder / _NAME, site.rendered(rows, place.logs, folder))
+    write.whole(folder / _NAME, site.rendered(rows, site.to_files(place.logs, folder)))
     sys.stdout.write(f"{shown(folder / _NAME)}\n")
     return 0

@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,8 +83,34 @@ def row(store: Store, logs: Path, run: Run) -> Row:
     return _rows(store, logs, [run])[0]
 
 
+def unentered(logs: Path, pipeline: str | None, known: Container[str], since: float) -> list[Row]:
+    """The runs of ours that no store knows: they have only just begun, or ended before their first node.
+
+    Args:
+      logs: the folder with a folder per run.
+      pipeline: its runs alone.
+      known: the runs that are in the store.
+      since: runs that began then or later, in seconds since the epoch.
+    """
+    found = []
+    for path in logs.glob("*/run.json"):
+        name = path.parent.name
+        told = None if name in known else record(logs, name)
+        if told and told["started"] >= since and pipeline in (None, told["pipeline"]):
+            seconds = told["updated"] - told["started"]
+            found.append(Row(name, told["pipeline"], told["state"], told["started"], seconds))
+    return found
+
+
+def is_folder_name(run: str) -> bool:
+    """Whether a run's id can be the name of its folder, so that it leads nowhere else."""
+    return run not in ("", ".", "..") and "/" not in run and "\0" not in run
+
+
 def record(logs: Path, run: str) -> dict[str, Any] | None:
     """What a run of ours has written down itself (`run.json`); None of another's, or where it is gone."""
+    if not is_folder_name(run):
+        return None
     try:
         found: dict[str, Any] = json.loads((logs / run / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

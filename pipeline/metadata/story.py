@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def of_run(store: Store, logs: Path, run: Run) -> dict[str, Any]:
     own = history.record(logs, run.name) or {}
     row = history.row(store, logs, run)
     executions = {each.node: each for each in store.executions(run.name)}
-    tries = _tries(logs / run.name / "attempts.jsonl")
+    tries = _tries(logs / run.name / "attempts.jsonl") if own else []
     details = _details(store, list(executions.values()))
     nodes = {}
     for name in dict.fromkeys((*own.get("nodes", {}), *executions)):
@@ -52,6 +53,32 @@ def of_run(store: Store, logs: Path, run: Run) -> dict[str, Any]:
         "error": (own.get("error") or {}).get("headline"),
         "logs": str(logs / run.name) if own else None,
         "nodes": nodes,
+    }
+
+
+def of_record(logs: Path, own: Mapping[str, Any]) -> dict[str, Any]:
+    """A run as it tells of itself, without what ML Metadata knows.
+
+    Args:
+      logs: the folder with a folder per run.
+      own: its `run.json`.
+
+    Returns:
+      The same as `of_run`, without verdict, metrics, version, executions, artifacts, parameters and tries.
+    """
+    return {
+        **{key: own[key] for key in ("run", "pipeline", "state", "started")},
+        "seconds": own["updated"] - own["started"],
+        "error": (own.get("error") or {}).get("headline"),
+        "logs": str(logs / own["run"]),
+        "nodes": {
+            name: {
+                **{key: node.get(key) for key in ("state", "seconds", *_OF_NODE)},
+                "inputs": [],
+                "outputs": [],
+            }
+            for name, node in own["nodes"].items()
+        },
     }
 
 

@@ -148,7 +148,7 @@ def of_run(store: Store, logs: Path, run: Run) -> Content:
     missing = found.missing
     made = _Made(store, run.name)
     found.facts = _part(missing, "facts", lambda: gather.facts(store, run.name), Facts())
-    found.upstream = _upstream(found.told["nodes"])
+    found.upstream = upstream(found.told["nodes"])
     found.config = _part(missing, "config", lambda: _config(store, run.name), None)
     found.columns = _part(missing, "columns", lambda: _columns(store, made, run.name), {})
     found.before = _part(missing, "before", lambda: _before(store, made, run, found.columns), None)
@@ -206,8 +206,8 @@ def _part(missing: dict[str, str], name: str, read: Callable[[], T], otherwise: 
     return otherwise
 
 
-def _upstream(nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """As the run has written it down; of another's, who made what it read."""
+def upstream(nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Node → those it waits for, as the run has written it down; of another's, who made what it read."""
     makers = {artifact["id"]: name for name, node in nodes.items() for artifact in node["outputs"]}
     return {
         name: tuple(node["upstream"])

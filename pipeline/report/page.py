@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +23,7 @@ from pipeline.metadata.data import Column
 from pipeline.metadata.facts import Facts
 from pipeline.metadata.words import clock, duration, plain
 from pipeline.report import charts, graph, plots
-from pipeline.report.content import Content
+from pipeline.report.content import Content, upstream
 
 # No page grows without end, whatever the run was; what is left out is counted on it.
 _NODES = 500
@@ -39,16 +41,20 @@ _LINES = 6
 _BRANCHES = 400
 _CONFIG_LINES = 3000
 _TOP = 5
+_TEMPLATES = Path(__file__).parent / "templates"
+_STYLE = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
+_SCRIPT = (_TEMPLATES / "live.js").read_text(encoding="utf-8")
 _ABOVE = "(above)"
 """Of a branch of the lineage that stands further up in full."""
 
 
-def rendered(content: Content, folder: Path) -> str:
+def rendered(content: Content, folder: Path, tag: str = "") -> str:
     """The page.
 
     Args:
       content: of the report.
       folder: in which the page will lie; logs below it are linked.
+      tag: of the page's version, if it is to ask for newer ones of itself.
     """
     told, facts = content.told, content.facts
     return (
@@ -62,9 +68,7 @@ def rendered(content: Content, folder: Path) -> str:
             failed=[check for check in facts.checks if not check.passed][:_HEADLINES],
             headlines=_headlines(facts),
             rows=_rows(facts)[:_ROWS],
-            graph=graph.draw(told["nodes"], content.upstream),
-            nodes=_nodes(told, folder)[:_NODES],
-            nodes_left=max(0, len(told["nodes"]) - _NODES),
+            **_pipeline(told, content.upstream, folder),
             data=_data(content),
             anomalies=content.anomalies[:_ANOMALIES],
             anomalies_left=max(0, len(content.anomalies) - _ANOMALIES),
@@ -79,6 +83,32 @@ def rendered(content: Content, folder: Path) -> str:
             environment=content.environment,
             config=_config(content.config),
             columns_changed=_changed(content),
+            tag=tag,
+        )
+    )
+
+
+def progress(told: Mapping[str, Any], folder: Path, tag: str) -> str:
+    """The page of a run that goes on, or that no store knows: its nodes, with their times and memory.
+
+    Args:
+      told: the run, as `story.of_record` or `story.of_run` has it.
+      folder: with the run's logs.
+      tag: of the page's version.
+    """
+    nodes = told["nodes"]
+    return (
+        environment()
+        .get_template("progress.html")
+        .render(
+            run=told,
+            count=len(nodes),
+            ended=sum(node["state"] not in ("waiting", "running") for node in nodes.values()),
+            now=[name for name, node in nodes.items() if node["state"] == "running"],
+            cpu_seconds=sum(node["cpu_seconds"] or 0.0 for node in nodes.values()),
+            peak_memory_mb=max((node["peak_memory_mb"] or 0.0 for node in nodes.values()), default=0.0),
+            **_pipeline(told, upstream(nodes), folder),
+            tag=tag,
         )
     )
 
@@ -87,7 +117,7 @@ def rendered(content: Content, folder: Path) -> str:
 def environment() -> Environment:
     """The templates; whatever they print is escaped, and first put on one line and cut by `plain`."""
     made = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_shown,
@@ -95,7 +125,18 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(clock=clock, duration=duration, figure=charts.figure, slice_words=told_slice, change=_change)
+    made.globals.update(style=_STYLE, script=_SCRIPT, policy=policy)
     return made
+
+
+def policy(live: object) -> str:
+    """What a page may load and do: nothing but its own style, and if it is live, its own script and newer versions."""
+    allowed = f"script-src {_digest(_SCRIPT)}; connect-src 'self'; img-src data:; " if live else ""
+    return f"default-src 'none'; style-src {_digest(_STYLE)}; {allowed}form-action 'none'; base-uri 'none'"
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _shown(value: Any) -> Any:
@@ -129,6 +170,14 @@ def _rows(facts: Facts) -> list[tuple[str, int]]:
     others = {"quarantined": facts.rows_quarantined, "left out in a gap": facts.rows_left_out}
     read = {} if facts.rows_read is None else {"read": facts.rows_read}
     return [*read.items(), *facts.rows.items(), *((name, count) for name, count in others.items() if count)]
+
+
+def _pipeline(told: Mapping[str, Any], above: Mapping[str, Sequence[str]], folder: Path) -> dict[str, Any]:
+    return {
+        "graph": graph.draw(told["nodes"], above),
+        "nodes": _nodes(told, folder)[:_NODES],
+        "nodes_left": max(0, len(told["nodes"]) - _NODES),
+    }
 
 
 def _nodes(told: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:

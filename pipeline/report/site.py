@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
 
-from pipeline.metadata.history import Row
+from pipeline.metadata.history import Row, is_folder_name
 from pipeline.metadata.words import clock
 from pipeline.report import charts
 from pipeline.report.page import environment
@@ -26,13 +26,14 @@ _SHOWN = 4
 """Metrics of a run in the table."""
 
 
-def rendered(rows: Iterable[Row], logs: Path, folder: Path) -> str:
+def rendered(rows: Iterable[Row], link: Callable[[str], Markup | None], tag: str = "", note: str = "") -> str:
     """The page.
 
     Args:
       rows: the runs, newest first.
-      logs: the folder with a folder per run.
-      folder: in which the page will lie.
+      link: of a run by its id, to its report; None where there is none.
+      tag: of the page's version, if it is to ask for newer ones of itself.
+      note: what is not well with the list.
     """
     told = list(rows)
     shown = told[:MOST]
@@ -41,15 +42,40 @@ def rendered(rows: Iterable[Row], logs: Path, folder: Path) -> str:
         environment()
         .get_template("site.html")
         .render(
-            runs=[{"row": row, "link": _link(logs, folder, row.run)} for row in shown],
+            runs=[{"row": row, "link": link(row.run)} for row in shown],
             runs_left=len(told) > len(shown),
             most=MOST,
             pipelines=list(dict.fromkeys(row.pipeline for row in shown)),
             metrics=metrics[:_SHOWN],
             trends=[_trend(name, shown) for name in metrics[:_METRICS]],
             trends_left=max(0, len(metrics) - _METRICS),
+            tag=tag,
+            note=note,
         )
     )
+
+
+def to_files(logs: Path, folder: Path) -> Callable[[str], Markup | None]:
+    """Links to the reports that are there.
+
+    Args:
+      logs: the folder with a folder per run.
+      folder: in which the page will lie.
+    """
+
+    def link(run: str) -> Markup | None:
+        file = logs / run / NAME
+        if not is_folder_name(run) or not file.exists():
+            return None
+        return way(*Path(os.path.relpath(file.absolute(), folder.absolute())).parts)
+
+    return link
+
+
+def way(*parts: str) -> Markup:
+    """A way from a page, as a link has it; no name leads elsewhere than to itself."""
+    quoted = "/".join(quote(os.fsencode(part), safe="") for part in parts)
+    return Markup(quoted)  # noqa: S704 - quoted for a URL, so there is no sign left to escape
 
 
 def _trend(name: str, rows: list[Row]) -> dict[str, Any]:
@@ -68,12 +94,3 @@ def _trend(name: str, rows: list[Row]) -> dict[str, Any]:
 
 def _day(seconds: float) -> str:
     return clock(seconds)[:10]
-
-
-def _link(logs: Path, folder: Path, run: str) -> Markup | None:
-    """The way from the page to a report."""
-    file = logs / run / NAME
-    if Path(run).name != run or not file.exists():
-        return None
-    path = os.path.relpath(file.absolute(), folder.absolute())
-    return Markup(quote(os.fsencode(path)))  # noqa: S704 - quoted for a URL, so there is no sign left to escape

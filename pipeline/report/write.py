@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from components.errors import InputError, MachineError
+from pipeline.metadata.history import is_folder_name
 from pipeline.metadata.store import Run, Store
 from pipeline.report import card, content, page
 
@@ -18,7 +19,7 @@ def place(logs: Path, run: str) -> Path:
     Raises:
       InputError: the run's id is no name of a folder.
     """
-    if run in ("", ".", "..") or "/" in run or "\0" in run:
+    if not is_folder_name(run):
         raise InputError(f"the id of the run is no name of a folder: {run!r}", "say where to with --to FILE")
     return logs / run / NAME
 

@@ -195,7 +195,7 @@ class _Run:
                 self._settle(record, task)
             elif task.reply is None:
                 _show_usage(record, task)
-        self._screen.tick()
+        self._tick()
 
     def _settle(self, node: NodeRecord, task: Task) -> None:
         outcome = self._outcome(task)
@@ -254,7 +254,7 @@ class _Run:
         try:
             while not task.poll():
                 wait(task.waitables, timeout=_TICK_SECONDS)
-                self._screen.tick()
+                self._tick()
                 if self._signals.received and not to_the_end:
                     raise InterruptedRun
         finally:
@@ -262,6 +262,10 @@ class _Run:
         if task.reply is None or task.reply.error is not None:
             raise self._failure(task)
         return task.reply.value
+
+    def _tick(self) -> None:
+        self._record.tick()
+        self._screen.tick()
 
     def _changed(self, node: str | None = None) -> None:
         self._record.save()

@@ -22,6 +22,7 @@ RUNNING, WAITING = "running", "waiting"
 
 _LOCK_ATTEMPTS = 5
 _LOCK_PAUSE_SECONDS = 0.1
+_SAVED_EVERY_SECONDS = 1.0
 
 
 @dataclass
@@ -63,6 +64,7 @@ class RunRecord:
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
     _lock: int = -1
+    _saved: float = 0.0
 
     @property
     def run(self) -> str:
@@ -105,6 +107,12 @@ class RunRecord:
         with contextlib.suppress(OSError):
             beside.write_text(json.dumps(content, indent=2) + "\n")
             beside.replace(self.folder / "run.json")
+        self._saved = time.monotonic()
+
+    def tick(self) -> None:
+        """Time has passed: whoever looks at `run.json` sees the figures of the running nodes grow."""
+        if time.monotonic() - self._saved >= _SAVED_EVERY_SECONDS:
+            self.save()
 
     def add_attempt(self, node: NodeRecord) -> None:
         """Adds a line to `attempts.jsonl`: a second try overwrites the first one's state in ML Metadata, not here."""

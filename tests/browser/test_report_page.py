@@ -42,7 +42,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     store, run = the_run(folder, "r2")
     logs = folder / "logs"
     write.report(store, logs, run, logs / "r2" / write.NAME)
-    write.whole(logs / "index.html", site.rendered(history.rows(store, logs), logs, logs))
+    write.whole(logs / "index.html", site.rendered(history.rows(store, logs), site.to_files(logs, logs)))
     return logs / "index.html" if request.param == "all runs" else logs / "r2" / write.NAME
 
 
