@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import WIDTHS, keep, needs_browser, sync_api, violations, watched
 from reported import HARM, the_run, write_run
 
 from pipeline.metadata import history
 from pipeline.report import site, write
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, PROGRAMS)), None)
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason=f"no browser: none of {', '.join(PROGRAMS)} is on the PATH"),
-]
-sync_api = pytest.importorskip("playwright.sync_api", reason="no driver for a browser: playwright is not installed")
-axe = pytest.importorskip("axe_core_python.sync_playwright", reason="no axe: axe-core-python is not installed")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM)
-        yield started
-        started.close()
+pytestmark = needs_browser
 
 
 @pytest.fixture(scope="module", params=["plain", "harmful", "regression", "all runs"])
@@ -51,12 +35,7 @@ def opened(browser: Any, page: Path) -> Iterator[Any]:
     """The page in a fresh tab, with what it has asked for and said."""
     # Around the page's own ban on scripts, which would keep axe out.
     context = browser.new_context(bypass_csp=True)
-    tab = context.new_page()
-    tab.asked, tab.said = [], []
-    tab.on("request", lambda request: tab.asked.append(request.url))
-    tab.on("console", lambda message: tab.said.append(message.text))
-    tab.on("pageerror", lambda error: tab.said.append(str(error)))
-    tab.on("dialog", lambda dialog: tab.said.append(dialog.message))
+    tab = watched(context)
     tab.goto(page.as_uri())
     yield tab
     context.close()
@@ -75,7 +54,7 @@ def test_its_own_policy_forbids_scripts(browser: Any, page: Path):
             tab.add_script_tag(content="1 + 1")
 
 
-@pytest.mark.parametrize("width", [400, 900, 1400])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_no_width_needs_scrolling_sideways(opened: Any, width: int):
     opened.set_viewport_size({"width": width, "height": 900})
     assert opened.evaluate("document.documentElement.scrollWidth") <= width
@@ -96,11 +75,14 @@ def test_tab_reaches_every_link(opened: Any):
 def test_axe_finds_nothing(opened: Any, width: int, scheme: str):
     opened.set_viewport_size({"width": width, "height": 900})
     opened.emulate_media(color_scheme=scheme)
-    found = axe.Axe().run(opened)
-    assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == []
+    assert violations(opened) == []
 
 
 def test_on_paper_there_is_the_content_alone(opened: Any):
     opened.emulate_media(media="print")
     assert not any(each.is_visible() for each in opened.query_selector_all("nav, .skip"))
     assert all(each.is_visible() for each in opened.query_selector_all("h2"))
+
+
+def test_pictures_of_it_are_kept(opened: Any, page: Path, request: pytest.FixtureRequest):
+    keep(opened, request.node.callspec.params["page"].replace(" ", "-"))

@@ -1,0 +1,119 @@
+"""The served pages in a real browser: they change by themselves with a run, and ask nobody but their server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import WIDTHS, keep, needs_browser, sync_api, violations, watched
+from reported import HARM, write_run
+from watching import going, served
+
+pytestmark = needs_browser
+
+
+@pytest.fixture
+def tab(browser: Any) -> Iterator[Any]:
+    with browser.new_context() as context:
+        yield watched(context)
+
+
+def shows(tab: Any, selector: str, text: str) -> None:
+    """Waits until it does."""
+    sync_api.expect(tab.locator(selector)).to_contain_text(text, timeout=60_000)
+
+
+def test_a_run_is_followed_from_nothing_to_its_report(tab: Any, tmp_path: Path):
+    with served(tmp_path / "metadata.db") as (address, _):
+        tab.goto(address)
+        shows(tab, "main", "No run yet.")
+        with going(tmp_path) as run:
+            shows(tab, f'tr[data-key="{run.run}"]', "running")
+            tab.keyboard.press("Tab")
+            while tab.evaluate("document.activeElement.textContent") != run.run:
+                tab.keyboard.press("Tab")
+            tab.keyboard.press("Enter")
+            shows(tab, ".now", "The pipeline is being put together.")
+            tab.evaluate("window.sameDocument = true")
+
+            run.step("nodes")
+            shows(tab, "#summary", "0 of 4")
+            run.step("ExampleGen running")
+            shows(tab, ".now", "At work: ExampleGen.")
+            tab.get_by_role("link", name="All runs").focus()
+            run.step("ExampleGen done")
+            run.step("StatisticsGen running")
+            run.step("Trainer running")
+            shows(tab, ".now", "At work: StatisticsGen, Trainer.")
+            shows(tab, "#summary", "1 of 4")
+            shows(tab, "#summary", "1,234 MB")
+            shows(tab, "tr:has(> th > a:text('ExampleGen'))", "3.0 s")
+            assert tab.evaluate("document.activeElement.textContent") == "All runs", "the focus stays where it was"
+            keep(tab, "live")
+
+            run.step("done")
+            shows(tab, "#evaluation", "at least 0.6")
+            assert tab.title() == f"toy: run {run.run}"
+            assert tab.evaluate("window.sameDocument"), "it was not loaded anew"
+            tab.get_by_role("link", name="ExampleGen").first.click()
+            shows(tab, "body", "ExampleGen has begun")
+        tab.goto(address)
+        shows(tab, f'tr[data-key="{run.run}"]', "done")
+        assert {asked.startswith(address) for asked in tab.asked} == {True}
+        assert tab.said == []
+
+
+def test_a_run_that_dies_is_told_so(tab: Any, tmp_path: Path):
+    with served(tmp_path / "metadata.db") as (address, _), going(tmp_path) as run:
+        run.step("nodes")
+        tab.goto(address)
+        shows(tab, f'tr[data-key="{run.run}"]', "running")
+        run.end()
+        shows(tab, f'tr[data-key="{run.run}"]', "died")
+        tab.get_by_role("link", name=run.run).click()
+        shows(tab, ".now", "It has ended: died.")
+
+
+def test_a_server_that_has_gone_is_told_and_forgotten_when_it_is_back(tab: Any, tmp_path: Path):
+    with served(tmp_path / "metadata.db") as (address, _):
+        tab.goto(address)
+        assert tab.locator("#lost").is_hidden()
+        tab.context.set_offline(True)
+        shows(tab, "#lost:visible", "The server does not answer")
+        tab.context.set_offline(False)
+        sync_api.expect(tab.locator("#lost")).to_be_hidden(timeout=60_000)
+
+
+def test_names_that_mean_harm_do_none(tab: Any, tmp_path: Path):
+    writer = write_run(tmp_path, "r1", harm=HARM)
+    writer.execution(HARM, "Trainer", "RUNNING")
+    with served(tmp_path / "metadata.db") as (address, _):
+        for link in ("r1", HARM[:20]):
+            tab.goto(address)
+            tab.locator("tbody a", has_text=link).click()
+            shows(tab, "h2 >> nth=0", "Summary")
+        assert tab.said == []
+        assert {asked.startswith(address) for asked in tab.asked} == {True}
+
+
+@pytest.mark.parametrize("what", ["index", "going on", "report"])
+def test_axe_finds_nothing_at_any_width(browser: Any, tmp_path: Path, what: str):
+    # Around the page's own policy, which would keep axe out.
+    with (
+        served(tmp_path / "metadata.db") as (address, _),
+        going(tmp_path) as run,
+        browser.new_context(bypass_csp=True) as context,
+    ):
+        tab = watched(context)
+        run.step("nodes")
+        run.step("ExampleGen running")
+        if what == "report":
+            run.step("done")
+        tab.goto(address if what == "index" else f"{address}run/{run.run}/")
+        for width in WIDTHS:
+            tab.set_viewport_size({"width": width, "height": 900})
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width
+            assert violations(tab) == []
+        keep(tab, f"served-{what.replace(' ', '-')}")

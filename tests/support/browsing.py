@@ -1,0 +1,47 @@
+"""Pages in a real browser: what they ask for and say, what axe finds, and pictures of them to look at."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="no driver for a browser: playwright is not installed")
+axe = pytest.importorskip("axe_core_python.sync_playwright", reason="no axe: axe-core-python is not installed")
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, PROGRAMS)), None)
+WIDTHS = (400, 900, 1400)
+"""Of a phone, a tablet, and a screen on a desk."""
+
+needs_browser = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason=f"no browser: none of {', '.join(PROGRAMS)} is on the PATH"),
+]
+
+
+def watched(context: Any) -> Any:
+    """A fresh tab that remembers what it has `asked` for, and what was `said`: by its console, or in boxes."""
+    tab = context.new_page()
+    tab.asked, tab.said = [], []
+    tab.on("request", lambda request: tab.asked.append(request.url))
+    tab.on("console", lambda message: tab.said.append(message.text))
+    tab.on("pageerror", lambda error: tab.said.append(str(error)))
+    tab.on("dialog", lambda dialog: (tab.said.append(dialog.message), dialog.dismiss()))
+    return tab
+
+
+def violations(tab: Any) -> list[tuple[str, str]]:
+    """What axe finds: the rule, and the first place."""
+    return [(each["id"], each["nodes"][0]["html"]) for each in axe.Axe().run(tab)["violations"]]
+
+
+def keep(tab: Any, name: str) -> None:
+    """Keeps a picture of the whole page at each width, below $SCREENSHOTS or out/screenshots."""
+    folder = Path(os.environ.get("SCREENSHOTS") or "out/screenshots")
+    for width in WIDTHS:
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.screenshot(path=folder / f"{name}-{width}.png", full_page=True)

@@ -1,0 +1,41 @@
+"""A run that goes on as far as it is told, and writes itself down as a real one does.
+
+Reads the folder of a pipeline, then a step a line: a node and its state, or how the run ends. Writes the run's id, then
+a line for each step that is done. With the end comes what such a run leaves in its store.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from reported import write_run
+
+from pipeline.targets.record import new_run
+
+NODES = {"ExampleGen": (), "StatisticsGen": ("ExampleGen",), "Trainer": ("ExampleGen",), "Pusher": ("Trainer",)}
+
+
+def main(folder: Path) -> None:
+    """Goes on until the input ends."""
+    record = new_run(folder / "logs", "toy", (), ())
+    sys.stdout.write(f"{record.run}\n")
+    sys.stdout.flush()
+    for line in sys.stdin:
+        what, _, state = line.strip().partition(" ")
+        if what == "nodes":
+            record.add_nodes(NODES)
+        elif what in record.nodes:
+            node = record.nodes[what]
+            node.log.write_text(f"{what} has begun\n")
+            node.state, node.seconds, node.cpu_seconds, node.peak_memory_mb = state, node.seconds + 1.5, 2.5, 1234.0
+        else:
+            write_run(folder, record.run)
+            record.state = what
+        record.save()
+        sys.stdout.write("done\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.stdin.readline().strip()))

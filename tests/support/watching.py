@@ -1,0 +1,89 @@
+"""Starts `runner.py serve-ui`, and runs for it to look at."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from command import ROOT, SUPPORT
+
+
+class Going:
+    """A run in a process of its own, which takes the steps that it is told.
+
+    Args:
+      folder: of the pipeline, with `metadata.db` and `logs`.
+
+    Attributes:
+      run: its id.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(SUPPORT / "going_run.py")],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(SUPPORT)))},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.run = self._told(str(folder))
+
+    def step(self, what: str) -> None:
+        """Has it done before this returns."""
+        assert self._told(what) == "done"
+
+    def end(self) -> None:
+        """Ends the process, whether the run has ended or not."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _told(self, line: str) -> str:
+        ours, theirs = self._process.stdin, self._process.stdout
+        assert ours is not None
+        assert theirs is not None
+        ours.write(f"{line}\n")
+        ours.flush()
+        return theirs.readline().strip()
+
+
+@contextlib.contextmanager
+def going(folder: Path) -> Iterator[Going]:
+    """A run that goes on, until the end of the block at most."""
+    one = Going(folder)
+    try:
+        yield one
+    finally:
+        one.end()
+
+
+@contextlib.contextmanager
+def served(store: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The address of the pages on a store, which need not be there yet, and the process that serves them."""
+    process = subprocess.Popen(
+        [sys.executable, "runner.py", "serve-ui", "--store", str(store), "--port", "0", *arguments],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield _address(process.stdout), process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _address(told: IO[str] | None) -> str:
+    assert told is not None
+    for line in told:
+        if found := re.search(r"http://\S+", line):
+            return found[0]
+    raise AssertionError("it has told no address")
