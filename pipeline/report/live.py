@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import threading
 import time
 from dataclasses import dataclass
@@ -145,15 +144,11 @@ class Pages:
         """What a node has written; nothing but such a file of a run's own folder."""
         if not history.is_folder_name(run) or not history.is_folder_name(name) or not name.endswith(".log"):
             return None
-        try:
-            file = os.open(self._logs / run / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
+        file = self._logs / run / name
+        if file.is_symlink() or not file.is_file():
             return None
-        with os.fdopen(file, "rb") as stream:
-            told = os.fstat(file)
-            if not stat.S_ISREG(told.st_mode):
-                return None
-            stream.seek(max(0, told.st_size - _LOG_BYTES))
+        with file.open("rb") as stream:
+            stream.seek(max(0, file.stat().st_size - _LOG_BYTES))
             return Answer(200, stream.read(_LOG_BYTES))
 
     def _store(self) -> Store | None:

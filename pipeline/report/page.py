@@ -104,7 +104,7 @@ def progress(told: Mapping[str, Any], folder: Path, tag: str) -> str:
             run=told,
             count=len(nodes),
             ended=sum(node["state"] not in ("waiting", "running") for node in nodes.values()),
-            now=[name for name, node in nodes.items() if node["state"] == "running"],
+            now=[name for name, node in nodes.items() if told["state"] == node["state"] == "running"],
             cpu_seconds=sum(node["cpu_seconds"] or 0.0 for node in nodes.values()),
             peak_memory_mb=max((node["peak_memory_mb"] or 0.0 for node in nodes.values()), default=0.0),
             **_pipeline(told, upstream(nodes), folder),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,10 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     write_run(folder, "r2", writer, harm=HARM if request.param == "harmful" else "", fares=3.0, task=task, classes=20)
     store, run = the_run(folder, "r2")
     logs = folder / "logs"
+    for number, run_id in enumerate(("r1", "r2")):
+        told = {"pipeline": "toy", "state": "done", "started": 1e9 * (number + 1), "updated": 1e9 * (number + 1) + 75}
+        (logs / run_id).mkdir(parents=True)
+        (logs / run_id / "run.json").write_text(json.dumps({**told, "metrics": {"auc": 0.75 + number / 10}}))
     write.report(store, logs, run, logs / "r2" / write.NAME)
     write.whole(logs / "index.html", site.rendered(history.rows(store, logs), site.to_files(logs, logs)))
     return logs / "index.html" if request.param == "all runs" else logs / "r2" / write.NAME

@@ -50,6 +50,23 @@ def test_a_run_is_written_whole_and_read_again(tmp_path: Path):
     again.close()
 
 
+def test_with_time_the_figures_grow_for_whoever_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def seconds() -> float:
+        return float(json.loads((record.folder / "run.json").read_text())["nodes"]["A"]["seconds"])
+
+    record = begin(tmp_path)
+    record.add_nodes({"A": ()})
+    record.save()
+    record.nodes["A"].seconds = 2.5
+    monkeypatch.setattr("pipeline.targets.record._SAVED_EVERY_SECONDS", 1e9)
+    record.tick()
+    assert seconds() == 0
+    monkeypatch.setattr("pipeline.targets.record._SAVED_EVERY_SECONDS", 0)
+    record.tick()
+    assert seconds() == 2.5
+    record.close()
+
+
 def test_latest_is_the_newest(tmp_path: Path):
     first, second = begin(tmp_path), begin(tmp_path)
     first.close()
