@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
-import os
 import sys
-import warnings
 from typing import Any
 
 from components.evaluator.verdict import told_slice
 from pipeline.commands import options as shared
-from pipeline.commands.told import LATEST, find_run, show, table
+from pipeline.commands.told import LATEST, find_run, quiet, show, table
 from pipeline.metadata.words import plain
 
 HELP = "Hold two runs against each other: config, schema, data, metrics by slice, the model's size and latency."
@@ -37,13 +34,8 @@ def run(options: argparse.Namespace) -> int:
       MachineError: the store does not open.
     """
     from pipeline.metadata.difference import compare
-    from pipeline.targets.environment import ENVIRONMENT
 
-    # The metrics of a stock Evaluator are read by TFMA, whose imports have a lot to say.
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
+    quiet()
     place = shared.open_store(options)
     runs = [find_run(place.store, place.pipeline, name) for name in (options.before, options.now)]
     told = compare(place.store, place.logs, *runs)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pipeline.commands import options as shared
-from pipeline.commands.told import LATEST, find_run
+from pipeline.commands.told import LATEST, find_run, quiet
 from pipeline.paths import shown
 
 HELP = (
@@ -35,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from pipeline.report import write
 
+    quiet()
     place = shared.open_store(options)
     wanted = find_run(place.store, place.pipeline, options.run)
     file = options.to or write.place(place.logs, wanted.name)

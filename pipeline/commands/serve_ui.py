@@ -8,6 +8,7 @@ import signal
 import sys
 
 from pipeline.commands import options as shared
+from pipeline.commands.told import quiet
 from pipeline.paths import shown
 
 HELP = (
@@ -38,6 +39,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.report.server import Server
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    quiet()
     path, pipeline = shared.find_store(options)
     waits = not path.exists()
     if not waits:

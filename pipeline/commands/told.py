@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
+import warnings
 from typing import Any
 
 from components.errors import InputError
 from components.names import did_you_mean
 from pipeline.metadata.store import Run, Store
+from pipeline.targets.environment import ENVIRONMENT
 
 LATEST = "latest"
+_QUIET = {**ENVIRONMENT, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 def table(*columns: str) -> Any:
@@ -31,6 +36,14 @@ def show(*several: Any) -> None:
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True, width=width)
     for each in several:
         console.print(each)
+
+
+def quiet() -> None:
+    """Keeps off the screen what TensorFlow says: a stock Evaluator's metrics are read by TFMA, which imports it."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
 
 
 def find_run(store: Store, pipeline: str | None, told: str) -> Run:

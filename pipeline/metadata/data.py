@@ -80,16 +80,21 @@ class ColumnChange:
         return None in (self.before, self.now) or (self.distance or 0.0) >= CHANGED
 
 
+def statistics(store: Store, run: str) -> Artifact | None:
+    """What was counted of a run's rows as they were read; a stock Transform counts more, but no split by itself."""
+    return next((each for each in store.artifacts(run, "ExampleStatistics") if each.splits), None)
+
+
 def columns(store: Store, run: str, split: str) -> dict[str, Column]:
     """Name → column, of the rows as they were read.
 
     Raises:
       InputError: the run has no statistics, or not of this split.
     """
-    found = store.artifacts(run, "ExampleStatistics")
-    if not found:
+    found = statistics(store, run)
+    if found is None:
         raise InputError(f"run {run} has no statistics", "name a run in which StatisticsGen ended well")
-    return _read(found[0], split)
+    return _read(found, split)
 
 
 def changes(before: dict[str, Column], now: dict[str, Column]) -> list[ColumnChange]:

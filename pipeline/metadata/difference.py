@@ -92,7 +92,7 @@ def _domain(schema: schema_pb2.Schema, name: str) -> str:
 
 def _columns(store: Store, before: str, now: str) -> dict[str, float | None] | None:
     """Of the first split that both have, which is that for training."""
-    splits = [found[0].splits if (found := store.artifacts(run, "ExampleStatistics")) else [] for run in (before, now)]
+    splits = [found.splits if (found := data.statistics(store, run)) else [] for run in (before, now)]
     split = next((each for each in splits[0] if each in splits[1]), None)
     if split is None:
         return None

@@ -10,7 +10,7 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from components.serving.found import FILE, Found
 from components.tuner.values import plain
-from pipeline.metadata import evaluation
+from pipeline.metadata import data, evaluation
 from pipeline.metadata.facts import BLESSED, NOT_BLESSED, NOT_EVALUATED, Facts
 from pipeline.metadata.store import Artifact, Store
 
@@ -59,7 +59,7 @@ def _rows(store: Store, run: str, examples: Artifact | None) -> dict[str, int]:
         return {}
     counted = {split: _count(examples, f"rows_{split}") for split in examples.splits}
     rows = {split: count for split, count in counted.items() if count is not None}
-    statistics = _newest(store, run, "ExampleStatistics", first=True)
+    statistics = data.statistics(store, run)
     if rows or statistics is None:
         return rows
     return {split: _examples_counted(statistics, split) for split in statistics.splits}

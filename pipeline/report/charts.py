@@ -144,14 +144,15 @@ def lines(
         f'<text x="{left - 6}" y="{down_at(y) + 3.5:.1f}" text-anchor="end">{_mark(y)}</text>'
         for y in marks
     ]
-    ends = [(first, "start" if last > first else "middle")] + ([(last, "end")] if last > first else [])
+    middle = (left + width - right) / 2
+    if last > first:
+        below = [(left, "start", told(first)), (middle, "middle", across), (width - right, "end", told(last))]
+    else:
+        below = [(middle, "middle", f"{across} {told(first)}")]
     parts += [
-        f'<text x="{across_at(x):.1f}" y="{height - 8}" text-anchor="{anchor}">{escape(plain(told(x)))}</text>'
-        for x, anchor in ends
+        f'<text x="{x:g}" y="{height - 8}" text-anchor="{anchor}">{escape(plain(text))}</text>'
+        for x, anchor, text in below
     ]
-    parts.append(
-        f'<text x="{(left + width - right) / 2:g}" y="{height - 8}" text-anchor="middle">{escape(across)}</text>'
-    )
     for number, (name, several) in enumerate(series.items()):
         style = number % _STYLES
         shown = thinned(several)
@@ -187,8 +188,7 @@ def _mark(value: float) -> str:
 def _marks(least: float, most: float) -> list[float]:
     """Round numbers that enclose a range, three to six of them."""
     if most - least <= abs(most) * 1e-9:
-        spread = abs(most) / 2 or 1.0
-        return [least - spread, least, least + spread]
+        return [float(f"{least:.4g}")]
     rough = (most - least) / 4
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= rough)

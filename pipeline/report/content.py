@@ -150,8 +150,8 @@ def of_run(store: Store, logs: Path, run: Run) -> Content:
     found.facts = _part(missing, "facts", lambda: gather.facts(store, run.name), Facts())
     found.upstream = upstream(found.told["nodes"])
     found.config = _part(missing, "config", lambda: _config(store, run.name), None)
-    found.columns = _part(missing, "columns", lambda: _columns(store, made, run.name), {})
-    found.before = _part(missing, "before", lambda: _before(store, made, run, found.columns), None)
+    found.columns = _part(missing, "columns", lambda: _columns(store, run.name), {})
+    found.before = _part(missing, "before", lambda: _before(store, run, found.columns), None)
     none: tuple[list[str], list[Anomaly]] = ([], [])
     found.judged, found.anomalies = _part(missing, "anomalies", lambda: _anomalies(made), none)
     vocabularies: dict[str, int | None] = _part(missing, "vocabularies", lambda: _vocabularies(made), {})
@@ -178,10 +178,6 @@ class _Made:
     def last(self, type_name: str) -> Artifact | None:
         several = self.all(type_name)
         return several[-1] if several else None
-
-    def first(self, type_name: str) -> Artifact | None:
-        several = self.all(type_name)
-        return several[0] if several else None
 
     def all(self, type_name: str) -> list[Artifact]:
         if type_name not in self._known:
@@ -224,21 +220,21 @@ def _config(store: Store, run: str) -> Any:
     return config
 
 
-def _columns(store: Store, made: _Made, run: str) -> dict[str, dict[str, Column]]:
-    statistics = made.first("ExampleStatistics")
+def _columns(store: Store, run: str) -> dict[str, dict[str, Column]]:
+    statistics = data.statistics(store, run)
     if statistics is None:
         raise _AbsentError("the run has no statistics: no StatisticsGen ended well")
     splits = sorted(statistics.splits, key=lambda split: (split != "train", split))
     return {split: data.columns(store, run, split) for split in splits}
 
 
-def _before(store: Store, made: _Made, run: Run, now: dict[str, dict[str, Column]]) -> Before | None:
+def _before(store: Store, run: Run, now: dict[str, dict[str, Column]]) -> Before | None:
     if not now:
         return None
     split = next(iter(now))
-    mine = made.first("ExampleStatistics")
+    mine = data.statistics(store, run.name)
     for earlier in store.runs(run.pipeline, _EARLIER, before=run):
-        theirs = _Made(store, earlier.name).first("ExampleStatistics")
+        theirs = data.statistics(store, earlier.name)
         if theirs is None or split not in theirs.splits:
             continue
         if mine is not None and theirs.id == mine.id:
@@ -248,7 +244,8 @@ def _before(store: Store, made: _Made, run: Run, now: dict[str, dict[str, Column
 
 
 def _anomalies(made: _Made) -> tuple[list[str], list[Anomaly]]:
-    artifact = made.last("ExampleAnomalies")
+    # A stock Transform looks at its own rows as well, of no split by itself.
+    artifact = next((each for each in reversed(made.all("ExampleAnomalies")) if each.splits), None)
     if artifact is None:
         raise _AbsentError("the run has no anomalies: no ExampleValidator ended well")
     found = []
