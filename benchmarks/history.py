@@ -1,9 +1,10 @@
-"""How long the verbs that look at metadata take on a store of 1,000 runs with 20 artifacts each.
+"""How long the verbs that look at metadata, and their pages, take on a store of 1,000 runs with 20 artifacts each.
 
 python -m benchmarks.history [--runs 1000] [--rounds 5]
 
-Whole commands, from Python's start to the last line. Beside them stands what ML Metadata's own library takes to list
-the same runs with their nodes' states ("library"), which is less than `runs` tells.
+Whole commands, from Python's start to the last line; of `serve-ui` to the last byte of its first page. Beside them
+stands what ML Metadata's own library takes to list the same runs with their nodes' states ("library"), which is less
+than `runs` tells.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from benchmarks import history_store, measure
 
-_WANTED = {"runs": 1.0, "lineage": 1.0}
+_WANTED = {"runs": 1.0, "lineage": 1.0, "serve-ui": 1.0}
 """Seconds, at most, on a store of 1,000 runs."""
 
 
@@ -37,8 +38,10 @@ def main() -> None:
             "lineage": ["lineage", f"version:{options.runs // 2}"],
             "why-not-cached": ["why-not-cached", "Trainer"],
             "export": ["export", "--to", f"{scratch}/all.jsonl"],
+            "site": ["site", "--to", f"{scratch}/site"],
         }
         commands = {name: ["runner.py", *words, "--store", str(store)] for name, words in asked.items()}
+        commands["serve-ui"] = ["-m", "benchmarks.history_page", str(store)]
         commands["library"] = ["-m", "benchmarks.history_side", str(store)]
         sides = {name: _side([sys.executable, *words], Path(scratch) / "log") for name, words in commands.items()}
         measured = measure.in_turns(sides, options.rounds)

@@ -7,25 +7,42 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def main(folder: Path) -> None:
     """Runs the stock pipeline, on its 15,002 real trips and with its 1,000 steps, into an empty folder."""
-    import tfx.examples.chicago_taxi_pipeline.taxi_pipeline_native_keras as stock
     from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
-    shipped = Path(stock.__file__).parent
     folder.mkdir(parents=True)
-    pipeline = stock._create_pipeline(
+    LocalDagRunner().run(pipeline(folder, shipped() / "data" / "simple"))
+
+
+def shipped() -> Path:
+    """The folder of the example in TFX's wheel."""
+    import tfx.examples.chicago_taxi_pipeline as stock
+
+    return Path(stock.__file__).parent
+
+
+def pipeline(folder: Path, rows: Path) -> Any:
+    """The stock pipeline.
+
+    Args:
+      folder: gets all that it makes.
+      rows: a folder with trips, as files of CSV.
+    """
+    import tfx.examples.chicago_taxi_pipeline.taxi_pipeline_native_keras as stock
+
+    return stock._create_pipeline(
         pipeline_name="stock_taxi",
         pipeline_root=str(folder / "root"),
-        data_root=str(shipped / "data" / "simple"),
-        module_file=str(shipped / "taxi_utils_native_keras.py"),
+        data_root=str(rows),
+        module_file=str(shipped() / "taxi_utils_native_keras.py"),
         serving_model_dir=str(folder / "serving"),
         metadata_path=str(folder / "metadata.db"),
         beam_pipeline_args=["--direct_running_mode=in_memory", "--direct_num_workers=1"],
     )
-    LocalDagRunner().run(pipeline)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 import people
 import pytest
 from command import ROOT, Ended, Runs, command, light_command, program
+from watching import fetched, served
 
 ours = pytest.mark.xdist_group("taxi")
 pytestmark = pytest.mark.e2e
@@ -91,6 +93,84 @@ def test_the_notebook_runs_on_the_example(taxi: Runs):
     assert "ExampleGen" in told["nodes"]
     assert "fare" in told["columns"]
     assert {"Examples", "Schema", "TransformGraph", "Model"} <= set(told["made_from"])
+
+
+@pytest.fixture(scope="module")
+def stock_taxi(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """TFX's own taxi example, run twice by its own runner: the folder with the store, and the runs' ids."""
+    folder = tmp_path_factory.mktemp("stock_taxi")
+    return folder, program("tests/support/stock_taxi_run.py", told={"folder": str(folder)})["runs"]
+
+
+def test_a_whole_stock_pipeline_is_told(stock_taxi: tuple[Path, list[str]]):
+    folder, runs = stock_taxi
+    rows = [json.loads(line) for line in asked(folder, "runs", "--json").out.splitlines()]
+    assert [row["run"] for row in rows] == runs[::-1]
+    assert {(row["state"], row["verdict"]) for row in rows} == {("done", "blessed")}
+    versions = [row["version"] for row in rows]
+    assert all(versions)
+    assert len(set(versions)) == 2
+    told = json.loads(asked(folder, "show", runs[1], "--json").out)["nodes"]
+    assert {name: node["state"] for name, node in told.items()} == {
+        **dict.fromkeys(("CsvExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "Transform"), "cached"),
+        **dict.fromkeys(("latest_blessed_model_resolver", "Trainer", "Evaluator", "Pusher"), "done"),
+    }
+    reason = json.loads(asked(folder, "why-not-cached", "Trainer", "--json").out)
+    changed = [(each["name"], each["before"], each["now"]) for each in reason["differences"]]
+    assert changed == [("train_args.num_steps", "10", "11")]
+    kinds = {json.loads(line)["type"] for line in asked(folder, "artifacts", "--json").out.splitlines()}
+    assert {"Examples", "Schema", "TransformGraph", "Model", "ModelEvaluation", "ModelBlessing", "PushedModel"} <= kinds
+    graph = json.loads(asked(folder, "lineage", versions[0], "--format", "json").out)
+    made = {each["node"]: each["run"] for each in graph["executions"]}
+    assert made == {
+        **dict.fromkeys(("CsvExampleGen", "StatisticsGen", "SchemaGen", "Transform"), runs[0]),
+        **dict.fromkeys(("Trainer", "Evaluator", "Pusher"), runs[1]),
+    }
+    events = [json.loads(line) for line in asked(folder, "export", "--format", "openlineage").out.splitlines()]
+    assert {each["eventType"] for each in events} == {"COMPLETE"}
+    assert len(events) == 2 * len(told)
+
+
+def test_two_runs_of_a_stock_pipeline_are_compared(stock_taxi: tuple[Path, list[str]]):
+    folder, runs = stock_taxi
+    # The metrics of a stock Evaluator are read by TFMA.
+    ended = command("compare", *runs, "--json", "--store", str(folder / "metadata.db"))
+    assert (ended.exit_code, ended.err) == (0, "")
+    both = ended.told
+    assert (both["config"], both["schema"], both["columns"]) == (None, {}, {})
+    assert sum(both["rows"][split][1] for split in ("train", "eval")) == 600
+    [accuracy] = [each for each in both["metrics"] if each["metric"] == "binary_accuracy" and not each["slice"]]
+    assert all(0 < accuracy[side] < 1 for side in ("before", "now"))
+    assert both["verdict"] == ["blessed", "blessed"]
+    columns = json.loads(asked(folder, "diff-data", *runs, "--json").out)["columns"]
+    assert {each["distance"] for each in columns} == {0, None}
+
+
+def test_a_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_path: Path):
+    folder, runs = stock_taxi
+    store = ("--store", str(folder / "metadata.db"))
+    page = tmp_path / "report.html"
+    ended = command("report", runs[1], "--model-card", "--to", str(page), *store)
+    assert (ended.exit_code, ended.err) == (0, "")
+    told = page.read_text(encoding="utf-8")
+    assert "cannot be read" not in told
+    for known in (
+        *("no anomaly in train, eval", "The same rows as in run", "binary_accuracy", "epoch_loss", "trip_miles"),
+        *("vocab_compute_and_apply_vocabulary", "latest_blessed_model_resolver", "ModelBlessing"),
+    ):
+        assert known in told, known
+    for left_out in (
+        *("the run has written down no config", "which bounds the model was held against was not recorded"),
+        "the pushed version has no manifest here",
+    ):
+        assert left_out in told, left_out
+    card = json.loads((tmp_path / "model-card.json").read_text())
+    assert [each["type"] for each in card["quantitative_analysis"]["performance_metrics"]] == ["binary_accuracy"]
+    assert asked(folder, "site", "--to", str(tmp_path)).out
+    assert all(run in (tmp_path / "index.html").read_text(encoding="utf-8") for run in runs)
+    with served(folder / "metadata.db") as (address, _):
+        for path, known in (("", runs[0]), (f"run/{quote(runs[1])}/", "binary_accuracy")):
+            assert known in fetched(address, path)
 
 
 def test_a_store_of_stock_tfx_is_read_as_well(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import re
 import subprocess
@@ -79,6 +80,17 @@ def served(store: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen
     finally:
         process.kill()
         process.communicate()
+
+
+def fetched(address: str, path: str = "") -> str:
+    """A page that is there."""
+    connection = http.client.HTTPConnection(address.split("/")[2])
+    connection.request("GET", f"/{path}")
+    answer = connection.getresponse()
+    body = answer.read().decode()
+    connection.close()
+    assert answer.status == 200, body
+    return body
 
 
 def _address(told: IO[str] | None) -> str:

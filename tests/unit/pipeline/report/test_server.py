@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from command import light_command
 from past import Past
-from watching import served
+from watching import fetched, served
 
 from components.errors import InputError, MachineError
 from pipeline.report.live import Pages
@@ -129,10 +129,7 @@ def test_a_port_that_cannot_be(past: Past, port: int):
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_the_verb_serves_until_it_is_ended(tmp_path: Path, ending: signal.Signals):
     with served(tmp_path / "metadata.db") as (address, process):
-        connection = http.client.HTTPConnection(address.split("/")[2])
-        connection.request("GET", "/")
-        assert b"No run yet." in connection.getresponse().read()
-        connection.close()
+        assert "No run yet." in fetched(address)
         os.kill(process.pid, ending)
         _, err = process.communicate()
         assert (process.returncode, err) == (0, "")
