@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pipeline.config.model import Config
 from pipeline.metadata.database import PORTS, Database, Location, Tls
+
+if TYPE_CHECKING:
+    from pipeline.config.model import Config
 
 
 @dataclass(frozen=True)

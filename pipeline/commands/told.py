@@ -40,8 +40,7 @@ def show(*several: Any) -> None:
 
 def quiet() -> None:
     """Keeps off the screen what TensorFlow says: a stock Evaluator's metrics are read by TFMA, which imports it."""
-    for name, value in _QUIET.items():
-        os.environ.setdefault(name, value)
+    os.environ.update(_QUIET)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
 

@@ -82,6 +82,17 @@ def of_record(logs: Path, own: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def upstream(nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Node → those it waits for, as the run has written it down; of another's, who made what it read."""
+    makers = {artifact["id"]: name for name, node in nodes.items() for artifact in node["outputs"]}
+    return {
+        name: tuple(node["upstream"])
+        if node.get("upstream") is not None
+        else tuple(dict.fromkeys(makers[one["id"]] for one in node["inputs"] if one["id"] in makers))
+        for name, node in nodes.items()
+    }
+
+
 def _state(execution: Execution | None) -> str:
     return _STATES.get(execution.state, execution.state.lower()) if execution else "not run"
 

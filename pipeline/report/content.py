@@ -6,7 +6,7 @@ Each part stands alone: what was not recorded, or cannot be read, is left out wi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -148,7 +148,7 @@ def of_run(store: Store, logs: Path, run: Run) -> Content:
     missing = found.missing
     made = _Made(store, run.name)
     found.facts = _part(missing, "facts", lambda: gather.facts(store, run.name), Facts())
-    found.upstream = upstream(found.told["nodes"])
+    found.upstream = story.upstream(found.told["nodes"])
     found.config = _part(missing, "config", lambda: _config(store, run.name), None)
     found.columns = _part(missing, "columns", lambda: _columns(store, run.name), {})
     found.before = _part(missing, "before", lambda: _before(store, run, found.columns), None)
@@ -200,17 +200,6 @@ def _part(missing: dict[str, str], name: str, read: Callable[[], T], otherwise: 
         # Files may be gone, torn, or anybody's: whatever is wrong with one, the rest of the report is worth having.
         missing[name] = f"cannot be read: {type(error).__name__}: {error}"
     return otherwise
-
-
-def upstream(nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """Node → those it waits for, as the run has written it down; of another's, who made what it read."""
-    makers = {artifact["id"]: name for name, node in nodes.items() for artifact in node["outputs"]}
-    return {
-        name: tuple(node["upstream"])
-        if node.get("upstream") is not None
-        else tuple(dict.fromkeys(makers[one["id"]] for one in node["inputs"] if one["id"] in makers))
-        for name, node in nodes.items()
-    }
 
 
 def _config(store: Store, run: str) -> Any:

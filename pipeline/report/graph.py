@@ -100,6 +100,6 @@ def _box(name: str, node: Mapping[str, object], x: float, y: float) -> str:
     return (
         f'<g class="{escape(style)}"><rect class="box" x="{x:g}" y="{y:g}" width="{_WIDE}" height="{_TALL}" rx="6"/>'
         f'<rect class="mark" x="{x:g}" y="{y + 7:g}" width="4" height="{_TALL - 14}" rx="2"/>'
-        f'<text class="name" x="{x + 14:g}" y="{y + 19:g}">{escape(plain(name, 21))}</text>'
+        f'<text class="name" x="{x + 14:g}" y="{y + 19:g}">{escape(plain(name, 18))}</text>'
         f'<text class="state" x="{x + 14:g}" y="{y + 35:g}">{escape(state)}{escape(took)}</text></g>'
     )

@@ -15,7 +15,7 @@ from components.errors import PipelineError
 from pipeline.metadata import history, story
 from pipeline.metadata.history import Row
 from pipeline.metadata.store import Store
-from pipeline.report import content, page, site
+from pipeline.report import page, site
 
 HTML, TEXT = "text/html; charset=utf-8", "text/plain; charset=utf-8"
 
@@ -134,6 +134,9 @@ class Pages:
                 return _unchanged(tag)
             if history.state_of(executions) == _RUNNING:
                 return self._progress(story.of_run(store, self._logs, runs[0]), tag)
+        # Imported late: the list needs nothing that reads what nodes have made.
+        from pipeline.report import content
+
         text = page.rendered(content.of_run(store, self._logs, runs[0]), self._logs / name, tag)
         return Answer(200, _bytes(text), HTML, tag)
 

@@ -8,7 +8,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import yaml
@@ -18,12 +18,14 @@ from markupsafe import Markup
 from components.evaluator.config import RATES
 from components.evaluator.verdict import Check, Measured, told_slice
 from components.tuner import values
-from pipeline.metadata import drawing
+from pipeline.metadata import drawing, story
 from pipeline.metadata.data import Column
 from pipeline.metadata.facts import Facts
 from pipeline.metadata.words import clock, duration, plain
 from pipeline.report import charts, graph, plots
-from pipeline.report.content import Content, upstream
+
+if TYPE_CHECKING:
+    from pipeline.report.content import Content
 
 # No page grows without end, whatever the run was; what is left out is counted on it.
 _NODES = 500
@@ -107,7 +109,7 @@ def progress(told: Mapping[str, Any], folder: Path, tag: str) -> str:
             now=[name for name, node in nodes.items() if told["state"] == node["state"] == "running"],
             cpu_seconds=sum(node["cpu_seconds"] or 0.0 for node in nodes.values()),
             peak_memory_mb=max((node["peak_memory_mb"] or 0.0 for node in nodes.values()), default=0.0),
-            **_pipeline(told, upstream(nodes), folder),
+            **_pipeline(told, story.upstream(nodes), folder),
             tag=tag,
         )
     )
