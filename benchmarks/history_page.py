@@ -1,4 +1,4 @@
-"""Starts `runner.py serve-ui` on a store, asks for the list of all runs, and ends it.
+"""Starts `runner.py serve-ui` on a store, asks for the list of all runs, tells how long that took, and ends it.
 
 python -m benchmarks.history_page FILE
 """
@@ -10,6 +10,8 @@ import re
 import subprocess
 import sys
 
+from benchmarks import measure
+
 
 def main(path: str) -> None:
     """Fails if the page does not come."""
@@ -18,14 +20,17 @@ def main(path: str) -> None:
         try:
             told = (re.search(r"http://([^/]+)/", line) for line in server.stdout or ())
             place = next(found[1] for found in told if found)
-            connection = http.client.HTTPConnection(place)
-            connection.request("GET", "/")
-            answer = connection.getresponse()
-            if answer.status != http.HTTPStatus.OK:
-                raise SystemExit(f"{place} answered {answer.status}")
-            print(f"{len(answer.read()):,} bytes")
+            measure.tell(lambda: _ask(place))
         finally:
             server.terminate()
+
+
+def _ask(place: str) -> None:
+    connection = http.client.HTTPConnection(place)
+    connection.request("GET", "/")
+    answer = connection.getresponse()
+    if answer.status != http.HTTPStatus.OK or not answer.read().endswith(b"</html>"):
+        raise SystemExit(f"{place} answered {answer.status}, or not to the end")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 
 from components import version
 from pipeline.metadata.facts import BLESSED, NOT_BLESSED
-from pipeline.metadata.store import OUTPUT, Execution, Run, Store, Value
+from pipeline.metadata.store import Execution, Run, Store, Value
 
 _PAGE = 200
 _ENDED_WELL = ("COMPLETE", "CACHED")
@@ -158,15 +158,13 @@ def _row(run: Run, executions: list[Execution], made: dict[str, dict[str, Value]
 def _made(store: Store, executions: dict[str, list[Execution]]) -> dict[str, dict[str, dict[str, Value]]]:
     """Run → type → the properties of what its nodes have made of it: of the first Examples, the last of all others."""
     run_of = {each.id: each.run for several in executions.values() for each in several if each.succeeded}
-    outputs = [event for event in store.events(run_of) if event.kind == OUTPUT]
-    artifacts = store.artifacts_by_id(
-        (event.artifact for event in outputs), types=("Examples", "ModelBlessing", "PushedModel")
-    )
+    outputs = store.made(run_of, ("Examples", "ModelBlessing", "PushedModel"))
+    artifacts = store.artifacts_by_id(artifact for _, artifact in outputs)
     made: dict[str, dict[str, dict[str, Value]]] = {run: {} for run in executions}
-    for event in sorted(outputs, key=lambda event: (event.execution, event.artifact)):
-        artifact = artifacts.get(event.artifact)
-        if artifact and (artifact.type != "Examples" or "Examples" not in made[run_of[event.execution]]):
-            made[run_of[event.execution]][artifact.type] = artifact.properties
+    for execution, number in outputs:
+        artifact = artifacts[number]
+        if artifact.type != "Examples" or "Examples" not in made[run_of[execution]]:
+            made[run_of[execution]][artifact.type] = artifact.properties
     return made
 
 

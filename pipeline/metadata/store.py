@@ -7,7 +7,7 @@ for all of a list at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -25,7 +25,7 @@ PIPELINE_CONTEXT = "pipeline"
 _EXECUTION_STATES = ("UNKNOWN", "NEW", "RUNNING", "COMPLETE", "FAILED", "CACHED", "CANCELED")
 _ARTIFACT_STATES = ("UNKNOWN", "PENDING", "LIVE", "MARKED_FOR_DELETION", "DELETED", "ABANDONED", "REFERENCE")
 INPUT, OUTPUT = 3, 4
-_CONTEXT_KIND = 2
+_ARTIFACT_KIND, _CONTEXT_KIND = 1, 2
 _STRUCTURED = "mlmd-struct::"
 """How ML Metadata's texts of structured values begin."""
 _RUNS = """
@@ -56,6 +56,11 @@ _ARTIFACTS = """
 _EVENTS = """
     SELECT event.id, event.execution_id, event.artifact_id, path.step_key, event.type FROM Event event
     LEFT JOIN EventPath path ON path.event_id = event.id AND path.is_index_step = FALSE"""
+# The sign keeps SQLite from going through all artifacts of a type.
+_MADE = """
+    SELECT event.execution_id, event.artifact_id FROM Event event JOIN Artifact a ON a.id = event.artifact_id
+    WHERE event.type = ? AND +a.type_id IN (SELECT id FROM Type WHERE type_kind = ? AND name IN ({})) AND
+    event.execution_id IN (…)"""
 _PROPERTIES = """
     SELECT artifact_id, name, int_value, double_value, string_value FROM ArtifactProperty
     WHERE artifact_id IN (…) ORDER BY is_custom_property"""
@@ -235,6 +240,11 @@ class Store:
         """What some executions read and published, in the order in which it was entered."""
         return self._events(_EVENTS + " WHERE event.execution_id IN (…)", executions)
 
+    def made(self, executions: Iterable[int], types: Sequence[str]) -> list[tuple[int, int]]:
+        """The execution and the artifact of all that some executions published of these types, oldest first."""
+        question = _MADE.format(", ".join("?" * len(types)))
+        return sorted(self._tables.among(question, sorted(set(executions)), OUTPUT, _ARTIFACT_KIND, *types))
+
     def makers(self, artifacts: Iterable[int]) -> dict[int, int]:
         """Artifact → the execution that made it; those that found it in the cache have published it later."""
         return dict(self._tables.among(_MAKERS, sorted(set(artifacts)), OUTPUT))
@@ -268,10 +278,10 @@ class Store:
         found = self.artifacts_by_id(event.artifact for event in events)
         return [artifact for artifact in found.values() if type_name in (None, artifact.type)]
 
-    def artifacts_by_id(self, ids: Iterable[int], types: Collection[str] = ()) -> dict[int, Artifact]:
-        """Artifacts by their numbers, in that order; what is not there, or of none of these types, is left out."""
+    def artifacts_by_id(self, ids: Iterable[int]) -> dict[int, Artifact]:
+        """Artifacts by their numbers, in that order; what is not there is left out."""
         found = self._tables.among(_ARTIFACTS + " WHERE a.id IN (…)", sorted(set(ids)))
-        return self._artifacts(sorted((row for row in found if not types or row[1] in types), key=itemgetter(0)))
+        return self._artifacts(sorted(found, key=itemgetter(0)))
 
     def newest_artifacts(self, type_name: str | None = None, newest: int = _ALL) -> list[Artifact]:
         """The artifacts of one type or of all, newest first, and no more than asked for."""
