@@ -16,6 +16,8 @@ from pipeline.metadata.facts import BLESSED, NOT_BLESSED
 from pipeline.metadata.store import Execution, Run, Store, Value
 
 _PAGE = 200
+_TOLD = {"pipeline", "state", "started", "updated"}
+"""What `run.json` has, whatever it is the state of."""
 _ENDED_WELL = ("COMPLETE", "CACHED")
 DIED = "died"
 """The state of a run whose process has gone before it could say how it ended."""
@@ -96,7 +98,7 @@ def unentered(logs: Path, pipeline: str | None, known: Container[str], since: fl
     for path in logs.glob("*/run.json"):
         name = path.parent.name
         told = None if name in known else record(logs, name)
-        if told and told["started"] >= since and pipeline in (None, told["pipeline"]):
+        if told and told.keys() >= _TOLD and told["started"] >= since and pipeline in (None, told["pipeline"]):
             seconds = told["updated"] - told["started"]
             found.append(Row(name, told["pipeline"], told["state"], told["started"], seconds))
     return found
@@ -112,8 +114,10 @@ def record(logs: Path, run: str) -> dict[str, Any] | None:
     if not is_folder_name(run):
         return None
     try:
-        found: dict[str, Any] = json.loads((logs / run / "run.json").read_text(encoding="utf-8"))
+        found: Any = json.loads((logs / run / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
+        return None
+    if not isinstance(found, dict):
         return None
     if found.get("state") == "running" and not _goes_on(logs / run):
         found["state"] = DIED

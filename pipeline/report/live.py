@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import threading
 import time
 from dataclasses import dataclass
@@ -58,6 +59,8 @@ class Pages:
         self._listing = threading.Lock()
         self._list, self._made_of, self._stands_until = Answer(404, b""), "", 0.0
         self._running: list[str] = []
+        self._died: set[str] = set()
+        self._itself = secrets.token_hex(4)
 
     def answer(self, path: str, known: str = "") -> Answer:
         """What is at a path.
@@ -93,11 +96,14 @@ class Pages:
         return _unchanged(made.tag) if made.tag == known else made
 
     def _tag_of_all(self) -> str:
-        """Of all that the list is made of; a run that has died leaves no other sign than that it no longer runs."""
+        """Of all that the list is made of."""
         own = sorted((path.parent.name, _version(path)) for path in self._logs.glob("*/run.json"))
-        gone = [run for run in self._running if (history.record(self._logs, run) or {}).get("state") == history.DIED]
+        # A run that dies leaves no other sign than that it no longer runs; who has not asked since is told later, too.
+        states = {run: (history.record(self._logs, run) or {}).get("state") for run in self._running}
+        self._died |= {run for run, state in states.items() if state == history.DIED}
         journal = self._path.with_name(f"{self._path.name}-wal")
-        return _tag(_version(self._path), _changes(self._path), _version(journal), own, gone)
+        store = (_version(self._path), _changes(self._path), _version(journal))
+        return _tag(self._itself, store, own, sorted(self._died))
 
     def _rows(self) -> tuple[list[Row], str]:
         """The runs, newest first, and what is not well with the store."""

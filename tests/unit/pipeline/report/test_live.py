@@ -82,6 +82,22 @@ def test_the_list_is_another_one_as_soon_as_a_run_is(pages: Pages, going: RunRec
     assert "r1</a>" in text(pages.answer("/"))
 
 
+def test_whoever_asks_later_learns_of_a_death_as_well(pages: Pages, going: RunRecord):
+    first = pages.answer("/")
+    going.close()
+    others = [pages.answer("/"), pages.answer("/")]
+    assert all("Runs" in text(each) for each in others)
+    assert pages.answer("/", first.tag).status == 200
+    assert pages.answer("/", others[-1].tag).status == 304
+
+
+def test_a_record_that_is_none_is_no_run(pages: Pages, tmp_path: Path):
+    for name, told in (("list", "[]"), ("other", '{"state": "done"}'), ("torn", "{")):
+        (tmp_path / "logs" / name).mkdir(parents=True)
+        (tmp_path / "logs" / name / "run.json").write_text(told)
+    assert "No run yet." in text(pages.answer("/"))
+
+
 def test_the_list_is_not_made_more_often_than_it_can_be_afforded(
     pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
