@@ -21,6 +21,7 @@ pytestmark = pytest.mark.e2e
         (("promote", "--help"), "--stage"),
         (("canary", "--help"), "--percent"),
         (("rollback", "--help"), "--to"),
+        (("serve-ui", "--help"), "--port"),
         (("doctor",), "Python"),
         (("schema",), '"title": "Config"'),
     ],

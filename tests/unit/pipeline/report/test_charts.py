@@ -59,6 +59,11 @@ def test_a_long_tail_does_not_press_the_rest_flat():
     assert charts.span([[]]) == (0.0, 0.0)
 
 
+def test_a_single_point_says_where_it_is_and_how_high():
+    chart = charts.lines({"train": [(11.0, 0.6464271)]}, "loss by step")
+    assert re.findall(r"<text[^>]*>([^<]*)", chart) == ["0.6464", "step 11"]
+
+
 @settings(deadline=None)
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=20))
 def test_any_points_make_a_line_within_the_chart(points: list[tuple[float, float]]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
 import math
@@ -239,3 +241,29 @@ def test_the_logs_beside_the_page_are_linked(tmp_path: Path):
     assert ("href", "Trainer.log") in Parsed(page_of(tmp_path)).attributes
     away = rendered(content_of(tmp_path), tmp_path)
     assert ("href", "Trainer.log") not in Parsed(away).attributes
+
+
+def test_what_a_stock_transform_counts_of_its_own_rows_is_left_aside(tmp_path: Path):
+    writer = Writer(tmp_path / "metadata.db")
+    before = [writer.artifact("ExampleStatistics", str(tmp_path / "pre_transform_stats"))]
+    writer.execution("r1", "Transform", outputs=before)
+    write_run(tmp_path, "r1", writer)
+    after = [writer.artifact("ExampleAnomalies", str(tmp_path / "post_transform_anomalies"))]
+    writer.execution("r1", "Transform", outputs=after)
+    told = content_of(tmp_path)
+    assert (list(told.columns), told.judged) == (["train", "eval"], ["train", "eval"])
+    assert {each.column for each in told.anomalies} == {"fare"}
+
+
+def test_a_page_that_is_served_asks_for_newer_ones_of_itself_and_for_nothing_else(tmp_path: Path):
+    write_run(tmp_path)
+    alone, served = (rendered(content_of(tmp_path), tmp_path, tag) for tag in ("", "0123"))
+    assert "<script" not in alone
+    assert '<meta name="version" content="0123">' in served
+    for page in (alone, served):
+        allowed = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+        assert allowed
+        for kind in ("style", "script"):
+            texts = re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
+            digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts]
+            assert re.findall(rf"{kind}-src 'sha256-([^']*)'", allowed[1]) == digests
