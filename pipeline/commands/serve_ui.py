@@ -38,7 +38,9 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.report.live import Pages
     from pipeline.report.server import Server
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Both end it in the same way, also where a shell that has put it into the background has SIGINT ignored.
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.default_int_handler)
     quiet()
     path, pipeline = shared.find_store(options)
     waits = not path.exists()

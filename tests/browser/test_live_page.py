@@ -115,5 +115,8 @@ def test_axe_finds_nothing_at_any_width(browser: Any, tmp_path: Path, what: str)
         for width in WIDTHS:
             tab.set_viewport_size({"width": width, "height": 900})
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
-            assert violations(tab) == []
+            for scheme in ("light", "dark"):
+                tab.emulate_media(color_scheme=scheme)
+                assert violations(tab) == []
+        tab.emulate_media(color_scheme="light")
         keep(tab, f"served-{what.replace(' ', '-')}")
