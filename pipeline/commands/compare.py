@@ -9,7 +9,7 @@ from typing import Any
 
 from components.evaluator.verdict import told_slice
 from pipeline.commands import options as shared
-from pipeline.commands.told import LATEST, find_run, quiet, show, table
+from pipeline.commands.told import LATEST, find_run, only_ours, show, table
 from pipeline.metadata.words import plain
 
 HELP = "Hold two runs against each other: config, schema, data, metrics by slice, the model's size and latency."
@@ -35,10 +35,10 @@ def run(options: argparse.Namespace) -> int:
     """
     from pipeline.metadata.difference import compare
 
-    quiet()
     place = shared.open_store(options)
     runs = [find_run(place.store, place.pipeline, name) for name in (options.before, options.now)]
-    told = compare(place.store, place.logs, *runs)
+    with only_ours():
+        told = compare(place.store, place.logs, *runs)
     if options.json:
         json.dump(told, sys.stdout)
         sys.stdout.write("\n")

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import typing
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from components.errors import InputError
 from components.names import column_name
 from components.section import Task
-from pipeline.targets.environment import ENVIRONMENT
+from pipeline.commands.told import only_ours
 
 HELP = "Look at a table and write a config that runs on it: task, features, model, thresholds, and a schema."
 
@@ -53,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.draft.draft import draft
 
     found = draft(options.data, options.label, options.task)
-    with _only_ours():
+    with only_ours():
         from pipeline.draft.schema import schema as schema_of
 
         rows_look = schema_of(found.table)
@@ -67,22 +63,6 @@ def run(options: argparse.Namespace) -> int:
         f"look them over, then: python runner.py --local --config {config}\n"
     )
     return 0
-
-
-@contextmanager
-def _only_ours() -> Iterator[None]:
-    """Keeps off the screen what TensorFlow's libraries say of the machine, some of it before they take any options."""
-    os.environ.update(ENVIRONMENT)
-    screen, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        os.dup2(screen, 2)
-        os.close(screen)
-        os.close(nowhere)
 
 
 def _write(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pipeline.commands import options as shared
-from pipeline.commands.told import LATEST, find_run, quiet
+from pipeline.commands.told import LATEST, find_run, only_ours
 from pipeline.paths import shown
 
 HELP = (
@@ -35,10 +35,11 @@ def run(options: argparse.Namespace) -> int:
     """
     from pipeline.report import write
 
-    quiet()
     place = shared.open_store(options)
     wanted = find_run(place.store, place.pipeline, options.run)
     file = options.to or write.place(place.logs, wanted.name)
-    for written in write.report(place.store, place.logs, wanted, file, options.model_card):
+    with only_ours():
+        files = write.report(place.store, place.logs, wanted, file, options.model_card)
+    for written in files:
         sys.stdout.write(f"{shown(written)}\n")
     return 0

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
+import os
 import signal
 import sys
+import warnings
 
 from pipeline.commands import options as shared
-from pipeline.commands.told import quiet
 from pipeline.paths import shown
+from pipeline.targets.environment import ENVIRONMENT
 
 HELP = (
     "Serve the pages on the runs on this machine: a list of all, and for each its report, made when it is asked for. "
@@ -41,7 +44,10 @@ def run(options: argparse.Namespace) -> int:
     # Both end it in the same way, also where a shell that has put it into the background has SIGINT ignored.
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, signal.default_int_handler)
-    quiet()
+    # A stock Evaluator's metrics are read by TFMA, whose imports have a lot to say.
+    os.environ.update(ENVIRONMENT)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
     path, pipeline = shared.find_store(options)
     waits = not path.exists()
     if not waits:

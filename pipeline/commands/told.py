@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from components.errors import InputError
@@ -14,7 +15,6 @@ from pipeline.metadata.store import Run, Store
 from pipeline.targets.environment import ENVIRONMENT
 
 LATEST = "latest"
-_QUIET = {**ENVIRONMENT, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 def table(*columns: str) -> Any:
@@ -38,11 +38,23 @@ def show(*several: Any) -> None:
         console.print(each)
 
 
-def quiet() -> None:
-    """Keeps off the screen what TensorFlow says: a stock Evaluator's metrics are read by TFMA, which imports it."""
-    os.environ.update(_QUIET)
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
+@contextmanager
+def only_ours() -> Iterator[None]:
+    """Keeps off the screen what TensorFlow's libraries say of the machine, some of it before they take any options.
+
+    A stock Evaluator's metrics are read by TFMA, which imports them all.
+    """
+    os.environ.update(ENVIRONMENT)
+    screen, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        os.dup2(screen, 2)
+        os.close(screen)
+        os.close(nowhere)
 
 
 def find_run(store: Store, pipeline: str | None, told: str) -> Run:
