@@ -101,7 +101,7 @@ def _steady(config: TrainingConfig, role: Role | None, build: Any, learned: Targ
 def _input(side: str, steps: int, path: str, assignments: Sequence[str]) -> None:
     config = load(path, assignments).config
     training = config.training
-    transformed = Paths.of(config).artifacts / "Transform"
+    transformed = Path(Paths.of(config).artifacts) / "Transform"
     graph, examples = (next((transformed / key).iterdir()) for key in ("transform_graph", "transformed_examples"))
     transform = tft.TFTransformOutput(str(graph))
     spec = transform.transformed_feature_spec()

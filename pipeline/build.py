@@ -135,7 +135,7 @@ def build(config: Config, force_bless: str | None = None) -> pipeline.Pipeline:
 
     return pipeline.Pipeline(
         pipeline_name=config.pipeline.name,
-        pipeline_root=str(paths.artifacts),
+        pipeline_root=paths.artifacts,
         components=[
             *(examples, statistics, schema, validator, gate, transform),
             *([tuner] if tuner else []),
@@ -171,7 +171,7 @@ def _schema(config: Config, paths: Paths, statistics: StatisticsGen) -> Any:
 def _frozen(schema: Path, paths: Paths) -> Path:
     """A copy under the name of its content: TFX's cache looks at the path alone, and would miss an edited schema."""
     content = schema.read_bytes()
-    copy = paths.artifacts / "curated" / f"{schema.stem}-{hashlib.sha256(content).hexdigest()[:16]}.pbtxt"
+    copy = paths.root / "artifacts" / "curated" / f"{schema.stem}-{hashlib.sha256(content).hexdigest()[:16]}.pbtxt"
     if not copy.exists():
         copy.parent.mkdir(parents=True, exist_ok=True)
         beside = copy.with_suffix(".partial")

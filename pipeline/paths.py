@@ -19,6 +19,8 @@ class Paths:
     root: Path
     pushed: str
     """A folder, or the URL of one."""
+    artifacts: str
+    """TFX's pipeline root, a folder or the URL of one: the artifacts of every node."""
     store: Location
     """ML Metadata's: a file of SQLite, or a database on a server."""
 
@@ -27,12 +29,8 @@ class Paths:
         """The places that a config names; relative ones start at the working directory."""
         root = Path(config.runtime.output).absolute() / config.pipeline.name
         pushed = config.push.directory or str(root / "pushed")
-        return cls(root, pushed if "://" in pushed else str(Path(pushed).absolute()), _store(config, root))
-
-    @property
-    def artifacts(self) -> Path:
-        """TFX's pipeline root: the artifacts of every node."""
-        return self.root / "artifacts"
+        artifacts = config.runtime.artifacts or str(root / "artifacts")
+        return cls(root, _absolute(pushed), _absolute(artifacts), _store(config, root))
 
     @property
     def logs(self) -> Path:
@@ -49,6 +47,10 @@ def _store(config: Config, root: Path) -> Location:
     # The section has seen to it that all of them are there.
     host, name, user = told.host or "", told.database or "", told.user or ""
     return Database(told.backend, host, port, name, user, told.password_env, tls)
+
+
+def _absolute(place: str) -> str:
+    return place if "://" in place else str(Path(place).absolute())
 
 
 def shown(path: str | Path) -> str:

@@ -17,6 +17,7 @@ from pipeline import doctor
 from pipeline.config import Config, Loaded
 from pipeline.config.check import of_columns, of_dtypes
 from pipeline.config.problems import Problem
+from pipeline.engines import reachable
 from pipeline.metadata.check import check_store
 from pipeline.paths import Paths, shown
 
@@ -32,13 +33,14 @@ def check(loaded: Loaded) -> None:
     """Everything that would end the run later, and can be told now.
 
     Raises:
-      InputError: the data, the schema or a folder does not fit the config.
+      InputError: the data, the schema or a folder does not fit the config, or the engine is not to be reached.
       MachineError: the metadata store does not open, or the disk is full.
     """
     check_data(loaded)
     loaded.refuse(_of_tables(loaded.config, doctor.memory()[0]))
     paths = Paths.of(loaded.config)
     _check_output(paths)
+    reachable.check(loaded.config, paths)
     check_store(paths.store)
     check_writable(paths.pushed)
     signing_key(os.environ, loaded.config.push.signing_key_env)

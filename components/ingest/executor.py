@@ -58,7 +58,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
 
         Raises:
           InputError: rows or files that cannot be taken, or a split without rows.
-          MachineError: the files changed while they were read.
+          MachineError: the files changed while they were read, or Beam's workers write to another disk.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         input_config, config = _configs(exec_properties)
@@ -102,6 +102,11 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
             # Beam raises the text of what was raised in a worker.
             told = errors.find(error)
             raise told or error from error
+        if not fileio.exists(path):
+            raise MachineError(
+                f"Beam's engine says that it is done, and has left nothing in {parts}",
+                "let its workers see the folder under this very name, or put data and artifacts where both reach them",
+            )
         return plan.traits.place_is, Manifest.read(path)
 
 

@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     """Lists or removes them.
 
     Raises:
-      InputError: nothing has run yet, a run is going on, or --keep is no number of runs.
+      InputError: nothing has run yet, a run is going on, --keep is no number of runs, or the artifacts lie elsewhere.
       MachineError: the store does not open.
     """
     from pipeline.metadata.unused import remove, unused
@@ -42,10 +42,15 @@ def run(options: argparse.Namespace) -> int:
     config = load_config(options).config
     paths = Paths.of(config)
     store = open_own(config).store
+    if config.runtime.artifacts is not None:
+        raise InputError(
+            f"gc removes what lies in {paths.root}, and runtime.artifacts is {config.runtime.artifacts}",
+            "give that place a lifecycle rule of its own",
+        )
     place = Place(paths.pushed, None, None)
     # Nothing may have been pushed yet.
     versions = map(str, place.versions()) if place.is_remote or Path(paths.pushed).exists() else ()
-    found = unused(store, paths.artifacts, config.pipeline.name, options.keep, tuple(versions))
+    found = unused(store, paths.root / "artifacts", config.pipeline.name, options.keep, tuple(versions))
     if options.delete:
         remove(paths.store, found)
     size = sum(each.bytes for each in found)

@@ -33,6 +33,13 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="DIR", help="folder for everything that is made (default: out)")
 
 
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Adds --engine."""
+    parser.add_argument(
+        "--engine", metavar="NAME", help="what Beam runs on: direct, dataflow, flink, spark, portable; docs/engines.md"
+    )
+
+
 def add_models(parser: argparse.ArgumentParser) -> None:
     """Adds --models, and --config, --set and --output for who gives none."""
     add_config(parser)
@@ -134,14 +141,15 @@ def load_config(options: argparse.Namespace, *assignments: str) -> Loaded:
     """Loads the config that the options name.
 
     Args:
-      options: parsed options of `add_config`.
+      options: parsed options of `add_config`, and perhaps of `add_engine`.
       assignments: further `field=value` of the verb's own options.
     """
     # Imported late, so that --help does not wait for pydantic.
     from pipeline.config import load
 
-    output = () if options.output is None else (f"runtime.output={_quoted(options.output)}",)
-    return load(options.config, [*options.set, *output, *assignments])
+    given = {"output": options.output, "engine": getattr(options, "engine", None)}
+    laid_over = [f"runtime.{name}={_quoted(value)}" for name, value in given.items() if value is not None]
+    return load(options.config, [*options.set, *laid_over, *assignments])
 
 
 def _quoted(text: str) -> str:

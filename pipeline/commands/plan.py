@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.commands.options import add_config, load_config
+from pipeline.commands.options import add_config, add_engine, load_config
 
 if TYPE_CHECKING:
     from pipeline.forecast import PlannedNode
@@ -21,8 +21,9 @@ HELP = "Show what a run would do: its nodes, their inputs, the engine, and what 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds --config, --set, --output and --json."""
+    """Adds --config, --set, --output, --engine and --json."""
     add_config(parser)
+    add_engine(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
 
 
@@ -33,6 +34,8 @@ def run(options: argparse.Namespace) -> int:
       InputError: the config or the data does not fit.
       MachineError: the metadata store does not open.
     """
+    from components.ingest import source
+    from pipeline import engines
     from pipeline.metadata.check import check_store
     from pipeline.paths import Paths
     from pipeline.preflight import check_data
@@ -49,13 +52,15 @@ def run(options: argparse.Namespace) -> int:
 
     with tempfile.TemporaryDirectory() as scratch:
         planned = forecast(compile_pipeline(loaded.config), Path(scratch))
-    engine = loaded.config.runtime.engine
+    runtime = loaded.config.runtime
+    said = engines.told(runtime, source.local_size(loaded.config.data))
     if options.json:
-        told = {"pipeline": loaded.config.pipeline.name, "engine": engine}
+        told = {"pipeline": loaded.config.pipeline.name, "engine": runtime.engine, "beam": said}
         json.dump({**told, "nodes": [dataclasses.asdict(node) for node in planned]}, sys.stdout)
         sys.stdout.write("\n")
     else:
-        _show(planned, engine)
+        sys.stdout.write("".join(f"{line}\n" for line in said))
+        _show(planned, runtime.engine)
     return 0
 
 

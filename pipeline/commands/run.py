@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import sys
 from typing import TYPE_CHECKING
 
 from components.errors import InputError, PipelineError
 from components.names import did_you_mean
-from pipeline.commands.options import add_config, load_config
+from pipeline.commands.options import add_config, add_engine, load_config
 from pipeline.graph import NODES
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--local", action="store_true", help="run on this machine (the default, and so far the only target)"
     )
     add_config(parser)
+    add_engine(parser)
     parser.add_argument(
         "--from",
         dest="from_nodes",
@@ -68,7 +70,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
-    from pipeline import preflight
+    from components.ingest import source
+    from pipeline import engines, preflight
     from pipeline.paths import Paths
     from pipeline.targets import local
 
@@ -81,6 +84,10 @@ def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
     preflight.check(loaded)
 
     config = loaded.config
+    said = engines.told(config.runtime, source.local_size(config.data))
+    if not options.json:
+        sys.stdout.write("".join(f"{line}\n" for line in said))
+        sys.stdout.flush()
     job = local.LocalJob(
         pipeline=config.pipeline.name,
         output=Paths.of(config).root,
@@ -91,7 +98,7 @@ def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
         parallel=config.runtime.parallel_nodes or 0,
         screen="json" if options.json else "live" if sys.stdout.isatty() else "plain",
     )
-    return local.run(job), job.screen
+    return dataclasses.replace(local.run(job), beam=tuple(said)), job.screen
 
 
 def _check_names(names: list[str]) -> None:

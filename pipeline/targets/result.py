@@ -61,6 +61,8 @@ class RunResult:
     logs: Path | None
     report: Path | None = None
     """The page that tells of it; None where there is none."""
+    beam: tuple[str, ...] = ()
+    """What Beam ran on, in words; nothing of a run that could not begin."""
 
     def to_json(self) -> dict[str, Any]:
         """The one object that `--json` prints."""
@@ -71,6 +73,7 @@ class RunResult:
             "exit_code": self.exit_code,
             "seconds": round(self.seconds, 3),
             "import_seconds": round(self.import_seconds, 3),
+            "beam": list(self.beam),
             "nodes": {node.id: node.to_json() for node in self.nodes},
             **self.facts.to_json(),
             "error": error_to_json(self.error),

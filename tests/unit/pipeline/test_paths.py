@@ -22,5 +22,14 @@ def test_everything_has_its_place(push: str, pushed: str) -> None:
     config = load("configs/taxi.yaml", ["runtime.output=elsewhere", f"push.directory={push}"]).config
     paths = Paths.of(config)
     root = Path.cwd() / "elsewhere" / "taxi"
-    assert (paths.root, paths.store, paths.artifacts) == (root, root / "metadata.db", root / "artifacts")
+    assert (paths.root, paths.store, paths.artifacts) == (root, root / "metadata.db", str(root / "artifacts"))
     assert paths.pushed == pushed.format(cwd=Path.cwd())
+
+
+@pytest.mark.parametrize(
+    ("given", "artifacts"), [("artifacts", "{cwd}/artifacts"), ("gs://bucket/taxi", "gs://bucket/taxi")]
+)
+def test_artifacts_may_lie_elsewhere(given: str, artifacts: str) -> None:
+    paths = Paths.of(load("configs/taxi.yaml", [f"runtime.artifacts={given}"]).config)
+    assert paths.artifacts == artifacts.format(cwd=Path.cwd())
+    assert paths.store == Path.cwd() / "out" / "taxi" / "metadata.db"

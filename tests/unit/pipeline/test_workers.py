@@ -12,9 +12,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline import engines
-from pipeline.config.runtime import RuntimeConfig
-
 ROOT = Path(__file__).parents[3]
 
 
@@ -75,13 +72,3 @@ def test_nobody_outlives_a_kill(tmp_path: Path, whom: str, told: str | None) -> 
     assert (told or "") in err
     _, alive = psutil.wait_procs(tree, timeout=30)
     assert not alive
-
-
-def test_a_large_input_gets_as_many_workers_as_it_is_worth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines.os, "sched_getaffinity", lambda _: set(range(4)))
-    runner = "--runner=pipeline.workers.ForkedRunner"
-    assert engines.ingest_args(RuntimeConfig(), 100 << 20) == []
-    assert engines.ingest_args(RuntimeConfig(), 200 << 20) == [runner, "--direct_num_workers=3"]
-    assert engines.ingest_args(RuntimeConfig(), 1 << 40) == [runner, "--direct_num_workers=4"]
-    for option in ("--direct_num_workers=1", "--direct_running_mode=multi_threading", "--runner=DataflowRunner"):
-        assert engines.ingest_args(RuntimeConfig(beam_args=(option,)), 1 << 40) == []

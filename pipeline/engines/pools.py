@@ -1,0 +1,70 @@
+"""A Beam runner that shares the work of one job out to several EXTERNAL worker pools.
+
+Beam's job service is told one pool, and asks it for one worker. Here Beam's own runner, in the node's process, asks as
+many workers as there are pools, and each goes to another one; the workers talk to it over Beam's Fn API.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions
+from apache_beam.portability.api import beam_runner_api_pb2, endpoints_pb2
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.runners.portability.fn_api_runner.worker_handlers import ExternalWorkerHandler, WorkerHandler
+from apache_beam.transforms import environments
+
+from pipeline.config.engines import is_here
+
+_URN = "tfx-pipeline:env:pools:v1"
+_turns = itertools.count()
+
+
+class PoolsRunner(FnApiRunner):  # type: ignore[misc]
+    """Runs a pipeline with a worker of each pool in `--environment_config`, which are host:port with commas between."""
+
+    def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
+        """As Beam's own runner.
+
+        Args:
+          pipeline: the pipeline.
+          options: the pipeline's.
+        """
+        pools = options.view_as(PortableOptions).environment_config
+        self._default_environment = _Environment(pools.encode(), environments.python_sdk_capabilities())
+        direct = options.view_as(DirectOptions)
+        # Beam's runner would say that several workers need another running mode, which is not so here.
+        self._num_workers, direct.direct_num_workers = len(pools.split(",")), None
+        return super().run_pipeline(pipeline, options)
+
+
+@environments.Environment.register_urn(_URN, bytes)
+class _Environment(environments.Environment):  # type: ignore[misc]
+    """What a pipeline says of its workers: the pools that have them."""
+
+    def __init__(self, pools: bytes, capabilities: Any = (), artifacts: Any = (), hints: Any = None) -> None:
+        super().__init__(capabilities, artifacts, hints)
+        self._pools = pools
+
+    def to_runner_api_parameter(self, _: Any) -> tuple[str, bytes]:
+        return _URN, self._pools
+
+    @staticmethod
+    def from_runner_api_parameter(pools: bytes, capabilities: Any, artifacts: Any, hints: Any, _: Any) -> _Environment:
+        return _Environment(pools, capabilities, artifacts, hints)
+
+
+@WorkerHandler.register_environment(_URN, bytes)
+class _Handler(ExternalWorkerHandler):  # type: ignore[misc]
+    """Beam's side of one worker, in the pool whose turn it is."""
+
+    def __init__(self, pools: bytes, state: Any, provision_info: Any, grpc_server: Any) -> None:
+        addresses = pools.decode().split(",")
+        self._address = addresses[next(_turns) % len(addresses)]
+        endpoint = endpoints_pb2.ApiServiceDescriptor(url=self._address)
+        super().__init__(beam_runner_api_pb2.ExternalPayload(endpoint=endpoint), state, provision_info, grpc_server)
+
+    def host_from_worker(self) -> str:
+        """This machine as a worker finds it."""
+        return "localhost" if is_here(self._address) else str(super().host_from_worker())

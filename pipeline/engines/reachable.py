@@ -1,0 +1,73 @@
+"""What can be told of an engine before a run: whether it answers, its jar is there, and it can read the data."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from pathlib import Path
+
+from components.errors import InputError, MachineError
+from components.ingest.source import is_remote
+from pipeline import engines
+from pipeline.config import Config
+from pipeline.paths import Paths
+
+_SECONDS = 5.0
+
+
+def check(config: Config, paths: Paths) -> None:
+    """Tries what a run would stand on.
+
+    Args:
+      config: the config.
+      paths: its places.
+
+    Raises:
+      InputError: a jar is not there, or data or artifacts lie where the engine cannot read them.
+      MachineError: nothing answers where the engine is said to be, or there is no java.
+    """
+    runtime = config.runtime
+    _check_jar(runtime.engine, engines.jar(runtime))
+    if not engines.reads_this_disk(runtime):
+        _check_places(config, paths)
+    for address in engines.addresses(runtime):
+        _check_answers(runtime.engine, address)
+
+
+def _check_jar(engine: str, jar: str | None) -> None:
+    if jar is None:
+        return
+    if not Path(jar).is_file():
+        raise InputError(
+            f"runtime.{engine}.job_server_jar: expected a file, and there is none at {jar}",
+            f"bring Beam's job server for {engine} here, or set runtime.{engine}.job_endpoint to one that runs",
+        )
+    if shutil.which("java") is None:
+        raise MachineError(
+            f"engine {engine} starts {jar} with java, and there is no java on PATH",
+            f"install a Java runtime, or set runtime.{engine}.job_endpoint to a job server that runs elsewhere",
+        )
+
+
+def _check_places(config: Config, paths: Paths) -> None:
+    named = [f"data.path: {path}" for path in config.data.path if not is_remote(path)]
+    if not is_remote(paths.artifacts):
+        named.append(f"runtime.artifacts: {paths.artifacts}")
+    if not named:
+        return
+    engine = config.runtime.engine
+    remedy = "put them where both can reach them, such as data.path=gs://bucket/data, runtime.artifacts=gs://bucket/out"
+    if engine != "dataflow":
+        remedy += f"; or, if its machines see the same folders, set runtime.{engine}.shared_folders=true"
+    raise InputError(f"engine {engine} works on other machines, which cannot read this one's disk", remedy, named)
+
+
+def _check_answers(engine: str, address: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS).close()
+    except OSError as error:
+        raise MachineError(
+            f"engine {engine}: expected somebody to answer at {address}, received {error.strerror or error}",
+            f"start it first (docs/engines.md tells how), or set another address in runtime.{engine}",
+        ) from error
