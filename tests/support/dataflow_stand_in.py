@@ -29,7 +29,8 @@ def stand_in(submitted: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"] or 0))
-            submitted.append((self.path, json.loads(body)))
+            if "/jobs" in self.path:
+                submitted.append((self.path, json.loads(body)))
             self._tell(JOB)
 
         def do_GET(self) -> None:
