@@ -1,0 +1,214 @@
+"""What an engine that this machine has not is told: jobs that stand-ins of Dataflow, Flink and Spark write down."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dataflow_stand_in
+import ingesting
+import people
+import pytest
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2
+from command import ROOT, Ended, command, program
+from google.protobuf import json_format
+
+from pipeline import engines
+from pipeline.config.runtime import RuntimeConfig
+
+pytestmark = [pytest.mark.both_lines, pytest.mark.slow]
+
+RECORDER = ROOT / "tests" / "support" / "recording_job_service.py"
+IMAGE = "us-docker.pkg.dev/rides/tfx/worker:1"
+EXTERNAL = common_urns.environments.EXTERNAL.urn
+
+
+def test_a_job_for_dataflow(tmp_path: Path) -> None:
+    examples = ingesting.ingest(
+        ingesting.data(people.write(tmp_path / "people.csv", people.rows(), delimiter=","), label="income"),
+        tmp_path / "examples",
+    )
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    section = {
+        "project": "rides",
+        "region": "us-central1",
+        "image": IMAGE,
+        "temp_location": "gs://rides/tmp",
+        "max_workers": 7,
+        "subnetwork": "regions/us-central1/subnetworks/workers",
+        "service_account": "worker@rides.iam.gserviceaccount.com",
+        "labels": {"team": "ml"},
+        "service_options": ["enable_prime"],
+    }
+    jobs: list[tuple[str, dict[str, Any]]] = []
+    with dataflow_stand_in.stand_in(jobs) as endpoint:
+        # The last of these stands for what cannot be tried here: a bucket.
+        args = (f"--dataflow_endpoint={endpoint}", "--no_auth", f"--staging_location={staging}")
+        runtime = RuntimeConfig.model_validate({"engine": "dataflow", "dataflow": section, "beam_args": args})
+        told = {
+            "examples": examples.uri,
+            "splits": ingesting.splits(examples),
+            "statistics": str(tmp_path / "statistics"),
+            "beam_args": engines.beam_args(runtime),
+        }
+        side = str(ROOT / "tests" / "support" / "dataflow_side.py")
+        assert program(side, told=told, environment={"STORAGE_EMULATOR_HOST": endpoint}) == {"done": True}
+    [(path, job)] = jobs
+    assert path.startswith("/v1b3/projects/rides/locations/us-central1/jobs")
+    assert job["type"] == "JOB_TYPE_BATCH"
+    assert job["labels"]["team"] == "ml"
+    assert job["labels"]["tfx_executor"].startswith("tfx-components-statistics")
+    environment = job["environment"]
+    assert environment["serviceAccountEmail"] == "worker@rides.iam.gserviceaccount.com"
+    assert environment["tempStoragePrefix"] == "storage.googleapis.com/rides/tmp"
+    assert {"use_runner_v2", "shuffle_mode=service"} <= set(environment["experiments"])
+    assert environment["serviceOptions"] == ["enable_prime"]
+    [pool] = environment["workerPools"]
+    assert {
+        "machineType": "n2-standard-4",
+        "diskSizeGb": 50,
+        "ipConfiguration": "WORKER_IP_PRIVATE",
+        "subnetwork": "regions/us-central1/subnetworks/workers",
+        "workerHarnessContainerImage": IMAGE,
+    }.items() <= pool.items()
+    assert pool["autoscalingSettings"] == {"algorithm": "AUTOSCALING_ALGORITHM_BASIC", "maxNumWorkers": 7}
+    assert [image["containerImage"] for image in pool["sdkHarnessContainerImages"]] == [IMAGE]
+    # No wheel and no source package of TFX's: the image has the code.
+    assert {package["name"] for package in pool["packages"]} <= {"submission_environment_dependencies.txt"}
+    pipeline = beam_runner_api_pb2.Pipeline.FromString((staging / "pipeline.pb").read_bytes())
+    assert_computes_statistics(pipeline)
+    assert environment["sdkPipelineOptions"]["options"]["pipelineUrl"] == str(staging / "pipeline.pb")
+
+
+def assert_computes_statistics(pipeline: Any) -> None:
+    """Both splits are read, counted and written."""
+    steps = {step.unique_name for step in pipeline.components.transforms.values()}
+    for split in ("train", "eval"):
+        assert any(split in step and "GenerateStatistics" in step for step in steps), split
+        assert any(split in step and "Write" in step for step in steps), split
+    urns = [step.spec.urn for step in pipeline.components.transforms.values()]
+    assert common_urns.primitives.GROUP_BY_KEY.urn in urns
+    [environment] = pipeline.components.environments.values()
+    assert environment.urn == common_urns.environments.DOCKER.urn
+    assert beam_runner_api_pb2.DockerPayload.FromString(environment.payload).container_image == IMAGE
+
+
+@contextmanager
+def recorder(record: Path) -> Iterator[str]:
+    """A job service that runs nothing; gives its address."""
+    record.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, str(RECORDER), str(record)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def submit(tmp_path: Path, engine: str, section: dict[str, Any], **environment: str) -> Ended:
+    """Runs ExampleGen on an engine that says it is done and has done nothing."""
+    data = people.write(tmp_path / "people.csv", people.rows())
+    config = people.write_config(tmp_path / "people.yaml", data, runtime={engine: section})
+    return command(
+        *("--local", "--json", "--config", str(config), "--output", str(tmp_path / "out")),
+        *("--to", "ExampleGen", "--engine", engine),
+        environment=environment,
+    )
+
+
+def assert_told_that_nothing_came(ended: Ended) -> None:
+    error = ended.told["error"]
+    assert (ended.exit_code, ended.states["ExampleGen"]) == (1, "failed")
+    assert error["headline"].startswith("Beam's engine says that it is done, and has left nothing in ")
+    assert "let its workers see the folder" in error["remedy"]
+
+
+def prepared(record: Path) -> tuple[Any, dict[str, Any]]:
+    """The pipeline of the one job that was submitted, and its options by name."""
+    [file] = record.glob("*.prepare")
+    request = beam_job_api_pb2.PrepareJobRequest.FromString(file.read_bytes())
+    options = json_format.MessageToDict(request.pipeline_options)
+    return request.pipeline, {name.split(":")[2]: value for name, value in options.items()}
+
+
+def assert_ingests_in(pool: str, pipeline: Any) -> None:
+    """The steps are those of our ingest, and they run in a worker pool, which fetches nothing."""
+    steps = {step.unique_name for step in pipeline.components.transforms.values()}
+    assert {"Ingest", "IngestAgain", "WriteManifest"} <= {step.partition("/")[0] for step in steps}
+    [environment] = pipeline.components.environments.values()
+    assert environment.urn == EXTERNAL
+    assert beam_runner_api_pb2.ExternalPayload.FromString(environment.payload).endpoint.url == pool
+    staged = [
+        beam_runner_api_pb2.ArtifactStagingToRolePayload.FromString(each.role_payload).staged_name
+        for each in environment.dependencies
+    ]
+    assert set(staged) <= {"submission_environment_dependencies.txt"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "more", "expected"),
+    [("flink", {"parallelism": 3}, {"parallelism": "3"}), ("spark", {}, {})],
+)
+def test_a_job_for_a_job_server_that_runs(
+    tmp_path: Path, engine: str, more: dict[str, Any], expected: dict[str, str]
+) -> None:
+    record = tmp_path / "record"
+    with recorder(record) as address:
+        section = {"job_endpoint": address, "worker_pool": "localhost:50001", "workers_per_machine": 2}
+        ended = submit(tmp_path, engine, section | more)
+    assert_told_that_nothing_came(ended)
+    assert ended.told["beam"][0].startswith(f"Beam: {engine}, job server {address}, Python in the worker pool")
+    pipeline, options = prepared(record)
+    assert_ingests_in("localhost:50001", pipeline)
+    external = {
+        "job_endpoint": address,
+        "environment_type": "EXTERNAL",
+        "environment_config": "localhost:50001",
+        "sdk_worker_parallelism": "2",
+    }
+    assert {**external, **expected}.items() <= options.items()
+    # A job service has no class of that name.
+    assert "runner" not in options
+
+
+@pytest.mark.parametrize(
+    ("engine", "master", "named"),
+    [
+        ("flink", "localhost:8081", ("--flink-master", "http://localhost:8081")),
+        ("spark", "spark://localhost:7077", ("--spark-master-url", "spark://localhost:7077")),
+    ],
+)
+def test_a_job_for_a_job_server_that_the_node_starts_from_a_jar(
+    tmp_path: Path, engine: str, master: str, named: tuple[str, str]
+) -> None:
+    record, jar = tmp_path / "record", tmp_path / "job-server.jar"
+    record.mkdir()
+    jar.touch()
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{RECORDER}" "{record}" "$@"\n')
+    java.chmod(0o755)
+    path = os.pathsep.join([str(java.parent), os.environ["PATH"]])
+    ended = submit(tmp_path, engine, {"job_server_jar": str(jar), "master": master}, PATH=path)
+    assert_told_that_nothing_came(ended)
+    arguments = json.loads((record / "command.json").read_text())
+    assert arguments[:2] == ["-jar", str(jar)]
+    assert named in list(itertools.pairwise(arguments))
+    pipeline, options = prepared(record)
+    assert_ingests_in("localhost:50000", pipeline)
+    assert options[named[0].removeprefix("--").replace("-", "_")] == named[1]
