@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PositiveInt, StringConstraints, model_validator
@@ -9,6 +10,7 @@ from pydantic import AfterValidator, Field, PositiveInt, StringConstraints, mode
 from components.pusher.config import Address
 from components.section import Section
 
+_LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Names of this machine."""
 
@@ -22,6 +24,16 @@ def _local_file(path: str) -> str:
     if "://" in path:
         raise ValueError(f"expected a file on this machine, since nothing is downloaded; received {path!r}")
     return path
+
+
+def _labels(given: dict[str, str]) -> dict[str, str]:
+    for name, value in given.items():
+        if not _LABEL.fullmatch(f"{name}={value}"):
+            raise ValueError(
+                "expected small letters, digits, - and _, at most 63 on each side and a letter first, "
+                f"received {name}={value}"
+            )
+    return given
 
 
 Bucket = Annotated[str, StringConstraints(pattern=r"^gs://[^/]+(/.*)?$")]
@@ -73,10 +85,7 @@ class DataflowConfig(Section):
     """Such as regions/us-central1/subnetworks/workers; for a shared VPC the whole URL."""
     service_account: Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+$")] | None = None
     """Whose rights the workers have; the project's Compute Engine account, which may do much, if not given."""
-    labels: dict[
-        Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,62}$")],
-        Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{0,63}$")],
-    ] = Field(default_factory=dict)
+    labels: Annotated[dict[str, str], AfterValidator(_labels)] = Field(default_factory=dict)
     """Name → value on each job, for the bill; TFX adds its own."""
     shuffle: Literal["service", "workers"] = "service"
     """Where rows are grouped: in Dataflow Shuffle, or on the workers' disks."""

@@ -1,0 +1,42 @@
+"""The shipped example with Beam's work sent to a job service of Beam's, another process: the same model comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from beam_servers import Server, served
+from command import Runs, command
+
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("taxi")]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+    """A job service and a worker pool."""
+    folder = tmp_path_factory.mktemp("beam")
+    with served("job_service", folder / "service.log") as service, served("pool", folder / "pool.log") as pool:
+        yield service, pool
+
+
+def test_the_whole_pipeline_on_a_job_service_and_a_pool(
+    taxi: Runs, servers: tuple[Server, Server], tmp_path: Path
+) -> None:
+    service, pool = servers
+    asked = ("--local", "--json", "--output", str(tmp_path), "--engine", "portable")
+    fields = (f"runtime.portable.job_endpoint={service.address}", f"runtime.portable.worker_pools=[{pool.address}]")
+    ended = command(*asked, *(word for field in fields for word in ("--set", field)))
+    assert (ended.exit_code, ended.err) == (0, "")
+    told, direct = ended.told, taxi.first.told
+    assert told["beam"] == [
+        f"Beam: portable, job service {service.address}, EXTERNAL: workers in the pool {pool.address}"
+    ]
+    assert pool.asked >= 4, "ExampleGen, StatisticsGen, Transform and the Evaluator"
+    assert ended.nodes("done") == taxi.first.nodes("done")
+    assert (told["state"], told["verdict"], told["rows"]) == ("done", "blessed", direct["rows"])
+    # The same rows and features make the same training, and so the same model.
+    assert set(told["metrics"]) == set(direct["metrics"])
+    assert told["metrics"] == pytest.approx(direct["metrics"], abs=1e-3)
+    assert [each["slice"] for each in told["slices"]] == [each["slice"] for each in direct["slices"]]
+    assert told["serving"]["passed"]
