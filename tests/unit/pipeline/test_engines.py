@@ -105,7 +105,7 @@ def test_dataflow_leaves_nothing_that_costs_or_opens_to_a_default() -> None:
         "--worker_machine_type=n2-standard-4",
         "--disk_size_gb=50",
         "--max_num_workers=10",
-        "--autoscaling_algorithm=THROUGHPUT_BASED",
+        "--autoscaling_algorithm=THROUGHPUT_BASED",  # pragma: allowlist secret
         "--no_use_public_ips",
         "--experiments=use_runner_v2",
         "--experiments=shuffle_mode=service",
