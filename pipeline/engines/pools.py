@@ -7,6 +7,11 @@ many workers as there are pools, and each goes to another one; the workers talk 
 from __future__ import annotations
 
 import itertools
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions
@@ -19,6 +24,8 @@ from pipeline.config.engines import is_here
 
 _URN = "tfx-pipeline:env:pools:v1"
 _turns = itertools.count()
+_SECONDS = 120.0
+"""How long a worker may take to import Beam and to call."""
 
 
 class PoolsRunner(FnApiRunner):  # type: ignore[misc]
@@ -62,9 +69,41 @@ class _Handler(ExternalWorkerHandler):  # type: ignore[misc]
     def __init__(self, pools: bytes, state: Any, provision_info: Any, grpc_server: Any) -> None:
         addresses = pools.decode().split(",")
         self._address = addresses[next(_turns) % len(addresses)]
+        self._closed = False
+        self._patience = threading.Timer(_SECONDS, self._gone, [f"has not come within {_SECONDS:.0f} s"])
+        self._patience.daemon = True
         endpoint = endpoints_pb2.ApiServiceDescriptor(url=self._address)
         super().__init__(beam_runner_api_pb2.ExternalPayload(endpoint=endpoint), state, provision_info, grpc_server)
+        # What Beam calls with a worker's answers, once it is there.
+        take = self.control_conn.set_input
+        self.control_conn.set_input = lambda answers: take(self._watched(answers))
+
+    def start_worker(self) -> None:
+        """Asks the pool for the worker."""
+        self._patience.start()
+        super().start_worker()
+
+    def close(self) -> None:
+        """Ends the worker."""
+        self._closed = True
+        self._patience.cancel()
+        super().close()
 
     def host_from_worker(self) -> str:
         """This machine as a worker finds it."""
         return "localhost" if is_here(self._address) else str(super().host_from_worker())
+
+    def _watched(self, answers: Iterable[Any]) -> Iterator[Any]:
+        self._patience.cancel()
+        try:
+            yield from answers
+        finally:
+            if not self._closed:
+                self._gone("is gone")
+
+    def _gone(self, how: str) -> None:
+        """Ends this process: Beam would wait for the worker's answer for ever."""
+        logging.critical("a worker of the pool %s %s; see what the pool has written", self._address, how)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)

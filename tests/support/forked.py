@@ -1,6 +1,7 @@
-"""Runs a small Beam pipeline in forked workers, and prints what came of it as JSON; see test_workers.
+"""Runs a small Beam pipeline in forked workers or in those of pools, and prints what came of it as JSON.
 
 python forked.py count|raise|wait WORKERS FOLDER
+python forked.py count|raise|wait HOST:PORT,HOST:PORT FOLDER
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from pathlib import Path
 import apache_beam as beam
 
 from components.errors import InputError
+from pipeline import engines
+from pipeline.config.engines import PortableConfig
+from pipeline.config.runtime import RuntimeConfig
 
 
 def square(number: int, task: str, folder: str) -> tuple[int, int]:
@@ -33,8 +37,11 @@ def note(results: list[tuple[int, int]], path: str) -> None:
 
 
 def main(task: str, workers: str, folder: str) -> None:
-    """Runs the pipeline."""
+    """Runs the pipeline in so many forked workers, or with the pools that are named."""
     argv = ["--runner=pipeline.workers.ForkedRunner", f"--direct_num_workers={workers}", "--sdk_container_image=none"]
+    if ":" in workers:
+        section = PortableConfig(worker_pools=tuple(workers.split(",")))
+        argv = engines.beam_args(RuntimeConfig(engine="portable", portable=section))
     path = str(Path(folder) / "results.json")
     with beam.Pipeline(argv=argv) as pipeline:
         squares = (
