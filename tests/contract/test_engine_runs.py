@@ -82,7 +82,7 @@ def ran(folder: Path, engine: str, name: str, runtime: dict[str, Any]) -> Ran:
         *("--engine", engine),
     )
     assert ended.exit_code == 0, ended.out + ended.err
-    return Ran(ended, folder / name / "people" / "artifacts")
+    return Ran(ended, Path(runtime.get("artifacts", folder / name / "people" / "artifacts")))
 
 
 def assert_equal(found: Ran, expected: Ran) -> None:
@@ -159,6 +159,7 @@ def test_a_job_service_with_a_pool(folder: Path, in_memory: Ran, beam: Beam) -> 
 def test_two_pools_without_a_job_service(folder: Path, in_memory: Ran, beam: Beam) -> None:
     before = [pool.asked for pool in beam.pools]
     section = {"worker_pools": [pool.address for pool in beam.pools]}
-    assert_equal(ran(folder, "portable", "pools", {"portable": section}), in_memory)
+    elsewhere = {"artifacts": str(folder / "elsewhere")}
+    assert_equal(ran(folder, "portable", "pools", {"portable": section, **elsewhere}), in_memory)
     asked = [pool.asked - earlier for pool, earlier in zip(beam.pools, before, strict=True)]
     assert asked[0] == asked[1] >= 3, "each job has had a worker of each"

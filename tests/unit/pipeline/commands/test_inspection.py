@@ -111,6 +111,9 @@ def test_gc_lists_first_and_removes_only_when_told(past: Past, tmp_path: Path):
     refused = command(*arguments, "--keep", "0")
     assert refused.exit_code == 2
     assert "--keep: expected at least 1 run, received 0" in refused.err
+    elsewhere = command(*arguments, "--set", "runtime.artifacts=gs://bucket/toy")
+    assert elsewhere.exit_code == 2
+    assert "runtime.artifacts is gs://bucket/toy" in elsewhere.err
     nothing = command(*arguments)
     assert (nothing.exit_code, nothing.out) == (0, "everything there is is needed\n")
 
