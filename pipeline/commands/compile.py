@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pipeline.commands.options import add_config, load_config
-from pipeline.commands.told import show
+from pipeline.commands.options import add_config, add_engine, load_config
+from pipeline.commands.told import only_ours, show
 
 HELP = "Write the compiled pipeline, whose nodes `run-node` runs one by one."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the config and --to."""
+    """Adds the config, --engine and --to."""
     add_config(parser)
+    add_engine(parser)
     parser.add_argument("--to", metavar="FILE", type=Path, required=True, help="where to write it")
 
 
@@ -24,8 +25,12 @@ def run(options: argparse.Namespace) -> int:
       InputError: the config or the data does not fit, or the file cannot be written.
       MachineError: the metadata store does not open.
     """
+    from pipeline import preflight
     from pipeline.targets import compiled
 
-    graph = compiled.write(load_config(options), options.to)
+    loaded = load_config(options)
+    preflight.check(loaded)
+    with only_ours():
+        graph = compiled.write(loaded.config, options.to)
     show(f"{options.to}: {', '.join(node.id for node in graph)}")
     return 0

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import logging
-import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.commands.options import add_config, add_engine, load_config
+from pipeline.commands.told import only_ours
 
 if TYPE_CHECKING:
     from pipeline.forecast import PlannedNode
@@ -39,18 +38,14 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.metadata.check import check_store
     from pipeline.paths import Paths
     from pipeline.preflight import check_data
-    from pipeline.targets.environment import ENVIRONMENT
 
     loaded = load_config(options)
     check_data(loaded)
     check_store(Paths.of(loaded.config).store)
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    logging.disable(logging.WARNING)
-    from pipeline.build import compile_pipeline
-    from pipeline.forecast import forecast
+    with only_ours(), tempfile.TemporaryDirectory() as scratch:
+        from pipeline.build import compile_pipeline
+        from pipeline.forecast import forecast
 
-    with tempfile.TemporaryDirectory() as scratch:
         planned = forecast(compile_pipeline(loaded.config), Path(scratch))
     runtime = loaded.config.runtime
     said = engines.told(runtime, source.local_size(loaded.config.data))

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import warnings
+from pathlib import Path
 
 from pipeline.commands import options as shared
 from pipeline.paths import shown
@@ -37,7 +38,9 @@ def run(options: argparse.Namespace) -> int:
       InputError: the config is not valid, or there is no such port.
       MachineError: the store does not open, or the port is taken.
     """
+    from pipeline.metadata.database import exists
     from pipeline.metadata.store import Store
+    from pipeline.metadata.tables import NoTablesError
     from pipeline.report.live import Pages
     from pipeline.report.server import Server
 
@@ -48,12 +51,14 @@ def run(options: argparse.Namespace) -> int:
     os.environ.update(ENVIRONMENT)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    path, pipeline = shared.find_store(options)
-    waits = not path.exists()
+    place, logs, pipeline = shared.find_store(options)
+    waits = not exists(place)
     if not waits:
-        Store(path)
-    with contextlib.suppress(KeyboardInterrupt), Server(Pages(path, pipeline), options.port) as server:
-        told = f"no run yet; waiting for {shown(path)}" if waits else f"runs of {shown(path)}"
+        with contextlib.suppress(NoTablesError):
+            Store(place)
+    with contextlib.suppress(KeyboardInterrupt), Server(Pages(place, logs, pipeline), options.port) as server:
+        name = shown(place) if isinstance(place, Path) else str(place)
+        told = f"no run yet; waiting for {name}" if waits else f"runs of {name}"
         sys.stdout.write(f"{told}\n{server.address} (Ctrl-C ends it)\n")
         sys.stdout.flush()
         server.serve_forever()

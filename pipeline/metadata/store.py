@@ -306,6 +306,11 @@ class Store:
         question = "SELECT name FROM Type WHERE id IN (SELECT DISTINCT type_id FROM Artifact) ORDER BY name"
         return [name for (name,) in self._tables.rows(question)]
 
+    def changed(self) -> int:
+        """When an execution was last changed, in milliseconds since the epoch; 0: there is none."""
+        [(newest,)] = self._tables.rows("SELECT MAX(last_update_time_since_epoch) FROM Execution")
+        return int(newest or 0)
+
     def _executions(self, runs: Sequence[Run]) -> list[Execution]:
         by_context = {run.id: run for run in runs}
         found = self._tables.among(

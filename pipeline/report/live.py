@@ -14,8 +14,10 @@ from urllib.parse import unquote_to_bytes
 
 from components.errors import PipelineError
 from pipeline.metadata import history, story
+from pipeline.metadata.database import Location, exists
 from pipeline.metadata.history import Row
 from pipeline.metadata.store import Store
+from pipeline.metadata.tables import NoTablesError
 from pipeline.report import page, site
 
 HTML, TEXT = "text/html; charset=utf-8", "text/plain; charset=utf-8"
@@ -50,12 +52,13 @@ class Pages:
     """The pages of one store; several threads may ask at once.
 
     Args:
-      store: a `metadata.db`, which may come later.
+      place: of the store, which may come later.
+      logs: the folder with what our own runs write down.
       pipeline: its runs alone; None: all that are there.
     """
 
-    def __init__(self, store: Path, pipeline: str | None) -> None:
-        self._path, self._pipeline, self._logs = store, pipeline, store.absolute().parent / "logs"
+    def __init__(self, place: Location, logs: Path, pipeline: str | None) -> None:
+        self._place, self._pipeline, self._logs = place, pipeline, logs
         self._listing = threading.Lock()
         self._list, self._made_of, self._stands_until = Answer(404, b""), "", 0.0
         self._running: list[str] = []
@@ -101,9 +104,17 @@ class Pages:
         # A run that dies leaves no other sign than that it no longer runs; who has not asked since is told later, too.
         states = {run: (history.record(self._logs, run) or {}).get("state") for run in self._running}
         self._died |= {run for run, state in states.items() if state == history.DIED}
-        journal = self._path.with_name(f"{self._path.name}-wal")
-        store = (_version(self._path), _changes(self._path), _version(journal))
-        return _tag(self._itself, store, own, sorted(self._died))
+        return _tag(self._itself, self._version_of_store(), own, sorted(self._died))
+
+    def _version_of_store(self) -> object:
+        if isinstance(self._place, Path):
+            journal = self._place.with_name(f"{self._place.name}-wal")
+            return _version(self._place), _changes(self._place), _version(journal)
+        try:
+            store = self._store()
+            return None if store is None else store.changed()
+        except PipelineError as error:
+            return error.headline
 
     def _rows(self) -> tuple[list[Row], str]:
         """The runs, newest first, and what is not well with the store."""
@@ -162,7 +173,12 @@ class Pages:
 
     def _store(self) -> Store | None:
         # Opened each time: it may have come just now, or be another one than before.
-        return Store(self._path) if self._path.exists() else None
+        try:
+            return Store(self._place) if exists(self._place) else None
+        except NoTablesError:
+            if isinstance(self._place, Path):
+                raise
+            return None
 
 
 def _unchanged(tag: str) -> Answer:

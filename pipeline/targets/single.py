@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from components.errors import InputError, MachineError
 from pipeline import nodes
 from pipeline.graph import FAILED, NodeOutcome
@@ -53,7 +55,12 @@ def run(job: NodeJob) -> NodeOutcome:
       InputError: there is no such node, it is still at work in another process, or the span is no span.
       MachineError: the metadata store does not open, or the folder cannot be written.
     """
-    graph = {node.id: node for node in nodes.graph(job.ir)}
+    graph = {}
+    # Some files that are no such thing can be read as an empty one.
+    with contextlib.suppress(DecodeError):
+        graph = {node.id: node for node in nodes.graph(job.ir)}
+    if not graph:
+        raise InputError("--pipeline: the file is no compiled pipeline", "make it with `runner.py compile`")
     if job.node not in graph:
         raise InputError(
             f"--node: expected a node of this pipeline, received {job.node!r}", f"the nodes are {', '.join(graph)}"

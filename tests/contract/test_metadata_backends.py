@@ -29,6 +29,7 @@ from pipeline.metadata.copying import copy
 from pipeline.metadata.database import Database, Tls
 from pipeline.metadata.migration import migrate
 from pipeline.metadata.store import Store
+from pipeline.report.live import Pages
 
 pytestmark = pytest.mark.both_lines
 
@@ -88,6 +89,25 @@ def test_the_same_words(both: tuple[past.Past, past.Past], verb: str):
     assert (in_file.exit_code, in_file.err) == (0, "")
     assert (on_server.exit_code, on_server.err) == (0, "")
     assert _timeless(on_server.out) == _timeless(in_file.out)
+
+
+def test_the_pages_on_runs_are_served_from_it(server: Server, tmp_path: Path):
+    server.renew()
+    pages = Pages(server.place, tmp_path / "logs", None)
+    assert pages.answer("/").status == 200
+    writer = Writer(server.place)
+    seen = set()
+    for run in ("first", "second"):
+        writer.execution(run, "Trainer")
+        # The list is made anew no sooner than is good for the machine.
+        anew = Pages(server.place, tmp_path / "logs", None)
+        listed = anew.answer("/")
+        assert run in listed.body.decode()
+        assert anew.answer("/", listed.tag).status == 304
+        seen.add(listed.tag)
+        assert "Trainer" in pages.answer(f"/run/{run}/").body.decode()
+        assert Store(server.place).changed() == round(Store(server.place).executions(run)[0].updated * 1000)
+    assert len(seen) == 2
 
 
 def test_any_text_comes_back_as_it_was(server: Server):

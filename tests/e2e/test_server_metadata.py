@@ -24,7 +24,7 @@ def test_a_whole_run_and_what_is_known_of_it(backend: str, tmp_path: Path, monke
     with SERVERS[backend]() as server:
         place = server.place
         section = {"backend": backend, "host": place.host, "port": place.port, "database": place.name}
-        section |= {"user": place.user, "password_env": "DATABASE_PASSWORD"}
+        section |= {"user": place.user, "password_env": "DATABASE_PASSWORD"}  # pragma: allowlist secret
         config = people.write_config(tmp_path / "people.yaml", data, metadata=section)
         shared = ("--config", str(config), "--output", str(tmp_path / "out"))
 

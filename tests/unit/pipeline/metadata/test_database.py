@@ -29,7 +29,7 @@ def test_what_a_text_names(text: str, expected: object):
     ("text", "told"),
     [
         ("oracle://ada@db/tfx", "begins oracle://"),
-        ("postgresql://ada:secret@db/tfx", "without a password"),
+        ("postgresql://ada:secret@db/tfx", "without a password"),  # pragma: allowlist secret
         ("postgresql://db/tfx", "received less"),
         ("postgresql://ada@db", "received less"),
         ("postgresql://ada@/tfx", "received less"),

@@ -24,7 +24,7 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def pages(tmp_path: Path) -> Pages:
-    return Pages(tmp_path / "metadata.db", None)
+    return Pages(tmp_path / "metadata.db", tmp_path / "logs", None)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_with_its_end_a_run_has_its_whole_report(pages: Pages, going: RunRecord,
 
 
 def test_a_run_of_stock_tfx_goes_on_as_its_executions_do(past: Past):
-    pages = Pages(past.path, None)
+    pages = Pages(past.place, past.logs, None)
     past.writer.execution("r4", "Trainer", "RUNNING", inputs={"examples": past.artifacts["rows 3"]})
     going = pages.answer("/run/r4/")
     assert "At work: Trainer." in text(going)
@@ -136,7 +136,7 @@ def test_a_run_of_stock_tfx_goes_on_as_its_executions_do(past: Past):
 
 def test_of_another_pipeline_nothing_is_told(past: Past):
     new_run(past.logs, "toy", (), ()).close()
-    pages = Pages(past.path, "other")
+    pages = Pages(past.place, past.logs, "other")
     assert "No run yet." in text(pages.answer("/"))
     assert pages.answer("/run/r1/").status == 404
 
@@ -145,7 +145,7 @@ def test_a_long_history_leaves_out_what_has_not_come_to_the_store_as_well(past: 
     monkeypatch.setattr(site, "MOST", 2)
     for run, started in (("old", 1.0), ("new", time.time() + 60)):
         past.told(run, pipeline="toy", state="failed", started=started, updated=started + 5, nodes={}, error=None)
-    listed = text(Pages(past.path, None).answer("/"))
+    listed = text(Pages(past.place, past.logs, None).answer("/"))
     assert "run/new/" in listed
     assert "run/old/" not in listed
     assert "Older runs are left out" in listed
@@ -154,7 +154,7 @@ def test_a_long_history_leaves_out_what_has_not_come_to_the_store_as_well(past: 
 def test_a_run_that_ended_before_any_node_says_why(past: Past):
     error = {"headline": "the module does not compile", "details": [], "remedy": "mend it", "exit_code": 2}
     past.told("r9", pipeline="toy", state="failed", started=1.0, updated=6.0, nodes={}, error=error)
-    page = text(Pages(past.path, None).answer("/run/r9/"))
+    page = text(Pages(past.place, past.logs, None).answer("/run/r9/"))
     assert "the module does not compile" in page
     assert "It has ended: failed." in page
 
