@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from components.errors import InputError
 from components.ingest import spans
-from components.ingest.config import DataConfig, Format
+from components.ingest.config import DataConfig, Format, SpansConfig
 from components.names import did_you_mean
 
 IMAGE_COLUMNS = ("image", "label", "path")
@@ -97,6 +97,16 @@ def files(config: DataConfig) -> dict[str, list[str]]:
         for name, pattern in patterns.items():
             found.setdefault(name, []).extend(listing(source.base, pattern))
     return found
+
+
+def newest_span(config: DataConfig) -> int:
+    """The newest span that is there, whichever the config takes.
+
+    Raises:
+      InputError: as `find`; or no file is there.
+    """
+    source = find(config)
+    return spans.resolve(source.base, source.patterns, SpansConfig(), _file_system(source.base).glob).span
 
 
 def local_size(config: DataConfig) -> int:

@@ -34,6 +34,7 @@ VERBS = {
     "why-not-cached": "tell why a node ran, rather than take what was there",
     "export": "write the whole metadata store as JSON Lines, or as OpenLineage events",
     "gc": "find what no run to keep and no pushed version needs, and remove it",
+    "due": "tell whether a scheduled run has something to do",
     "metadata": "bring a metadata store of an older release up to date",
     "models": "list the pushed versions, and which of them serve",
     "promote": "make a version the stable one",

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from components.evaluator.config import METRICS
 from components.features import expression
 from components.features.config import Dtype, Embedded
+from components.ingest import spans
 from components.models.config import ModelConfig
 from components.names import column_name, did_you_mean
 from components.trainer.config import TrainingConfig
@@ -20,7 +21,24 @@ LABEL = ("data", "label")
 
 def of_config(config: Config) -> list[Problem]:
     """Problems that the config shows by itself."""
-    return [*_label(config), *_features(config), *_own_code(config), *_tune(config), *_metrics(config)]
+    return [
+        *_label(config),
+        *_features(config),
+        *_own_code(config),
+        *_tune(config),
+        *_metrics(config),
+        *_schedule(config),
+    ]
+
+
+def _schedule(config: Config) -> Iterator[Problem]:
+    """A schedule that goes by spans, on data that has none."""
+    if config.schedule is None or any(spans.has_specs(path) for path in config.data.path):
+        return
+    for field, value in (("span", "date"), ("only_if", "new_span")):
+        if getattr(config.schedule, field) == value:
+            told = "expected a data.path with {SPAN}, or {YYYY}, {MM} and {DD}; received none of them"
+            yield Problem(("schedule", field), f"{told}: {value} goes by the spans of the data")
 
 
 def of_columns(config: Config, columns: Collection[str]) -> list[Problem]:

@@ -16,6 +16,7 @@ from components.trainer.config import TrainingConfig
 from components.tuner.config import TuneConfig
 from pipeline.config.metadata import MetadataConfig
 from pipeline.config.runtime import PipelineConfig, RuntimeConfig
+from pipeline.config.schedule import ScheduleConfig
 
 
 class Config(Section):
@@ -33,4 +34,5 @@ class Config(Section):
     serving: ServingConfig = Field(default_factory=ServingConfig)
     push: PushConfig = Field(default_factory=PushConfig)
     metadata: MetadataConfig = Field(default_factory=MetadataConfig)
+    schedule: ScheduleConfig | None = None
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)

@@ -60,12 +60,18 @@ def Actor(a: InputArtifact[Integer], script: Parameter[str], number: OutputArtif
 def act(words: list[str]) -> None:
     """The things that may go wrong in a node; `words` is what to do, then its argument."""
     deed, argument = words[0], words[1] if len(words) > 1 else ""
-    if deed == "abort":
+    if deed == "once":
+        # The next attempt works well.
+        Path(argument).unlink()
+        act(words[2:])
+    elif deed == "abort":
         os.abort()
     elif deed == "raise":
         raise ValueError("no such luck\nand more of it")
     elif deed == "exit":
         sys.exit(3)
+    elif deed == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
     elif deed == "input":
         _fail_inside_beam()
     elif deed == "gate":

@@ -1,0 +1,46 @@
+"""The `schedule` section: when an orchestrator runs the pipeline, and what it does when something goes wrong."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, StringConstraints, field_validator
+
+from components.section import Section
+
+_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
+_CRON_FIELDS = 5
+
+
+class ScheduleConfig(Section):
+    """When the pipeline runs; two runs of one pipeline never go on at once."""
+
+    every: str = "@daily"
+    """A cron expression of five fields, or @hourly, @daily, @weekly, @monthly, @yearly."""
+    start: date
+    """The first day, in UTC."""
+    catch_up: bool = False
+    """Whether days between `start` and now that nobody has run are run, oldest first."""
+    span: Literal["newest", "date"] = "newest"
+    """What a run takes. newest: the newest span there is. date: that of the run's own day, as days since 1970, so that
+    a run over the past takes the data of then."""
+    only_if: Literal["every", "new_span"] = "every"
+    """every: each time. new_span: only if the data has a newer span than the last run that ended well."""
+    retries: NonNegativeInt = 2
+    """How often a node that has failed is tried again."""
+    retry_minutes: NonNegativeFloat = 5.0
+    """The pause before that."""
+    timeout_hours: PositiveFloat = 24.0
+    """A node that takes longer is ended, and has failed."""
+    pool: Annotated[str, StringConstraints(min_length=1)] | None = None
+    """Airflow's pool that the nodes take their slots from."""
+    owner: Annotated[str, StringConstraints(min_length=1)] = Field(default="airflow")
+    """Whom Airflow names as the owner of the tasks."""
+
+    @field_validator("every")
+    @classmethod
+    def _is_known(cls, every: str) -> str:
+        if every not in _PRESETS and (every.startswith("@") or len(every.split()) != _CRON_FIELDS):
+            raise ValueError(f"expected five fields of cron or one of {', '.join(_PRESETS)}, received {every!r}")
+        return every

@@ -1,0 +1,131 @@
+"""The DAG that we write, under a real Airflow: whole runs, nodes that fail or are killed once, a backfill."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import people
+import pytest
+from airflow_site import PROGRAM, Airflow, airflow
+from children import in_child
+from command import SUPPORT, command
+from toy_jobs import compile_in_child
+
+from pipeline.config.schedule import ScheduleConfig
+from pipeline.metadata.store import Store
+from pipeline.targets import work
+from pipeline.targets.airflow import Dag, place, write_dag
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.version_info >= (3, 11), reason="Airflow is tried on one line")]
+
+NODES = {"ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "DataGate", "Transform", "Trainer"}
+NODES |= {"LatestBlessedModel", "Evaluator", "Pusher"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    with airflow(tmp_path_factory.mktemp("airflow")) as started:
+        yield started
+
+
+def test_a_whole_run(site: Airflow, tmp_path: Path):
+    data = people.write(tmp_path / "people.csv", people.rows())
+    config = people.write_config(tmp_path / "people.yaml", data)
+    shared = ("--config", str(config), "--set", f"runtime.output={tmp_path / 'out'}")
+    written = command("--airflow", *shared, "--output", str(site.dags))
+    assert (written.exit_code, written.err) == (0, "")
+    site.knows("people")
+    site.command("dags", "trigger", "people", "--run-id", "manual__one")
+    assert site.ended("people") == {"manual__one": "success"}
+    assert site.tasks("people", "manual__one") == dict.fromkeys(NODES, ("success", 1))
+
+    [run] = [json.loads(line) for line in command("runs", *shared, "--json").out.splitlines()]
+    assert (run["run"], run["state"], run["verdict"]) == ("manual__one", "done", "blessed")
+    shown = json.loads(command("show", "manual__one", *shared, "--json").out)
+    assert {name: node["state"] for name, node in shown["nodes"].items()} == dict.fromkeys(NODES, "done")
+    assert "manual__one" in command("lineage", run["version"], *shared).out
+    assert "LatestBlessedModel" in (tmp_path / "out/people/logs/manual__one/report.html").read_text()
+    # The same config on this machine finds all of it in the cache: the same pipeline, the same lineage.
+    local = json.loads(command("--local", *shared, "--json").out)
+    states = {name: node["state"] for name, node in local["nodes"].items()}
+    assert {states[name] for name in NODES - {"LatestBlessedModel", "Evaluator", "Pusher"}} == {"cached"}
+
+
+@pytest.mark.parametrize("deed", ["raise", "kill"])
+def test_a_node_that_fails_once_is_tried_again(site: Airflow, tmp_path: Path, deed: str):
+    dag = f"toy_{deed}"
+    script = tmp_path / "Actor.script"
+    script.write_text(f"once {script} {deed}")
+    compiled = functools.partial(compile_in_child, tmp_path, "chain", 1)
+    ir, graph = in_child(tmp_path / "log", work.compile_pipeline, compiled)
+    file = place(site.dags, dag)
+    file.parent.mkdir()
+    file.write_bytes(ir)
+    schedule = ScheduleConfig.model_validate(
+        {"every": "@yearly", "start": "2999-01-01", "retries": 1, "retry_minutes": 0}
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(SUPPORT))
+        write_dag(Dag(dag, graph, (), tmp_path / "logs", schedule), site.dags)
+    site.knows(dag)
+    site.command("dags", "trigger", dag, "--run-id", "manual__one")
+    assert site.ended(dag) == {"manual__one": "success"}
+    tries = {"Source": 1, "Add": 1, "Actor": 2, "Rows": 1}
+    assert site.tasks(dag, "manual__one") == {node: ("success", number) for node, number in tries.items()}
+    executions = Store(tmp_path / "metadata.db").executions("manual__one")
+    assert [(each.node, each.state) for each in executions] == [(node, "COMPLETE") for node in tries]
+
+
+def test_a_backfill_over_three_spans(site: Airflow, tmp_path: Path):
+    days = [datetime.date(2026, 1, day) for day in (1, 2, 3)]
+    for day in days:
+        (tmp_path / f"{day}").mkdir()
+        people.write(tmp_path / f"{day}" / "people.csv", people.rows(300 + day.day, seed=day.day))
+    data = tmp_path / "{YYYY}-{MM}-{DD}" / "people.csv"
+    schedule = {"every": "@daily", "start": "2026-01-01", "span": "date"}
+    config = people.write_config(tmp_path / "spans.yaml", data, schedule=schedule)
+    shared = ("--config", str(config), "--set", f"runtime.output={tmp_path / 'out'}")
+    assert command("--airflow", *shared, "--output", str(site.dags)).exit_code == 0
+    # What follows ExampleGen is as in any other run.
+    manifest = place(site.dags, "spans").with_name("manifest.json")
+    told = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**told, "nodes": told["nodes"][:1]}))
+    site.knows("spans")
+    dates = ("--from-date", str(days[0]), "--to-date", str(days[-1]))
+    site.command("backfill", "create", "--dag-id", "spans", *dates)
+    # Yesterday's run, which the schedule has started, has no data, and waits for its next try.
+    ended = site.ended("spans", runs=3)
+    assert {run.partition("__")[0]: state for run, state in ended.items()} == {"backfill": "success"}
+    store = Store(tmp_path / "out/spans/metadata.db")
+    several = [store.artifacts(run, "Examples") for run in sorted(ended)]
+    found = [(each.properties["span"], each.properties["rows_read"]) for [each] in several]
+    first = (days[0] - datetime.date(1970, 1, 1)).days
+    assert found == [(first, 301), (first + 1, 302), (first + 2, 303)]
+
+
+def test_the_dag_is_read_within_a_second(site: Airflow):
+    timed = (
+        "import airflow.sdk, airflow.providers.standard.operators.bash, runpy, sys, time\n"
+        "began = time.process_time()\n"
+        "dag = runpy.run_path(sys.argv[1])['dag']\n"
+        "print(time.process_time() - began)\n"
+        "print([name for name in ('tensorflow', 'tfx', 'apache_beam', 'pipeline') if name in sys.modules])\n"
+    )
+    site.knows("people")
+    ended = subprocess.run(
+        [PROGRAM.with_name("python"), "-c", timed, site.dags / "people.py"],
+        env={**os.environ, "AIRFLOW_HOME": str(site.home)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seconds, heavy = ended.stdout.splitlines()[-2:]
+    assert float(seconds) < 1
+    assert heavy == "[]"

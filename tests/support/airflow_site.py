@@ -1,0 +1,147 @@
+"""A real Airflow in its own environment: database, API server, scheduler and DAG processor, on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import pytest
+from command import ROOT
+
+PROGRAM = ROOT / ".cache" / "airflow" / "bin" / "airflow"
+_SECONDS = 600
+"""No test waits for this: it only keeps one that hangs from holding up all the others."""
+_PARTS = (("api-server",), ("scheduler", "--skip-serve-logs"), ("dag-processor",))
+"""Not `airflow standalone`: its log servers listen everywhere, and outlive it."""
+_TICK_SECONDS = 0.5
+
+
+@dataclass
+class Airflow:
+    """A site of Airflow's.
+
+    Attributes:
+      home: its folder.
+      dags: where it looks for DAGs.
+    """
+
+    home: Path
+    _parts: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def dags(self) -> Path:
+        return self.home / "dags"
+
+    def command(self, *arguments: str) -> str:
+        """Runs one of Airflow's own commands; returns what it prints."""
+        ended = subprocess.run(
+            [PROGRAM, *arguments], env=self._environment(), capture_output=True, text=True, timeout=_SECONDS
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    def start(self) -> None:
+        """Makes its database, and starts its parts."""
+        self.dags.mkdir(parents=True, exist_ok=True)
+        with socket.socket() as asked:
+            asked.bind(("127.0.0.1", 0))
+            self._port = int(asked.getsockname()[1])
+        self.command("db", "migrate")
+        for part in _PARTS:
+            with self._log(part[0]) as log:
+                self._parts.append(
+                    subprocess.Popen(
+                        ["setpriv", "--pdeathsig=KILL", PROGRAM, *part],
+                        env=self._environment(),
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        start_new_session=True,
+                    )
+                )
+
+    def stop(self) -> None:
+        """Ends all of it."""
+        for part in self._parts:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(part.pid, signal.SIGKILL)
+            part.wait()
+
+    def knows(self, dag: str) -> None:
+        """Waits until it has read a DAG."""
+        self._until(lambda: self._ask("SELECT 1 FROM serialized_dag WHERE dag_id = ?", dag), f"no DAG {dag}")
+
+    def ended(self, dag: str, runs: int = 1) -> dict[str, str]:
+        """Waits until so many runs of a DAG have ended; returns their states."""
+        question = (
+            "SELECT run_id, state FROM dag_run WHERE dag_id = ? AND state IN ('success', 'failed') ORDER BY run_id"
+        )
+        self._until(lambda: len(self._ask(question, dag)) >= runs, f"fewer than {runs} runs of {dag} have ended")
+        return dict(self._ask(question, dag))
+
+    def tasks(self, dag: str, run: str) -> dict[str, tuple[str, int]]:
+        """Task → its state, and which try brought it there."""
+        question = "SELECT task_id, state, try_number FROM task_instance WHERE dag_id = ? AND run_id = ?"
+        return {task: (state, tries) for task, state, tries in self._ask(question, dag, run)}
+
+    def _until(self, holds: object, otherwise: str) -> None:
+        assert callable(holds)
+        deadline = time.monotonic() + _SECONDS
+        while not holds():
+            dead = [part.args for part in self._parts if part.poll() is not None]
+            if dead or time.monotonic() > deadline:
+                logs = "\n".join(path.read_text(errors="replace")[-3000:] for path in self.home.glob("*.log"))
+                raise AssertionError(f"{otherwise}; ended: {dead}\n{logs}")
+            time.sleep(_TICK_SECONDS)
+
+    def _ask(self, question: str, *values: str) -> list[tuple[object, ...]]:
+        address = f"{(self.home / 'airflow.db').as_uri()}?mode=ro"
+        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=30)) as connection:
+            return connection.execute(question, values).fetchall()
+
+    def _log(self, name: str) -> IO[bytes]:
+        return (self.home / f"{name}.log").open("ab")
+
+    def _environment(self) -> dict[str, str]:
+        address = f"http://127.0.0.1:{self._port}"
+        # Nothing of this project's: a task gets what the manifest hands on.
+        kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
+        return {
+            **kept,
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
+            "AIRFLOW__CORE__PARALLELISM": "2",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(self._port),
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__API_AUTH__JWT_SECRET": "a secret of thirty-two signs or more",  # pragma: allowlist secret
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "1",
+            "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
+        }
+
+
+@contextlib.contextmanager
+def airflow(home: Path) -> Iterator[Airflow]:
+    """A running site; the test is skipped where Airflow is not installed, but in CI that is a failure."""
+    if not PROGRAM.exists():
+        told = "Airflow is not installed: tools/airflow.sh"
+        pytest.fail(told) if os.environ.get("CI") else pytest.skip(told)
+    site = Airflow(home)
+    try:
+        site.start()
+        yield site
+    finally:
+        site.stop()
