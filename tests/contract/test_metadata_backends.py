@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -14,12 +10,12 @@ from typing import Any
 
 import past
 import pytest
-from command import ROOT, light_command
+from command import light_command
 from databases import PASSWORD, Server
 from ml_metadata.metadata_store.metadata_store import downgrade_schema
 from ml_metadata.proto import metadata_store_pb2 as proto
 from store_writer import Writer
-from toy_jobs import run_toy
+from toy_jobs import result_of_toy, start_toy
 
 from components.errors import InputError, MachineError
 from pipeline.metadata import lineage
@@ -151,16 +147,11 @@ def test_what_is_found_by_numbers_comes_in_their_order(server: Server):
 def test_two_runs_side_by_side_share_it(server: Server, tmp_path: Path):
     server.renew()
     folders = [tmp_path / "one", tmp_path / "two"]
-    program = [sys.executable, str(ROOT / "tests/support/toy_jobs.py")]
     started = []
     for folder in folders:
         folder.mkdir()
-        told = json.dumps({"store": str(server.place), "screen": "json"})
-        arguments = [*program, str(folder), "fan", told]
-        started.append(
-            subprocess.Popen(arguments, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True)
-        )
-    ended = [json.loads(each.communicate(timeout=300)[0]) for each in started]
+        started.append(start_toy(folder, "fan", store=str(server.place)))
+    ended = [result_of_toy(each) for each in started]
     assert [each["state"] for each in ended] == ["done", "done"]
     store = Store(server.place)
     assert {run.name for run in store.runs("toy")} == {each["run"] for each in ended}
@@ -173,10 +164,10 @@ def test_two_runs_side_by_side_share_it(server: Server, tmp_path: Path):
 @pytest.mark.slow
 def test_a_run_and_the_next_from_the_cache(server: Server, tmp_path: Path):
     server.renew()
-    first = run_toy(tmp_path, store=str(server.place))
-    assert (first.state, first.facts.rows) == ("done", {"train": 8, "eval": 4})
-    second = run_toy(tmp_path, store=str(server.place))
-    assert {node.state for node in second.nodes} == {"cached"}
+    first = result_of_toy(start_toy(tmp_path, store=str(server.place)))
+    assert (first["state"], first["rows"]) == ("done", {"train": 8, "eval": 4})
+    second = result_of_toy(start_toy(tmp_path, store=str(server.place)))
+    assert {node["state"] for node in second["nodes"].values()} == {"cached"}
     assert not (tmp_path / "metadata.db").exists()
     # Nobody's password lies about.
     for file in tmp_path.rglob("*"):
