@@ -14,9 +14,10 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 
 from components.errors import MachineError
 from pipeline.metadata.database import Database, Location, Tls
+from pipeline.metadata.messages import change_all
 from pipeline.metadata.store import Store
 from pipeline.metadata.tables import NoTablesError, Tables, UnreachableError, remedy
-from pipeline.metadata.texts import POSTGRESQL, change_all
+from pipeline.metadata.texts import POSTGRESQL
 from pipeline.metadata.tunnel import Tunnel
 
 ConnectionConfig = proto.ConnectionConfig

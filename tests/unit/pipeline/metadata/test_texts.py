@@ -6,7 +6,8 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2 as proto
 from ml_metadata.proto import metadata_store_service_pb2 as service
 
-from pipeline.metadata.texts import MYSQL, POSTGRESQL, Texts, change_all
+from pipeline.metadata.messages import change_all
+from pipeline.metadata.texts import MYSQL, POSTGRESQL, Texts
 
 ALL = "".join(map(chr, range(1, 0x180))) + "東京 🚕 \\"
 
