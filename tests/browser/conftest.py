@@ -1,4 +1,4 @@
-"""The browser that all tests of a process open their pages in."""
+"""The browser that the tests of a file open their pages in."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """Its driver keeps an event loop running in this thread, so it must be gone before the next file's tests begin."""
     from browsing import CHROMIUM, sync_api
 
     with sync_api.sync_playwright() as driver:
