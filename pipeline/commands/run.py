@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import functools
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from components.errors import InputError, PipelineError
@@ -27,6 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--local", action="store_true", help="run on this machine (the default)")
     parser.add_argument(
         "--airflow", action="store_true", help="run nothing, but write a DAG for Airflow 3 into the folder --output"
+    )
+    parser.add_argument(
+        "--kubeflow",
+        action="store_true",
+        help="run nothing, but write a pipeline for Kubeflow into the file --output",
+    )
+    parser.add_argument(
+        "--submit", action="store_true", help="with --kubeflow: start it there, or let it run by the schedule"
     )
     add_config(parser)
     add_engine(parser)
@@ -57,8 +64,13 @@ def run(options: argparse.Namespace) -> int:
     Raises:
       PipelineError: the run cannot begin; with --json it is printed as a run that failed instead.
     """
-    if options.airflow:
-        return _write_dag(options)
+    for name in ("airflow", "kubeflow"):
+        if getattr(options, name):
+            from pipeline.commands import orchestrated
+
+            return orchestrated.run(name, options)
+    if options.submit:
+        raise InputError("--submit: expected --kubeflow beside it, received none", "name what is submitted to")
     # Imported late, so that --help does not wait for them.
     from pipeline.targets.result import refused
     from pipeline.targets.screen import summary
@@ -103,32 +115,6 @@ def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
         screen="json" if options.json else "live" if sys.stdout.isatty() else "plain",
     )
     return dataclasses.replace(local.run(job), beam=tuple(said)), job.screen
-
-
-def _write_dag(options: argparse.Namespace) -> int:
-    from pipeline import preflight
-    from pipeline.commands.told import only_ours, show
-    from pipeline.targets import airflow
-
-    folder, options.output = options.output, None
-    if folder is None:
-        raise InputError("--airflow: expected --output DAGS, received none", "name the folder that Airflow reads")
-    if options.local or options.resume or options.from_nodes or options.to_nodes:
-        raise InputError(
-            "--airflow: expected no option of a run on this machine, received one",
-            "leave out --local, --from and so on",
-        )
-    loaded = load_config(options)
-    preflight.check(loaded)
-    given = (
-        "--config",
-        str(Path(options.config).absolute()),
-        *(word for each in options.set for word in ("--set", each)),
-    )
-    with only_ours():
-        dag = airflow.write(loaded.config, given, Path(folder))
-    show(f"{dag}: a task per node; what it reads lies in {dag.with_suffix('')}")
-    return 0
 
 
 def _check_names(names: list[str]) -> None:

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from datetime import date, datetime, timezone
 from pathlib import Path
 
 from components.errors import InputError
@@ -19,11 +20,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pipeline", metavar="FILE", required=True, help="the pipeline, as `compile` has written it")
     parser.add_argument("--node", metavar="NODE", required=True, help="the node")
     parser.add_argument("--run-id", metavar="RUN", required=True, help="the run; all its nodes and attempts share it")
-    parser.add_argument("--span", metavar="N", type=int, help="the newest span to take (default: the newest there is)")
+    parser.add_argument(
+        "--span",
+        metavar="N",
+        type=_span,
+        help="the newest span to take: N, a day such as 2026-01-31, or today, of "
+        "which N is the days since 1970; or newest, which is the default",
+    )
     parser.add_argument(
         "--logs", metavar="DIR", type=Path, help="folder with a folder per run (default: beside the artifacts)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+
+
+def _span(told: str) -> int | None:
+    """A span by its number or its day; None: the newest."""
+    if told == "newest":
+        return None
+    if told.isdecimal():
+        return int(told)
+    try:
+        day = datetime.now(timezone.utc).date() if told == "today" else date.fromisoformat(told)
+    except ValueError as error:
+        expected = "expected a number, a day such as 2026-01-31, today or newest"
+        raise argparse.ArgumentTypeError(f"{expected}; received {told!r}") from error
+    return (day - date(1970, 1, 1)).days
 
 
 def run(options: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from components.section import Section
 from components.serving.config import ServingConfig
 from components.trainer.config import TrainingConfig
 from components.tuner.config import TuneConfig
+from pipeline.config.kubeflow import KubeflowConfig
 from pipeline.config.metadata import MetadataConfig
 from pipeline.config.runtime import PipelineConfig, RuntimeConfig
 from pipeline.config.schedule import ScheduleConfig
@@ -35,4 +36,5 @@ class Config(Section):
     push: PushConfig = Field(default_factory=PushConfig)
     metadata: MetadataConfig = Field(default_factory=MetadataConfig)
     schedule: ScheduleConfig | None = None
+    kubeflow: KubeflowConfig | None = None
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)

@@ -44,3 +44,7 @@ class ScheduleConfig(Section):
         if every not in _PRESETS and (every.startswith("@") or len(every.split()) != _CRON_FIELDS):
             raise ValueError(f"expected five fields of cron or one of {', '.join(_PRESETS)}, received {every!r}")
         return every
+
+
+BY_HAND = ScheduleConfig.model_validate({"start": "2020-01-01"})
+"""What holds without a section, when somebody starts the runs: retries and the like as the section would have them."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from components.errors import InputError
 from pipeline.config import Config
-from pipeline.config.schedule import ScheduleConfig
+from pipeline.config.schedule import BY_HAND, ScheduleConfig
 from pipeline.graph import GraphNode
 from pipeline.paths import Paths
 from pipeline.targets import compiled
@@ -20,8 +20,6 @@ _ROOT = Path(__file__).parents[2]
 _DAG = _ROOT / "deploy" / "airflow" / "dag.py"
 _HANDED_ON = ("PYTHONPATH",)
 """Variables without which the user's own modules are not found; a password is none of them."""
-_MANUAL = ScheduleConfig.model_validate({"start": "2020-01-01"})
-"""Without a section, runs are started by hand; retries and the like are what the section would have."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def write_dag(dag: Dag, folder: Path) -> Path:
     Raises:
       InputError: the folder cannot be written.
     """
-    schedule = (dag.schedule or _MANUAL).model_dump(mode="json")
+    schedule = (dag.schedule or BY_HAND).model_dump(mode="json")
     if dag.schedule is None:
         schedule["every"] = None
     manifest = {

@@ -9,6 +9,11 @@ from pipeline.config import Config
 from pipeline.graph import GraphNode
 
 
+def graph(config: Config) -> tuple[GraphNode, ...]:
+    """The nodes of a config's pipeline, each after those it waits for."""
+    return _compile(config)[1]
+
+
 def write(config: Config, file: Path) -> tuple[GraphNode, ...]:
     """Writes the compiled pipeline, whole or not at all.
 
@@ -18,11 +23,7 @@ def write(config: Config, file: Path) -> tuple[GraphNode, ...]:
     Raises:
       InputError: the file cannot be written.
     """
-    # Imported late, when whoever calls has said what has to stand in TensorFlow's environment.
-    from pipeline.build import compile_pipeline
-    from pipeline.nodes import graph
-
-    ir = compile_pipeline(config)
+    ir, made_of = _compile(config)
     beside = file.with_name(f"{file.name}.new")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -30,4 +31,13 @@ def write(config: Config, file: Path) -> tuple[GraphNode, ...]:
         beside.replace(file)
     except OSError as error:
         raise InputError(f"{file} cannot be written: {error.strerror}", "name another file") from error
-    return graph(ir)
+    return made_of
+
+
+def _compile(config: Config) -> tuple[bytes, tuple[GraphNode, ...]]:
+    # Imported late, when whoever calls has said what has to stand in TensorFlow's environment.
+    from pipeline import nodes
+    from pipeline.build import compile_pipeline
+
+    ir = compile_pipeline(config)
+    return ir, nodes.graph(ir)

@@ -137,7 +137,7 @@ class Airflow:
 def airflow(home: Path) -> Iterator[Airflow]:
     """A running site; the test is skipped where Airflow is not installed, but in CI that is a failure."""
     if not PROGRAM.exists():
-        told = "Airflow is not installed: tools/airflow.sh"
+        told = "Airflow is not installed: tools/environment.sh airflow"
         pytest.fail(told) if os.environ.get("CI") else pytest.skip(told)
     site = Airflow(home)
     try:

@@ -1,0 +1,221 @@
+"""What Kubeflow's own software makes of a pipeline that we write: its loader, its messages, its client."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import kubeflow_pipelines
+import people
+import pytest
+from command import command
+
+from pipeline.config.kubeflow import KubeflowConfig
+from pipeline.config.schedule import ScheduleConfig
+from pipeline.graph import GraphNode
+from pipeline.metadata.store import Store
+from pipeline.targets import kubeflow
+
+pytestmark = [pytest.mark.slow, kubeflow_pipelines.needs_kfp]
+
+SECTION = {"image": "example.com/team/pipeline:1.4", "claim": "pipeline"}
+SERVER = ("metadata.backend=postgresql", "metadata.host=db", "metadata.database=metadata", "metadata.user=tfx")
+MADE = "made-1"
+OF_ANOTHER, EARLIER = {"recurring_run_id": "1", "display_name": "other"}, {"recurring_run_id": "2"}
+
+
+class Api(ThreadingHTTPServer):
+    """What `--submit` asks of Kubeflow's API: it takes everything, and remembers it.
+
+    Attributes:
+      asked: method, path and JSON of every request but those that only read.
+      refuses: whether it takes nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.asked: list[tuple[str, str, Any]] = []
+        self.refuses = False
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Api
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+    def _answer(self) -> None:
+        method, path = self.command, urlsplit(self.path).path.removeprefix("/apis/v2beta1/")
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "null")
+        status, told = (
+            200,
+            {
+                "healthz": {"multi_user": False},
+                "experiments": {"experiments": [{"experiment_id": "e-7", "display_name": "Default"}]},
+                "recurringruns": {"recurringRuns": [OF_ANOTHER, {**EARLIER, "display_name": "people"}]},
+            }.get(path, {}),
+        )
+        if method != "GET":
+            self.server.asked.append((method, path, body))
+            status, told = (403, {"error": "no"}) if self.server.refuses else (200, _made(path))
+        content = json.dumps(told).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = do_DELETE = _answer  # noqa: N815 - http.server's names
+
+
+def _made(path: str) -> dict[str, str]:
+    return {"runs": {"run_id": MADE}, "recurringruns": {"recurring_run_id": MADE}}.get(path, {})
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with Api() as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def written(folder: Path, *more: str, **sections: Any) -> tuple[Any, Path]:
+    """`--kubeflow` on a config of its own; how it ended, and the file."""
+    data = people.write(folder / "people.csv", people.rows())
+    config = people.write_config(folder / "people.yaml", data, **sections)
+    sets = [f"kubeflow.{name}={value}" for name, value in SECTION.items()]
+    shared = [word for each in (*sets, *SERVER) for word in ("--set", each)]
+    file = folder / "kubeflow" / "people.yaml"
+    return command("--kubeflow", "--config", str(config), *shared, "--output", str(file), *more), file
+
+
+def test_its_loader_reads_what_was_meant(tmp_path: Path) -> None:
+    ended, file = written(
+        tmp_path,
+        schedule={"start": "2026-01-01", "retries": 1, "timeout_hours": 1},
+        kubeflow={
+            "secrets": {"METADATA_PASSWORD": {"secret": "metadata", "key": "password"}},
+            "resources": {"Trainer": {"cpu": 2, "memory_gb": 8, "gpus": 1}},
+            "node_selector": {"pool": "batch"},
+            "environment": {"TZ": "UTC"},
+        },
+    )
+    assert (ended.exit_code, ended.err) == (0, "")
+    assert "each a container of example.com/team/pipeline:1.4" in ended.out
+    pipeline = kubeflow_pipelines.read(file)
+    assert pipeline.spec["pipelineInfo"]["name"] == "people"
+    trainer = pipeline.container("trainer")
+    assert trainer["image"] == "example.com/team/pipeline:1.4"
+    assert trainer["args"][:2] == ["run-node", "--pipeline"]
+    assert trainer["env"] == [{"name": "TZ", "value": "UTC"}]
+    assert trainer["resources"] == {
+        "cpuLimit": 2.0,
+        "memoryLimit": 8.0,
+        "accelerator": {"type": "nvidia.com/gpu", "count": "1"},
+    }
+    graph = pipeline.spec["root"]["dag"]["tasks"]
+    assert set(graph["trainer"]["dependentTasks"]) == {"schema-gen", "transform"}
+    assert graph["trainer"]["retryPolicy"]["maxRetryCount"] == 1
+    assert not graph["trainer"].get("cachingOptions")
+    assert set(pipeline.kubernetes) == {f"exec-{name}" for name in graph}
+    assert all(
+        told
+        == {
+            "pvcMount": [{"constant": "pipeline", "mountPath": "/data"}],
+            "secretAsEnv": [
+                {"secretName": "metadata", "keyToEnv": [{"secretKey": "password", "envVar": "METADATA_PASSWORD"}]}
+            ],
+            "nodeSelector": {"labels": {"pool": "batch"}},
+            "activeDeadlineSeconds": "3600",
+        }
+        for told in pipeline.kubernetes.values()
+    )
+
+
+def test_a_run_is_submitted(api: Api, tmp_path: Path) -> None:
+    sets = (f"kubeflow.host={api.url}", "kubeflow.service_account=w")
+    ended, file = written(tmp_path, "--submit", *(word for each in sets for word in ("--set", each)))
+    assert (ended.exit_code, ended.err) == (0, "")
+    assert ended.out.splitlines()[-1] == f"run {MADE} has been started at {api.url}"
+    [(method, path, run)] = api.asked
+    assert (method, path) == ("POST", "runs")
+    assert (run["experiment_id"], run["display_name"], run["service_account"]) == ("e-7", "people", "w")
+    sent = run["pipeline_spec"]
+    assert set(sent) == {"pipeline_spec", "platform_spec"}
+    assert sent["pipeline_spec"]["components"] == kubeflow_pipelines.read(file).spec["components"]
+
+
+def test_a_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path) -> None:
+    schedule = {"every": "30 4 * * 1", "start": "2026-01-01", "catch_up": True, "span": "date"}
+    (tmp_path / "2026-01-01").mkdir()
+    people.write(tmp_path / "2026-01-01" / "people.csv", people.rows())
+    spans = ("--set", f"data.path={tmp_path / '{YYYY}-{MM}-{DD}' / 'people.csv'}")
+    host = ("--set", f"kubeflow.host={api.url}")
+    ended, _ = written(tmp_path, "--submit", *spans, *host, schedule=schedule)
+    assert (ended.exit_code, ended.err) == (0, "")
+    told = f"recurring run {MADE} at {api.url} in place of the earlier one: 0 30 4 * * 1"
+    assert ended.out.splitlines()[-1] == told
+    [(_, made, run), removed] = api.asked
+    assert made == "recurringruns"
+    # The other pipeline's is left alone.
+    assert removed[:2] == ("DELETE", f"recurringruns/{EARLIER['recurring_run_id']}")
+    assert run["trigger"]["cron_schedule"] == {"cron": "0 30 4 * * 1", "start_time": "2026-01-01T00:00:00Z"}
+    assert (run["max_concurrency"], run["no_catchup"], run["mode"]) == ("1", False, "ENABLE")
+    assert run["runtime_config"] == {"parameters": {"span": "[[ScheduledTime.2006-01-02]]"}}
+
+
+def test_what_kubeflow_says_is_told(api: Api, tmp_path: Path) -> None:
+    api.refuses = True
+    host = ("--set", f"kubeflow.host={api.url}")
+    ended, file = written(tmp_path, "--submit", *host, schedule={"start": "2026-01-01"})
+    assert ended.exit_code == 1
+    assert f"Kubeflow at {api.url} has not taken the pipeline" in ended.err
+    assert '403 Forbidden: {"error": "no"}' in ended.err
+    assert str(file) in ended.err
+    # Nothing was removed for it.
+    assert [method for method, _, _ in api.asked] == ["POST"]
+
+
+def test_a_run_goes_on_only_when_it_is_due(tmp_path: Path) -> None:
+    for span in (1, 2):
+        (tmp_path / "data" / str(span)).mkdir(parents=True)
+        people.write(tmp_path / "data" / str(span) / "people.csv", people.rows(300 + span, seed=span))
+    config = people.write_config(
+        tmp_path / "people.yaml",
+        tmp_path / "data" / "{SPAN}" / "people.csv",
+        schedule={"start": "2026-01-01", "only_if": "new_span"},
+    )
+    job = kubeflow.Job(
+        "people",
+        (GraphNode("ExampleGen", ()),),
+        ("--config", str(config)),
+        KubeflowConfig.model_validate({**SECTION, "mount": str(tmp_path / "volume")}),
+        ScheduleConfig.model_validate({"start": "2026-01-01", "only_if": "new_span"}),
+    )
+    kubeflow.write(job, tmp_path / "people.kubeflow.yaml")
+    pipeline = kubeflow_pipelines.read(tmp_path / "people.kubeflow.yaml")
+    cluster = kubeflow_pipelines.Cluster(tmp_path / "cluster")
+    first = cluster.run(pipeline, span="1")
+    assert cluster.ran == ["due", "compile", "example-gen"]
+    second = cluster.run(pipeline)
+    cluster.ran.clear()
+    cluster.run(pipeline)
+    assert cluster.ran == ["due"]
+    store = Store(tmp_path / "volume/out/people/metadata.db")
+    found = [store.artifacts(run, "Examples")[0].properties["span"] for run in (first, second)]
+    assert found == [1, 2]
+    assert len(store.runs()) == 2

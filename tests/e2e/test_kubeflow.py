@@ -1,0 +1,49 @@
+"""The shipped example, unedited, as Kubeflow would run it: every container's command is run, metadata on a server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import kubeflow_pipelines
+import pytest
+from command import Runs, command
+from databases import PASSWORD, SERVERS
+from lineages import edges
+
+from pipeline.metadata.store import Store
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("taxi"), kubeflow_pipelines.needs_kfp]
+
+
+def test_the_same_config_gives_the_same_model_and_lineage(
+    taxi: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, volume = tmp_path / "taxi.yaml", tmp_path / "volume"
+    with SERVERS["postgresql"]() as server:
+        place = server.place
+        sets = [f"metadata.backend={place.backend}", f"metadata.host={place.host}", f"metadata.port={place.port}"]
+        sets += [f"metadata.database={place.name}", f"metadata.user={place.user}"]
+        section = ["kubeflow.image=example.com/pipeline:1", "kubeflow.claim=pipeline", f"kubeflow.mount={volume}"]
+        secret = ["METADATA_PASSWORD.secret=metadata", "METADATA_PASSWORD.key=password"]
+        section += [f"kubeflow.secrets.{each}" for each in secret]
+        shared = [word for each in sets for word in ("--set", each)]
+        added = [word for each in section for word in ("--set", each)]
+        written = command("--kubeflow", *shared, *added, "--output", str(file))
+        assert (written.exit_code, written.err) == (0, "")
+
+        pipeline = kubeflow_pipelines.read(file)
+        cluster = kubeflow_pipelines.Cluster(tmp_path / "cluster", {("metadata", "password"): PASSWORD})
+        run = cluster.run(pipeline)
+        assert sorted(cluster.ran) == sorted(pipeline.spec["root"]["dag"]["tasks"])
+
+        monkeypatch.setenv("METADATA_PASSWORD", PASSWORD)
+        looked = (*shared, "--output", str(volume / "out"))
+        [row] = [json.loads(line) for line in command("runs", *looked, "--json").out.splitlines()]
+        assert (row["run"], row["state"], row["verdict"]) == (run, "done", "blessed")
+        local = taxi.first.told
+        assert row["metrics"] == pytest.approx(local["metrics"], abs=0.01)
+        assert edges(Store(place), run) == edges(Store(taxi.output / "metadata.db"), local["run"])
+        assert run in command("lineage", row["version"], *looked).out
+    assert "LatestBlessedModel" in (volume / "out/taxi/logs" / run / "report.html").read_text()
+    assert (volume / "out/taxi/pushed" / row["version"] / "saved_model.pb").is_file()

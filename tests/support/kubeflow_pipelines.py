@@ -1,0 +1,142 @@
+"""What of Kubeflow Pipelines runs without a cluster: specs read by its own loader, their containers as processes."""
+
+from __future__ import annotations
+
+import graphlib
+import json
+import os
+import re
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".cache" / "kubeflow" / "bin" / "python"
+needs_kfp = pytest.mark.skipif(not PYTHON.exists(), reason="kfp is not installed: tools/environment.sh kubeflow")
+_PLACEHOLDER = re.compile(r"\{\{\$(.*?)\}\}")
+_INPUT = re.compile(r"\.inputs\.parameters\['(\w+)'\]")
+_OUTPUT = re.compile(r"\.outputs\.parameters\['(\w+)'\]\.output_file")
+_EQUALS = re.compile(r"inputs\.parameter_values\['(\w+)'\] == '(\w*)'")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A pipeline, read back.
+
+    Attributes:
+      spec: its PipelineSpec, as JSON.
+      kubernetes: executor → its KubernetesExecutorConfig, as JSON.
+    """
+
+    spec: dict[str, Any]
+    kubernetes: dict[str, Any]
+
+    def container(self, name: str) -> dict[str, Any]:
+        """The container of a component, or of the task of that name."""
+        label = self.spec["components"][f"comp-{name}"]["executorLabel"]
+        container: dict[str, Any] = self.spec["deploymentSpec"]["executors"][label]["container"]
+        return container
+
+
+def read(file: Path) -> Spec:
+    """Reads a pipeline with kfp's loader; what its messages do not know is an error there."""
+    program = Path(__file__).with_name("kubeflow_spec.py")
+    ended = subprocess.run([PYTHON, program, file], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return Spec(**json.loads(ended.stdout))
+
+
+@dataclass
+class Cluster:
+    """Runs pipelines task after task, each container as a process in this project's folder, as in its image.
+
+    Attributes:
+      folder: scratch.
+      secrets: secret and key → value.
+      ran: the tasks that have run, in order.
+    """
+
+    folder: Path
+    secrets: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    ran: list[str] = field(default_factory=list)
+
+    def run(self, pipeline: Spec, **parameters: str) -> str:
+        """Runs a pipeline with these parameters; returns the run's id."""
+        run = str(uuid.uuid4())
+        root = pipeline.spec["root"]
+        known = root["inputDefinitions"]["parameters"]
+        assert set(parameters) <= set(known)
+        given = {name: parameters.get(name, told["defaultValue"]) for name, told in known.items()}
+        self._graph(pipeline, root["dag"]["tasks"], given, run)
+        return run
+
+    def _graph(self, pipeline: Spec, tasks: dict[str, Any], given: dict[str, str], run: str) -> None:
+        order = graphlib.TopologicalSorter({name: task.get("dependentTasks", ()) for name, task in tasks.items()})
+        put_out: dict[str, dict[str, str]] = {}
+        for name in order.static_order():
+            task = tasks[name]
+            assert task["taskInfo"]["name"] == name
+            inputs = {
+                key: self._value(told, given, put_out)
+                for key, told in task.get("inputs", {}).get("parameters", {}).items()
+            }
+            condition = task.get("triggerPolicy", {}).get("condition")
+            if condition is not None:
+                key, wanted = _EQUALS.fullmatch(condition).groups()  # type: ignore[union-attr]
+                if inputs[key] != wanted:
+                    continue
+            component = pipeline.spec["components"][task["componentRef"]["name"]]
+            assert set(inputs) == set(component.get("inputDefinitions", {}).get("parameters", {}))
+            if "dag" in component:
+                self._graph(pipeline, component["dag"]["tasks"], inputs, run)
+            else:
+                put_out[name] = self._container(pipeline, name, component["executorLabel"], inputs, run)
+
+    @staticmethod
+    def _value(told: dict[str, Any], given: dict[str, str], put_out: dict[str, dict[str, str]]) -> str:
+        if "componentInputParameter" in told:
+            return given[told["componentInputParameter"]]
+        source = told["taskOutputParameter"]
+        return put_out[source["producerTask"]][source["outputParameterKey"]]
+
+    def _container(self, pipeline: Spec, name: str, label: str, inputs: dict[str, str], run: str) -> dict[str, str]:
+        container = pipeline.spec["deploymentSpec"]["executors"][label]["container"]
+        kubernetes = pipeline.kubernetes[label]
+        outputs: dict[str, Path] = {}
+
+        def filled(placeholder: re.Match[str]) -> str:
+            if placeholder[1] == ".pipeline_job_uuid":
+                return run
+            if wanted := _INPUT.fullmatch(placeholder[1]):
+                return inputs[wanted[1]]
+            key = _OUTPUT.fullmatch(placeholder[1])[1]  # type: ignore[index]
+            outputs[key] = self.folder / run / name / key
+            return str(outputs[key])
+
+        first, *rest = [_PLACEHOLDER.sub(filled, word) for word in (*container["command"], *container["args"])]
+        for place in outputs.values():
+            place.parent.mkdir(parents=True)
+        environment = {each["name"]: each["value"] for each in container.get("env", ())}
+        for secret in kubernetes.get("secretAsEnv", ()):
+            for key in secret["keyToEnv"]:
+                environment[key["envVar"]] = self.secrets[secret["secretName"], key["secretKey"]]
+        assert first == "python"
+        ended = subprocess.run(
+            [sys.executable, *rest],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=int(kubernetes["activeDeadlineSeconds"]),
+            check=False,
+        )
+        assert ended.returncode == 0, (name, ended.stderr[-4000:])
+        self.ran.append(name)
+        return {key: place.read_text() for key, place in outputs.items()}

@@ -1,0 +1,25 @@
+"""A pipeline as Kubeflow's own loader and messages read it: run in the environment that has kfp, it prints JSON."""
+
+import json
+import sys
+
+from google.protobuf import json_format
+from kfp import components
+from kfp.kubernetes import kubernetes_executor_config_pb2 as kubernetes
+
+
+def main(file: str) -> None:
+    """Prints the pipeline's spec, and for each executor what only Kubernetes knows."""
+    loaded = components.load_component_from_file(file)
+    platform = loaded.platform_spec.platforms["kubernetes"].deployment_spec.executors
+    executors = {
+        label: json_format.MessageToDict(
+            json_format.ParseDict(json_format.MessageToDict(told), kubernetes.KubernetesExecutorConfig())
+        )
+        for label, told in platform.items()
+    }
+    json.dump({"spec": json_format.MessageToDict(loaded.pipeline_spec), "kubernetes": executors}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

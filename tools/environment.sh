@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Makes .cache/NAME, the environment of a program that does not fit beside TFX, from tools/NAME.txt.
+#
+#   tools/environment.sh airflow           Airflow itself, in which the tests run the DAG that we write
+#   tools/environment.sh kubeflow          kfp, Kubeflow Pipelines' own client: --submit and the tests use it
+#   tools/environment.sh NAME --lock       resolves tools/NAME.txt anew
+#
+# Does nothing where the environment is already as it should be.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+declare -A PACKAGES=([airflow]="apache-airflow==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0")
+NAME=${1-}
+[[ -n $NAME && -n ${PACKAGES[$NAME]-} ]] || {
+  echo "environment: expected one of ${!PACKAGES[*]}, received '$NAME'" >&2
+  exit 2
+}
+HERE=$PWD/.cache/$NAME
+LOCK=tools/$NAME.txt
+
+uv=$(tools/setup.sh --uv)
+if [[ ${2-} == --lock ]]; then
+  {
+    echo "# An environment of its own for ${PACKAGES[$NAME]}: made by \`tools/environment.sh $NAME --lock\`, don't edit it."
+    "$uv" pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate --no-header --no-emit-index-url - <<<"${PACKAGES[$NAME]}"
+  } >"$LOCK.new"
+  mv "$LOCK.new" "$LOCK"
+  exit
+fi
+
+stamp=$(sha256sum <"$LOCK"; echo "$HERE")
+if [[ ! -f $HERE/.set-up || $(<"$HERE/.set-up") != "$stamp" ]]; then
+  rm -rf "$HERE"
+  "$uv" venv --quiet --python .venv/bin/python "$HERE"
+  "$uv" pip sync --quiet --python "$HERE/bin/python" --require-hashes "$LOCK"
+  echo "$stamp" >"$HERE/.set-up"
+fi
