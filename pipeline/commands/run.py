@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import sys
@@ -14,7 +15,6 @@ from pipeline.commands.options import add_config, add_engine, load_config
 from pipeline.graph import NODES
 
 if TYPE_CHECKING:
-    from pipeline.config import Config
     from pipeline.targets.result import RunResult
     from pipeline.targets.screen import Mode
 
@@ -89,7 +89,7 @@ def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
     from components.ingest import source
     from pipeline import engines, preflight
     from pipeline.paths import Paths
-    from pipeline.targets import local
+    from pipeline.targets import compiled, local, turn
 
     _check_names([*options.from_nodes, *options.to_nodes])
     if options.force_bless is not None and not options.force_bless.strip():
@@ -104,17 +104,19 @@ def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
     if not options.json:
         sys.stdout.write("".join(f"{line}\n" for line in said))
         sys.stdout.flush()
+    output = Paths.of(config).root
     job = local.LocalJob(
         pipeline=config.pipeline.name,
-        output=Paths.of(config).root,
-        compile=functools.partial(_compile, config, options.force_bless),
+        output=output,
+        compile=functools.partial(compiled.in_child, config, options.force_bless),
         resume=options.resume,
         from_nodes=tuple(options.from_nodes),
         to_nodes=tuple(options.to_nodes),
         parallel=config.runtime.parallel_nodes or 0,
         screen="json" if options.json else "live" if sys.stdout.isatty() else "plain",
     )
-    return dataclasses.replace(local.run(job), beam=tuple(said)), job.screen
+    with turn.alone(output, config.pipeline.name) if config.schedule else contextlib.nullcontext():
+        return dataclasses.replace(local.run(job), beam=tuple(said)), job.screen
 
 
 def _check_names(names: list[str]) -> None:
@@ -124,10 +126,3 @@ def _check_names(names: list[str]) -> None:
                 f"--from/--to: the pipeline has no node {name!r}{did_you_mean(name, NODES)}",
                 f"the nodes are {', '.join(NODES)}",
             )
-
-
-def _compile(config: Config, force_bless: str | None) -> bytes:
-    """Compiles in a child of the server, where TFX is imported already."""
-    from pipeline.build import compile_pipeline
-
-    return compile_pipeline(config, force_bless)

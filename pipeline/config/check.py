@@ -35,7 +35,7 @@ def _schedule(config: Config) -> Iterator[Problem]:
     """A schedule that goes by spans, on data that has none."""
     if config.schedule is None or any(spans.has_specs(path) for path in config.data.path):
         return
-    for field, value in (("span", "date"), ("only_if", "new_span")):
+    for field, value in (("span", "date"), ("only_if", "new_span"), ("only_if", "drift")):
         if getattr(config.schedule, field) == value:
             told = "expected a data.path with {SPAN}, or {YYYY}, {MM} and {DD}; received none of them"
             yield Problem(("schedule", field), f"{told}: {value} goes by the spans of the data")

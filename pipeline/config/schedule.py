@@ -5,7 +5,16 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, StringConstraints, field_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+from typing_extensions import Self
 
 from components.section import Section
 
@@ -25,8 +34,12 @@ class ScheduleConfig(Section):
     span: Literal["newest", "date"] = "newest"
     """What a run takes. newest: the newest span there is. date: that of the run's own day, as days since 1970, so that
     a run over the past takes the data of then."""
-    only_if: Literal["every", "new_span"] = "every"
-    """every: each time. new_span: only if the data has a newer span than the last run that ended well."""
+    only_if: Literal["every", "new_span", "drift"] = "every"
+    """every: each time. new_span: only if the data has a newer span than the last run that judged a model. drift: only
+    if moreover a column has moved by `drift` since that run."""
+    drift: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """The distance that a column may move before a model is trained anew, as `diff-data` measures it (0: alike, 1:
+    nothing in common). See first how far two ordinary spans lie apart."""
     retries: NonNegativeInt = 2
     """How often a node that has failed is tried again."""
     retry_minutes: NonNegativeFloat = 5.0
@@ -44,6 +57,12 @@ class ScheduleConfig(Section):
         if every not in _PRESETS and (every.startswith("@") or len(every.split()) != _CRON_FIELDS):
             raise ValueError(f"expected five fields of cron or one of {', '.join(_PRESETS)}, received {every!r}")
         return every
+
+    @model_validator(mode="after")
+    def _goes_by_one_span(self) -> Self:
+        if self.only_if == "drift" and self.span == "date":
+            raise ValueError("only_if: drift looks at the newest span; expected span: newest, received span: date")
+        return self
 
 
 BY_HAND = ScheduleConfig.model_validate({"start": "2020-01-01"})

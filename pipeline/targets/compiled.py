@@ -34,6 +34,13 @@ def write(config: Config, file: Path) -> tuple[GraphNode, ...]:
     return made_of
 
 
+def in_child(config: Config, force_bless: str | None = None) -> bytes:
+    """The compiled pipeline; called in a child of the nodes' server, which has imported TFX already."""
+    from pipeline.build import compile_pipeline
+
+    return compile_pipeline(config, force_bless)
+
+
 def _compile(config: Config) -> tuple[bytes, tuple[GraphNode, ...]]:
     # Imported late, when whoever calls has said what has to stand in TensorFlow's environment.
     from pipeline import nodes
