@@ -95,7 +95,7 @@ def _inner(field: Schema) -> tuple[str, str]:
     for one in [field, *field.get("anyOf", ())]:
         if reference := _reference(one):
             return reference, ""
-    members = field.get("additionalProperties")
+    members = _members(field)
     reference = _reference(members) if isinstance(members, dict) else ""
     return reference, ".NAME" if reference else ""
 
@@ -117,11 +117,16 @@ def _value(field: Schema, definitions: Schema) -> str:
         items = _value(field["items"], definitions).replace("list of", "lists of")
         return "list of " + re.sub(r"\bnumber\b", "numbers", items)
     if kind == "object":
-        members = field["additionalProperties"]
+        members = _members(field)
         held = "operations" if members.get("type") == "array" else _value(members, definitions)
         return f"NAME → {held}"
     words = {"integer": "whole number", "number": "number", "boolean": "`true` or `false`", "string": "text"}
     return words[str(kind)] + _bounds(field)
+
+
+def _members(field: Schema) -> Any:
+    """What the names of a mapping stand for; where they have to have a form, it is told beside that."""
+    return field.get("additionalProperties") or next(iter(field.get("patternProperties", {}).values()), None)
 
 
 def _bounds(field: Schema) -> str:

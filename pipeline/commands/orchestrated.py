@@ -58,7 +58,10 @@ def _kubeflow(file: Path, options: argparse.Namespace) -> int:
             graph = compiled.graph(config)
     given = _given(_in_image(options.config), options)
     kubeflow.write(kubeflow.Job(config.pipeline.name, graph, given, section, config.schedule), file)
-    show(f"{file}: {len(graph)} nodes, each a container of {section.image}")
+    show(
+        f"{file}: {len(graph)} nodes, each a container of {section.image}",
+        *map("note: {}".format, kubeflow.notes(config, section)),
+    )
     if options.submit:
         from pipeline.targets import kubeflow_client
 

@@ -13,7 +13,7 @@ Kubernetes knows: volume, secrets, deadline.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,17 @@ def check(config: Config) -> KubeflowConfig:
             "set metadata.backend to postgresql or mysql, with host, database and user",
         )
     return config.kubeflow
+
+
+def notes(config: Config, kubeflow: KubeflowConfig) -> Iterator[str]:
+    """What has to be there in the containers, and cannot be seen from here."""
+    paths = [*config.data.path, *([config.schema_.path] if config.schema_.path else [])]
+    inside = [each for each in paths if "://" not in each and not each.startswith(f"{kubeflow.mount}/")]
+    if inside:
+        yield f"{', '.join(inside)} will be looked for in the image, since not below {kubeflow.mount}"
+    variable = config.metadata.password_env
+    if variable not in kubeflow.secrets:
+        yield f"no secret gives {variable}: the metadata store will be asked without a password"
 
 
 def write(job: Job, file: Path) -> None:
