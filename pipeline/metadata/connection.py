@@ -105,7 +105,7 @@ def connect(location: Location, mode: int = _SQLITE.READWRITE_OPENCREATE) -> Pat
     Raises:
       MachineError: it cannot be opened, also not after a few attempts.
     """
-    deadline = time.monotonic() + (_FILE_SECONDS if isinstance(location, Path) else _SERVER_SECONDS)
+    deadline = 0.0
     while True:
         try:
             return Patient(location, mode)
@@ -113,6 +113,8 @@ def connect(location: Location, mode: int = _SQLITE.READWRITE_OPENCREATE) -> Pat
             with contextlib.suppress(NoTablesError, UnreachableError):
                 # What waiting will not help against, this tells at once, and better: a wrong password, or version.
                 Tables(location)
+            # From the first failure on: while somebody has locked a file, an attempt alone takes half a minute.
+            deadline = deadline or time.monotonic() + (_FILE_SECONDS if isinstance(location, Path) else _SERVER_SECONDS)
             if time.monotonic() > deadline:
                 told = " ".join(str(error).split())
                 raise MachineError(
@@ -145,6 +147,12 @@ class Patient(mlmd.MetadataStore):  # type: ignore[misc]
 
     def _call_again(self, method_name: str, request: Any, response: Any) -> None:
         try:
+            super()._call_method(method_name, request, response)
+        except mlmd.errors.AbortedError:
+            # It was rolled back, on a file because somebody has it locked, a backup say: the library tries five times,
+            # within some seconds, but who reads waits for its release, half a minute long.
+            if isinstance(self._location, Path):
+                Tables(self._location)
             super()._call_method(method_name, request, response)
         except mlmd.errors.InternalError:
             if isinstance(self._location, Path):

@@ -1,0 +1,63 @@
+"""A metadata file that somebody else has locked for longer than ML Metadata itself waits, as a backup may."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ml_metadata.proto import metadata_store_pb2 as proto
+
+from pipeline.metadata import connection
+from pipeline.metadata.connection import connect
+from pipeline.metadata.tables import Tables
+
+pytestmark = [pytest.mark.slow, pytest.mark.both_lines]
+
+_HOLDS = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN EXCLUSIVE")
+print("held", flush=True)
+sys.stdin.read()
+connection.execute("COMMIT")
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    file = tmp_path / "metadata.db"
+    connect(file)
+    return file
+
+
+@pytest.fixture
+def holder(store: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", _HOLDS, str(store)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holds:
+        assert holds.stdin
+        yield holds
+        holds.stdin.close()
+
+
+def test_what_is_to_be_written_waits_and_is_written_once(
+    store: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = connect(store)
+    type_id = opened.put_context_type(proto.ContextType(name="pipeline"))
+    holder = request.getfixturevalue("holder")
+    assert holder.stdout.readline() == "held\n"
+    waits: list[Path] = []
+
+    def waiting(place: Path) -> Tables:
+        waits.append(place)
+        holder.stdin.close()
+        return Tables(place)
+
+    # The library has been refused, and it is released only now, when its release is waited for.
+    monkeypatch.setattr(connection, "Tables", waiting)
+    [made] = opened.put_contexts([proto.Context(type_id=type_id, name="taxi")])
+    assert waits == [store]
+    assert [context.id for context in opened.get_contexts()] == [made]
