@@ -28,6 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--airflow", action="store_true", help="run nothing, but write a DAG for Airflow 3 into the folder --output"
     )
+    parser.add_argument(
+        "--vertex", action="store_true", help="run nothing here, but write Vertex AI's spec of it into --output FILE.yaml"
+    )
+    parser.add_argument(
+        "--submit", action="store_true", help="with --vertex: hand it over, as a run, or as the config's schedule"
+    )
     add_config(parser)
     add_engine(parser)
     parser.add_argument(
@@ -59,6 +65,10 @@ def run(options: argparse.Namespace) -> int:
     """
     if options.airflow:
         return _write_dag(options)
+    if options.vertex:
+        return _write_spec(options)
+    if options.submit:
+        raise InputError("--submit: expected --vertex beside it, received none", "add --vertex")
     # Imported late, so that --help does not wait for them.
     from pipeline.targets.result import refused
     from pipeline.targets.screen import summary
@@ -128,6 +138,34 @@ def _write_dag(options: argparse.Namespace) -> int:
     with only_ours():
         dag = airflow.write(loaded.config, given, Path(folder))
     show(f"{dag}: a task per node; what it reads lies in {dag.with_suffix('')}")
+    return 0
+
+
+def _write_spec(options: argparse.Namespace) -> int:
+    from pipeline import preflight
+    from pipeline.commands.told import only_ours, show
+    from pipeline.targets import vertex
+
+    file, options.output = options.output, None
+    if file is None:
+        raise InputError("--vertex: expected --output FILE.yaml, received none", "name the file to write")
+    if options.local or options.airflow or options.resume or options.from_nodes or options.to_nodes:
+        raise InputError(
+            "--vertex: expected no option of a run on this machine, received one",
+            "leave out --local, --from and so on",
+        )
+    if options.force_bless is not None:
+        raise InputError("--vertex: a model is blessed by force in one run, and the spec is for many", "leave it out")
+    loaded = load_config(options, *(["runtime.cache=false"] if options.no_cache else []))
+    preflight.check_data(loaded)
+    show(*(f"careful: {line}" for line in vertex.unseen(loaded.config)))
+    with only_ours():
+        spec = vertex.write(loaded.config, Path(file))
+    show(f"{file}: {len(spec['root']['dag']['tasks'])} tasks for Vertex AI Pipelines")
+    if options.submit:
+        from pipeline.targets import vertex_jobs
+
+        show(*vertex_jobs.submit(loaded.config, spec))
     return 0
 
 

@@ -17,6 +17,7 @@ from components.tuner.config import TuneConfig
 from pipeline.config.metadata import MetadataConfig
 from pipeline.config.runtime import PipelineConfig, RuntimeConfig
 from pipeline.config.schedule import ScheduleConfig
+from pipeline.config.vertex import VertexPipelinesConfig
 
 
 class Config(Section):
@@ -35,4 +36,5 @@ class Config(Section):
     push: PushConfig = Field(default_factory=PushConfig)
     metadata: MetadataConfig = Field(default_factory=MetadataConfig)
     schedule: ScheduleConfig | None = None
+    vertex: VertexPipelinesConfig | None = None
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
