@@ -29,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--airflow", action="store_true", help="run nothing, but write a DAG for Airflow 3 into the folder --output"
     )
     parser.add_argument(
-        "--vertex", action="store_true", help="run nothing here, but write Vertex AI's spec of it into --output FILE.yaml"
+        "--vertex",
+        action="store_true",
+        help="run nothing, but write a spec for Vertex AI Pipelines into --output FILE.yaml",
     )
     parser.add_argument(
         "--submit", action="store_true", help="with --vertex: hand it over, as a run, or as the config's schedule"

@@ -1,7 +1,8 @@
 """What a container of Vertex AI Pipelines runs: a node's executor, or before it ExampleGen's driver.
 
-TFX has an entry point for that. This one tells the executor besides which run it is in, gives it a folder that outlives a
-failed attempt, drives our ExampleGen (several spans, a fingerprint over all files), and tells errors as all our commands do.
+TFX has an entry point for that. This one also tells the executor which run it is in, gives it a folder that outlives
+a failed attempt, drives our ExampleGen (several spans, a fingerprint over all files), and tells errors as all our
+commands do.
 """
 
 from __future__ import annotations

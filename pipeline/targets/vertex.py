@@ -36,7 +36,8 @@ def write(config: Config, file: Path) -> dict[str, Any]:
     Raises:
       InputError: the config asks for what the service does not do, or the file cannot be written.
     """
-    section = _refuse(config)
+    section = section_of(config)
+    _refuse(config)
     if file.suffix not in (".yaml", ".yml"):
         raise InputError(f"--output: expected FILE.yaml, received {file}", "name a file that ends in .yaml")
     spec = _compiled(config, section)
@@ -51,7 +52,7 @@ def write(config: Config, file: Path) -> dict[str, Any]:
 
 
 def unseen(config: Config) -> list[str]:
-    """What the config names on this machine, and the containers do not see unless the image brings it along: a line each."""
+    """What the config names on this machine, and containers see only if their image brings it along; a line each."""
     found = [(f"data.path: {path}", "its rows") for path in config.data.path]
     if config.push.directory is not None:
         found.append((f"push.directory: {config.push.directory}", "pushed models, which are gone with the container"))
@@ -73,13 +74,22 @@ def unseen(config: Config) -> list[str]:
     return lines
 
 
-def _refuse(config: Config) -> VertexPipelinesConfig:
-    """The section; raises an InputError where the config asks for what the service does not do."""
+def section_of(config: Config) -> VertexPipelinesConfig:
+    """The section `vertex`.
+
+    Raises:
+      InputError: the config has none.
+    """
     if config.vertex is None:
         raise InputError(
             "--vertex: expected a section vertex in the config, received none",
             "say where: vertex: {project: …, region: …, image: …, root: gs://…}; docs/vertex.md",
         )
+    return config.vertex
+
+
+def _refuse(config: Config) -> None:
+    """Raises an InputError where the config asks for what the service does not do."""
     name = config.pipeline.name
     if not name[0].isalpha() or "_" in name:
         raise InputError(
@@ -94,9 +104,8 @@ def _refuse(config: Config) -> VertexPipelinesConfig:
     if config.training.cluster != "local":
         raise InputError(
             f"training.cluster: {config.training.cluster}, and the pipeline's Trainer is one container",
-            "--set training.cluster=local; or train by `runner.py manifest --kind vertex`, and compare",
+            "--set training.cluster=local; or train apart, by what `runner.py manifest` writes",
         )
-    return config.vertex
 
 
 def _compiled(config: Config, section: VertexPipelinesConfig) -> dict[str, Any]:
