@@ -46,8 +46,8 @@ class VertexPipelinesConfig(Section):
     region: Annotated[str, StringConstraints(pattern=r"^[a-z]+-[a-z]+[0-9]+$")]
     """Where the nodes run, such as us-central1; best where the data is."""
     image: str = Field(min_length=1)
-    """The container of every node: this project in its working folder, what it needs, and your own modules. Give it a tag
-    that is never moved: the service's cache goes by the name."""
+    """The container of every node: this project in its working folder, what it needs, your own modules. A tag that is
+    never moved: the cache goes by the name."""
     root: Bucket
     """A gs:// folder for what nodes hand to each other; without push.directory, models go to `pushed` below it."""
     service_account: Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+$")] | None = None

@@ -36,13 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Before TensorFlow's first import.
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s", force=True
-    )
-    logging.captureWarnings(True)
     try:
         from pipeline.targets import invocation
 
+        # Only now: what is imported has much to say, and nothing of this run.
+        form = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=form, force=True)
+        logging.captureWarnings(True)
         call = invocation.read(
             options.json_serialized_invocation_args, options.json_serialized_inputs_spec_args, options.pipeline
         )
