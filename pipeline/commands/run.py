@@ -159,6 +159,7 @@ def _write_spec(options: argparse.Namespace) -> int:
     if options.force_bless is not None:
         raise InputError("--vertex: a model is blessed by force in one run, and the spec is for many", "leave it out")
     loaded = load_config(options, *(["runtime.cache=false"] if options.no_cache else []))
+    vertex.check(loaded.config)
     preflight.check_data(loaded)
     show(*(f"careful: {line}" for line in vertex.unseen(loaded.config)))
     with only_ours():

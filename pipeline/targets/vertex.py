@@ -23,21 +23,59 @@ _MOUNTED = "/gcs/"
 """Where the service's containers find the buckets as folders."""
 
 
+def section_of(config: Config) -> VertexPipelinesConfig:
+    """The section `vertex`.
+
+    Raises:
+      InputError: the config has none.
+    """
+    if config.vertex is None:
+        raise InputError(
+            "--vertex: expected a section vertex in the config, received none",
+            "say where: vertex: {project: …, region: …, image: …, root: gs://…}; docs/vertex.md",
+        )
+    return config.vertex
+
+
+def check(config: Config) -> None:
+    """Whether the service does what the config asks for.
+
+    Raises:
+      InputError: it does not, or the config has no section for it.
+    """
+    section_of(config)
+    name = config.pipeline.name
+    if not name[0].isalpha() or "_" in name:
+        raise InputError(
+            f"pipeline.name: Vertex AI takes a letter, then small letters, digits and -; received {name}",
+            f"--set pipeline.name={name.replace('_', '-').lstrip('-0123456789') or 'pipeline'}",
+        )
+    if config.serving.check in ("docker", "kubernetes"):
+        raise InputError(
+            f"serving.check: {config.serving.check}, and a container of Vertex AI's has neither Docker nor a cluster",
+            "--set serving.check=server, which is a process in the node's own container",
+        )
+    if config.training.cluster != "local":
+        raise InputError(
+            f"training.cluster: {config.training.cluster}, and the pipeline's Trainer is one container",
+            "--set training.cluster=local; or train apart, by what `runner.py manifest` writes",
+        )
+
+
 def write(config: Config, file: Path) -> dict[str, Any]:
     """Compiles a config with a `vertex` section, and writes the pipeline's spec as YAML.
 
     Args:
-      config: the pipeline.
+      config: the pipeline; one that `check` lets pass.
       file: ends in .yaml or .yml; what is there is replaced.
 
     Returns:
       The spec.
 
     Raises:
-      InputError: the config asks for what the service does not do, or the file cannot be written.
+      InputError: a node has too many parameters, or the file cannot be written.
     """
     section = section_of(config)
-    _refuse(config)
     if file.suffix not in (".yaml", ".yml"):
         raise InputError(f"--output: expected FILE.yaml, received {file}", "name a file that ends in .yaml")
     spec = _compiled(config, section)
@@ -72,40 +110,6 @@ def unseen(config: Config) -> list[str]:
     here = [address for address in engines.addresses(config.runtime) if is_here(address)]
     lines += [f"runtime.engine: {address} is on this machine, and no container reaches it" for address in here]
     return lines
-
-
-def section_of(config: Config) -> VertexPipelinesConfig:
-    """The section `vertex`.
-
-    Raises:
-      InputError: the config has none.
-    """
-    if config.vertex is None:
-        raise InputError(
-            "--vertex: expected a section vertex in the config, received none",
-            "say where: vertex: {project: …, region: …, image: …, root: gs://…}; docs/vertex.md",
-        )
-    return config.vertex
-
-
-def _refuse(config: Config) -> None:
-    """Raises an InputError where the config asks for what the service does not do."""
-    name = config.pipeline.name
-    if not name[0].isalpha() or "_" in name:
-        raise InputError(
-            f"pipeline.name: Vertex AI takes a letter, then small letters, digits and -; received {name}",
-            f"--set pipeline.name={name.replace('_', '-').lstrip('-0123456789') or 'pipeline'}",
-        )
-    if config.serving.check in ("docker", "kubernetes"):
-        raise InputError(
-            f"serving.check: {config.serving.check}, and a container of Vertex AI's has neither Docker nor a cluster",
-            "--set serving.check=server, which is a process in the node's own container",
-        )
-    if config.training.cluster != "local":
-        raise InputError(
-            f"training.cluster: {config.training.cluster}, and the pipeline's Trainer is one container",
-            "--set training.cluster=local; or train apart, by what `runner.py manifest` writes",
-        )
 
 
 def _compiled(config: Config, section: VertexPipelinesConfig) -> dict[str, Any]:

@@ -19,13 +19,11 @@ from typing import Any
 
 import yaml
 from command import ROOT, SECONDS
+from gcs_stand_in import Bucket
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
-BUCKET = "gs://bucket"
-"""In a spec; here it is a folder."""
-_FILES = ("Boolean", "Float", "Integer", "JsonValue", "String")
-"""Types whose URI is a file; that of others is a folder."""
+_SCHEME = re.compile(r"gs://[^/]+/")
 _PLACEHOLDER = re.compile(r"\{\{\$\.inputs\.artifacts\['(\w+)'\]\.metadata\['(\w+)'\]\}\}")
 
 
@@ -102,11 +100,13 @@ class Service:
     """One project's: it remembers artifacts and tasks from run to run.
 
     Args:
-      folder: stands for all of Cloud Storage.
+      bucket: where everything lies.
+      environment: in which processes find it.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, bucket: Bucket, environment: Mapping[str, str]) -> None:
+        self._bucket = bucket
+        self._environment = environment
         self._store: list[Stored] = []
         self._cache: dict[str, dict[str, list[Stored]]] = {}
         self._runs = 0
@@ -118,9 +118,8 @@ class Service:
           file: the spec, as `--vertex` writes it.
           to: the last task to run; all that does not lead to it is left out.
         """
-        text = json.dumps(yaml.safe_load(file.read_text(encoding="utf-8"))).replace(BUCKET, str(self._folder))
         # A field that the message does not have is an error.
-        spec = json_format.Parse(text, pipeline_spec_pb2.PipelineSpec())
+        spec = json_format.ParseDict(yaml.safe_load(file.read_text(encoding="utf-8")), pipeline_spec_pb2.PipelineSpec())
         deployment = json_format.ParseDict(
             json_format.MessageToDict(spec.deployment_spec), pipeline_spec_pb2.PipelineDeploymentConfig()
         )
@@ -168,18 +167,18 @@ class Service:
         log = ""
         if call.container.HasField("lifecycle"):
             hook = call.container.lifecycle.pre_cache_check
-            code, log = _process([*hook.command, *hook.args], told)
+            code, log = self._process([*hook.command, *hook.args], told)
             if code:
                 return Task("failed", inputs, log=log)
             # The executor is told what it was told before: it has to look itself what the driver has settled.
-            parameters.update(call.output().parameter_values)
+            parameters.update(self._output(call).parameter_values)
         key = call.key(inputs, parameters)
         if call.task.caching_options.enable_cache and key in self._cache:
             return Task("cached", inputs, self._cache[key], log)
-        code, more = _process([*call.container.command, *call.container.args], told)
+        code, more = self._process([*call.container.command, *call.container.args], told)
         if code:
             return Task("failed", inputs, log=log + more)
-        for name, several in call.output().artifacts.items():
+        for name, several in self._output(call).artifacts.items():
             for stored, made in zip(outputs[name], several.artifacts, strict=True):
                 assert (made.name, made.uri) == (stored.name, stored.uri)
                 stored.metadata = json_format.MessageToDict(made.metadata)
@@ -191,11 +190,33 @@ class Service:
         number = hashlib.sha256(f"{call.folder}/{key}".encode()).hexdigest()[:16]
         name = f"projects/1/locations/us-central1/metadataStores/default/artifacts/{number}"
         title = yaml.safe_load(schema.instance_schema)["title"]
-        made = Stored(name, title, f"{call.folder}/{key}", call.name, call.run)
-        # An object store needs no folders; here they have to be there.
-        place = Path(made.uri)
-        (place.parent if title.removeprefix("tfx.") in _FILES else place).mkdir(parents=True)
-        return made
+        return Stored(name, title, f"{call.folder}/{key}", call.name, call.run)
+
+    def _output(self, call: _Call) -> Any:
+        """The ExecutorOutput, as a process has left it."""
+        return json_format.Parse(self.read(call.output_file), pipeline_spec_pb2.ExecutorOutput())
+
+    def read(self, uri: str) -> bytes:
+        """An object."""
+        return self._bucket.objects[_SCHEME.sub("", uri)]
+
+    def _process(self, line: list[str], told: str) -> tuple[int, str]:
+        """Runs a container's command in the project's folder, as in the image; its exit code, and what it writes."""
+        filled = [sys.executable if word == "python" else told if word == "{{$}}" else word for word in line]
+        assert not [word for word in filled if "{{$" in word and word != told], "a placeholder that nobody fills in"
+        ended = subprocess.run(
+            filled,
+            cwd=ROOT,
+            env={**os.environ, **self._environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=SECONDS,
+            check=False,
+        )
+        return ended.returncode, ended.stdout
 
 
 @dataclass(frozen=True)
@@ -214,8 +235,8 @@ class _Call:
         return f"{self.root}/123456789/{self.run}/{self.name}_-{len(self.name)}"
 
     @property
-    def output_file(self) -> Path:
-        return Path(self.folder) / "executor_output.json"
+    def output_file(self) -> str:
+        return f"{self.folder}/executor_output.json"
 
     def told(
         self, inputs: Mapping[str, list[Stored]], outputs: Mapping[str, list[Stored]], parameters: Mapping[str, Any]
@@ -234,12 +255,8 @@ class _Call:
                     message = into.artifacts[key].artifacts.add(name=each.name, uri=each.uri)
                     message.type.CopyFrom(definitions.artifacts[key].artifact_type)
                     message.metadata.update(each.metadata)
-        given.outputs.output_file = str(self.output_file)
+        given.outputs.output_file = self.output_file
         return json_format.MessageToJson(given)
-
-    def output(self) -> Any:
-        """The ExecutorOutput, as a process has left it."""
-        return json_format.Parse(self.output_file.read_text(), pipeline_spec_pb2.ExecutorOutput())
 
     def key(self, inputs: Mapping[str, list[Stored]], parameters: Mapping[str, Any]) -> str:
         """What the cache goes by: the container, its inputs and its parameters."""
@@ -249,25 +266,6 @@ class _Call:
             "parameters": {key: json_format.MessageToDict(value) for key, value in parameters.items()},
         }
         return json.dumps(told, sort_keys=True)
-
-
-def _process(line: list[str], told: str) -> tuple[int, str]:
-    """Runs a container's command in the project's folder, as in the image; its exit code, and what it has written."""
-    filled = [sys.executable if word == "python" else told if word == "{{$}}" else word for word in line]
-    assert not [word for word in filled if "{{$" in word and word != told], "a placeholder that nobody fills in"
-    ended = subprocess.run(
-        filled,
-        cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if not name.startswith("TF_")},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        timeout=SECONDS,
-        check=False,
-    )
-    return ended.returncode, ended.stdout
 
 
 def _holds(clause: str, artifact: Stored, inputs: Mapping[str, list[Stored]]) -> bool:

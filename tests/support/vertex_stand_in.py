@@ -12,9 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import google_credentials
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 
 @dataclass
@@ -51,7 +50,7 @@ def stand_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Api]:
     api = Api()
     with ThreadingHTTPServer(("127.0.0.1", 0), _handler(api)) as server:
         api.address = f"http://127.0.0.1:{server.server_address[1]}"
-        patch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(_credentials(folder, api.address)))
+        patch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(google_credentials.write(folder, f"{api.address}/token")))
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
@@ -72,7 +71,7 @@ def _handler(api: Api) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             path, query, body = self._take()
             if path == "/token":
-                self._answer(200, {"access_token": "a token", "expires_in": 3600, "token_type": "Bearer"})
+                self._answer(200, google_credentials.TOKEN)
             elif api.refuses:
                 self._answer(api.refuses[0], {"error": {"code": api.refuses[0], "message": api.refuses[1]}})
             elif path.endswith("/pipelineJobs"):
@@ -108,22 +107,3 @@ def _handler(api: Api) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
     return Handler
-
-
-def _credentials(folder: Path, address: str) -> Path:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    text = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    ).decode()
-    told = {
-        "type": "service_account",
-        "project_id": "mine",
-        "private_key_id": "1",
-        "private_key": text,
-        "client_email": "me@mine.iam.gserviceaccount.com",
-        "client_id": "1",
-        "token_uri": f"{address}/token",
-    }
-    file = folder / "credentials.json"
-    file.write_text(json.dumps(told))
-    return file

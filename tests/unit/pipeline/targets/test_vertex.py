@@ -114,7 +114,7 @@ def test_without_a_cache_and_a_schedule(tmp_path: Path):
 def test_what_it_does_not_do_is_refused(tmp_path: Path, assignment: str, told: str, remedy: str):
     extra = ["training.strategy={kind: multi_worker, workers: 2}"] if "cluster" in assignment else []
     with pytest.raises(InputError, match=told) as raised:
-        vertex.write(config_of(tmp_path, assignment, *extra), tmp_path / "people.yaml")
+        vertex.check(config_of(tmp_path, assignment, *extra))
     assert remedy in raised.value.remedy
 
 
