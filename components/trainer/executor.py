@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import logging
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,8 @@ class Executor(GenericExecutor):  # type: ignore[misc]
         for name, folder in left.items():
             if fileio.exists(folder) and not folder.startswith(f"{model_run.uri}/"):
                 _move(folder, f"{model_run.uri}/{name}")
+        if "://" in kept:
+            shutil.rmtree(work)
 
     def _act(
         self,
