@@ -16,6 +16,7 @@ from tfx.proto.orchestration import pipeline_pb2
 
 from components import user_code
 from components.data_gate.component import DataGate
+from components.data_gate.curated import CuratedSchema
 from components.data_gate.plan import GatePlan
 from components.evaluator import predictions
 from components.evaluator.baseline import baseline
@@ -41,12 +42,14 @@ from pipeline.metadata.connection import to_ir
 from pipeline.paths import Paths
 
 
-def build(config: Config, force_bless: str | None = None) -> pipeline.Pipeline:
+def build(config: Config, force_bless: str | None = None, *, managed: bool = False) -> pipeline.Pipeline:
     """The TFX pipeline of a config.
 
     Args:
       config: the config.
       force_bless: why the model is blessed whatever the thresholds say; None if they decide.
+      managed: whether a service runs it that keeps the metadata itself, and whose containers see no file of this
+        machine: a curated schema goes along as text, and the baseline is looked up as that service can.
     """
     paths = Paths.of(config)
     features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
@@ -55,7 +58,7 @@ def build(config: Config, force_bless: str | None = None) -> pipeline.Pipeline:
     examples = example_gen(config.data)
     examples.with_beam_pipeline_args(ingest_args(config.runtime, source.local_size(config.data)))
     statistics = StatisticsGen(examples=examples.outputs["examples"])
-    schema = _schema(config, paths, statistics)
+    schema = _schema(config, paths, statistics, managed)
     validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
     gate = DataGate(
         _gate_plan(config, features),
@@ -97,7 +100,7 @@ def build(config: Config, force_bless: str | None = None) -> pipeline.Pipeline:
             "code": _model_code(config),
         },
     )
-    latest = baseline(candidate=trainer.outputs["model"])
+    latest = baseline(candidate=None if managed else trainer.outputs["model"])
     evaluation = Evaluator(
         EvaluationPlan(
             evaluation=config.evaluation,
@@ -161,10 +164,12 @@ def compile_pipeline(config: Config, force_bless: str | None = None) -> bytes:
     return bytes(compiled.SerializeToString(deterministic=True))
 
 
-def _schema(config: Config, paths: Paths, statistics: StatisticsGen) -> Any:
+def _schema(config: Config, paths: Paths, statistics: StatisticsGen, managed: bool) -> Any:
     """The curated schema, or one inferred from the training split in which every column may be missing."""
     if config.schema_.path is None:
         return SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=False)
+    if managed:
+        return CuratedSchema(Path(config.schema_.path).read_text(encoding="utf-8")).with_id("SchemaGen")
     return ImportSchemaGen(schema_file=str(_frozen(Path(config.schema_.path), paths))).with_id("SchemaGen")
 
 

@@ -33,11 +33,16 @@ class LatestOtherBlessedModel(LatestBlessedModelStrategy):  # type: ignore[misc]
         return {**found, "candidate": input_dict["candidate"]}
 
 
-def baseline(candidate: BaseChannel) -> Resolver:
-    """The node `LatestBlessedModel`, whose output `model` is empty as long as no other model is blessed."""
-    return Resolver(
-        strategy_class=LatestOtherBlessedModel,
-        model=Channel(type=Model),
-        model_blessing=Channel(type=ModelBlessing),
-        candidate=candidate,
-    ).with_id("LatestBlessedModel")
+def baseline(candidate: BaseChannel | None) -> Resolver:
+    """The node `LatestBlessedModel`, whose output `model` is empty as long as no other model is blessed.
+
+    Args:
+      candidate: the model that is left aside. None: the strategy is TFX's own, the only one that Vertex AI knows, and
+        what it finds may be the candidate; the Evaluator's executor leaves that aside.
+    """
+    known = {"model": Channel(type=Model), "model_blessing": Channel(type=ModelBlessing)}
+    if candidate is None:
+        found = Resolver(strategy_class=LatestBlessedModelStrategy, **known)
+    else:
+        found = Resolver(strategy_class=LatestOtherBlessedModel, **known, candidate=candidate)
+    return found.with_id("LatestBlessedModel")

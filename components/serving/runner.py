@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tfx.components.infra_validator import error_types
 from tfx.components.infra_validator.model_server_runners import base_runner
+from tfx.utils import io_utils
 
 _ROOT = Path(__file__).parents[2]
 _TICK_SECONDS = 0.05
@@ -29,8 +30,9 @@ class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc
     """
 
     def __init__(self, model_path: str, model_name: str) -> None:
-        self._base, self._name = Path(model_path).parent, model_name
+        self._name = model_name
         self._folder = tempfile.TemporaryDirectory(prefix="serving-check-")
+        self._base = _on_this_disk(model_path, Path(self._folder.name)).parent
         self._ready, self._log = Path(self._folder.name, "ready.json"), Path(self._folder.name, "log")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -88,3 +90,12 @@ class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc
     def GetLogs(self) -> str | None:  # noqa: N802 - TFX's name
         """The end of what it has told."""
         return self._log.read_text(errors="replace")[-_TOLD_BYTES:] if self._log.exists() else None
+
+
+def _on_this_disk(model_path: str, folder: Path) -> Path:
+    """The model; of one in an object store a copy, since the server reads files."""
+    if "://" not in model_path:
+        return Path(model_path)
+    copy = folder / "model" / model_path.rstrip("/").rpartition("/")[2]
+    io_utils.copy_dir(model_path, str(copy))
+    return copy

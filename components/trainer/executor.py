@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import logging
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,9 @@ class Executor(GenericExecutor):  # type: ignore[misc]
                 "start the tasks that `runner.py manifest` describes, or train here with training.cluster: local",
             )
         model_run = artifact_utils.get_single_instance(output_dict["model_run"])
-        work = Path(self._working_folder(output_dict))
+        kept = self._working_folder(output_dict)
+        # The tasks' logs are files of this machine, wherever the checkpoints lie.
+        work = Path(tempfile.mkdtemp()) if "://" in kept else Path(kept)
         try:
             if config.strategy.is_cluster:
                 from components.trainer.cluster.supervisor import Supervisor
@@ -81,10 +84,12 @@ class Executor(GenericExecutor):  # type: ignore[misc]
             raise MachineError(
                 "training was asked to end by SIGTERM", "--resume the run: it goes on from the last checkpoint"
             ) from error
-        kept = {_LOGS: work / _LOGS, _CHECKPOINTS: work / _CHECKPOINTS / _digest(plan, exec_properties)}
-        for name, folder in kept.items():
-            if folder.exists() and work != Path(model_run.uri):
-                fileio.rename(str(folder), f"{model_run.uri}/{name}")
+        left = {_LOGS: f"{work}/{_LOGS}", _CHECKPOINTS: f"{kept}/{_CHECKPOINTS}/{_digest(plan, exec_properties)}"}
+        for name, folder in left.items():
+            if fileio.exists(folder) and not folder.startswith(f"{model_run.uri}/"):
+                _move(folder, f"{model_run.uri}/{name}")
+        if "://" in kept:
+            shutil.rmtree(work)
 
     def _act(
         self,
@@ -127,6 +132,15 @@ class Executor(GenericExecutor):  # type: ignore[misc]
         """What outlives a failed attempt: TFX's folder for that, or the ModelRun where nobody takes that away."""
         kept = self._context.stateful_working_dir if self._context else None
         return str(kept or artifact_utils.get_single_uri(output_dict["model_run"]))
+
+
+def _move(folder: str, target: str) -> None:
+    """Moves a folder, also from this disk into an object store."""
+    if "://" in target and "://" not in folder:
+        io_utils.copy_dir(folder, target)
+        fileio.rmtree(folder)
+    else:
+        fileio.rename(folder, target)
 
 
 def _plan(input_dict: dict[str, list[Any]], exec_properties: dict[str, Any]) -> TrainingPlan:

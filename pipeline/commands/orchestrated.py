@@ -1,9 +1,10 @@
-"""`runner.py --airflow` and `--kubeflow`: writes what another orchestrator runs the pipeline by."""
+"""`runner.py --airflow`, `--kubeflow`, `--vertex`: writes what another orchestrator runs the pipeline by."""
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from components.errors import InputError
@@ -19,15 +20,19 @@ def run(target: str, options: argparse.Namespace) -> int:
       MachineError: what is needed to submit it is not there, or does not answer.
     """
     place, options.output = options.output, None
-    wanted = {"airflow": "DAGS: the folder that Airflow reads", "kubeflow": "FILE.yaml"}[target]
+    write, wanted = _TARGETS[target]
     if place is None:
         raise InputError(f"--{target}: expected --output, received none", f"add --output {wanted}")
-    if options.local or options.resume or options.from_nodes or options.to_nodes:
+    if options.local or options.resume or options.from_nodes or options.to_nodes or options.json:
         raise InputError(
             f"--{target}: expected no option of a run on this machine, received one",
             "leave out --local, --from and so on",
         )
-    return {"airflow": _airflow, "kubeflow": _kubeflow}[target](Path(place), options)
+    if options.force_bless is not None:
+        raise InputError(f"--{target}: one run's model is blessed by force, and this is for many", "leave it out")
+    # As a field it is known wherever the config is.
+    options.set += ["runtime.cache=false"] if options.no_cache else []
+    return write(Path(place), options)
 
 
 def _airflow(folder: Path, options: argparse.Namespace) -> int:
@@ -67,6 +72,32 @@ def _kubeflow(file: Path, options: argparse.Namespace) -> int:
 
         show(kubeflow_client.submit(config, section, file))
     return 0
+
+
+def _vertex(file: Path, options: argparse.Namespace) -> int:
+    from pipeline import preflight
+    from pipeline.targets import vertex
+
+    loaded = load_config(options)
+    vertex.check(loaded.config)
+    preflight.check_data(loaded)
+    with only_ours():
+        spec = vertex.write(loaded.config, file)
+    tasks = len(spec["root"]["dag"]["tasks"])
+    show(f"{file}: {tasks} tasks for Vertex AI Pipelines", *map("note: {}".format, vertex.unseen(loaded.config)))
+    if options.submit:
+        from pipeline.targets import vertex_jobs
+
+        show(*vertex_jobs.submit(loaded.config, spec))
+    return 0
+
+
+_TARGETS: dict[str, tuple[Callable[[Path, argparse.Namespace], int], str]] = {
+    "airflow": (_airflow, "DAGS, the folder that Airflow reads"),
+    "kubeflow": (_kubeflow, "FILE.yaml"),
+    "vertex": (_vertex, "FILE.yaml"),
+}
+"""Target → what writes for it, and what it is told as --output."""
 
 
 def _given(config: Path, options: argparse.Namespace) -> tuple[str, ...]:

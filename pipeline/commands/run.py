@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pipeline.targets.result import RunResult
     from pipeline.targets.screen import Mode
 
+ORCHESTRATORS = ("airflow", "kubeflow", "vertex")
 HELP = "Run the pipeline on this machine, from raw rows to a pushed model."
 
 
@@ -30,10 +31,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubeflow",
         action="store_true",
-        help="run nothing, but write a pipeline for Kubeflow into the file --output",
+        help="run nothing, but write a pipeline for Kubeflow into --output FILE.yaml",
     )
     parser.add_argument(
-        "--submit", action="store_true", help="with --kubeflow: start it there, or let it run by the schedule"
+        "--vertex",
+        action="store_true",
+        help="run nothing, but write a spec for Vertex AI Pipelines into --output FILE.yaml",
+    )
+    parser.add_argument(
+        "--submit",
+        action="store_true",
+        help="with --kubeflow or --vertex: hand it over, as a run, or as the config's schedule",
     )
     add_config(parser)
     add_engine(parser)
@@ -64,13 +72,13 @@ def run(options: argparse.Namespace) -> int:
     Raises:
       PipelineError: the run cannot begin; with --json it is printed as a run that failed instead.
     """
-    for name in ("airflow", "kubeflow"):
-        if getattr(options, name):
+    for target in ORCHESTRATORS:
+        if getattr(options, target):
             from pipeline.commands import orchestrated
 
-            return orchestrated.run(name, options)
+            return orchestrated.run(target, options)
     if options.submit:
-        raise InputError("--submit: expected --kubeflow beside it, received none", "name what is submitted to")
+        raise InputError("--submit: expected --kubeflow or --vertex beside it, received none", "name one of them")
     # Imported late, so that --help does not wait for them.
     from pipeline.targets.result import refused
     from pipeline.targets.screen import summary

@@ -38,6 +38,8 @@ def _labels(given: dict[str, str]) -> dict[str, str]:
 
 Bucket = Annotated[str, StringConstraints(pattern=r"^gs://[^/]+(/.*)?$")]
 """A place in Cloud Storage."""
+Labels = Annotated[dict[str, str], AfterValidator(_labels)]
+"""Labels of Google Cloud's resources, name → value."""
 Jar = Annotated[str, AfterValidator(_local_file)]
 """A jar that is there already."""
 
@@ -85,7 +87,7 @@ class DataflowConfig(Section):
     """Such as regions/us-central1/subnetworks/workers; for a shared VPC the whole URL."""
     service_account: Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+$")] | None = None
     """Whose rights the workers have; the project's Compute Engine account, which may do much, if not given."""
-    labels: Annotated[dict[str, str], AfterValidator(_labels)] = Field(default_factory=dict)
+    labels: Labels = Field(default_factory=dict)
     """Name → value on each job, for the bill; TFX adds its own."""
     shuffle: Literal["service", "workers"] = "service"
     """Where rows are grouped: in Dataflow Shuffle, or on the workers' disks."""

@@ -8,19 +8,11 @@ from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, StringCo
 
 from components.names import did_you_mean
 from components.section import Section
+from pipeline.config.image import Image
 from pipeline.graph import NODES
 
 EVERY = "every"
 """Among `resources`: what a node gets that has no entry of its own."""
-
-
-def _pinned(image: str) -> str:
-    name = image.rpartition("/")[2]
-    if "@sha256:" not in name and name.rpartition(":")[2] in ("", name, "latest"):
-        raise ValueError(
-            f"expected an image with a tag or a digest, since a run must be the same tomorrow; received {image!r}"
-        )
-    return image
 
 
 def _of_nodes(given: dict[str, Resources]) -> dict[str, Resources]:
@@ -30,8 +22,6 @@ def _of_nodes(given: dict[str, Resources]) -> dict[str, Resources]:
     return given
 
 
-Image = Annotated[str, StringConstraints(min_length=1), AfterValidator(_pinned)]
-"""A container image, named so that it stays the same."""
 Dns = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 """A name as Kubernetes takes it."""
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]

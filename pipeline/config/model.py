@@ -18,6 +18,7 @@ from pipeline.config.kubeflow import KubeflowConfig
 from pipeline.config.metadata import MetadataConfig
 from pipeline.config.runtime import PipelineConfig, RuntimeConfig
 from pipeline.config.schedule import ScheduleConfig
+from pipeline.config.vertex import VertexPipelinesConfig
 
 
 class Config(Section):
@@ -37,4 +38,5 @@ class Config(Section):
     metadata: MetadataConfig = Field(default_factory=MetadataConfig)
     schedule: ScheduleConfig | None = None
     kubeflow: KubeflowConfig | None = None
+    vertex: VertexPipelinesConfig | None = None
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)

@@ -18,7 +18,13 @@ from typing_extensions import Self
 
 from components.section import Section
 
-_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
+_PRESETS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+}
 _CRON_FIELDS = 5
 
 
@@ -50,6 +56,11 @@ class ScheduleConfig(Section):
     """Airflow's pool that the nodes take their slots from."""
     owner: Annotated[str, StringConstraints(min_length=1)] = Field(default="airflow")
     """Whom Airflow names as the owner of the tasks."""
+
+    @property
+    def cron(self) -> str:
+        """`every` as five fields of cron, for services that know no such names as @daily."""
+        return _PRESETS.get(self.every, self.every)
 
     @field_validator("every")
     @classmethod

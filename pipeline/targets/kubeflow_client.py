@@ -21,13 +21,6 @@ PYTHON = "KFP_PYTHON"
 _ROOT = Path(__file__).parents[2]
 _OWN = _ROOT / ".cache" / "kubeflow" / "bin" / "python"
 _SUBMIT = _ROOT / "deploy" / "kubeflow" / "submit.py"
-_CRON = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-}
 
 
 def submit(config: Config, kubeflow: KubeflowConfig, file: Path) -> str:
@@ -78,7 +71,7 @@ def submit(config: Config, kubeflow: KubeflowConfig, file: Path) -> str:
 def _schedule(schedule: ScheduleConfig) -> dict[str, Any]:
     """The schedule as Kubeflow takes it: its cron begins with seconds, and it fills in the day a run is meant for."""
     return {
-        "cron": f"0 {_CRON.get(schedule.every, schedule.every)}",
+        "cron": f"0 {schedule.cron}",
         "start": f"{schedule.start.isoformat()}T00:00:00Z",
         "catch_up": schedule.catch_up,
         "parameters": {SPAN: "[[ScheduledTime.2006-01-02]]"} if schedule.span == "date" else {},

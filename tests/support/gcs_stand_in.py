@@ -1,14 +1,17 @@
-"""A stand-in for Google Cloud Storage at its HTTP boundary: TensorFlow's own client talks to it by way of a proxy.
+"""A stand-in for Google Cloud Storage at its HTTP boundary: clients of TensorFlow and Beam talk to it by a proxy.
 
-The client knows one address, https://….googleapis.com, so this is the proxy that it is told to use; the proxy opens the
-connection itself, with a certificate of its own that the client is told to trust.
+They know one address, https://….googleapis.com, so this is the proxy that they are told to use; the proxy opens the
+connection itself, with a certificate of its own that they are told to trust.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import datetime
+import email
 import json
+import re
 import ssl
 import threading
 import urllib.parse
@@ -18,12 +21,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
+import google_credentials
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-HOSTS = ("www.googleapis.com", "storage.googleapis.com")
+HOSTS = ("www.googleapis.com", "storage.googleapis.com", "iamcredentials.googleapis.com")
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
 @dataclass
@@ -34,11 +40,13 @@ class Bucket:
       objects: name → content.
       log: `write NAME` and `delete NAME`, as they came.
       refused: ends of names that are refused, each once, when they are to be written.
+      uploads: name → the chunks that have come of an upload that is not complete.
     """
 
     objects: dict[str, bytes] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    uploads: dict[str, bytes] = field(default_factory=dict)
 
     def files(self) -> dict[str, bytes]:
         """The objects that stand for files; those that stand for folders end with a slash."""
@@ -52,22 +60,26 @@ class Bucket:
 
 @contextlib.contextmanager
 def stand_in(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
-    """Serves a bucket; gives the environment in which a process of TensorFlow finds it, under any name.
+    """Serves a bucket; gives the environment in which a process of TensorFlow or Beam finds it, under any name.
 
     Args:
       bucket: what is stored.
-      folder: for the certificate.
+      folder: for the certificate and credentials.
     """
     context = _certificate(folder)
+    credentials = google_credentials.write(folder, f"https://{HOSTS[0]}/token")
     with ThreadingHTTPServer(("127.0.0.1", 0), _handler(bucket, context)) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
             yield {
                 "https_proxy": f"http://127.0.0.1:{server.server_address[1]}",
-                "no_proxy": "",
+                # gRPC between processes on this machine goes straight.
+                "no_proxy": "localhost,127.0.0.1",
                 "CURL_CA_BUNDLE": str(folder / "certificate.pem"),
+                "REQUESTS_CA_BUNDLE": str(folder / "certificate.pem"),
                 "GOOGLE_AUTH_TOKEN_FOR_TESTING": "a token",
+                "GOOGLE_APPLICATION_CREDENTIALS": str(credentials),
                 "GCS_RETRY_CONFIG_MAX_RETRIES": "0",
             }
         finally:
@@ -78,6 +90,8 @@ def stand_in(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
 def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # An answer is two small packets, and the second must not wait for a word on the first.
+        disable_nagle_algorithm = True
 
         def do_CONNECT(self) -> None:
             self.send_response(200)
@@ -99,40 +113,77 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
                     self._tell({"kind": "storage#bucket", "location": "US"})
                 case ["storage", "v1", "b", _, "o"]:
                     self._tell(_listed(bucket.objects, query.get("prefix", ""), query.get("delimiter")))
+                case ["download", "storage", "v1", "b", _, "o", name]:
+                    self._content(bucket.objects.get(name))
                 case ["storage", "v1", "b", _, "o", name]:
-                    self._tell(_described(bucket.objects[name]) if name in bucket.objects else None)
+                    self._tell(_described(name, bucket.objects[name]) if name in bucket.objects else None)
                 case [_, *parts]:
                     self._content(bucket.objects.get("/".join(parts)))
 
         def do_POST(self) -> None:
-            _, query = self._asked()
-            name = query["name"]
-            if (end := next(filter(name.endswith, bucket.refused), None)) is not None:
-                bucket.refused.remove(end)
-                self._answer(403, b"{}")
-            elif query["uploadType"] == "media":
-                self._store(name)
-            else:
-                self._body()
-                self._answer(200, b"", {"Location": f"https://{HOSTS[0]}/session?{urllib.parse.urlencode(query)}"})
+            path, query = self._asked()
+            body = self._body()
+            match path:
+                case ["token"]:
+                    self._tell(google_credentials.TOKEN)
+                case ["batch", *_]:
+                    self._batch(body)
+                case ["storage", *_]:
+                    self._answer(*_changed(bucket, "POST", path))
+                case _:
+                    self._upload(query, body)
 
         def do_PUT(self) -> None:
             _, query = self._asked()
-            self._store(query["name"])
+            name, body = query["name"], self._body()
+            there = _RANGE.fullmatch(self.headers.get("Content-Range", ""))
+            whole = (bucket.uploads.pop(name, b"") if there and int(there[1]) else b"") + body
+            if there and there[3] == "*":
+                bucket.uploads[name] = whole
+                self._answer(308, b"", {"Range": f"bytes=0-{len(whole) - 1}"})
+            else:
+                self._store(name, whole)
 
         def do_DELETE(self) -> None:
             path, _ = self._asked()
-            bucket.objects.pop(path[-1])
-            bucket.log.append(f"delete {path[-1]}")
-            self._answer(204, b"")
+            self._answer(*_changed(bucket, "DELETE", path))
+
+        def _upload(self, query: dict[str, str], body: bytes) -> None:
+            """All of an object, or the beginning of one that comes in chunks."""
+            name, content = query.get("name", ""), body
+            if query["uploadType"] == "multipart":
+                told, content = _parts(self.headers["Content-Type"], body)
+                name = json.loads(told)["name"]
+            elif query["uploadType"] == "resumable":
+                name = name or json.loads(body)["name"]
+            if (end := next(filter(name.endswith, bucket.refused), None)) is not None:
+                bucket.refused.remove(end)
+                self._answer(403, b"{}")
+            elif query["uploadType"] == "resumable":
+                session = urllib.parse.urlencode({**query, "name": name})
+                self._answer(200, b"", {"Location": f"https://{HOSTS[0]}/session?{session}"})
+            else:
+                self._store(name, content)
+
+        def _batch(self, body: bytes) -> None:
+            """Several changes in one request."""
+            answers = []
+            for number, part in enumerate(_parts(self.headers["Content-Type"], body), 1):
+                method, target, *_ = part.decode().split(None, 2)
+                status, content = _changed(bucket, method, _path(urllib.parse.urlsplit(target).path))
+                answers.append(
+                    f"--b\r\nContent-Type: application/http\r\nContent-ID: <response-a+{number}>\r\n\r\n"
+                    f"HTTP/1.1 {status} Told\r\nContent-Type: application/json\r\n\r\n{content.decode()}\r\n"
+                )
+            told = ("".join(answers) + "--b--\r\n").encode()
+            self._answer(200, told, {"Content-Type": "multipart/mixed; boundary=b"})
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name
             pass
 
         def _asked(self) -> tuple[list[str], dict[str, str]]:
             told = urllib.parse.urlsplit(self.path)
-            parts = [urllib.parse.unquote(part) for part in told.path.strip("/").split("/")]
-            return parts, dict(urllib.parse.parse_qsl(told.query))
+            return _path(told.path), dict(urllib.parse.parse_qsl(told.query))
 
         def _body(self) -> bytes:
             if self.headers.get("Transfer-Encoding") != "chunked":
@@ -144,10 +195,10 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
             self.rfile.readline()
             return content
 
-        def _store(self, name: str) -> None:
-            bucket.objects[name] = self._body()
+        def _store(self, name: str, content: bytes) -> None:
+            bucket.objects[name] = content
             bucket.log.append(f"write {name}")
-            self._tell(_described(bucket.objects[name]))
+            self._tell(_described(name, content))
 
         def _content(self, content: bytes | None) -> None:
             if content is None:
@@ -155,7 +206,8 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
                 return
             first, last = 0, len(content) - 1
             if wanted := self.headers.get("Range"):
-                first, last = (int(number) for number in wanted.removeprefix("bytes=").split("-"))
+                first, end = (int(number or last) for number in wanted.removeprefix("bytes=").split("-"))
+                last = min(last, end)
             part = content[first : last + 1]
             # Such as the real one: past the end there is nothing to range over.
             self._answer(206 if part else 416, part)
@@ -174,8 +226,35 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
     return Handler
 
 
-def _described(content: bytes) -> dict[str, str]:
-    return {"size": str(len(content)), "generation": "1", "updated": "2026-11-21T16:24:01.000Z"}
+def _described(name: str, content: bytes) -> dict[str, str]:
+    checksum = base64.b64encode(google_crc32c.value(content).to_bytes(4, "big")).decode()
+    at = "2026-11-21T16:24:01.000Z"
+    return {"name": name, "size": str(len(content)), "generation": "1", "updated": at, "crc32c": checksum}
+
+
+def _path(told: str) -> list[str]:
+    return [urllib.parse.unquote(part) for part in told.strip("/").split("/")]
+
+
+def _changed(bucket: Bucket, method: str, path: list[str]) -> tuple[int, bytes]:
+    """Deletes or copies an object; the status and the content of the answer."""
+    match method, path:
+        case "DELETE", [*_, "o", name] if name in bucket.objects:
+            del bucket.objects[name]
+            bucket.log.append(f"delete {name}")
+            return 204, b""
+        case "POST", [*_, source, ("copyTo" | "rewriteTo") as how, "b", _, "o", name] if source in bucket.objects:
+            bucket.objects[name] = bucket.objects[source]
+            bucket.log.append(f"write {name}")
+            told = _described(name, bucket.objects[name])
+            return 200, json.dumps({"done": True, "resource": told} if how == "rewriteTo" else told).encode()
+    return 404, b"{}"
+
+
+def _parts(kind: str, body: bytes) -> list[bytes]:
+    """The contents of a message in several parts."""
+    whole = email.message_from_bytes(f"Content-Type: {kind}\r\n\r\n".encode() + body)
+    return [part.get_payload(decode=True) for part in whole.get_payload()]  # type: ignore[union-attr, misc]
 
 
 def _listed(objects: Mapping[str, bytes], prefix: str, delimiter: str | None) -> dict[str, Any]:
@@ -187,8 +266,21 @@ def _listed(objects: Mapping[str, bytes], prefix: str, delimiter: str | None) ->
         if found:
             prefixes.add(f"{prefix}{inside}{delimiter}")
         else:
-            items.append({"name": name, **_described(objects[name])})
+            items.append(_described(name, objects[name]))
     return {"items": items, "prefixes": sorted(prefixes)}
+
+
+_USES = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=True,
+    crl_sign=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 def _certificate(folder: Path) -> ssl.SSLContext:
@@ -205,6 +297,9 @@ def _certificate(folder: Path) -> ssl.SSLContext:
         .not_valid_after(now + datetime.timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in HOSTS]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        # Python 3.13 wants to be told what an authority is for.
+        .add_extension(_USES, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
     (folder / "certificate.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))

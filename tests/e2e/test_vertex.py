@@ -1,0 +1,124 @@
+"""What we write for Vertex AI Pipelines, run container by container on gs://: the same model and lineage as here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import ROOT, Runs, command
+from gcs_stand_in import Bucket, stand_in
+from managed_pipelines import Edge, Run, Service
+
+from pipeline.graph import NODES
+from pipeline.metadata.store import INPUT, Store
+
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("taxi")]
+
+CONTAINERS = set(NODES) - {"Tuner", "BaseModel", "LatestBlessedModel"}
+LOOKUPS = {"LatestBlessedModel-model-blessing-resolver", "LatestBlessedModel-model-resolver"}
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Bucket:
+    return Bucket()
+
+
+@pytest.fixture(scope="module")
+def service(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with stand_in(bucket, tmp_path_factory.mktemp("storage")) as environment:
+        yield Service(bucket, environment)
+
+
+def spec_of(folder: Path, *sets: str) -> Path:
+    """The shipped example for Vertex AI; the config stays as it is."""
+    file = folder / "taxi.yaml"
+    fields = ["vertex.project=mine", "vertex.region=europe-west4", "vertex.image=an/image:1", *sets]
+    given = [word for field in ("vertex.root=gs://bucket/taxi", *fields) for word in ("--set", field)]
+    ended = command("--vertex", "--config", "configs/taxi.yaml", "--output", str(file), *given)
+    assert (ended.exit_code, ended.err) == (0, "")
+    assert ended.out.splitlines()[1].startswith("note: data.path: data/taxi is on this machine")
+    return file
+
+
+@pytest.fixture(scope="module")
+def first(service: Service, taxi: Runs, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The first run; `taxi` has made the data."""
+    assert taxi.first.exit_code == 0
+    run = service.run(spec_of(tmp_path_factory.mktemp("first")))
+    assert run.named("failed") == set(), "\n".join(run.tasks[each].log[-3000:] for each in run.named("failed"))
+    return run
+
+
+def verdict(service: Service, run: Run) -> dict[str, Any]:
+    [evaluation] = run.tasks["Evaluator"].outputs["evaluation"]
+    told: dict[str, Any] = json.loads(service.read(f"{evaluation.uri}/verdict.json"))
+    return told
+
+
+def test_every_container_has_run(first: Run):
+    assert first.named("succeeded") == CONTAINERS | LOOKUPS
+    [blessing] = first.tasks["Evaluator"].outputs["blessing"]
+    [model] = first.tasks["Trainer"].outputs["model"]
+    assert (blessing.metadata["blessed"], blessing.metadata["current_model_id"]) == (1, model.name)
+
+
+def test_the_model_is_as_good_as_that_of_a_local_run(first: Run, service: Service, taxi: Runs):
+    [whole] = [each for each in verdict(service, first)["slices"] if not each["slice"]]
+    assert whole["metrics"] == pytest.approx(taxi.first.told["metrics"], abs=5e-3)
+
+
+def test_the_lineage_is_that_of_a_local_run(first: Run, taxi: Runs):
+    store = Store(taxi.output / "metadata.db")
+    executions = [each for each in store.executions(taxi.first.told["run"]) if each.node in CONTAINERS]
+    nodes = {each.id: each.node for each in executions}
+    read = [event for event in store.events(nodes) if event.kind == INPUT]
+    artifacts = store.artifacts_by_id(event.artifact for event in read)
+    makers = store.makers(artifacts)
+    local: set[Edge] = {
+        (nodes[makers[event.artifact]], artifacts[event.artifact].type, nodes[event.execution]) for event in read
+    }
+    assert first.lineage(CONTAINERS) == local
+
+
+def test_the_version_is_where_model_servers_look_and_says_where_it_is_from(
+    first: Run, service: Service, bucket: Bucket
+):
+    [pushed] = first.tasks["Pusher"].outputs["pushed_model"]
+    place = f"gs://bucket/taxi/pushed/{pushed.metadata['pushed_version']}"
+    assert pushed.metadata["pushed_destination"] == place
+    manifest = json.loads(service.read(f"{place}/manifest.json"))
+    assert (manifest["pipeline"], manifest["run"]) == ("taxi", first.name)
+    assert manifest["metrics"]["auc"] > 0.93
+    warm_up = f"{place}/assets.extra/tf_serving_warmup_requests".removeprefix("gs://bucket/")
+    assert {warm_up, *(f"{place}/{name}".removeprefix("gs://bucket/") for name in manifest["files"])} <= set(
+        bucket.objects
+    )
+
+
+def test_checkpoints_and_logs_of_the_cluster_are_kept(first: Run, bucket: Bucket):
+    [kept] = first.tasks["Trainer"].outputs["model_run"]
+    folder = kept.uri.removeprefix("gs://bucket/")
+    found = {name.removeprefix(f"{folder}/") for name in bucket.objects if name.startswith(f"{folder}/")}
+    assert {"checkpoints/step-200.index", "logs/worker-0.log", "logs/worker-1.log"} <= found
+
+
+def test_nothing_is_left_beside_the_artifacts(first: Run, bucket: Bucket):
+    assert {name.split("/")[2] for name in bucket.files() if name.startswith("taxi/123456789/")} == {first.name}
+    assert [name for name in bucket.files() if "/." in name] == []
+    assert not (ROOT / "gs:").exists(), "a URL was taken for a path"
+
+
+def test_another_run_takes_what_is_unchanged_and_finds_the_baseline(first: Run, service: Service, tmp_path: Path):
+    # Without the check, for what it takes: the first run has seen that.
+    second = service.run(spec_of(tmp_path, "training.steps=150", "serving.check=none"))
+    assert second.named("failed") == set(), "\n".join(second.tasks[each].log[-3000:] for each in second.named("failed"))
+    anew = {"Trainer", "Evaluator", "Pusher"}
+    assert second.named("succeeded") == anew | LOOKUPS
+    assert second.named("cached") == CONTAINERS - anew - {"InfraValidator"}
+    assert second.tasks["Evaluator"].inputs["baseline_model"] == first.tasks["Trainer"].outputs["model"]
+    checks = [check for check in verdict(service, second)["checks"] if "the baseline" in check["bound"]]
+    assert [check["metric"] for check in checks] == ["auc"]
+    assert checks[0]["baseline"] == pytest.approx(verdict(service, first)["slices"][0]["metrics"]["auc"], abs=1e-6)

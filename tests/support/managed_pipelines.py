@@ -1,0 +1,308 @@
+"""A small stand-in for Vertex AI Pipelines: it runs a written spec, each container as a process on this machine.
+
+What it knows of the service is what TFX's own sources say of it: how it calls a container, where outputs go, what a
+resolver asks for, and that a driver may settle parameters before the cache is looked into.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from command import ROOT, SECONDS
+from gcs_stand_in import Bucket
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
+
+_SCHEME = re.compile(r"gs://[^/]+/")
+_PLACEHOLDER = re.compile(r"\{\{\$\.inputs\.artifacts\['(\w+)'\]\.metadata\['(\w+)'\]\}\}")
+
+
+@dataclass
+class Stored:
+    """An artifact.
+
+    Attributes:
+      name: the resource's.
+      type: such as tfx.Model.
+      uri: where it lies.
+      maker: the task that has made it.
+      run: in which run.
+      metadata: as the task has told it.
+    """
+
+    name: str
+    type: str
+    uri: str
+    maker: str
+    run: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Task:
+    """A task of a run that has ended, or that was never begun.
+
+    Attributes:
+      state: succeeded, cached, failed, or not triggered.
+      inputs: by key.
+      outputs: by key.
+      log: what its processes have written.
+    """
+
+    state: str
+    inputs: dict[str, list[Stored]] = field(default_factory=dict)
+    outputs: dict[str, list[Stored]] = field(default_factory=dict)
+    log: str = ""
+
+
+Edge = tuple[str, str, str]
+"""Who has made it, its type, who reads it."""
+
+
+@dataclass
+class Run:
+    """A run that has ended.
+
+    Attributes:
+      name: the id of the job.
+      tasks: all of them, by name.
+    """
+
+    name: str
+    tasks: dict[str, Task] = field(default_factory=dict)
+
+    def named(self, state: str) -> set[str]:
+        """The tasks that ended so."""
+        return {name for name, task in self.tasks.items() if task.state == state}
+
+    def lineage(self, containers: set[str]) -> set[Edge]:
+        """What the tasks with containers have read."""
+        return {
+            (each.maker, each.type.removeprefix("tfx."), name)
+            for name, task in self.tasks.items()
+            if name in containers
+            for several in task.inputs.values()
+            for each in several
+        }
+
+
+class Service:
+    """One project's: it remembers artifacts and tasks from run to run.
+
+    Args:
+      bucket: where everything lies.
+      environment: in which processes find it.
+    """
+
+    def __init__(self, bucket: Bucket, environment: Mapping[str, str]) -> None:
+        self._bucket = bucket
+        self._environment = environment
+        self._store: list[Stored] = []
+        self._cache: dict[str, dict[str, list[Stored]]] = {}
+        self._runs = 0
+
+    def run(self, file: Path, to: str | None = None) -> Run:
+        """Runs a spec.
+
+        Args:
+          file: the spec, as `--vertex` writes it.
+          to: the last task to run; all that does not lead to it is left out.
+        """
+        # A field that the message does not have is an error.
+        spec = json_format.ParseDict(yaml.safe_load(file.read_text(encoding="utf-8")), pipeline_spec_pb2.PipelineSpec())
+        deployment = json_format.ParseDict(
+            json_format.MessageToDict(spec.deployment_spec), pipeline_spec_pb2.PipelineDeploymentConfig()
+        )
+        self._runs += 1
+        run = Run(f"{spec.pipeline_info.name}-{self._runs}")
+        tasks = dict(spec.root.dag.tasks)
+        for name in _in_order(tasks):
+            if to is not None and name not in _leading_to(tasks, to):
+                continue
+            if any(run.tasks[each].state in ("failed", "not triggered") for each in _above(tasks[name])):
+                run.tasks[name] = Task("not triggered")
+                continue
+            component = spec.components[tasks[name].component_ref.name]
+            inputs = {
+                key: run.tasks[given.task_output_artifact.producer_task].outputs[
+                    given.task_output_artifact.output_artifact_key
+                ]
+                for key, given in tasks[name].inputs.artifacts.items()
+            }
+            executor = deployment.executors[component.executor_label]
+            if executor.HasField("resolver"):
+                run.tasks[name] = Task("succeeded", inputs, self._resolved(executor.resolver, inputs))
+            else:
+                call = _Call(spec.default_pipeline_root, run.name, name, tasks[name], component, executor.container)
+                run.tasks[name] = self._container(call, inputs)
+        return run
+
+    def _resolved(self, resolver: Any, inputs: Mapping[str, list[Stored]]) -> dict[str, list[Stored]]:
+        return {
+            key: [
+                each
+                for each in self._store
+                if all(_holds(clause, each, inputs) for clause in query.filter.split(" AND "))
+            ][-1:]
+            for key, query in resolver.output_artifact_queries.items()
+        }
+
+    def _container(self, call: _Call, inputs: dict[str, list[Stored]]) -> Task:
+        parameters = {key: given.runtime_value.constant for key, given in call.task.inputs.parameters.items()}
+        outputs = {
+            key: [self._new(call, key, made.artifact_type)]
+            for key, made in call.component.output_definitions.artifacts.items()
+        }
+        told = call.told(inputs, outputs, parameters)
+        log = ""
+        if call.container.HasField("lifecycle"):
+            hook = call.container.lifecycle.pre_cache_check
+            code, log = self._process([*hook.command, *hook.args], told)
+            if code:
+                return Task("failed", inputs, log=log)
+            # The executor is told what it was told before: it has to look itself what the driver has settled.
+            parameters.update(self._output(call).parameter_values)
+        key = call.key(inputs, parameters)
+        if call.task.caching_options.enable_cache and key in self._cache:
+            return Task("cached", inputs, self._cache[key], log)
+        code, more = self._process([*call.container.command, *call.container.args], told)
+        if code:
+            return Task("failed", inputs, log=log + more)
+        for name, several in self._output(call).artifacts.items():
+            for stored, made in zip(outputs[name], several.artifacts, strict=True):
+                assert (made.name, made.uri) == (stored.name, stored.uri)
+                stored.metadata = json_format.MessageToDict(made.metadata)
+        self._store += [each for several in outputs.values() for each in several]
+        self._cache[key] = outputs
+        return Task("succeeded", inputs, outputs, log + more)
+
+    def _new(self, call: _Call, key: str, schema: Any) -> Stored:
+        number = hashlib.sha256(f"{call.folder}/{key}".encode()).hexdigest()[:16]
+        name = f"projects/1/locations/us-central1/metadataStores/default/artifacts/{number}"
+        title = yaml.safe_load(schema.instance_schema)["title"]
+        return Stored(name, title, f"{call.folder}/{key}", call.name, call.run)
+
+    def _output(self, call: _Call) -> Any:
+        """The ExecutorOutput, as a process has left it."""
+        return json_format.Parse(self.read(call.output_file), pipeline_spec_pb2.ExecutorOutput())
+
+    def read(self, uri: str) -> bytes:
+        """An object."""
+        return self._bucket.objects[_SCHEME.sub("", uri)]
+
+    def _process(self, line: list[str], told: str) -> tuple[int, str]:
+        """Runs a container's command in the project's folder, as in the image; its exit code, and what it writes."""
+        filled = [sys.executable if word == "python" else told if word == "{{$}}" else word for word in line]
+        assert not [word for word in filled if "{{$" in word and word != told], "a placeholder that nobody fills in"
+        ended = subprocess.run(
+            filled,
+            cwd=ROOT,
+            env={**os.environ, **self._environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=SECONDS,
+            check=False,
+        )
+        return ended.returncode, ended.stdout
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A container task of a run."""
+
+    root: str
+    run: str
+    name: str
+    task: Any
+    component: Any
+    container: Any
+
+    @property
+    def folder(self) -> str:
+        return f"{self.root}/123456789/{self.run}/{self.name}_-{len(self.name)}"
+
+    @property
+    def output_file(self) -> str:
+        return f"{self.folder}/executor_output.json"
+
+    def told(
+        self, inputs: Mapping[str, list[Stored]], outputs: Mapping[str, list[Stored]], parameters: Mapping[str, Any]
+    ) -> str:
+        """The ExecutorInput."""
+        given = pipeline_spec_pb2.ExecutorInput()
+        for key, value in parameters.items():
+            given.inputs.parameter_values[key].CopyFrom(value)
+        for several, definitions, into in (
+            (inputs, self.component.input_definitions, given.inputs),
+            (outputs, self.component.output_definitions, given.outputs),
+        ):
+            for key, artifacts in several.items():
+                into.artifacts[key].SetInParent()
+                for each in artifacts:
+                    message = into.artifacts[key].artifacts.add(name=each.name, uri=each.uri)
+                    message.type.CopyFrom(definitions.artifacts[key].artifact_type)
+                    message.metadata.update(each.metadata)
+        given.outputs.output_file = self.output_file
+        return json_format.MessageToJson(given)
+
+    def key(self, inputs: Mapping[str, list[Stored]], parameters: Mapping[str, Any]) -> str:
+        """What the cache goes by: the container, its inputs and its parameters."""
+        told = {
+            "container": json_format.MessageToDict(self.container),
+            "inputs": {key: [each.name for each in several] for key, several in inputs.items()},
+            "parameters": {key: json_format.MessageToDict(value) for key, value in parameters.items()},
+        }
+        return json.dumps(told, sort_keys=True)
+
+
+def _holds(clause: str, artifact: Stored, inputs: Mapping[str, list[Stored]]) -> bool:
+    """Whether an artifact is what one part of a resolver's filter asks for."""
+    what, _, wanted = clause.strip().partition("=")
+    if found := _PLACEHOLDER.search(wanted):
+        # Of nothing there is no name.
+        [given] = inputs[found[1]] or [None]
+        wanted = _PLACEHOLDER.sub(str(given.metadata[found[2]]) if given else "", wanted)
+    match what.split("."):
+        case ["schema_title"]:
+            return f'"{artifact.type}"' == wanted
+        case ["state"]:
+            return wanted == "LIVE"
+        case ["name"]:
+            return f'"{artifact.name}"' == wanted
+        case ["metadata", key, "number_value"]:
+            return bool(artifact.metadata.get(key) == float(wanted))
+    raise AssertionError(f"the stand-in does not know how to ask for {clause}")
+
+
+def _above(task: Any) -> set[str]:
+    """The tasks that a task waits for."""
+    return {
+        *task.dependent_tasks,
+        *(given.task_output_artifact.producer_task for given in task.inputs.artifacts.values()),
+    }
+
+
+def _in_order(tasks: Mapping[str, Any]) -> Iterator[str]:
+    done: set[str] = set()
+    while len(done) < len(tasks):
+        ready = sorted(name for name in tasks.keys() - done if _above(tasks[name]) <= done)
+        assert ready, "tasks that wait for each other"
+        yield from ready
+        done |= set(ready)
+
+
+def _leading_to(tasks: Mapping[str, Any], name: str) -> set[str]:
+    return {name}.union(*(_leading_to(tasks, each) for each in _above(tasks[name])))

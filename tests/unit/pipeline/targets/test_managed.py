@@ -1,0 +1,53 @@
+"""The entry point of Vertex AI's containers: how it tells what has gone wrong, and what it makes of a driver's word."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import ROOT
+
+pytestmark = [pytest.mark.both_lines, pytest.mark.slow]
+
+
+def call(folder: Path, what: str, executor: str, outputs: dict[str, str], parameters: dict[str, str]) -> Any:
+    """Calls it as a container does, and waits for its end."""
+    names = {key: f"projects/1/locations/x/metadataStores/default/artifacts/{key}" for key in outputs}
+    told = {
+        "inputs": {"parameterValues": parameters},
+        "outputs": {
+            "artifacts": {
+                key: {"artifacts": [{"name": names[key], "uri": str(folder / key), "type": {"schemaTitle": title}}]}
+                for key, title in outputs.items()
+            },
+            "outputFile": str(folder / "1" / "run-7" / "SchemaGen_-5" / "executor_output.json"),
+        },
+    }
+    types = {"parameters": {name: {"parameterType": "STRING"} for name in parameters}}
+    line = [sys.executable, "-m", "pipeline.targets.managed", what, "people", "--executor_class_path", executor]
+    line += ["--json_serialized_invocation_args", json.dumps(told)]
+    line += ["--json_serialized_inputs_spec_args", json.dumps(types), "--direct_num_workers=1"]
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_an_error_that_nobody_has_put_into_words(tmp_path: Path):
+    ended = call(tmp_path, "execute", "components.data_gate.curated.Executor", {"schema": "tfx.Schema"}, {"text": "no"})
+    assert ended.returncode == 1
+    assert "Traceback" in ended.stderr
+    *_, error, remedy = ended.stderr.splitlines()
+    assert error.startswith("error: components.data_gate.curated.Executor failed: ParseError: 1:1")
+    assert remedy == "  remedy: see the full cause above, in the task's log"
+    assert not (tmp_path / "1").exists()
+
+
+def test_an_error_of_ours_keeps_headline_and_remedy(tmp_path: Path):
+    parameters = {"input_base": str(tmp_path), "input_config": '{"splits": [{"name": "all-0", "pattern": "*.csv"}]}'}
+    ended = call(tmp_path, "drive", "components.ingest.driver.Driver", {"examples": "tfx.Examples"}, parameters)
+    assert ended.returncode == 1
+    *_, error, remedy = ended.stderr.splitlines()
+    assert error.startswith("error: data.path: no file matches")
+    assert remedy.startswith("  remedy: set data.path")
