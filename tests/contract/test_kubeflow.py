@@ -146,6 +146,25 @@ def test_its_loader_reads_what_was_meant(tmp_path: Path) -> None:
     )
 
 
+def test_its_loader_reads_what_is_for_vertex_ai_too(tmp_path: Path) -> None:
+    data = people.write(tmp_path / "people.csv", people.rows())
+    config = people.write_config(
+        tmp_path / "people.yaml",
+        data,
+        vertex={"project": "p", "region": "europe-west4", "image": "an/image:1", "root": "gs://bucket/people"},
+    )
+    file = tmp_path / "vertex.yaml"
+    ended = command("--vertex", "--config", str(config), "--output", str(file))
+    assert (ended.exit_code, ended.err) == (0, "")
+    pipeline = kubeflow_pipelines.read(file)
+    assert pipeline.spec["pipelineInfo"]["name"] == "people"
+    executors = pipeline.spec["deploymentSpec"]["executors"]
+    assert executors["Trainer_executor"]["container"]["image"] == "an/image:1"
+    # What Kubeflow Pipelines itself could not run.
+    assert any("resolver" in executor for executor in executors.values())
+    assert "preCacheCheck" in executors["ExampleGen_executor"]["container"]["lifecycle"]
+
+
 def test_a_run_is_submitted(api: Api, tmp_path: Path) -> None:
     sets = (f"kubeflow.host={api.url}", "kubeflow.service_account=w")
     ended, file = written(tmp_path, "--submit", *(word for each in sets for word in ("--set", each)))
