@@ -7,6 +7,7 @@ from typing import Any
 from tfx.dsl.components.common.resolver import Resolver
 from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import LatestBlessedModelStrategy
 from tfx.types import BaseChannel, Channel
+from tfx.types import standard_component_specs as keys
 from tfx.types.standard_artifacts import Model, ModelBlessing
 
 
@@ -38,7 +39,7 @@ def baseline(candidate: BaseChannel | None) -> Resolver:
 
     Args:
       candidate: the model that is left aside. None: the strategy is TFX's own, the only one that Vertex AI knows, and
-        what it finds may be the candidate; the Evaluator's executor leaves that aside.
+        what it finds may be the candidate, which `without_candidate` takes away again.
     """
     known = {"model": Channel(type=Model), "model_blessing": Channel(type=ModelBlessing)}
     if candidate is None:
@@ -46,3 +47,14 @@ def baseline(candidate: BaseChannel | None) -> Resolver:
     else:
         found = Resolver(strategy_class=LatestOtherBlessedModel, **known, candidate=candidate)
     return found.with_id("LatestBlessedModel")
+
+
+def without_candidate(inputs: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """An Evaluator's inputs, the baseline left out where it is the candidate itself.
+
+    Only TFX's own strategy finds that, in a run with nothing changed.
+    """
+    [candidate] = inputs[keys.MODEL_KEY]
+    others = [each for each in inputs.get(keys.BASELINE_MODEL_KEY) or () if each.uri != candidate.uri]
+    kept = {key: artifacts for key, artifacts in inputs.items() if key != keys.BASELINE_MODEL_KEY}
+    return {**kept, keys.BASELINE_MODEL_KEY: others} if others else kept

@@ -13,6 +13,7 @@ from tfx.types import standard_component_specs as keys
 from tfx.utils import io_utils, path_utils
 
 from components.evaluator import plots, predictions, results, verdict
+from components.evaluator.baseline import without_candidate
 from components.evaluator.gate import judge
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.verdict import Verdict
@@ -40,7 +41,7 @@ class Executor(stock.Executor):  # type: ignore[misc]
           exec_properties: those of TFX's Evaluator, and `plan`, an EvaluationPlan as JSON.
         """
         model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
-        input_dict = _without_itself(input_dict, model)
+        input_dict = without_candidate(input_dict)
         super().Do(input_dict, output_dict, exec_properties)
         plan = EvaluationPlan.model_validate_json(exec_properties["plan"])
         folder = artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY])
@@ -57,13 +58,6 @@ class Executor(stock.Executor):  # type: ignore[misc]
         with fileio.open(f"{folder}/{plots.FILE}", "w") as file:
             file.write(results.plots(folder, plan.task).to_json())
         _bless(said, input_dict, artifact_utils.get_single_instance(output_dict[keys.BLESSING_KEY]))
-
-
-def _without_itself(inputs: dict[str, list[Any]], model: Any) -> dict[str, list[Any]]:
-    """The inputs, the baseline left out if it is the candidate: an unchanged run finds it where the lookup is TFX's."""
-    others = [each for each in inputs.get(keys.BASELINE_MODEL_KEY) or () if each.uri != model.uri]
-    kept = {key: artifacts for key, artifacts in inputs.items() if key != keys.BASELINE_MODEL_KEY}
-    return {**kept, keys.BASELINE_MODEL_KEY: others} if others else kept
 
 
 def _bless(said: Verdict, inputs: dict[str, list[Any]], blessing: Any) -> None:

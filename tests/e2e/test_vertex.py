@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,13 +112,22 @@ def test_nothing_is_left_beside_the_artifacts(first: Run, bucket: Bucket):
     assert not (ROOT / "gs:").exists(), "a URL was taken for a path"
 
 
-def test_another_run_takes_what_is_unchanged_and_finds_the_baseline(first: Run, service: Service, tmp_path: Path):
+def test_another_run_takes_what_is_unchanged_finds_the_baseline_and_survives_a_lost_machine(
+    first: Run, service: Service, bucket: Bucket, tmp_path: Path
+):
+    sets = ("training.strategy.kind=none", "training.steps=150", "training.checkpoint.every_steps=50")
     # Without the check, for what it takes: the first run has seen that.
-    second = service.run(spec_of(tmp_path, "training.steps=150", "serving.check=none"))
+    schedule = "schedule={start: 2026-01-01, retries: 1, retry_minutes: 0}"
+    bucket.awaited["step-50.index"] = service.kill
+    second = service.run(spec_of(tmp_path, *sets, "serving.check=none", schedule))
     assert second.named("failed") == set(), "\n".join(second.tasks[each].log[-3000:] for each in second.named("failed"))
     anew = {"Trainer", "Evaluator", "Pusher"}
     assert second.named("succeeded") == anew | LOOKUPS
     assert second.named("cached") == CONTAINERS - anew - {"InfraValidator"}
+    assert "=== attempt 2 ===" in second.tasks["Trainer"].log
+    # It has gone on from there: nobody has written that checkpoint again.
+    written = [name for name in bucket.written() if re.search(rf"{second.name}/.*\.kept/.*/step-\d+\.index$", name)]
+    assert [name.rpartition("/")[2] for name in written] == ["step-50.index", "step-100.index", "step-150.index"]
     assert second.tasks["Evaluator"].inputs["baseline_model"] == first.tasks["Trainer"].outputs["model"]
     checks = [check for check in verdict(service, second)["checks"] if "the baseline" in check["bound"]]
     assert [check["metric"] for check in checks] == ["auc"]

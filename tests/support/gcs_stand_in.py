@@ -15,7 +15,7 @@ import re
 import ssl
 import threading
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -41,12 +41,20 @@ class Bucket:
       log: `write NAME` and `delete NAME`, as they came.
       refused: ends of names that are refused, each once, when they are to be written.
       uploads: name → the chunks that have come of an upload that is not complete.
+      awaited: end of a name → what is called, once, when such an object has been written.
     """
 
     objects: dict[str, bytes] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     uploads: dict[str, bytes] = field(default_factory=dict)
+    awaited: dict[str, Callable[[], object]] = field(default_factory=dict)
+
+    def wrote(self, name: str) -> None:
+        """Notes an object that has been written, and calls whoever waits for it."""
+        self.log.append(f"write {name}")
+        for end in [each for each in self.awaited if name.endswith(each)]:
+            self.awaited.pop(end)()
 
     def files(self) -> dict[str, bytes]:
         """The objects that stand for files; those that stand for folders end with a slash."""
@@ -197,7 +205,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
 
         def _store(self, name: str, content: bytes) -> None:
             bucket.objects[name] = content
-            bucket.log.append(f"write {name}")
+            bucket.wrote(name)
             self._tell(_described(name, content))
 
         def _content(self, content: bytes | None) -> None:
@@ -245,7 +253,7 @@ def _changed(bucket: Bucket, method: str, path: list[str]) -> tuple[int, bytes]:
             return 204, b""
         case "POST", [*_, source, ("copyTo" | "rewriteTo") as how, "b", _, "o", name] if source in bucket.objects:
             bucket.objects[name] = bucket.objects[source]
-            bucket.log.append(f"write {name}")
+            bucket.wrote(name)
             told = _described(name, bucket.objects[name])
             return 200, json.dumps({"done": True, "resource": told} if how == "rewriteTo" else told).encode()
     return 404, b"{}"

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -110,6 +111,7 @@ class Service:
         self._store: list[Stored] = []
         self._cache: dict[str, dict[str, list[Stored]]] = {}
         self._runs = 0
+        self._going: subprocess.Popen[str]
 
     def run(self, file: Path, to: str | None = None) -> Run:
         """Runs a spec.
@@ -175,16 +177,20 @@ class Service:
         key = call.key(inputs, parameters)
         if call.task.caching_options.enable_cache and key in self._cache:
             return Task("cached", inputs, self._cache[key], log)
-        code, more = self._process([*call.container.command, *call.container.args], told)
-        if code:
-            return Task("failed", inputs, log=log + more)
+        for attempt in range(call.task.retry_policy.max_retry_count + 1):
+            code, more = self._process([*call.container.command, *call.container.args], told)
+            log += f"=== attempt {attempt + 1} ===\n{more}"
+            if not code:
+                break
+        else:
+            return Task("failed", inputs, log=log)
         for name, several in self._output(call).artifacts.items():
             for stored, made in zip(outputs[name], several.artifacts, strict=True):
                 assert (made.name, made.uri) == (stored.name, stored.uri)
                 stored.metadata = json_format.MessageToDict(made.metadata)
         self._store += [each for several in outputs.values() for each in several]
         self._cache[key] = outputs
-        return Task("succeeded", inputs, outputs, log + more)
+        return Task("succeeded", inputs, outputs, log)
 
     def _new(self, call: _Call, key: str, schema: Any) -> Stored:
         number = hashlib.sha256(f"{call.folder}/{key}".encode()).hexdigest()[:16]
@@ -196,6 +202,10 @@ class Service:
         """The ExecutorOutput, as a process has left it."""
         return json_format.Parse(self.read(call.output_file), pipeline_spec_pb2.ExecutorOutput())
 
+    def kill(self) -> None:
+        """Ends the container that is at work, and all that it has started: its machine is taken away."""
+        os.killpg(self._going.pid, signal.SIGKILL)
+
     def read(self, uri: str) -> bytes:
         """An object."""
         return self._bucket.objects[_SCHEME.sub("", uri)]
@@ -204,7 +214,7 @@ class Service:
         """Runs a container's command in the project's folder, as in the image; its exit code, and what it writes."""
         filled = [sys.executable if word == "python" else told if word == "{{$}}" else word for word in line]
         assert not [word for word in filled if "{{$" in word and word != told], "a placeholder that nobody fills in"
-        ended = subprocess.run(
+        self._going = subprocess.Popen(
             filled,
             cwd=ROOT,
             env={**os.environ, **self._environment},
@@ -213,10 +223,14 @@ class Service:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            timeout=SECONDS,
-            check=False,
+            start_new_session=True,
         )
-        return ended.returncode, ended.stdout
+        try:
+            out, _ = self._going.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+        return self._going.returncode, out
 
 
 @dataclass(frozen=True)

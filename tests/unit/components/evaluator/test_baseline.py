@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import LatestBlessedModelStrategy
 from tfx.types.standard_artifacts import Model, ModelBlessing
 
-from components.evaluator.baseline import LatestOtherBlessedModel
+from components.evaluator.baseline import LatestOtherBlessedModel, baseline, without_candidate
 
 
 def model(number: int) -> Any:
     made = Model()
     made.id = number
+    made.uri = f"/models/{number}"
     return made
 
 
@@ -24,7 +26,7 @@ def blessing(of: int, blessed: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("blessed", "candidate", "baseline"),
+    ("blessed", "candidate", "expected"),
     [
         pytest.param({}, 1, [], id="the-first-model-has-none"),
         pytest.param({1: 1}, 1, [], id="nor-has-it-in-a-second-run"),
@@ -34,7 +36,7 @@ def blessing(of: int, blessed: int) -> Any:
         pytest.param({1: 1, 2: 1}, 1, [2], id="an-old-model-again"),
     ],
 )
-def test_the_baseline(blessed: dict[int, int], candidate: int, baseline: list[int]):
+def test_the_latest_other_one(blessed: dict[int, int], candidate: int, expected: list[int]):
     models = {number: model(number) for number in {*blessed, candidate}}
     given = {
         "model": list(models.values()),
@@ -42,6 +44,29 @@ def test_the_baseline(blessed: dict[int, int], candidate: int, baseline: list[in
         "candidate": [models[candidate]],
     }
     found = LatestOtherBlessedModel().resolve_artifacts(None, given)
-    assert [each.id for each in found["model"]] == baseline
-    assert [each.get_int_custom_property("current_model_id") for each in found["model_blessing"]] == baseline
+    assert [each.id for each in found["model"]] == expected
+    assert [each.get_int_custom_property("current_model_id") for each in found["model_blessing"]] == expected
     assert found["candidate"] == [models[candidate]]
+
+
+@pytest.mark.parametrize(
+    ("found", "kept"),
+    [
+        pytest.param(None, None, id="none-was-looked-up"),
+        pytest.param([], None, id="none-was-found"),
+        pytest.param([1], None, id="itself-by-tfx-own-strategy"),
+        pytest.param([2], [2], id="another-one"),
+    ],
+)
+def test_a_candidate_is_not_held_against_itself(found: list[int] | None, kept: list[int] | None):
+    inputs = {"model": [model(1)], "examples": []}
+    given = inputs if found is None else {**inputs, "baseline_model": [model(number) for number in found]}
+    left = without_candidate(given)
+    assert left.keys() == inputs.keys() | ({"baseline_model"} if kept else set())
+    assert [each.id for each in left.get("baseline_model", [])] == (kept or [])
+
+
+def test_without_a_candidate_the_strategy_is_the_only_one_that_vertex_ai_knows():
+    node = baseline(None)
+    assert (node.id, set(node.inputs)) == ("LatestBlessedModel", {"model", "model_blessing"})
+    assert node.exec_properties["strategy_class"] is LatestBlessedModelStrategy
