@@ -119,6 +119,9 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
             match path:
                 case ["storage", "v1", "b", _]:
                     self._tell({"kind": "storage#bucket", "location": "US"})
+                case ["storage", "v1", "b", _, "storageLayout"]:
+                    # TensorFlow 2.21 wants to know whether a folder can be renamed as such.
+                    self._tell({"kind": "storage#storageLayout", "hierarchicalNamespace": {"enabled": False}})
                 case ["storage", "v1", "b", _, "o"]:
                     self._tell(_listed(bucket.objects, query.get("prefix", ""), query.get("delimiter")))
                 case ["download", "storage", "v1", "b", _, "o", name]:
