@@ -160,15 +160,17 @@ def _write_spec(options: argparse.Namespace) -> int:
         raise InputError("--vertex: a model is blessed by force in one run, and the spec is for many", "leave it out")
     loaded = load_config(options, *(["runtime.cache=false"] if options.no_cache else []))
     vertex.check(loaded.config)
-    preflight.check_data(loaded)
-    show(*(f"careful: {line}" for line in vertex.unseen(loaded.config)))
+    # The first look at data in a bucket imports TensorFlow.
     with only_ours():
+        preflight.check_data(loaded)
+        show(*(f"careful: {line}" for line in vertex.unseen(loaded.config)))
         spec = vertex.write(loaded.config, Path(file))
     show(f"{file}: {len(spec['root']['dag']['tasks'])} tasks for Vertex AI Pipelines")
     if options.submit:
-        from pipeline.targets import vertex_jobs
+        with only_ours():
+            from pipeline.targets import vertex_jobs
 
-        show(*vertex_jobs.submit(loaded.config, spec))
+            show(*vertex_jobs.submit(loaded.config, spec))
     return 0
 
 
