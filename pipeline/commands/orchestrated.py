@@ -58,8 +58,8 @@ def _kubeflow(file: Path, options: argparse.Namespace) -> int:
         loaded = load_config(options, f"runtime.output={nowhere}")
         config = loaded.config
         section = kubeflow.check(config)
-        preflight.check_data(loaded)
         with only_ours():
+            preflight.check_data(loaded)
             graph = compiled.graph(config)
     given = _given(_in_image(options.config), options)
     kubeflow.write(kubeflow.Job(config.pipeline.name, graph, given, section, config.schedule), file)
@@ -80,14 +80,15 @@ def _vertex(file: Path, options: argparse.Namespace) -> int:
 
     loaded = load_config(options)
     vertex.check(loaded.config)
-    preflight.check_data(loaded)
+    # The first look at data in a bucket imports TensorFlow.
     with only_ours():
+        preflight.check_data(loaded)
         spec = vertex.write(loaded.config, file)
     tasks = len(spec["root"]["dag"]["tasks"])
     show(f"{file}: {tasks} tasks for Vertex AI Pipelines", *map("note: {}".format, vertex.unseen(loaded.config)))
     if options.submit:
-        from pipeline.targets import vertex_jobs
-
+        with only_ours():
+            from pipeline.targets import vertex_jobs
         show(*vertex_jobs.submit(loaded.config, spec))
     return 0
 

@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.slow, kubeflow_pipelines.needs_kfp]
 SECTION = {"image": "example.com/team/pipeline:1.4", "claim": "pipeline"}
 SERVER = ("metadata.backend=postgresql", "metadata.host=db", "metadata.database=metadata", "metadata.user=tfx")
 MADE = "made-1"
+PASSWORD = {"secretKey": "password", "envVar": "METADATA_PASSWORD"}  # pragma: allowlist secret
 OF_ANOTHER, EARLIER = {"recurring_run_id": "1", "display_name": "other"}, {"recurring_run_id": "2"}
 
 
@@ -108,7 +109,7 @@ def test_its_loader_reads_what_was_meant(tmp_path: Path) -> None:
         tmp_path,
         schedule={"start": "2026-01-01", "retries": 1, "timeout_hours": 1},
         kubeflow={
-            "secrets": {"METADATA_PASSWORD": {"secret": "metadata", "key": "password"}},
+            "secrets": {"METADATA_PASSWORD": {"secret": "metadata", "key": "password"}},  # pragma: allowlist secret
             "resources": {"Trainer": {"cpu": 2, "memory_gb": 8, "gpus": 1}},
             "node_selector": {"pool": "batch"},
             "environment": {"TZ": "UTC"},
@@ -136,9 +137,7 @@ def test_its_loader_reads_what_was_meant(tmp_path: Path) -> None:
         told
         == {
             "pvcMount": [{"constant": "pipeline", "mountPath": "/data"}],
-            "secretAsEnv": [
-                {"secretName": "metadata", "keyToEnv": [{"secretKey": "password", "envVar": "METADATA_PASSWORD"}]}
-            ],
+            "secretAsEnv": [{"secretName": "metadata", "keyToEnv": [PASSWORD]}],  # pragma: allowlist secret
             "nodeSelector": {"labels": {"pool": "batch"}},
             "activeDeadlineSeconds": "3600",
         }

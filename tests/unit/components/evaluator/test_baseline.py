@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tfx.dsl.components.common import resolver
 from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import LatestBlessedModelStrategy
 from tfx.types.standard_artifacts import Model, ModelBlessing
 
@@ -69,4 +70,4 @@ def test_a_candidate_is_not_held_against_itself(found: list[int] | None, kept: l
 def test_without_a_candidate_the_strategy_is_the_only_one_that_vertex_ai_knows():
     node = baseline(None)
     assert (node.id, set(node.inputs)) == ("LatestBlessedModel", {"model", "model_blessing"})
-    assert node.exec_properties["strategy_class"] is LatestBlessedModelStrategy
+    assert node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS] is LatestBlessedModelStrategy

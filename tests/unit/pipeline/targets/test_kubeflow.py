@@ -80,7 +80,7 @@ def test_what_the_section_and_the_schedule_say_is_on_every_container() -> None:
         job(
             {"retries": 1, "retry_minutes": 0.5, "timeout_hours": 2},
             mount="/mnt/all",
-            secrets={"METADATA_PASSWORD": {"secret": "metadata", "key": "password"}},
+            secrets={"METADATA_PASSWORD": {"secret": "metadata", "key": "password"}},  # pragma: allowlist secret
             environment={"TZ": "UTC"},
             resources={"every": {"cpu": 0.5}, "Trainer": {"cpu": 4, "memory_gb": 16, "gpus": 1}},
             node_selector={"pool": "batch"},
@@ -92,7 +92,7 @@ def test_what_the_section_and_the_schedule_say_is_on_every_container() -> None:
             "pvcMount": [{"constant": "pipeline", "mountPath": "/mnt/all"}],
             "secretAsEnv": [
                 {
-                    "secretName": "metadata",
+                    "secretName": "metadata",  # pragma: allowlist secret
                     "keyToEnv": [{"secretKey": "password", "envVar": "METADATA_PASSWORD"}],  # pragma: allowlist secret
                 }
             ],

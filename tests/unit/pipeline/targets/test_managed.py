@@ -51,3 +51,15 @@ def test_an_error_of_ours_keeps_headline_and_remedy(tmp_path: Path):
     *_, error, remedy = ended.stderr.splitlines()
     assert error.startswith("error: data.path: no file matches")
     assert remedy.startswith("  remedy: set data.path")
+
+
+def test_what_a_driver_settles_is_told(tmp_path: Path):
+    parameters = {"input_config": '{"splits": [{"name": "all-0", "pattern": "SELECT * FROM people"}]}'}
+    driver = "tfx.components.example_gen.driver.QueryBasedDriver"
+    ended = call(tmp_path, "drive", driver, {"examples": "tfx.Examples"}, parameters)
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads((tmp_path / "1" / "run-7" / "SchemaGen_-5" / "executor_output.json").read_text())
+    assert told["parameterValues"]["span"] == 0
+    assert json.loads(told["parameterValues"]["input_config"])["splits"][0]["pattern"] == "SELECT * FROM people"
+    [examples] = told["artifacts"]["examples"]["artifacts"]
+    assert examples["uri"] == str(tmp_path / "examples")

@@ -101,6 +101,13 @@ def test_without_a_cache_and_a_schedule(tmp_path: Path):
     assert {"BaseModel-model-resolver", "LatestBlessedModel-model-resolver", "SchemaGen"} <= set(spec.root.dag.tasks)
 
 
+def test_a_query_is_driven_too(tmp_path: Path):
+    query = {"path": [], "bigquery": {"query": "SELECT * FROM people"}, "label": people.CONFIG["data"]["label"]}
+    _, deployment = written(tmp_path, config_of(tmp_path, data=query))
+    hook = deployment.executors["ExampleGen_executor"].container.lifecycle.pre_cache_check
+    assert list(hook.args)[:2] == ["--executor_class_path", "tfx.components.example_gen.driver.QueryBasedDriver"]
+
+
 @pytest.mark.parametrize(
     ("assignment", "told", "remedy"),
     [
