@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A PACKAGES=([airflow]="apache-airflow==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0")
+declare -A PACKAGES=([airflow]="apache-airflow[postgres]==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0")
 NAME=${1-}
 [[ -n $NAME && -n ${PACKAGES[$NAME]-} ]] || {
   echo "environment: expected one of ${!PACKAGES[*]}, received '$NAME'" >&2

@@ -14,6 +14,7 @@ import kubeflow_pipelines
 import people
 import pytest
 from command import command
+from store_writer import Writer
 
 from pipeline.config.kubeflow import KubeflowConfig
 from pipeline.config.schedule import ScheduleConfig
@@ -192,7 +193,7 @@ def test_a_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path)
     # The other pipeline's is left alone.
     assert removed[:2] == ("DELETE", f"recurringruns/{EARLIER['recurring_run_id']}")
     assert run["trigger"]["cron_schedule"] == {"cron": "0 30 4 * * 1", "start_time": "2026-01-01T00:00:00Z"}
-    assert (run["max_concurrency"], run["no_catchup"], run["mode"]) == ("1", False, "ENABLE")
+    assert (run["max_concurrency"], run["no_catchup"], run["mode"]) == (1, False, "ENABLE")
     assert run["runtime_config"] == {"parameters": {"span": "[[ScheduledTime.2006-01-02]]"}}
 
 
@@ -230,6 +231,9 @@ def test_a_run_goes_on_only_when_it_is_due(tmp_path: Path) -> None:
     first = cluster.run(pipeline, span="1")
     assert cluster.ran == ["due", "compile", "example-gen"]
     second = cluster.run(pipeline)
+    # Whether it was judged is all that is asked of the rest of a run.
+    writer = Writer(tmp_path / "volume/out/people/metadata.db", "people")
+    writer.execution(second, "Evaluator", outputs=[writer.artifact("ModelBlessing", "/b", blessed=1)])
     cluster.ran.clear()
     cluster.run(pipeline)
     assert cluster.ran == ["due"]

@@ -1,4 +1,4 @@
-"""A real Airflow in its own environment: database, API server, scheduler and DAG processor, on loopback."""
+"""A real Airflow in its own environment: PostgreSQL, API server, scheduler and DAG processor, on loopback."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import contextlib
 import os
 import signal
 import socket
-import sqlite3
 import subprocess
 import time
+import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,8 @@ from typing import IO
 
 import pytest
 from command import ROOT
+from databases import PASSWORD, Server, postgresql
+from pg8000 import dbapi
 
 PROGRAM = ROOT / ".cache" / "airflow" / "bin" / "airflow"
 _SECONDS = 600
@@ -31,10 +33,12 @@ class Airflow:
 
     Attributes:
       home: its folder.
+      database: that it keeps everything in. On SQLite, its parts at times find the file locked by each other.
       dags: where it looks for DAGs.
     """
 
     home: Path
+    database: Server
     _parts: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -78,19 +82,19 @@ class Airflow:
 
     def knows(self, dag: str) -> None:
         """Waits until it has read a DAG."""
-        self._until(lambda: self._ask("SELECT 1 FROM serialized_dag WHERE dag_id = ?", dag), f"no DAG {dag}")
+        self._until(lambda: self._ask("SELECT 1 FROM serialized_dag WHERE dag_id = %s", dag), f"no DAG {dag}")
 
     def ended(self, dag: str, runs: int = 1) -> dict[str, str]:
         """Waits until so many runs of a DAG have ended; returns their states."""
         question = (
-            "SELECT run_id, state FROM dag_run WHERE dag_id = ? AND state IN ('success', 'failed') ORDER BY run_id"
+            "SELECT run_id, state FROM dag_run WHERE dag_id = %s AND state IN ('success', 'failed') ORDER BY run_id"
         )
         self._until(lambda: len(self._ask(question, dag)) >= runs, f"fewer than {runs} runs of {dag} have ended")
         return dict(self._ask(question, dag))
 
     def tasks(self, dag: str, run: str) -> dict[str, tuple[str, int]]:
         """Task → its state, and which try brought it there."""
-        question = "SELECT task_id, state, try_number FROM task_instance WHERE dag_id = ? AND run_id = ?"
+        question = "SELECT task_id, state, try_number FROM task_instance WHERE dag_id = %s AND run_id = %s"
         return {task: (state, tries) for task, state, tries in self._ask(question, dag, run)}
 
     def _until(self, holds: object, otherwise: str) -> None:
@@ -104,15 +108,20 @@ class Airflow:
             time.sleep(_TICK_SECONDS)
 
     def _ask(self, question: str, *values: str) -> list[tuple[object, ...]]:
-        address = f"{(self.home / 'airflow.db').as_uri()}?mode=ro"
-        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=30)) as connection:
-            return connection.execute(question, values).fetchall()
+        place = self.database.place
+        with contextlib.closing(
+            dbapi.connect(place.user, place.host, place.name, place.port, PASSWORD, timeout=30)
+        ) as connection:
+            cursor = connection.cursor()
+            cursor.execute(question, values)
+            return [tuple(row) for row in cursor.fetchall()]
 
     def _log(self, name: str) -> IO[bytes]:
         return (self.home / f"{name}.log").open("ab")
 
     def _environment(self) -> dict[str, str]:
-        address = f"http://127.0.0.1:{self._port}"
+        address, place = f"http://127.0.0.1:{self._port}", self.database.place
+        account = f"{place.user}:{urllib.parse.quote(PASSWORD, safe='')}"
         # Nothing of this project's: a task gets what the manifest hands on.
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
         return {
@@ -128,6 +137,7 @@ class Airflow:
             "AIRFLOW__API__PORT": str(self._port),
             "AIRFLOW__API__WORKERS": "1",
             "AIRFLOW__API_AUTH__JWT_SECRET": "a secret of thirty-two signs or more",  # pragma: allowlist secret
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://{account}@{place.host}:{place.port}/{place.name}",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "1",
             "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
         }
@@ -139,9 +149,10 @@ def airflow(home: Path) -> Iterator[Airflow]:
     if not PROGRAM.exists():
         told = "Airflow is not installed: tools/environment.sh airflow"
         pytest.fail(told) if os.environ.get("CI") else pytest.skip(told)
-    site = Airflow(home)
-    try:
-        site.start()
-        yield site
-    finally:
-        site.stop()
+    with postgresql() as database:
+        site = Airflow(home, database)
+        try:
+            site.start()
+            yield site
+        finally:
+            site.stop()
