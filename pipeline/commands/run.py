@@ -25,15 +25,17 @@ HELP = "Run the pipeline on this machine, from raw rows to a pushed model."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of a run."""
     parser.add_argument("--local", action="store_true", help="run on this machine (the default)")
-    parser.add_argument(
+    # One --output cannot be the folder of the one and the file of another.
+    elsewhere = parser.add_mutually_exclusive_group()
+    elsewhere.add_argument(
         "--airflow", action="store_true", help="run nothing, but write a DAG for Airflow 3 into the folder --output"
     )
-    parser.add_argument(
+    elsewhere.add_argument(
         "--kubeflow",
         action="store_true",
         help="run nothing, but write a pipeline for Kubeflow into --output FILE.yaml",
     )
-    parser.add_argument(
+    elsewhere.add_argument(
         "--vertex",
         action="store_true",
         help="run nothing, but write a spec for Vertex AI Pipelines into --output FILE.yaml",

@@ -265,7 +265,7 @@ def _changed(bucket: Bucket, method: str, path: list[str]) -> tuple[int, bytes]:
 def _parts(kind: str, body: bytes) -> list[bytes]:
     """The contents of a message in several parts."""
     whole = email.message_from_bytes(f"Content-Type: {kind}\r\n\r\n".encode() + body)
-    return [part.get_payload(decode=True) for part in whole.get_payload()]  # type: ignore[union-attr, misc]
+    return [part.get_payload(decode=True) for part in whole.get_payload()]
 
 
 def _listed(objects: Mapping[str, bytes], prefix: str, delimiter: str | None) -> dict[str, Any]:

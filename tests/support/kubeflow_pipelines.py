@@ -18,7 +18,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".cache" / "kubeflow" / "bin" / "python"
-needs_kfp = pytest.mark.skipif(not PYTHON.exists(), reason="kfp is not installed: tools/environment.sh kubeflow")
+# In CI, on the line that it is installed for, its absence is a failure.
+needs_kfp = pytest.mark.skipif(
+    not PYTHON.exists() and ("CI" not in os.environ or sys.version_info >= (3, 11)),
+    reason="kfp is not installed: tools/environment.sh kubeflow",
+)
 _PLACEHOLDER = re.compile(r"\{\{\$(.*?)\}\}")
 _INPUT = re.compile(r"\.inputs\.parameters\['(\w+)'\]")
 _OUTPUT = re.compile(r"\.outputs\.parameters\['(\w+)'\]\.output_file")
@@ -88,7 +92,7 @@ class Cluster:
             }
             condition = task.get("triggerPolicy", {}).get("condition")
             if condition is not None:
-                key, wanted = _EQUALS.fullmatch(condition).groups()  # type: ignore[union-attr]
+                key, wanted = _EQUALS.fullmatch(condition).groups()
                 if inputs[key] != wanted:
                     continue
             component = pipeline.spec["components"][task["componentRef"]["name"]]
@@ -115,7 +119,7 @@ class Cluster:
                 return run
             if wanted := _INPUT.fullmatch(placeholder[1]):
                 return inputs[wanted[1]]
-            key = _OUTPUT.fullmatch(placeholder[1])[1]  # type: ignore[index]
+            key = _OUTPUT.fullmatch(placeholder[1])[1]
             outputs[key] = self.folder / run / name / key
             return str(outputs[key])
 

@@ -10,6 +10,7 @@ from typing import Any
 import people
 import pytest
 import yaml
+from command import light_command
 from pydantic import ValidationError
 
 from components.errors import InputError, MachineError
@@ -136,6 +137,11 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_section_that_cannot_work_is_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         KubeflowConfig.model_validate({**SECTION, **wrong})
+
+
+def test_two_orchestrators_at_once_are_refused() -> None:
+    ended = light_command("--kubeflow", "--vertex", "--output", "x.yaml")
+    assert (ended.exit_code, "not allowed with argument --kubeflow" in ended.err) == (2, True)
 
 
 def test_a_digest_pins_an_image() -> None:
