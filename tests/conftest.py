@@ -22,11 +22,20 @@ private_network.enter()
 ROOT = Path(__file__).parent.parent
 os.chdir(ROOT)
 
+_LONGEST_NAME = 100
+
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Side by side, a file's tests stay together, and so do files that say they share what they look at."""
     if not item.get_closest_marker("xdist_group"):
         item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """What a test is given is in its name, which goes to and fro between processes: not all of a hundred megabytes."""
+    if isinstance(val, bytes | str) and len(val) > _LONGEST_NAME:
+        return f"{val[:_LONGEST_NAME]!a}...{len(val)}"
+    return None
 
 
 @pytest.fixture(scope="session")
