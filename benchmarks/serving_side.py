@@ -12,7 +12,6 @@ request with the same bytes; its ports go into READY.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import itertools
 import json
@@ -22,6 +21,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import uvloop
 
 
 def warm_up(version: Path) -> list[Any]:
@@ -66,6 +67,7 @@ async def constant(ready: Path) -> None:
     """Serves until it is killed."""
     import grpc
 
+    from components.serving.server.grpc_api import SERVERS
     from components.serving.server.http1 import Http, Request, Response
 
     async def answer(_request: Request) -> Response:
@@ -79,14 +81,15 @@ async def constant(ready: Path) -> None:
             return grpc.unary_unary_rpc_method_handler(predict)
 
     rest_port = await Http(answer, 1 << 20, 60.0).listen("127.0.0.1", 0)
-    rpc = grpc.aio.server()
-    rpc.add_generic_rpc_handlers((Handler(),))
-    port = rpc.add_insecure_port("127.0.0.1:0")
-    await rpc.start()
+    port, servers = 0, [grpc.aio.server() for _ in range(SERVERS)]
+    for rpc in servers:
+        rpc.add_generic_rpc_handlers((Handler(),))
+        port = rpc.add_insecure_port(f"127.0.0.1:{port}")
+        await rpc.start()
     beside = ready.with_suffix(".new")
     beside.write_text(json.dumps({"rest_port": rest_port, "grpc_port": port}))
     beside.replace(ready)
-    await rpc.wait_for_termination()
+    await servers[0].wait_for_termination()
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -96,7 +99,7 @@ def main(arguments: Sequence[str]) -> None:
     elif arguments[0] == "call":
         print(json.dumps(call(int(arguments[1]), Path(arguments[2]), float(arguments[3]))), flush=True)
     else:
-        asyncio.run(constant(Path(arguments[1])))
+        uvloop.run(constant(Path(arguments[1])))
 
 
 if __name__ == "__main__":

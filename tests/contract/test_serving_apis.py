@@ -292,6 +292,15 @@ def reload(server: Server, text: str) -> None:
         assert stub.HandleReloadConfigRequest(request).status.error_code == 0
 
 
+@pytest.mark.parametrize("api", ["port", "rest_api_port"])
+def test_a_port_that_another_server_has_is_not_shared(server: Server, models: Path, tmp_path: Path, api: str) -> None:
+    taken = server.rpc if api == "port" else server.rest
+    what = ("--model_name=line", f"--model_base_path={models / 'line'}")
+    told = pytest.raises(AssertionError, match=r"cannot listen: .*ddress already in use")
+    with told, serving(tmp_path, f"--{api}={taken}", *what):
+        pass
+
+
 def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(models: Path, tmp_path: Path) -> None:
     """One server from an empty folder through pushes, a rollback and a reload."""
     shutil.copytree(models / "line" / "1", tmp_path / "line" / "1")

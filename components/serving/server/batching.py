@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,13 @@ class Limits:
     at_once: int
 
 
-@dataclass
 class _Waiting:
-    inputs: Arrays
-    rows: int
-    until: float
-    answer: asyncio.Future[dict[str, Any]] = field(repr=False)
+    """A request."""
+
+    __slots__ = ("answer", "inputs", "rows", "until")
+
+    def __init__(self, inputs: Arrays, rows: int, until: float, answer: asyncio.Future[dict[str, Any]]) -> None:
+        self.inputs, self.rows, self.until, self.answer = inputs, rows, until, answer
 
 
 class Batcher:
@@ -67,12 +68,8 @@ class Batcher:
         self._expected = limits.rows
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def run(self, inputs: Arrays) -> dict[str, Any]:
-        """The answer to one request, which fits the signature.
-
-        Raises:
-          RequestError: the graph refuses it.
-        """
+    def run(self, inputs: Arrays) -> asyncio.Future[dict[str, Any]]:
+        """The answer to one request, which fits the signature; a RequestError if the graph refuses it."""
         now = self._loop.time()
         self._between = _MEMORY * self._between + (1 - _MEMORY) * min(now - self._last, 10 * self._limits.seconds)
         self._last = now
@@ -84,7 +81,7 @@ class Batcher:
             # With whoever may be waiting.
             self._queue[0].until = now
         self._start()
-        return await waiting.answer
+        return waiting.answer
 
     def _start(self) -> None:
         """Starts the batches that are full or whose time has come, as many as may run; else waits for that time."""

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tensorflow_serving.apis.get_model_status_pb2 import ModelVersionStatus
@@ -43,7 +43,7 @@ class Version:
     servable: Servable | None = None
     _content: tuple[int, ...] = ()
     _users: int = 0
-    _unused: asyncio.Event = field(default_factory=asyncio.Event)
+    _unused: asyncio.Event | None = None
 
     def __enter__(self) -> Servable:
         """Keeps it loaded until the end of the block.
@@ -54,12 +54,11 @@ class Version:
         if self.servable is None:
             raise not_found(f"model {self.model!r}, version {self.number}: it is not loaded")
         self._users += 1
-        self._unused.clear()
         return self.servable
 
     def __exit__(self, *_error: object) -> None:
         self._users -= 1
-        if not self._users:
+        if not self._users and self._unused is not None:
             self._unused.set()
 
     def load(self, key: bytes | None, intra_op_threads: int) -> None:
@@ -84,6 +83,7 @@ class Version:
         self.state = UNLOADING
         servable, self.servable = self.servable, None
         if self._users:
+            self._unused = asyncio.Event()
             await self._unused.wait()
         if servable is not None:
             servable.close()

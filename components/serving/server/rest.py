@@ -79,7 +79,7 @@ class Rest:
         if "signature_name" in told:
             if not isinstance(told["signature_name"], str):
                 raise invalid("signature_name: expected a string")
-            asked = dataclasses.replace(asked, signature=told["signature_name"])
+            asked = asked._replace(signature=told["signature_name"])
         if place.what == "predict":
             _, answers = await self._service.predict(asked, "REST", functools.partial(json_tensors.inputs, told))
             return _json(json_tensors.outputs(answers, "instances" in told))

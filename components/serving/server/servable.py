@@ -40,6 +40,11 @@ class Tensor:
         """The same dtype as numpy has it; TensorFlow looks it up every time it is asked."""
         return np.dtype(self.dtype.as_numpy_dtype)
 
+    @functools.cached_property
+    def _row(self) -> tuple[int, ...] | None:
+        """The shape of a row, where any number of rows goes and all are of one shape."""
+        return self.shape[1:] if self.shape and self.shape[0] == -1 and -1 not in self.shape[1:] else None
+
     def check(self, name: str, value: Any) -> None:
         """Refuses what does not fit.
 
@@ -48,6 +53,9 @@ class Tensor:
         """
         if value.dtype != self.numpy:
             raise invalid(f"input {name!r}: expected {self.dtype.name}, received {_dtype_name(value.dtype)}")
+        if value.ndim and value.shape[1:] == self._row:
+            # As nearly every input is.
+            return
         if self.shape is not None and (
             len(self.shape) != value.ndim
             or any(size not in (-1, given) for size, given in zip(self.shape, value.shape, strict=True))

@@ -6,10 +6,9 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tensorflow_serving.apis import model_pb2, prediction_log_pb2
@@ -20,13 +19,12 @@ from components.serving.server.metrics import Metrics
 from components.serving.server.refusal import RequestError, failed, invalid, not_found, overloaded
 from components.serving.server.request_log import RequestLog
 from components.serving.server.servable import Arrays, Servable, Signature
-from components.serving.server.tensors import to_proto
+from components.serving.server.tensors import put
 
 DEFAULT_SIGNATURE = "serving_default"
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """Which model a request is for, as both APIs can say it.
 
     Attributes:
@@ -70,9 +68,9 @@ class Service:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="run")
         self._batchers: dict[tuple[Version, str], Batcher] = {}
 
-    async def predict(
+    def predict(
         self, asked: Asked, entrypoint: str, inputs: Callable[[Signature], Arrays]
-    ) -> tuple[Version, dict[str, Any]]:
+    ) -> Awaitable[tuple[Version, dict[str, Any]]]:
         """Answers a request to predict.
 
         Args:
@@ -86,7 +84,7 @@ class Service:
         Raises:
           RequestError: it cannot be answered.
         """
-        return await self._answered(asked, "predict", entrypoint, inputs)
+        return self._answered(asked, "predict", entrypoint, inputs)
 
     async def classify(
         self, asked: Asked, entrypoint: str, examples: Any
@@ -194,15 +192,15 @@ class Service:
             raise not_found(f"model {asked.model!r}, version {version.number}: it is not loaded")
         return version, version.servable
 
-    async def _run(self, version: Version, signature: Signature, inputs: Arrays) -> dict[str, Any]:
+    def _run(self, version: Version, signature: Signature, inputs: Arrays) -> Awaitable[dict[str, Any]]:
         signature.check(inputs)
         if self._limits is None or not signature.batches:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, signature.run, inputs)
+            return asyncio.get_running_loop().run_in_executor(self._threads, signature.run, inputs)
         batcher = self._batchers.get((version, signature.name))
         if batcher is None:
             batcher = Batcher(signature, self._limits, self._threads, lambda rows: self.metrics.batch(version, rows))
             self._batchers[version, signature.name] = batcher
-        return await batcher.run(inputs)
+        return batcher.run(inputs)
 
     def forget(self, version: Version) -> None:
         """Drops what belongs to a version that is gone."""
@@ -224,7 +222,7 @@ def _record(version: Version, signature: Signature, inputs: Arrays, answers: Map
     log.predict_log.request.model_spec.CopyFrom(spec)
     log.predict_log.response.model_spec.CopyFrom(spec)
     for name, value in inputs.items():
-        log.predict_log.request.inputs[name].CopyFrom(to_proto(value))
+        put(value, log.predict_log.request.inputs[name])
     for name, value in answers.items():
-        log.predict_log.response.outputs[name].CopyFrom(to_proto(value))
+        put(value, log.predict_log.response.outputs[name])
     return log

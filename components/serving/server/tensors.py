@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -24,6 +25,11 @@ def from_proto(proto: Any) -> Any:
     Raises:
       RequestError: it does not hold what it says.
     """
+    if proto.dtype == _STRING and len(proto.tensor_shape.dim) == 1 and not proto.tensor_content:
+        # One by one in a list, as tf.Examples are sent.
+        texts = proto.string_val
+        if len(texts) == proto.tensor_shape.dim[0].size and not proto.tensor_shape.unknown_rank:
+            return np.array([*texts], object)
     sizes = [dim.size for dim in proto.tensor_shape.dim[:_DIMENSIONS]]
     if proto.tensor_shape.unknown_rank or len(proto.tensor_shape.dim) > _DIMENSIONS or min(sizes, default=0) < 0:
         raise invalid(f"a tensor of {len(proto.tensor_shape.dim)} dimensions and shape {sizes} cannot be")
@@ -47,14 +53,19 @@ def _texts(given: Any, count: int) -> Any:
     return flat
 
 
-def to_proto(array: Any) -> Any:
-    """An array as a TensorProto; numbers as bytes, which costs nothing to read."""
+def put(array: Any, proto: Any) -> None:
+    """Writes an array into a TensorProto that is empty; numbers as bytes, which costs nothing to read."""
+    proto.CopyFrom(_empty(array.dtype, array.shape))
     if array.dtype == object:
-        proto = tensor_pb2.TensorProto(dtype=_STRING)
         proto.string_val.extend(array.ravel().tolist())
     else:
-        proto = tensor_pb2.TensorProto(dtype=tf.dtypes.as_dtype(array.dtype).as_datatype_enum)
         proto.tensor_content = array.tobytes()
-    for size in array.shape:
+
+
+@functools.lru_cache(maxsize=256)
+def _empty(dtype: Any, shape: tuple[int, ...]) -> Any:
+    """A TensorProto that says what it is to hold; to be copied, which is faster than to say it anew."""
+    proto = tensor_pb2.TensorProto(dtype=_STRING if dtype.kind == "O" else tf.dtypes.as_dtype(dtype).as_datatype_enum)
+    for size in shape:
         proto.tensor_shape.dim.add(size=size)
     return proto

@@ -81,7 +81,10 @@ def batcher(
 
 
 def ask(batcher: Batcher, *numbers: float) -> asyncio.Task[dict[str, Any]]:
-    return asyncio.ensure_future(batcher.run({"x": np.array(numbers, np.float32)}))
+    async def request() -> dict[str, Any]:
+        return await batcher.run({"x": np.array(numbers, np.float32)})
+
+    return asyncio.create_task(request())
 
 
 async def told(*tasks: asyncio.Task[dict[str, Any]]) -> list[list[float]]:

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from tensorflow.core.framework import tensor_pb2
 
 from components.serving.server.refusal import RequestError
-from components.serving.server.tensors import from_proto, to_proto
+from components.serving.server.tensors import from_proto, put
 
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 NUMBERS = [np.float16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.bool_]
@@ -32,6 +32,12 @@ def proto(dtype: int, sizes: list[int], **values: Any) -> Any:
     return made
 
 
+def to_proto(array: Any) -> Any:
+    made = tensor_pb2.TensorProto()
+    put(array, made)
+    return made
+
+
 def refused(made: Any) -> str:
     with pytest.raises(RequestError) as caught:
         from_proto(made)
@@ -42,11 +48,12 @@ def refused(made: Any) -> str:
 @settings(deadline=None)
 @given(ARRAYS)
 def test_arrays_arrive_as_they_were(array: Any) -> None:
-    for sent in (to_proto(array), tf.make_tensor_proto(array)):
+    ours = to_proto(array)
+    for sent in (ours, tf.make_tensor_proto(array)):
         received = from_proto(type(sent).FromString(sent.SerializeToString()))
         assert (received.dtype, received.shape) == (array.dtype, array.shape)
         np.testing.assert_array_equal(received, array)
-    np.testing.assert_array_equal(tf.make_ndarray(to_proto(array)), array)
+    np.testing.assert_array_equal(tf.make_ndarray(ours), array)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +64,7 @@ def test_arrays_arrive_as_they_were(array: Any) -> None:
         (proto(3, [2]), [0, 0]),
         (proto(7, [2], string_val=[b"a\0"]), [b"a\0", b"a\0"]),
         (proto(7, [2]), [b"", b""]),
+        (proto(7, [2], string_val=[b"a", b"b"]), [b"a", b"b"]),
         (proto(1, []), 0.0),
     ],
 )
