@@ -108,9 +108,10 @@ class Server:
     counts: bool = False
 
     def cpu(self) -> float:
-        """CPU-seconds that it has taken until now."""
+        """CPU-seconds that it has taken until now, to the nanosecond; what /proc tells is counted in hundredths."""
         tree = [self.process, *self.process.children(recursive=True)]
-        return sum(sum(one.cpu_times()[:2]) for one in tree)
+        # As clock_getcpuclockid(3) makes a clock's number out of a process's, on Linux.
+        return sum(time.clock_gettime(~one.pid << 3 | 2) for one in tree)
 
     def done(self) -> int:
         """How many requests it has answered well until now; 0 if it does not count."""
@@ -244,7 +245,7 @@ class Bench:
                 raise RuntimeError(f"{api}: of {self.requests} requests, {told[0]} were answered, {told[1]} well")
             seconds = (max(map(sum, zip(sent, took, strict=True))) - min(sent)) / 1e6
             loads.append(Load.of(seconds, took))
-            work = Work(self.requests, round(seconds, 3), round(cpu, 3), round(server.memory_mb(), 1))
+            work = Work(self.requests, round(seconds, 3), round(cpu, 6), round(server.memory_mb(), 1))
             return Measurement(whole.wall, whole.cpu, whole.peak_mb, work)
 
         return run

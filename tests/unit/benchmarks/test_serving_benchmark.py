@@ -66,6 +66,7 @@ def test_requests_in_batches_and_alone_over_both_apis(models: Path, tmp_path: Pa
         assert one.work is not None
         assert one.work.rows == REQUESTS
         assert one.work.wall > 0
+        assert one.work.cpu > 0
     for name in measured:
         for fact in ("requests/s", "median ms", "99th percentile, ms"):
             told = facts[f"{name}: {fact}"]
