@@ -12,6 +12,7 @@ request with the same bytes; its ports go into READY.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import itertools
 import json
@@ -65,31 +66,24 @@ def call(count: int, version: Path, pause: float) -> dict[str, list[int]]:
 
 async def constant(ready: Path) -> None:
     """Serves until it is killed."""
-    import grpc
-
-    from components.serving.server.grpc_api import SERVERS
     from components.serving.server.http1 import Http, Request, Response
+    from components.serving.server.room import Room
+    from components.serving.server.rpc import Rpc
 
     async def answer(_request: Request) -> Response:
         return Response(b'{"predictions": [[0.5]]}')
 
-    async def predict(_request: bytes, _context: Any) -> bytes:
+    async def predict(_message: bytes) -> bytes:
         return b"answer"
 
-    class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
-        def service(self, _details: Any) -> Any:
-            return grpc.unary_unary_rpc_method_handler(predict)
-
-    rest_port = await Http(answer, 1 << 20, 60.0).listen("127.0.0.1", 0)
-    port, servers = 0, [grpc.aio.server() for _ in range(SERVERS)]
-    for rpc in servers:
-        rpc.add_generic_rpc_handlers((Handler(),))
-        port = rpc.add_insecure_port(f"127.0.0.1:{port}")
-        await rpc.start()
+    room = Room(1 << 20)
+    rest = Http(answer, room, 60.0)
+    rpc = Rpc({"/tensorflow.serving.PredictionService/Predict": predict}, room, 60.0)
+    ports = {"rest_port": await rest.listen("127.0.0.1", 0), "grpc_port": await rpc.listen("127.0.0.1", 0)}
     beside = ready.with_suffix(".new")
-    beside.write_text(json.dumps({"rest_port": rest_port, "grpc_port": port}))
+    beside.write_text(json.dumps(ports))
     beside.replace(ready)
-    await servers[0].wait_for_termination()
+    await asyncio.Event().wait()
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -11,7 +11,10 @@ import json
 import re
 import resource
 import select
+import shutil
 import socket
+import struct
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -32,6 +35,7 @@ READ_SECONDS = 5
 MOST_BYTES = 8 << 20
 IN_FLIGHT = 16
 CONNECTIONS = 1000
+STALLED = 240
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 CODES = grpc.StatusCode
 
@@ -224,7 +228,7 @@ def test_other_rpcs(server: Server) -> None:
 @pytest.mark.parametrize(
     ("method", "message", "code"),
     [
-        (PREDICT, b"\xff\xff\xff", CODES.UNKNOWN),
+        (PREDICT, b"\xff\xff\xff", CODES.INVALID_ARGUMENT),
         (PREDICT, b"", CODES.NOT_FOUND),
         ("/tensorflow.serving.PredictionService/Nope", b"", CODES.UNIMPLEMENTED),
         (PREDICT, bytes(100 << 20), CODES.RESOURCE_EXHAUSTED),
@@ -336,6 +340,18 @@ def test_slow_clients_are_sent_away(server: Server) -> None:
     assert all(READ_SECONDS - 0.5 < seconds < READ_SECONDS + 20 for _, seconds in told), told
 
 
+@pytest.mark.parametrize("content", [b"", b"PRI * HTTP/2.0\r\n"], ids=["nothing", "half"])
+def test_who_does_not_say_what_he_speaks_is_sent_away(server: Server, content: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", server.rpc), timeout=60) as client:
+        started = time.monotonic()
+        client.sendall(content)
+        # It says what it speaks itself, and then no more.
+        with contextlib.suppress(ConnectionResetError):
+            while client.recv(1000):
+                pass
+    assert READ_SECONDS - 0.5 < time.monotonic() - started < READ_SECONDS + 20
+
+
 def test_a_second_request_may_come_late(server: Server) -> None:
     """The time that a client has to send a request is not the time that its connection may live."""
     connection = http.client.HTTPConnection("127.0.0.1", server.rest, timeout=60)
@@ -388,6 +404,101 @@ def test_many_large_bodies_at_once(server: Server) -> None:
             for status, _ in threads.map(lambda _: server.ask("POST", "/v1/models/line:predict", body), range(40))
         )
     assert set(told) <= {400, 408, 429}
+
+
+def test_many_large_messages_at_once(server: Server) -> None:
+    large = predict("raw", x=np.zeros([0], np.float32), name=[b"x" * 100] * 75_000)
+    assert MOST_BYTES * 0.9 < large.ByteSize() < MOST_BYTES
+
+    def told(_: int) -> Any:
+        with server.stubs() as (stub, _), pytest.raises(grpc.RpcError) as refused:
+            stub.Predict(large)
+        return refused.value.code()
+
+    with peak(server, 600 << 20), ThreadPoolExecutor(40) as threads:
+        codes = set(threads.map(told, range(40)))
+    assert codes <= {CODES.INVALID_ARGUMENT, CODES.RESOURCE_EXHAUSTED}
+
+
+def test_nothing_stays_of_large_messages_that_the_model_refuses(server: Server) -> None:
+    large = predict(examples=[b"x" * (MOST_BYTES * 3 // 4)])
+    with peak(server, 400 << 20), server.stubs() as (stub, _), ThreadPoolExecutor(4) as threads:
+        refused = list(threads.map(lambda _: stub.Predict.future(large).code(), range(60)))
+    assert set(refused) == {CODES.INVALID_ARGUMENT}
+
+
+def stalled(port: int, announced: int) -> float:
+    """Sends most of a message by HTTP/2, and no more; returns after how many seconds the server ended the request."""
+
+    def frame(kind: int, flags: int, stream: int, content: bytes = b"") -> bytes:
+        return struct.pack(">IBI", len(content) << 8 | kind, flags, stream) + content
+
+    def text(content: str) -> bytes:
+        return struct.pack("B", len(content)) + content.encode()
+
+    headers = {":method": "POST", ":scheme": "http", ":path": PREDICT, ":authority": "localhost"}
+    headers |= {"te": "trailers", "content-type": "application/grpc"}
+    data, settings, window = 0, 4, 8
+    message = struct.pack(">?I", False, announced) + bytes(announced - 1000)
+    sent, room, initial = 0, {0: 65_535, 1: 65_535}, 65_535
+    started = time.monotonic()
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client, client.makefile("rb") as received:
+        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings, 0, 0))
+        client.sendall(frame(1, 4, 1, b"".join(b"\0" + text(name) + text(value) for name, value in headers.items())))
+        while True:
+            while part := message[sent : sent + min(16_384, *room.values())]:
+                client.sendall(frame(data, 0, 1, part))
+                sent += len(part)
+                room = {stream: left - len(part) for stream, left in room.items()}
+            size, flags, stream = struct.unpack(">IBI", received.read(9))
+            kind, content = size & 255, received.read(size >> 8)
+            if kind == window:
+                room[stream] += int.from_bytes(content, "big")
+            elif kind == settings and not flags:
+                client.sendall(frame(settings, 1, 0))
+                for name, value in struct.iter_unpack(">HI", content):
+                    if name == settings:  # The first window of a stream has the same number.
+                        room[1], initial = room[1] + value - initial, value
+            elif kind == 6 and not flags:
+                client.sendall(frame(6, 1, 0, content))
+            elif stream == 1 and (kind == 3 or flags & 1):
+                return time.monotonic() - started
+
+
+def test_many_large_messages_that_stop_half_way(server: Server) -> None:
+    """The first of them have the time that a slow client has; the others are refused, and their memory is free."""
+    with peak(server, 800 << 20), ThreadPoolExecutor(STALLED) as threads:
+        seconds = sorted(threads.map(lambda _: stalled(server.rpc, MOST_BYTES - 1000), range(STALLED)))
+    assert seconds[STALLED // 2] < READ_SECONDS - 0.5 < seconds[-1] < READ_SECONDS + 20, seconds
+
+
+@pytest.mark.skipif(shutil.which("h2load") is None, reason="needs h2load")
+def test_a_thousand_connections_of_grpc(server: Server, neighbour: Neighbour, tmp_path: Path) -> None:
+    neighbour.may_be_refused = True
+    message = predict(examples=[example(1)]).SerializeToString()
+    (tmp_path / "message").write_bytes(struct.pack(">?I", False, len(message)) + message)
+    command = ["h2load", f"-n{CONNECTIONS}", f"-c{CONNECTIONS}", "-H", "content-type: application/grpc"]
+    command += ["-H", "te: trailers", f"-d{tmp_path / 'message'}", f"http://127.0.0.1:{server.rpc}{PREDICT}"]
+    before = answered(server)
+    with peak(server, 200 << 20):
+        told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+    assert f"{CONNECTIONS} done, {CONNECTIONS} succeeded, 0 failed" in told, told
+    now = answered(server)
+    assert now["OK"] - before["OK"] >= IN_FLIGHT // 2
+    assert sum((now - before).values()) <= CONNECTIONS
+
+
+def answered(server: Server) -> Counter[str]:
+    """How many requests over gRPC ended how."""
+    told = server.ask("GET", "/monitoring/prometheus/metrics")[1].decode()
+    found = re.findall(r"^:\S*request_count\{(.*)\} (\S+)$", told, re.M)
+    return Counter(
+        {
+            re.search(r'status="(\w+)"', labels)[1]: int(float(count))  # type: ignore[index]
+            for labels, count in found
+            if 'entrypoint="GRPC"' in labels
+        }
+    )
 
 
 def test_a_thousand_connections(server: Server, neighbour: Neighbour) -> None:

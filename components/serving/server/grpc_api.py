@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import functools
-import socket
+from collections.abc import Mapping
 from typing import Any
 
-import grpc
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
     get_model_status_pb2,
     model_management_pb2,
-    model_service_pb2_grpc,
     predict_pb2,
-    prediction_service_pb2_grpc,
     regression_pb2,
 )
 
 from components.serving.server.library import Version
-from components.serving.server.refusal import RequestError, failed, invalid
+from components.serving.server.refusal import invalid
+from components.serving.server.rpc import Method
 from components.serving.server.servable import Arrays, Signature
 from components.serving.server.service import DEFAULT_SIGNATURE, Asked, Service
 from components.serving.server.sources import sources
@@ -30,141 +29,96 @@ from components.serving.server.tensors import from_proto, put
 _UNKNOWN = 2
 """tensorflow.error.Code of a version that is not loaded."""
 
-SERVERS = 256
-"""That share the port, and with it the connections. Each takes one request per turn of the event loop, however many
-wait; with more of them than connections, half as many again are answered, for a third less CPU."""
+
+def methods(service: Service) -> Mapping[str, Method]:
+    """/service/method → what answers it."""
+    api = _Api(service)
+    return {
+        "/tensorflow.serving.PredictionService/Predict": api.predict,
+        "/tensorflow.serving.PredictionService/Classify": api.classify,
+        "/tensorflow.serving.PredictionService/Regress": api.regress,
+        "/tensorflow.serving.PredictionService/GetModelMetadata": api.metadata,
+        "/tensorflow.serving.ModelService/GetModelStatus": api.status,
+        "/tensorflow.serving.ModelService/HandleReloadConfigRequest": api.reload,
+    }
 
 
-async def listen(service: Service, host: str, port: int, most_bytes: int) -> tuple[list[Any], int]:
-    """Starts to listen.
-
-    Args:
-      service: answers, or refuses what is too much at once.
-      host: the address to listen at.
-      port: 0: any that is free.
-      most_bytes: of a request.
-
-    Returns:
-      The servers and their port.
-
-    Raises:
-      OSError: the port is taken.
-    """
-    # A port that may be shared is shared with anybody, another process of ours too.
-    with socket.socket() as alone:
-        alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        alone.bind((host, port))
-    options = [("grpc.max_receive_message_length", most_bytes), ("grpc.so_reuseport", 1)]
-    servers = []
-    for _ in range(SERVERS):
-        server = grpc.aio.server(options=options)
-        prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(_Prediction(service), server)
-        model_service_pb2_grpc.add_ModelServiceServicer_to_server(_Model(service), server)
-        try:
-            port = server.add_insecure_port(f"{host}:{port}")
-        except RuntimeError as error:
-            raise OSError(f"port {port} of {host} cannot be listened at: {error}") from error
-        servers.append(server)
-    for server in servers:
-        await server.start()
-    return servers, port
-
-
-async def _refuse(context: Any, error: Exception) -> None:
-    """Ends a request that cannot be answered, in gRPC's way."""
-    told = error if isinstance(error, RequestError) else failed(error)
-    await context.abort(told.code, str(told))
-
-
-class _Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):  # type: ignore[misc]
-    """Predict, Classify, Regress, GetModelMetadata."""
+class _Api:
+    """The methods of both services: a serialized request → its answer, serialized."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def Predict(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
-        try:
-            asked = _asked(request.model_spec)
-            version, answers = await self._service.predict(asked, "GRPC", functools.partial(_inputs, request.inputs))
-            response = predict_pb2.PredictResponse()
-            _tell(response.model_spec, version, asked.signature)
-            for name in request.output_filter or answers:
-                if name not in answers:
-                    raise invalid(f"output_filter: there is no output {name!r}; known are {sorted(answers)}")
-                put(answers[name], response.outputs[name])
-            return response
-        except Exception as error:
-            await _refuse(context, error)
+    async def predict(self, message: bytes) -> bytes:
+        request = _read(predict_pb2.PredictRequest, message)
+        asked = _asked(request.model_spec)
+        version, answers = await self._service.predict(asked, "GRPC", functools.partial(_inputs, request.inputs))
+        wanted = request.output_filter or answers
+        if unknown := [name for name in wanted if name not in answers]:
+            raise invalid(f"output_filter: there is no output {unknown[0]!r}; known are {sorted(answers)}")
+        # Joined, serialized messages are one that has all their fields.
+        spec = _told(version.model, version.number, asked.signature)
+        return b"".join([spec, *(_output(name, answers[name]) for name in wanted)])
 
-    async def Classify(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
-        try:
-            asked = _asked(request.model_spec)
-            version, rows = await self._service.classify(asked, "GRPC", _examples(request.input))
-            response = classification_pb2.ClassificationResponse()
-            _tell(response.model_spec, version, asked.signature)
-            for row in rows:
-                told = response.result.classifications.add()
-                for label, score in row:
-                    told.classes.add(label=label, score=score)
-            return response
-        except Exception as error:
-            await _refuse(context, error)
+    async def classify(self, message: bytes) -> bytes:
+        request = _read(classification_pb2.ClassificationRequest, message)
+        asked = _asked(request.model_spec)
+        version, rows = await self._service.classify(asked, "GRPC", _examples(request.input))
+        response = classification_pb2.ClassificationResponse()
+        _tell(response.model_spec, version, asked.signature)
+        for row in rows:
+            told = response.result.classifications.add()
+            for label, score in row:
+                told.classes.add(label=label, score=score)
+        return bytes(response.SerializeToString())
 
-    async def Regress(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
-        try:
-            asked = _asked(request.model_spec)
-            version, values = await self._service.regress(asked, "GRPC", _examples(request.input))
-            response = regression_pb2.RegressionResponse()
-            _tell(response.model_spec, version, asked.signature)
-            for value in values:
-                response.result.regressions.add(value=value)
-            return response
-        except Exception as error:
-            await _refuse(context, error)
+    async def regress(self, message: bytes) -> bytes:
+        request = _read(regression_pb2.RegressionRequest, message)
+        asked = _asked(request.model_spec)
+        version, values = await self._service.regress(asked, "GRPC", _examples(request.input))
+        response = regression_pb2.RegressionResponse()
+        _tell(response.model_spec, version, asked.signature)
+        for value in values:
+            response.result.regressions.add(value=value)
+        return bytes(response.SerializeToString())
 
-    async def GetModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
-        try:
-            if list(request.metadata_field) != ["signature_def"]:
-                raise invalid(f"metadata_field: expected signature_def, received {list(request.metadata_field)}")
-            version, servable = self._service.servable(_asked(request.model_spec))
-            signatures = get_model_metadata_pb2.SignatureDefMap()
-            for name in servable.signatures:
-                signatures.signature_def[name].CopyFrom(servable.meta_graph.signature_def[name])
-            response = get_model_metadata_pb2.GetModelMetadataResponse()
-            _tell(response.model_spec, version, "")
-            response.metadata["signature_def"].Pack(signatures)
-            return response
-        except Exception as error:
-            await _refuse(context, error)
+    async def metadata(self, message: bytes) -> bytes:
+        request = _read(get_model_metadata_pb2.GetModelMetadataRequest, message)
+        if list(request.metadata_field) != ["signature_def"]:
+            raise invalid(f"metadata_field: expected signature_def, received {list(request.metadata_field)}")
+        version, servable = self._service.servable(_asked(request.model_spec))
+        signatures = get_model_metadata_pb2.SignatureDefMap()
+        for name in servable.signatures:
+            signatures.signature_def[name].CopyFrom(servable.meta_graph.signature_def[name])
+        response = get_model_metadata_pb2.GetModelMetadataResponse()
+        _tell(response.model_spec, version, "")
+        response.metadata["signature_def"].Pack(signatures)
+        return bytes(response.SerializeToString())
+
+    async def status(self, message: bytes) -> bytes:
+        request = _read(get_model_status_pb2.GetModelStatusRequest, message)
+        asked = _asked(request.model_spec)
+        response = get_model_status_pb2.GetModelStatusResponse()
+        for version in self._service.library.status(asked.model, asked.version, asked.label):
+            told = response.model_version_status.add(version=version.number, state=version.state)
+            if version.error:
+                told.status.error_code = _UNKNOWN
+                told.status.error_message = version.error
+        return bytes(response.SerializeToString())
+
+    async def reload(self, message: bytes) -> bytes:
+        request = _read(model_management_pb2.ReloadConfigRequest, message)
+        library = self._service.library
+        library.replace_sources(sources(request.config))
+        await library.look()
+        return bytes(model_management_pb2.ReloadConfigResponse().SerializeToString())
 
 
-class _Model(model_service_pb2_grpc.ModelServiceServicer):  # type: ignore[misc]
-    """GetModelStatus, HandleReloadConfigRequest."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def GetModelStatus(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
-        try:
-            asked = _asked(request.model_spec)
-            response = get_model_status_pb2.GetModelStatusResponse()
-            for version in self._service.library.status(asked.model, asked.version, asked.label):
-                told = response.model_version_status.add(version=version.number, state=version.state)
-                if version.error:
-                    told.status.error_code = _UNKNOWN
-                    told.status.error_message = version.error
-            return response
-        except Exception as error:
-            await _refuse(context, error)
-
-    async def HandleReloadConfigRequest(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
-        try:
-            library = self._service.library
-            library.replace_sources(sources(request.config))
-            await library.look()
-            return model_management_pb2.ReloadConfigResponse()
-        except Exception as error:
-            await _refuse(context, error)
+def _read(kind: Any, message: bytes) -> Any:
+    try:
+        return kind.FromString(message)
+    except DecodeError as error:
+        raise invalid(f"expected a {kind.__name__}: {error}") from error
 
 
 def _asked(spec: Any) -> Asked:
@@ -178,6 +132,34 @@ def _inputs(protos: Any, _signature: Signature) -> Arrays:
 
 def _tell(spec: Any, version: Version, signature: str) -> None:
     spec.name, spec.version.value, spec.signature_name = version.model, version.number, signature
+
+
+@functools.lru_cache(maxsize=256)
+def _told(model: str, version: int, signature: str) -> bytes:
+    """A serialized PredictResponse that says who has answered, and no more."""
+    response = predict_pb2.PredictResponse()
+    response.model_spec.name, response.model_spec.version.value = model, version
+    response.model_spec.signature_name = signature
+    return bytes(response.SerializeToString())
+
+
+def _output(name: str, array: Any) -> bytes:
+    """A serialized PredictResponse of one output, and no more."""
+    if array.dtype != object:
+        return _before(name, array.dtype, array.shape) + bytes(array.tobytes())
+    response = predict_pb2.PredictResponse()
+    put(array, response.outputs[name])
+    return bytes(response.SerializeToString())
+
+
+@functools.lru_cache(maxsize=1024)
+def _before(name: str, dtype: Any, shape: tuple[int, ...]) -> bytes:
+    """What of an output of numbers stands before the numbers, which come last and are always as long."""
+    response = predict_pb2.PredictResponse()
+    zeros = np.zeros(shape, dtype)
+    put(zeros, response.outputs[name])
+    whole = bytes(response.SerializeToString())
+    return whole[: len(whole) - zeros.nbytes]
 
 
 def _examples(given: Any) -> Any:

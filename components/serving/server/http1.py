@@ -20,14 +20,12 @@ from typing import Any, NamedTuple
 
 import httptools
 
+from components.serving.server.room import Room
+
 _HEAD = 1 << 16
 """Bytes of a request's first line and its headers."""
 _AHEAD = 16
 """Requests that one connection may send while another one of its is answered."""
-_IN_HAND = 16
-"""Bodies of the greatest size that may be in memory at once."""
-_SMALL = 1 << 16
-"""Bytes of a body that is taken however many large ones there are."""
 _IDLE_SECONDS = 75.0
 """How long a connection lives between two requests."""
 _LOOK_SECONDS = 0.5
@@ -77,19 +75,16 @@ class Http:
 
     Args:
       answer: a request → what it is told; raises nothing.
-      most_bytes: of a body, packed or not.
+      room: for bodies, packed or not.
       client_seconds: that a client may take to send a request, or to take the answer.
     """
 
-    def __init__(
-        self, answer: Callable[[Request], Awaitable[Response]], most_bytes: int, client_seconds: float
-    ) -> None:
-        self.answer, self.most_bytes, self.client_seconds = answer, most_bytes, client_seconds
+    def __init__(self, answer: Callable[[Request], Awaitable[Response]], room: Room, client_seconds: float) -> None:
+        self.answer, self.room, self.client_seconds = answer, room, client_seconds
         self.loop = asyncio.get_running_loop()
         self.closing = False
         self.date = ""
         self._connections: set[_Connection] = set()
-        self._held = 0
         self._none_left = asyncio.Event()
         self._none_left.set()
 
@@ -136,14 +131,6 @@ class Http:
         self._connections.discard(connection)
         if not self._connections:
             self._none_left.set()
-
-    def hold(self, size: int) -> None:
-        """So many bytes of bodies more are in memory; fewer, if it is negative."""
-        self._held += size
-
-    def is_full(self) -> bool:
-        """Whether there is no room for large bodies."""
-        return self._held > _IN_HAND * self.most_bytes
 
 
 class _RefusedError(Exception):
@@ -293,22 +280,23 @@ class _Connection(asyncio.Protocol):
             raise self._refuse(431, f"expected at most {_HEAD} bytes of headers")
 
     def _check(self, length: int) -> None:
-        if length > self._server.most_bytes:
-            raise self._refuse(413, f"expected a body of at most {self._server.most_bytes} bytes, received {length}")
+        most = self._server.room.most_bytes
+        if length > most:
+            raise self._refuse(413, f"expected a body of at most {most} bytes, received {length}")
 
     def _take(self, size: int) -> None:
         self._size += size
         self._hold(size)
         self._check(self._size)
-        if self._size > _SMALL and self._server.is_full():
+        if self._server.room.is_too_small(self._size):
             raise self._refuse(429, "too many large requests are in memory; try again")
 
     def _hold(self, size: int) -> None:
         self._held += size
-        self._server.hold(size)
+        self._server.room.hold(size)
 
     def _unpacked(self, packed: bytearray) -> bytes:
-        unpacker, most = zlib.decompressobj(zlib.MAX_WBITS | 16), self._server.most_bytes
+        unpacker, most = zlib.decompressobj(zlib.MAX_WBITS | 16), self._server.room.most_bytes
         try:
             body = unpacker.decompress(packed, most + 1)
         except zlib.error as error:

@@ -26,6 +26,8 @@ from components.serving.server.library import Library
 from components.serving.server.metrics import Metrics
 from components.serving.server.request_log import RequestLog
 from components.serving.server.rest import Rest
+from components.serving.server.room import Room
+from components.serving.server.rpc import Rpc
 from components.serving.server.service import Service
 from components.serving.server.sources import Source
 
@@ -45,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # What was imported stays: there is no need to look through it for garbage again and again.
     gc.freeze()
+    # And nearly all that a request leaves behind goes by itself.
+    gc.set_threshold(20_000, 20, 20)
     try:
         # Under Python 3.10 a sixth more requests over gRPC than with asyncio's own loop, and a tenth more over REST.
         uvloop.run(_serve(options))
@@ -104,9 +108,11 @@ async def _serve(options: argparse.Namespace) -> None:
         log,
     )
     library.forget = service.forget
-    rest = Http(Rest(service).answer, options.max_body_bytes, options.read_timeout_seconds)
+    room = Room(options.max_body_bytes)
+    rest = Http(Rest(service).answer, room, options.read_timeout_seconds)
+    rpc = Rpc(grpc_api.methods(service), room, options.read_timeout_seconds)
     rest_port = await rest.listen(options.host, options.rest_api_port)
-    rpc, port = await grpc_api.listen(service, options.host, options.port, options.max_body_bytes)
+    port = await rpc.listen(options.host, options.port)
     logging.info("REST at %s:%d, gRPC at %s:%d", options.host, rest_port, options.host, port)
     if options.ready_file:
         _write(options.ready_file, {"pid": os.getpid(), "grpc_port": port, "rest_port": rest_port})
@@ -116,7 +122,7 @@ async def _serve(options: argparse.Namespace) -> None:
     watching.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await watching
-    await asyncio.gather(rest.close(), *(server.stop(options.read_timeout_seconds) for server in rpc))
+    await asyncio.gather(rest.close(), rpc.close())
     await library.close()
     service.close()
 

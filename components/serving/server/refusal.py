@@ -46,6 +46,11 @@ def overloaded(message: str) -> RequestError:
     return RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
 
 
+def late(message: str) -> RequestError:
+    """It takes too long to arrive."""
+    return RequestError(grpc.StatusCode.DEADLINE_EXCEEDED, message)
+
+
 def failed(error: Exception) -> RequestError:
     """A failure that no request is to blame for."""
     return RequestError(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")

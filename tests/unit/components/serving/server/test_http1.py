@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.serving.server import http1
+from components.serving.server import http1, room
 from components.serving.server.http1 import Http, Request, Response
+from components.serving.server.room import Room
 
 SECONDS = 100.0
 MOST_BYTES = 1000
@@ -46,7 +47,7 @@ class Tried:
         self.go = asyncio.Event()
         self.go.set()
         self.length = 0
-        self.http = Http(self.answer, MOST_BYTES, SECONDS)
+        self.http = Http(self.answer, Room(MOST_BYTES), SECONDS)
         self.port = 0
         self.clients: list[asyncio.StreamWriter] = []
 
@@ -232,11 +233,11 @@ def test_who_has_gone_is_not_waited_for(run: Callable[[Steps], None]) -> None:
         writer.write(POST + b"Content-Length: 3\r\n\r\nabcPOST /next HTTP/1.1\r\nContent-Length: 9\r\n\r\nxyz")
         while not tried.asked:
             await asyncio.sleep(0)
-        assert tried.http._held == 6
+        assert tried.http.room._held == 6
         writer.close()
         while not tried.cancelled:
             await asyncio.sleep(0)
-        assert tried.http._held == 0
+        assert tried.http.room._held == 0
 
     run(steps)
 
@@ -320,7 +321,7 @@ def test_closing_answers_what_has_come_and_sends_the_others_away(run: Callable[[
         tried.go.clear()
         writer.write(b"GET /1 HTTP/1.1\r\n\r\n")
         half.write(POST + b"Content-Length: 2\r\n\r\nx")
-        while not (tried.asked and tried.http._held):
+        while not (tried.asked and tried.http.room._held):
             await asyncio.sleep(0)
         closing = asyncio.ensure_future(tried.http.close())
         assert await idle.read() == b""
@@ -338,8 +339,8 @@ def test_closing_answers_what_has_come_and_sends_the_others_away(run: Callable[[
 
 
 def test_the_bodies_in_memory_are_limited(run: Callable[[Steps], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http1, "_SMALL", 10)
-    monkeypatch.setattr(http1, "_IN_HAND", 1)
+    monkeypatch.setattr(room, "_SMALL", 10)
+    monkeypatch.setattr(room, "_IN_HAND", 1)
 
     async def steps(tried: Tried, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tried.go.clear()
@@ -363,7 +364,7 @@ def test_a_fault_of_ours_is_no_fault_of_the_request(loop: Clock, monkeypatch: py
     async def main() -> None:
         connection = http1._Connection(Tried().http)
         connection.connection_made(None)
-        monkeypatch.setattr(connection._server, "hold", None)
+        monkeypatch.setattr(connection._server.room, "hold", None)
         with pytest.raises(httptools.HttpParserCallbackError):
             connection.data_received(POST + b"Content-Length: 1\r\n\r\nx")
 
