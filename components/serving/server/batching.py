@@ -15,6 +15,8 @@ from components.serving.server.servable import Arrays, Signature
 
 _MEMORY = 0.9
 """Weight of the past in the mean time between two requests."""
+_TICK = 0.001
+"""Seconds that the timers of libuv are rounded to: one that is set for less rings at once, again and again."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Batcher:
         """Starts the batches that are full or whose time has come, as many as may run; else waits for that time."""
         while self._queue and self._running < self._limits.at_once:
             are_all = self._rows >= self._limits.rows or len(self._queue) >= self._expected
-            if not are_all and self._queue[0].until > self._loop.time():
+            if not are_all and self._queue[0].until > self._loop.time() + _TICK / 2:
                 # One that was set for a request that is gone rings too early, and is set anew.
                 if self._timer is None:
                     self._timer = self._loop.call_at(self._queue[0].until, self._ring)
