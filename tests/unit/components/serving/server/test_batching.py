@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -281,3 +282,24 @@ def test_a_refusal_is_a_refusal(threads: ThreadPoolExecutor) -> None:
             await ask(batcher(threads, Model()), POISON)
 
     run(main)
+
+
+def test_the_timer_of_a_batch_rings_once(threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However libuv rounds its milliseconds: 2.4 are 2, and the rest would be none, again and again."""
+    rings = 0
+    ring = Batcher._ring
+
+    def counted(batcher: Batcher) -> None:
+        nonlocal rings
+        rings += 1
+        ring(batcher)
+
+    monkeypatch.setattr(Batcher, "_ring", counted)
+
+    async def main() -> None:
+        joined = batcher(threads, Model(), seconds=0.0024)
+        hurry(joined)
+        assert await told(ask(joined, 1.0)) == [[2.0]]
+
+    uvloop.run(main())
+    assert rings <= 2
