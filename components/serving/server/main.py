@@ -17,7 +17,7 @@ from pathlib import Path
 import uvloop
 
 from components import version
-from components.errors import MACHINE, PipelineError
+from components.errors import MachineError, PipelineError
 from components.processes import signal_at_parents_death
 from components.serving.server import grpc_api, sources
 from components.serving.server.batching import Limits
@@ -55,9 +55,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PipelineError as error:
         logging.error("%s; %s", error.headline, error.remedy)
         return error.exit_code
-    except OSError as error:
-        logging.error("cannot listen: %s", error)
-        return MACHINE
     return 0
 
 
@@ -111,8 +108,8 @@ async def _serve(options: argparse.Namespace) -> None:
     room = Room(options.max_body_bytes)
     rest = Http(Rest(service).answer, room, options.read_timeout_seconds)
     rpc = Rpc(grpc_api.methods(service), room, options.read_timeout_seconds)
-    rest_port = await rest.listen(options.host, options.rest_api_port)
-    port = await rpc.listen(options.host, options.port)
+    rest_port = await _listen(rest, options.host, options.rest_api_port)
+    port = await _listen(rpc, options.host, options.port)
     logging.info("REST at %s:%d, gRPC at %s:%d", options.host, rest_port, options.host, port)
     if options.ready_file:
         _write(options.ready_file, {"pid": os.getpid(), "grpc_port": port, "rest_port": rest_port})
@@ -125,6 +122,16 @@ async def _serve(options: argparse.Namespace) -> None:
     await asyncio.gather(rest.close(), rpc.close())
     await library.close()
     service.close()
+
+
+async def _listen(server: Http | Rpc, host: str, port: int) -> int:
+    try:
+        return await server.listen(host, port)
+    except OSError as error:
+        # The loop's own text has the address in it once more, and the number of the error; of a name it has no number.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+        remedy = "end what listens there, or name another host or port (port 0: any that is free)"
+        raise MachineError(f"cannot listen at {host}:{port}: {reason}", remedy) from error
 
 
 def _sources(options: argparse.Namespace) -> Callable[[], Mapping[str, Source]]:
