@@ -44,6 +44,7 @@ import psutil
 
 from benchmarks import measure
 from benchmarks.measure import Facts, Measurement, Measurements, Spread, Work
+from components.serving.server import GRPC_ENVIRONMENT
 from data.output import positive
 from pipeline.targets.environment import ENVIRONMENT
 
@@ -181,7 +182,7 @@ class Bench:
         """A server by the same libraries, without a model."""
         ready = self.scratch / "constant.json"
         command = [sys.executable, "-m", "benchmarks.serving_side", "constant", str(ready)]
-        with self._started(command, ready.with_suffix(".log"), {}) as process:
+        with self._started(command, ready.with_suffix(".log"), GRPC_ENVIRONMENT) as process:
             _until(ready.exists, process)
             told = json.loads(ready.read_text())
             yield Server(psutil.Process(process.pid), {"rest": told["rest_port"], "grpc": told["grpc_port"]})

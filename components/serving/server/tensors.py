@@ -25,14 +25,16 @@ def from_proto(proto: Any) -> Any:
     Raises:
       RequestError: it does not hold what it says.
     """
-    if proto.dtype == _STRING and len(proto.tensor_shape.dim) == 1 and not proto.tensor_content:
+    shape = proto.tensor_shape
+    dimensions = shape.dim
+    if proto.dtype == _STRING and len(dimensions) == 1 and not proto.tensor_content:
         # One by one in a list, as tf.Examples are sent.
         texts = proto.string_val
-        if len(texts) == proto.tensor_shape.dim[0].size and not proto.tensor_shape.unknown_rank:
+        if len(texts) == dimensions[0].size and not shape.unknown_rank:
             return np.array([*texts], object)
-    sizes = [dim.size for dim in proto.tensor_shape.dim[:_DIMENSIONS]]
-    if proto.tensor_shape.unknown_rank or len(proto.tensor_shape.dim) > _DIMENSIONS or min(sizes, default=0) < 0:
-        raise invalid(f"a tensor of {len(proto.tensor_shape.dim)} dimensions and shape {sizes} cannot be")
+    sizes = [dimension.size for dimension in dimensions[:_DIMENSIONS]]
+    if shape.unknown_rank or len(dimensions) > _DIMENSIONS or min(sizes, default=0) < 0:
+        raise invalid(f"a tensor of {len(dimensions)} dimensions and shape {sizes} cannot be")
     count = math.prod(sizes)
     # An element that is there takes a byte at least.
     if count > _FILLED and count > proto.ByteSize():
