@@ -78,7 +78,7 @@ async def constant(ready: Path) -> None:
 
     room = Room(1 << 20)
     rest = Http(answer, room, 60.0)
-    rpc = Rpc({"/tensorflow.serving.PredictionService/Predict": predict}, room, 60.0)
+    rpc = Rpc({"tensorflow.serving.PredictionService": {"Predict": predict}}, room, 60.0)
     ports = {"rest_port": await rest.listen("127.0.0.1", 0), "grpc_port": await rpc.listen("127.0.0.1", 0)}
     beside = ready.with_suffix(".new")
     beside.write_text(json.dumps(ports))

@@ -30,16 +30,20 @@ _UNKNOWN = 2
 """tensorflow.error.Code of a version that is not loaded."""
 
 
-def methods(service: Service) -> Mapping[str, Method]:
-    """/service/method → what answers it."""
+def services(service: Service) -> Mapping[str, Mapping[str, Method]]:
+    """The services by their names, and of each its methods."""
     api = _Api(service)
     return {
-        "/tensorflow.serving.PredictionService/Predict": api.predict,
-        "/tensorflow.serving.PredictionService/Classify": api.classify,
-        "/tensorflow.serving.PredictionService/Regress": api.regress,
-        "/tensorflow.serving.PredictionService/GetModelMetadata": api.metadata,
-        "/tensorflow.serving.ModelService/GetModelStatus": api.status,
-        "/tensorflow.serving.ModelService/HandleReloadConfigRequest": api.reload,
+        "tensorflow.serving.PredictionService": {
+            "Predict": api.predict,
+            "Classify": api.classify,
+            "Regress": api.regress,
+            "GetModelMetadata": api.metadata,
+        },
+        "tensorflow.serving.ModelService": {
+            "GetModelStatus": api.status,
+            "HandleReloadConfigRequest": api.reload,
+        },
     }
 
 

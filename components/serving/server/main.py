@@ -107,7 +107,7 @@ async def _serve(options: argparse.Namespace) -> None:
     library.forget = service.forget
     room = Room(options.max_body_bytes)
     rest = Http(Rest(service).answer, room, options.read_timeout_seconds)
-    rpc = Rpc(grpc_api.methods(service), room, options.read_timeout_seconds)
+    rpc = Rpc(grpc_api.services(service), room, options.read_timeout_seconds)
     rest_port = await _listen(rest, options.host, options.rest_api_port)
     port = await _listen(rpc, options.host, options.port)
     logging.info("REST at %s:%d, gRPC at %s:%d", options.host, rest_port, options.host, port)

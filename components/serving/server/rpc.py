@@ -38,14 +38,19 @@ class Rpc:
     its answer is cancelled.
 
     Args:
-      methods: /service/method → what answers it.
+      services: service → method → what answers it.
       room: for messages.
       client_seconds: that a client may take to send one.
     """
 
-    def __init__(self, methods: Mapping[str, Method], room: Room, client_seconds: float) -> None:
-        handlers = {name: grpc.stream_unary_rpc_method_handler(_Handler(self, each)) for name, each in methods.items()}
-        self._handlers = _Handlers(handlers)
+    def __init__(self, services: Mapping[str, Mapping[str, Method]], room: Room, client_seconds: float) -> None:
+        self._handlers = [
+            grpc.method_handlers_generic_handler(
+                service,
+                {name: grpc.stream_unary_rpc_method_handler(_Handler(self, each)) for name, each in methods.items()},
+            )
+            for service, methods in services.items()
+        ]
         self._room, self._client_seconds = room, client_seconds
         self._loop = asyncio.get_running_loop()
         self._servers: list[Any] = []
@@ -71,7 +76,7 @@ class Rpc:
             ("grpc.so_reuseport", 1),
         ]
         for _ in range(_SERVERS):
-            server = grpc.aio.server(handlers=(self._handlers,), options=options)
+            server = grpc.aio.server(handlers=self._handlers, options=options)
             try:
                 port = server.add_insecure_port(f"{host}:{port}")
             except RuntimeError as error:
@@ -147,17 +152,7 @@ class _Handler:
         return self._rpc.answer(self._method, context)
 
     def __await__(self) -> Generator[Any, None, bytes]:
-        raise NotImplementedError
-
-
-class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Finds a method by its name."""
-
-    def __init__(self, handlers: Mapping[str, Any]) -> None:
-        self._handlers = handlers
-
-    def service(self, details: Any) -> Any:
-        return self._handlers.get(details.method)
+        raise TypeError("it is called, and what it returns is awaited")
 
 
 def _tell(context: Any, error: Exception) -> None:

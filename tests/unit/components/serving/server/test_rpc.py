@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import grpc
@@ -29,7 +29,7 @@ class Tried:
         self.go = asyncio.Event()
         self.go.set()
         self.room = Room(MOST_BYTES)
-        self.rpc = Rpc({"/s/m": self.answer}, self.room, client_seconds)
+        self.rpc = Rpc({"s": {"m": self.answer}}, self.room, client_seconds)
 
     async def answer(self, message: bytes) -> bytes:
         self.asked.append(message)
@@ -80,8 +80,11 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "_IN_HAND", 1)
 
 
-def run(steps: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(steps(), SECONDS))  # type: ignore[arg-type]
+def run(steps: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        await asyncio.wait_for(steps(), SECONDS)
+
+    asyncio.run(main())
 
 
 async def told(call: Any) -> tuple[Any, str]:
@@ -123,16 +126,14 @@ def test_no_message_is_told() -> None:
 def test_slow_messages_are_limited_and_others_are_answered_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     async def steps() -> None:
         async with served() as (tried, channel):
-            slow = []
-            for number in range(4):
-                slow.append(channel.stream_unary("/s/m")())
-                await until(lambda: tried.coming > number)  # noqa: B023 - it is awaited here
-            for call in slow[2:]:
+            slow = [channel.stream_unary("/s/m")() for _ in range(2)]
+            await until(lambda: tried.coming == 2)
+            for call in [channel.stream_unary("/s/m")() for _ in range(2)]:
                 assert await told(call) == (CODES.RESOURCE_EXHAUSTED, "too many messages are on their way; try again")
             # However long this machine takes for it.
             monkeypatch.setattr(rpc, "_SLOW_SECONDS", SECONDS)
             assert await channel.unary_unary("/s/m")(b"quick") == b"quick"
-            for call in slow[:2]:
+            for call in slow:
                 await call.write(b"at last")
                 await call.done_writing()
                 assert await call == b"at last"
