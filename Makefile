@@ -1,10 +1,13 @@
-# Every command makes .venv first (tools/setup.sh; nothing to do takes a blink). Start with: make run
+# Every target makes .venv first (tools/setup.sh, which returns at once if there is nothing to do). Start with: make run
 .DEFAULT_GOAL := setup
-.PHONY: setup data run test pytest coverage test-current lint format lock clean
+.PHONY: setup programs data run test pytest test-slow coverage test-current doctor lint format lock clean
 BIN := .venv/bin
 
 setup: ## .venv in this folder, from the lock
 	@tools/setup.sh
+
+programs: ## what the tests use beside .venv (tools/programs.txt): Debian packages, and environments below .cache/
+	@tools/programs.sh
 
 data: setup ## the examples' data, into data/
 	@$(BIN)/python -m data.taxi
@@ -14,16 +17,22 @@ data: setup ## the examples' data, into data/
 run: data ## the example pipeline, from raw rows to a pushed model
 	$(BIN)/python runner.py --local
 
-test: data lint pytest ## everything that has to hold before a commit
+test: data lint pytest ## what has to pass before a commit: ten minutes on two cores
 
-pytest: setup ## the tests alone, side by side on this machine's cores; some of them: ARGS="tests/unit -k names"
-	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
+pytest: setup ## the tests alone, without the slow ones, in parallel; some of them: ARGS="tests/unit -k names"
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder -m "not slow" $(ARGS)
+
+test-slow: ARGS := -m slow
+test-slow: data pytest ## the long experiments: load, many trainings, the taxi example under each orchestrator
 
 coverage: ARGS := --cov --cov-report=term
-coverage: pytest ## the same, and what of the code was run by the tests' own processes
+coverage: pytest ## the same, with the coverage of the tests' own processes
 
-test-current: data ## end-to-end tests, and some more, on the current release line; in a Debian 13 root where this machine is older
+test-current: data ## what can differ on the current release line; in a Debian 13 root where this machine is older
 	@tools/test_current.sh
+
+doctor: setup ## what this machine lacks for runs, and for tests
+	@$(BIN)/python runner.py doctor; code=$$?; $(BIN)/python tests/support/programs.py && exit $$code
 
 lint: setup ## style, types, import contracts, secrets
 	$(BIN)/ruff check .
@@ -32,14 +41,14 @@ lint: setup ## style, types, import contracts, secrets
 	$(BIN)/lint-imports
 	git ls-files -z | xargs -0 $(BIN)/detect-secrets-hook --no-verify --baseline .secrets.baseline
 
-format: setup ## puts the code into the house's shape
+format: setup ## formats the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: ## requirements.txt anew, from pyproject.toml
+lock: ## writes requirements.txt from pyproject.toml
 	@tools/lock.sh
 
-clean: ## removes what set-up and tests made; what your runs made (out/) stays
+clean: ## removes what set-up and tests made; keeps the runs (out/)
 	rm -rf .venv .cache .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage .coverage.* \
 	  data/taxi data/clicks data/digits uv.lock
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -21,9 +21,9 @@ import pyarrow.csv
 from sklearn.metrics import roc_auc_score
 
 from benchmarks import measure
+from components.compat.tensorflow import ENVIRONMENT
 from data.clicks import SCHEMA, Impressions
 from data.tables import blocks, table_file
-from pipeline.targets.environment import ENVIRONMENT
 
 _BATCH = 512
 _SIZES: dict[str, dict[str, object]] = {

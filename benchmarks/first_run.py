@@ -1,9 +1,10 @@
-"""A first run of the taxi example from nothing to a pushed model, against TFX's own on the same rows.
+"""A first run of the shipped taxi example, from nothing to a pushed model, against TFX's own example on the same rows.
 
 python -m benchmarks.first_run [--rounds 5]
 
-Both sides train 1,000 steps on the 15,002 real trips, start with no artifacts and no metadata, and pay for their own
-imports. A second run of ours, all cached, is measured beside them.
+Each side runs as it is shipped, starts with no artifacts and no metadata, and includes its imports. Ours trains 200
+steps of 512 examples in two processes, loads the export in a fresh process and queries a model server. The stock
+example trains 1,000 steps of 40 examples in one process. A second run of ours, all cached, is measured as well.
 """
 
 from __future__ import annotations
@@ -52,8 +53,7 @@ def main() -> None:
 
 
 def _ours(folder: Path) -> list[str]:
-    output = str(folder / "ours")
-    return [sys.executable, "runner.py", "--local", "--output", output, "--set", "training.steps=1000", "--json"]
+    return [sys.executable, "runner.py", "--local", "--output", str(folder / "ours"), "--json"]
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""Ingest against TFX's own ExampleGens, against itself on ten times the rows, and against the libraries it stands on.
+"""Compares ingest with TFX's ExampleGens, with ten times the rows, and with the libraries that it uses.
 
 python -m benchmarks.ingest csv|parquet|scaling|floor [--rounds 5] [--rows 300_000]
 
-- `csv`: our ExampleGen with everything on (splits, types from the values, quarantine, gzip), and TFX's CsvExampleGen.
+- `csv`: our ExampleGen with all functions (splits, inferred types, quarantine, gzip), and TFX's CsvExampleGen.
 - `parquet`: the same rows as Parquet, and TFX's Parquet executor.
 - `scaling`: ours alone, on the CSV rows and on ten times as many, with one worker and with two.
 - `floor`: ours, pyarrow's readers alone on the same files, and the gzip writer alone on the bytes that ours wrote.
 
-The rows are made taxi trips (`python -m data.taxi --rows N`). Each side is a process of its own (ingest_side.py); the
-first output of each is read back, to see that it holds all the rows. The columns with `work` are the executor's alone,
-from just before `Do` to just after: what a node costs in a run, where the imports are paid for once. The others are
-the whole process, imports included.
+The rows are generated taxi trips (`python -m data.taxi --rows N`). Each side is a process (ingest_program.py);
+the first output of each is read back to check that it has all rows. The columns with `work` are the executor's alone,
+from just before `Do` to just after: the cost of a node in a run, which imports once. The others are the whole process,
+imports included.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from benchmarks import measure
 from benchmarks.measure import Facts, Measurement, Measurements, Spread
 from data import taxi
 from data.output import positive
-from pipeline.engines import FORKED
+from pipeline.orchestration.engines import FORKED
 
 _TIMES = 10
 """How many times more rows the large table of `scaling` has."""
 _FEW = 1_000
-"""Rows of the table that shows what ingest costs whatever the rows, Beam's start and end above all."""
+"""Rows of the table that shows the fixed cost of ingest, mostly Beam's start and end."""
 _CHUNK = 1 << 22
 _FRAME = 16
-"""Bytes of a TFRecord besides its data: the length (8), and checksums of the length (4) and of the data (4)."""
+"""Bytes of a TFRecord in addition to its data: the length (8), and checksums of the length (4) and of the data (4)."""
 
 
 @dataclass(frozen=True)
 class Examples:
-    """What lies in a folder of examples: how many, their bytes as TFRecords, and the bytes on the disk."""
+    """The examples in a folder: their number, their bytes as TFRecords, and the bytes on the disk."""
 
     rows: int
     bytes: int
@@ -76,7 +76,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Bench:
-    """Where the tables are, where the sides write, and how often they are run."""
+    """The folders of tables and outputs, and the numbers of rounds."""
 
     data: Path
     scratch: Path
@@ -84,7 +84,7 @@ class Bench:
     warm_up: int
 
     def table(self, rows: int, suffix: str) -> Path:
-        """A CSV or Parquet file of made trips, always the same ones; made if it is not there."""
+        """Returns a CSV or Parquet file of generated trips, always the same; generates it if it does not exist."""
         path = self.data / f"rows-{rows}-seed-0" / f"trips.{suffix}"
         command = [sys.executable, "-m", "data.taxi", "--rows", str(rows), "--output", str(path)]
         # In a process of its own: this one stays small, and its children's CPU-seconds are those of the sides.
@@ -92,16 +92,16 @@ class Bench:
         return path
 
     def output(self, name: str) -> Path:
-        """Where the last run of a side left its examples."""
+        """Returns the folder with the examples of the last run of a side."""
         return self.scratch / name.replace(" ", "-").replace(",", "")
 
     def side(self, name: str, side: str, source: Path, rows: int, workers: int = 1) -> Callable[[int], Measurement]:
-        """What runs a side of ingest_side.py once; an executor's examples have to be all the rows."""
+        """Returns a function that runs a side once, and checks that an executor wrote all rows."""
         output = self.output(name)
         beam = [f"--direct_num_workers={workers}"]
         if workers > 1:
             beam.append(f"--runner={FORKED}")
-        command = [sys.executable, "-m", "benchmarks.ingest_side", side, str(source), str(output), *beam]
+        command = [sys.executable, "-m", "benchmarks.ingest_program", side, str(source), str(output), *beam]
         # Once for each side: counting unpacks every example.
         checked = side != "ours" and not side.startswith("stock")
 
@@ -180,7 +180,7 @@ def _megabytes(side: Sequence[Measurement], key: str) -> int:
 
 
 def floor(bench: Bench, rows: int) -> tuple[Measurements, Facts]:
-    """Ours, and the two things that no ingest can leave out: reading the file once, and compressing the examples."""
+    """Ours, and the two steps that no ingest can omit: reading the file once, and compressing the examples."""
     tables = {title: bench.table(rows, suffix) for title, suffix in (("CSV", "csv"), ("Parquet", "parquet"))}
     sides = {}
     for title, table in tables.items():

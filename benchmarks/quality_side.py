@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from components.trainer.rows import MISSING_INT
+from components.trainer.probe_rows import MISSING_INT
 
 
 def main(model: str, rows: str, answers: str) -> None:

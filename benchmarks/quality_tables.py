@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from sklearn import datasets
 
-from components.section import Task
+from components.config_section import Task
 
 TAXI = Path("data/taxi")
 

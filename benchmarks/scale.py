@@ -31,8 +31,8 @@ import numpy as np
 
 from benchmarks import measure
 from benchmarks.measure import Facts, Measurement, Measurements, Spread
+from components.compat.tensorflow import ENVIRONMENT
 from data.output import positive
-from pipeline.targets.environment import ENVIRONMENT
 
 WORKERS = 1_000
 BATCH = 8_192

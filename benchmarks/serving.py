@@ -1,10 +1,11 @@
-"""The local server against itself without batching, against the model in a process, and against MLServer.
+"""Compares the local server with another version of it, with itself without batching, and with MLServer.
 
-python -m benchmarks.serving throughput|overhead|mlserver [--rounds 5] [--models out/taxi/pushed] [--mlserver PYTHON]
+python -m benchmarks.serving checkouts|throughput|overhead|mlserver [--rounds 5] [--models out/taxi/pushed]
+  [--checkout FOLDER] [--mlserver PYTHON]
 
-- `throughput`: requests for one row from 32 connections, over REST and over gRPC, with batches of up to 64 rows that
-  wait 2 ms at most, and without; beside them a server by the same libraries that answers without a model, which is as
-  fast as batching could make ours.
+- `checkouts`: requests for one row from 32 connections, over REST and over gRPC, to this server and to that of another
+  checkout of the project (FOLDER, such as a git worktree of an earlier commit), both with batching.
+- `throughput`: the same load with batches of up to 64 rows that wait 2 ms at most, and without batching.
 - `overhead`: one request after the other over REST, against the same model called in a process: without a pause, and
   with pauses of a millisecond, as a server has while the client has its answer; a core that has rested is slower.
 - `mlserver`: requests for one row from 32 connections over REST, by our server and by MLServer with the same limits of
@@ -44,9 +45,8 @@ import psutil
 
 from benchmarks import measure
 from benchmarks.measure import Facts, Measurement, Measurements, Spread, Work
-from components.serving.server import GRPC_ENVIRONMENT
+from components.compat.tensorflow import ENVIRONMENT
 from data.output import positive
-from pipeline.targets.environment import ENVIRONMENT
 
 _CONNECTIONS = 32
 _BATCH = ("--enable_batching", "--max_batch_size=64", "--batch_timeout_micros=2000")
@@ -109,7 +109,7 @@ class Server:
     counts: bool = False
 
     def cpu(self) -> float:
-        """CPU-seconds that it has taken until now, to the nanosecond; what /proc tells is counted in hundredths."""
+        """CPU-seconds that it has taken until now, to the nanosecond; /proc has hundredths of a second."""
         tree = [self.process, *self.process.children(recursive=True)]
         # As clock_getcpuclockid(3) makes a clock's number out of a process's, on Linux.
         return sum(time.clock_gettime(~one.pid << 3 | 2) for one in tree)
@@ -118,9 +118,9 @@ class Server:
         """How many requests it has answered well until now; 0 if it does not count."""
         if not self.counts:
             return 0
-        told = _get(f"http://127.0.0.1:{self.ports['rest']}/monitoring/prometheus/metrics") or b""
+        text = _get(f"http://127.0.0.1:{self.ports['rest']}/monitoring/prometheus/metrics") or b""
         return sum(
-            int(float(count)) for count in re.findall(rb'^:\S*request_count\{.*status="OK".*\} (\S+)$', told, re.M)
+            int(float(count)) for count in re.findall(rb'^:\S*request_count\{.*status="OK".*\} (\S+)$', text, re.M)
         )
 
     def memory_mb(self) -> float:
@@ -138,6 +138,7 @@ class Bench:
       rounds: how often each side is run.
       requests: of each side in each round.
       mlserver: the interpreter of MLServer's environment.
+      checkout: another checkout of the project.
     """
 
     models: Path
@@ -145,16 +146,17 @@ class Bench:
     rounds: int
     requests: int
     mlserver: str | None = None
+    checkout: Path | None = None
 
     @property
     def version(self) -> Path:
         """The newest version of the model."""
-        found = sorted(
+        versions = sorted(
             (each for each in self.models.iterdir() if each.name.isdecimal()), key=lambda each: int(each.name)
         )
-        if not found or not (found[-1] / "assets.extra/tf_serving_warmup_requests").exists():
+        if not versions or not (versions[-1] / "assets.extra/tf_serving_warmup_requests").exists():
             raise SystemExit(f"{self.models}: expected a version that was warmed up; `make run` pushes one")
-        return found[-1]
+        return versions[-1]
 
     def body(self, api: str) -> Path:
         """A file with the request for a row, as an API takes it."""
@@ -165,30 +167,25 @@ class Bench:
         return file
 
     @contextlib.contextmanager
-    def ours(self, *options: str) -> Iterator[Server]:
-        """Our server, with the model loaded."""
-        ready = self.scratch / f"ready-{'-'.join(options)}.json"
+    def ours(self, *options: str, checkout: Path | None = None) -> Iterator[Server]:
+        """Start the server of this checkout or another one, with the model loaded."""
+        ready = self.scratch / f"ready-{'-'.join(options)}{'-other' if checkout else ''}.json"
         command = [sys.executable, "-m", "components.serving.server", "--port=0", "--rest_api_port=0"]
-        command += [f"--model_name={_NAME}", f"--model_base_path={self.models}", f"--ready_file={ready}", *options]
-        with self._started(command, ready.with_suffix(".log"), {}) as process:
+        command += [
+            f"--model_name={_NAME}",
+            f"--model_base_path={self.models.absolute()}",
+            f"--ready_file={ready}",
+            *options,
+        ]
+        with self._started(command, ready.with_suffix(".log"), {}, checkout) as process:
             _until(ready.exists, process)
-            told = json.loads(ready.read_text())
-            status = f"http://127.0.0.1:{told['rest_port']}/v1/models/{_NAME}"
+            ports = json.loads(ready.read_text())
+            status = f"http://127.0.0.1:{ports['rest_port']}/v1/models/{_NAME}"
             _until(lambda: b"AVAILABLE" in (_get(status) or b""), process)
-            yield Server(psutil.Process(process.pid), {"rest": told["rest_port"], "grpc": told["grpc_port"]}, True)
+            yield Server(psutil.Process(process.pid), {"rest": ports["rest_port"], "grpc": ports["grpc_port"]}, True)
 
     @contextlib.contextmanager
-    def constant(self) -> Iterator[Server]:
-        """A server by the same libraries, without a model."""
-        ready = self.scratch / "constant.json"
-        command = [sys.executable, "-m", "benchmarks.serving_side", "constant", str(ready)]
-        with self._started(command, ready.with_suffix(".log"), GRPC_ENVIRONMENT) as process:
-            _until(ready.exists, process)
-            told = json.loads(ready.read_text())
-            yield Server(psutil.Process(process.pid), {"rest": told["rest_port"], "grpc": told["grpc_port"]})
-
-    @contextlib.contextmanager
-    def theirs(self) -> Iterator[Server]:
+    def mlserver_process(self) -> Iterator[Server]:
         """MLServer, with the model loaded and its batching as ours."""
         if self.mlserver is None:
             raise SystemExit("expected --mlserver, the interpreter of an environment with mlserver and tensorflow")
@@ -212,11 +209,12 @@ class Bench:
             yield Server(psutil.Process(process.pid), {"v2": http})
 
     @contextlib.contextmanager
-    def _started(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Iterator[Any]:
+    def _started(
+        self, command: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path | None = None
+    ) -> Iterator[Any]:
         with log.open("wb") as output:
-            process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **environment}
-            )
+            environment = {**os.environ, **environment}
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment, cwd=folder)
         try:
             yield process
         except TimeoutError as error:
@@ -237,13 +235,15 @@ class Bench:
             before, done = server.cpu(), server.done()
             whole = measure.run(command, log)
             cpu = server.cpu() - before
-            # When a request was sent, the status of its answer (gRPC's own is told behind it), how long it took.
+            # Start time, HTTP status (gRPC's own status is in the trailers) and duration of each request.
             sent, statuses, took = zip(
                 *(map(int, line.split()) for line in times.read_text().splitlines()), strict=True
             )
-            told = (statuses.count(200), server.done() - done if server.counts else self.requests)
-            if told != (self.requests, self.requests):
-                raise RuntimeError(f"{api}: of {self.requests} requests, {told[0]} were answered, {told[1]} well")
+            counts = (statuses.count(200), server.done() - done if server.counts else self.requests)
+            if counts != (self.requests, self.requests):
+                raise RuntimeError(
+                    f"{api}: of {self.requests} requests, {counts[0]} were answered, {counts[1]} successfully"
+                )
             seconds = (max(map(sum, zip(sent, took, strict=True))) - min(sent)) / 1e6
             loads.append(Load.of(seconds, took))
             work = Work(self.requests, round(seconds, 3), round(cpu, 6), round(server.memory_mb(), 1))
@@ -266,24 +266,43 @@ class Bench:
         return run
 
 
+def checkouts(bench: Bench) -> tuple[Measurements, Facts]:
+    """This checkout against another one, over both APIs."""
+    if bench.checkout is None:
+        raise SystemExit("expected --checkout, the folder of another checkout of the project")
+    loads: dict[str, list[Load]] = defaultdict(list)
+    with bench.ours(*_BATCH) as this, bench.ours(*_BATCH, checkout=bench.checkout) as other:
+        sides = {}
+        for api in ("rest", "grpc"):
+            for server, which in ((this, "this"), (other, "other")):
+                name = f"{api}, {which}"
+                sides[name] = bench.side(server, api, _CONNECTIONS, loads[name])
+        measured = measure.in_turns(sides, bench.rounds, warm_up=1)
+    loads = {name: each[1:] for name, each in loads.items()}
+    facts = _latencies(loads)
+    for api in ("rest", "grpc"):
+        this_name, other_name = f"{api}, this", f"{api}, other"
+        facts[f"{api}: requests/s, this / other"] = _times(loads[this_name], loads[other_name])
+        cpu = measure.ratio(measured[this_name], measured[other_name], "work.cpu")
+        facts[f"{api}: CPU-seconds of the server, this / other"] = cpu
+    return measured, facts
+
+
 def throughput(bench: Bench) -> tuple[Measurements, Facts]:
     """With batching against without, over both APIs."""
     loads: dict[str, list[Load]] = defaultdict(list)
-    with bench.ours(*_BATCH) as batching, bench.ours() as alone, bench.constant() as constant:
+    with bench.ours(*_BATCH) as batching, bench.ours() as alone:
         sides = {}
         for api in ("rest", "grpc"):
-            for server, how in ((alone, "alone"), (batching, "in batches"), (constant, "no model")):
+            for server, how in ((alone, "alone"), (batching, "in batches")):
                 name = f"{api}, {how}"
                 sides[name] = bench.side(server, api, _CONNECTIONS, loads[name])
         measured = measure.in_turns(sides, bench.rounds, warm_up=1)
     loads = {name: each[1:] for name, each in loads.items()}
     facts = _latencies(loads)
     for api in ("rest", "grpc"):
-        facts[f"{api}: requests/s in batches / alone (wanted: at least 4)"] = _times(
+        facts[f"{api}: requests/s in batches / alone (expected: at least 4)"] = _times(
             loads[f"{api}, in batches"], loads[f"{api}, alone"]
-        )
-        facts[f"{api}: the same, if a model took no time (no model / alone)"] = _times(
-            loads[f"{api}, no model"], loads[f"{api}, alone"]
         )
         facts[f"{api}: CPU-seconds of the server, alone / in batches"] = measure.ratio(
             measured[f"{api}, alone"], measured[f"{api}, in batches"], "work.cpu"
@@ -305,7 +324,7 @@ def overhead(bench: Bench) -> tuple[Measurements, Facts]:
     loads = {name: each[1:] for name, each in loads.items()}
     facts = _latencies(loads)
     for name, call in itertools.product(("rest", "rest, in batches"), ("in a process", "in a process, with pauses")):
-        facts[f"{name}: median ms over the call {call} (wanted: at most 1)"] = Spread.of(
+        facts[f"{name}: median ms over the call {call} (expected: at most 1)"] = Spread.of(
             over.p50_ms - under.p50_ms for over, under in zip(loads[name], loads[call], strict=True)
         )
     return measured, facts
@@ -314,15 +333,15 @@ def overhead(bench: Bench) -> tuple[Measurements, Facts]:
 def mlserver(bench: Bench) -> tuple[Measurements, Facts]:
     """Our server against MLServer."""
     loads: dict[str, list[Load]] = defaultdict(list)
-    with bench.ours(*_BATCH) as ours, bench.theirs() as theirs:
+    with bench.ours(*_BATCH) as ours, bench.mlserver_process() as theirs:
         sides = {
             "ours": bench.side(ours, "rest", _CONNECTIONS, loads["ours"]),
             "MLServer": bench.side(theirs, "v2", _CONNECTIONS, loads["MLServer"]),
         }
         measured = measure.in_turns(sides, bench.rounds, warm_up=1)
     loads = {name: each[1:] for name, each in loads.items()}
-    wanted = "ours / MLServer: requests/s (wanted: at least 3)"
-    return measured, _latencies(loads) | {wanted: _times(loads["ours"], loads["MLServer"])}
+    ratio = "ours / MLServer: requests/s (expected: at least 3)"
+    return measured, _latencies(loads) | {ratio: _times(loads["ours"], loads["MLServer"])}
 
 
 def _latencies(loads: Mapping[str, Sequence[Load]]) -> Facts:
@@ -362,6 +381,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 BENCHMARKS: dict[str, Callable[[Bench], tuple[Measurements, Facts]]] = {
+    "checkouts": checkouts,
     "throughput": throughput,
     "overhead": overhead,
     "mlserver": mlserver,
@@ -375,6 +395,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="how often each side is run")
     parser.add_argument("--requests", type=positive, default=10_000, help="of each side in each round")
     parser.add_argument("--models", type=Path, default=Path(f"out/{_NAME}/pushed"), help="the push folder")
+    parser.add_argument("--checkout", type=Path, help="another checkout of the project")
     parser.add_argument("--mlserver", help="the interpreter of MLServer's environment")
     parser.add_argument("--results", type=Path, default=measure.RESULTS, help="where the record is written")
     options = parser.parse_args(arguments)
@@ -382,11 +403,13 @@ def main(arguments: Sequence[str]) -> None:
         raise SystemExit("expected h2load on the path; Debian has it in nghttp2-client")
     os.environ.update(ENVIRONMENT)
     with tempfile.TemporaryDirectory() as scratch:
-        bench = Bench(options.models, Path(scratch), options.rounds, options.requests, options.mlserver)
+        bench = Bench(
+            options.models, Path(scratch), options.rounds, options.requests, options.mlserver, options.checkout
+        )
         measured, facts = BENCHMARKS[options.benchmark](bench)
-    # The interpreter lies elsewhere on every machine.
-    told = ["PYTHON" if each == options.mlserver else each for each in arguments]
-    command = f"python -m benchmarks.serving {shlex.join(told)}"
+    # These paths differ between machines.
+    paths = {options.mlserver: "PYTHON", str(options.checkout): "FOLDER"}
+    command = f"python -m benchmarks.serving {shlex.join(paths.get(each, each) for each in arguments)}"
     print(measure.record(f"serving_{options.benchmark}", command, measured, facts, options.results))
 
 

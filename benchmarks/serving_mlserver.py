@@ -1,4 +1,4 @@
-"""The model in MLServer, as its docs tell to write a runtime; run by MLServer in an environment of its own."""
+"""The model in MLServer, as a runtime of MLServer, which loads it in its own environment."""
 
 from __future__ import annotations
 

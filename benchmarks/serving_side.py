@@ -2,17 +2,14 @@
 
 python -m benchmarks.serving_side request VERSION FOLDER
 python -m benchmarks.serving_side call REQUESTS VERSION PAUSE
-python -m benchmarks.serving_side constant READY
 
 VERSION is the folder of a model that was warmed up. `request` writes the first of its warm-up requests into FOLDER, as
-the body that each API takes. `call` calls the model with all of them, rests PAUSE seconds after each, and tells how
-long each took as a line of JSON. `constant` serves REST and gRPC by the same libraries as our server, and answers every
-request with the same bytes; its ports go into READY.
+the body that each API takes. `call` calls the model with all of them, sleeps PAUSE seconds after each, and prints how
+long each took as a line of JSON.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import itertools
 import json
@@ -22,8 +19,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import uvloop
 
 
 def warm_up(version: Path) -> list[Any]:
@@ -49,13 +44,13 @@ def write_request(version: Path, folder: Path) -> None:
 
 def call(count: int, version: Path, pause: float) -> dict[str, list[int]]:
     """Calls the model with one row after the other, as the server does; returns the microseconds of each call."""
-    from components.serving.server.servable import Servable
-    from components.serving.server.tensors import from_proto
+    from components.serving.server.saved_model import SavedModel
+    from components.serving.server.tensor_proto import from_proto
 
-    signature = Servable(version, 1).signature("serving_default")
-    asked = [{name: from_proto(proto) for name, proto in request.inputs.items()} for request in warm_up(version)]
+    signature = SavedModel(version, 1).signature("serving_default")
+    requests = [{name: from_proto(proto) for name, proto in request.inputs.items()} for request in warm_up(version)]
     took = []
-    for inputs in itertools.islice(itertools.cycle(asked), count):
+    for inputs in itertools.islice(itertools.cycle(requests), count):
         started = time.perf_counter()
         signature.run(inputs)
         took.append(round((time.perf_counter() - started) * 1e6))
@@ -64,36 +59,12 @@ def call(count: int, version: Path, pause: float) -> dict[str, list[int]]:
     return {"took": took}
 
 
-async def constant(ready: Path) -> None:
-    """Serves until it is killed."""
-    from components.serving.server.http1 import Http, Request, Response
-    from components.serving.server.room import Room
-    from components.serving.server.rpc import Rpc
-
-    async def answer(_request: Request) -> Response:
-        return Response(b'{"predictions": [[0.5]]}')
-
-    async def predict(_message: bytes) -> bytes:
-        return b"answer"
-
-    room = Room(1 << 20)
-    rest = Http(answer, room, 60.0)
-    rpc = Rpc({"tensorflow.serving.PredictionService": {"Predict": predict}}, room, 60.0)
-    ports = {"rest_port": await rest.listen("127.0.0.1", 0), "grpc_port": await rpc.listen("127.0.0.1", 0)}
-    beside = ready.with_suffix(".new")
-    beside.write_text(json.dumps(ports))
-    beside.replace(ready)
-    await asyncio.Event().wait()
-
-
 def main(arguments: Sequence[str]) -> None:
     """Does what the arguments say."""
     if arguments[0] == "request":
         write_request(Path(arguments[1]), Path(arguments[2]))
-    elif arguments[0] == "call":
-        print(json.dumps(call(int(arguments[1]), Path(arguments[2]), float(arguments[3]))), flush=True)
     else:
-        uvloop.run(constant(Path(arguments[1])))
+        print(json.dumps(call(int(arguments[1]), Path(arguments[2]), float(arguments[3]))), flush=True)
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ from typing import Any
 
 from benchmarks import measure
 from benchmarks.measure import Facts, Measurement, Measurements, Spread, Work
+from components.compat.tensorflow import ENVIRONMENT
 from data.output import positive
-from pipeline.targets.environment import ENVIRONMENT
 
 _BATCH = 4_096
 _STEPS = 240

@@ -33,27 +33,24 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
-from components.features import names
+from components.data.example_encoder import encode
+from components.features import feature_names
 from components.features.ops import Dense, Ids
 from components.features.plan import FeaturePlan
-from components.ingest import shards
-from components.ingest.encode import encode
+from components.ingest import shard_writer
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs, inputs
-from components.trainer import input as train_input
-from components.trainer import strategy
-from components.trainer.cluster.roles import Role
-from components.trainer.cluster.server import serve
+from components.trainer import input_pipeline, strategy
 from components.trainer.cluster.supervisor import Supervisor
+from components.trainer.cluster.task_server import serve
+from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
-from components.trainer.fit import Fit
-from components.trainer.input import Share
+from components.trainer.input_pipeline import InputPipeline, InputShard
 from components.trainer.optimizer import adam
-from components.trainer.steps import InStep
-from components.trainer.target import Target, target
-from pipeline.config.load import load
-from pipeline.paths import Paths
+from components.trainer.prediction_head import PredictionHead, prediction_head
+from components.trainer.training_loop import Folders, Learner, SynchronousSteps, TrainingLoop
+from pipeline.authoring.config import load
 
 WARM_UP = 2
 """Executions of each worker before what is measured."""
@@ -70,60 +67,69 @@ _TASKS = "tasks"
 
 
 @dataclass(frozen=True)
-class Steady(Fit):
-    """A training of which a part is looked at: no checkpoints, no curves."""
+class Steady(TrainingLoop):
+    """A training of which only steps are measured: it writes no checkpoints and no curves."""
 
     def warmed_up(self) -> Callable[[int], None]:
-        """What takes so many steps, once some were taken."""
-        with self.strategy.scope():
-            network = self.build()
+        """A function that runs a number of steps; some steps were run before."""
+        with self.distribution.strategy.scope():
+            network = self.learner.build()
             optimizer = adam(tf_keras.optimizers.schedules.CosineDecay(self.config.learning_rate, self.config.steps))
             optimizer.build(network.trainable_variables)
-        steps = self._steps(network, optimizer, 0)
+        steps = self.steps(network, optimizer)
         at_once = self.config.steps_per_execution
 
         def run(count: int) -> None:
-            if not isinstance(steps, InStep):
+            if not isinstance(steps, SynchronousSteps):
                 steps.run(count, lambda: False)
                 return
             for done in range(0, count, at_once):
                 steps.run(min(at_once, count - done), lambda: False)
 
-        run(WARM_UP * at_once * (1 if isinstance(steps, InStep) or self.role is None else self.role.workers))
+        run(WARM_UP * at_once * (1 if isinstance(steps, SynchronousSteps) else self.distribution.workers))
         return run
 
 
-def _steady(config: TrainingConfig, role: Role | None, build: Any, learned: Target, batches: Any) -> Steady:
-    chosen = strategy.strategy(config, role)
-    return Steady(config, chosen, role, build, learned, batches, "", None, "", lambda step, network: None)
+def _steady(
+    config: TrainingConfig,
+    role: Role | None,
+    learner: Learner,
+    files: Sequence[str],
+    spec: dict[str, Any],
+    pipeline: type[InputPipeline] = InputPipeline,
+) -> Steady:
+    distribution = strategy.distribute(config, role)
+    batch_size = strategy.replica_batch_size(config, distribution.strategy.num_replicas_in_sync)
+    examples = pipeline(files, spec, config, batch_size)
+    return Steady(config, distribution, learner, examples, Folders("", None, ""), lambda step, network: None)
+
+
+class _ConstantBatch(InputPipeline):
+    """One batch in memory, again and again."""
+
+    def dataset(self, shard: InputShard) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensors(next(iter(super().dataset(shard)))).repeat()
 
 
 def _input(side: str, steps: int, path: str, assignments: Sequence[str]) -> None:
     config = load(path, assignments).config
     training = config.training
-    transformed = Path(Paths.of(config).artifacts) / "Transform"
+    transformed = Path(config.paths().artifacts) / "Transform"
     graph, examples = (next((transformed / key).iterdir()) for key in ("transform_graph", "transformed_examples"))
     transform = tft.TFTransformOutput(str(graph))
     spec = transform.transformed_feature_spec()
-    files = train_input.find([f"{examples}/Split-train/*"])
+    files = input_pipeline.find([f"{examples}/Split-train/*"])
     features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
     given = inputs(features, transform.vocabulary_size_by_name)
-    learned = target(features, transform)
+    head = prediction_head(features, transform)
 
-    def ours(batch_size: int, share: Share) -> Any:
-        return train_input.training(files, spec, batch_size, training, share)
+    class Stock(InputPipeline):
+        def dataset(self, shard: InputShard) -> tf.data.Dataset:
+            return _stock(examples, files, transform, self.batch_size)
 
-    def constant(batch_size: int, share: Share) -> Any:
-        return tf.data.Dataset.from_tensors(next(iter(ours(batch_size, share)))).repeat()
-
-    def stock(batch_size: int, _share: Share) -> Any:
-        return _stock(examples, files, transform, batch_size)
-
-    def network() -> Any:
-        return build(config.model, given, learned.outputs)
-
-    batches = {"constant": constant, "real": {"ours": ours, "stock": stock}[side]}
-    runs = {name: _steady(training, None, network, learned, each).warmed_up() for name, each in batches.items()}
+    learner = Learner(lambda: build(config.model, given, head.outputs), head)
+    pipelines = {"constant": _ConstantBatch, "real": {"ours": InputPipeline, "stock": Stock}[side]}
+    runs = {name: _steady(training, None, learner, files, spec, each).warmed_up() for name, each in pipelines.items()}
     cpu = dict.fromkeys(runs, 0.0)
     for _ in range(0, steps, TURN):
         for name, run in runs.items():
@@ -153,7 +159,7 @@ def _stock(examples: Path, files: list[str], transform: Any, batch_size: int) ->
     artifact = Examples()
     artifact.uri = str(examples)
     factory = tfxio_utils.get_tf_dataset_factory_from_artifact([artifact], ["Trainer"])
-    options = TensorFlowDatasetOptions(batch_size=batch_size, label_key=names.LABEL)
+    options = TensorFlowDatasetOptions(batch_size=batch_size, label_key=feature_names.LABEL)
     dataset = factory(files, options, transform.transformed_metadata.schema).repeat()
     return dataset.map(lambda features, label: (features, tf.reshape(label, [-1, 1])))
 
@@ -164,9 +170,11 @@ def _examples(folder: Path) -> None:
     random = np.random.default_rng(0)
     columns = {name: random.integers(0, IDS, ROWS) for name in _ids()}
     columns |= {name: random.normal(size=ROWS).astype(np.float32) for name in _numbers()}
-    columns[names.LABEL] = random.integers(0, 2, ROWS).astype(np.float32)
-    records = shards.framed(encode(pa.RecordBatch.from_pydict({key: pa.array(each) for key, each in columns.items()})))
-    writer = shards.Writer(str(folder), ["train"])
+    columns[feature_names.LABEL] = random.integers(0, 2, ROWS).astype(np.float32)
+    records = shard_writer.with_frames(
+        encode(pa.RecordBatch.from_pydict({key: pa.array(each) for key, each in columns.items()}))
+    )
+    writer = shard_writer.Writer(str(folder), ["train"])
     writer.write(records, np.zeros(ROWS, np.int64), ("", 0))
     writer.close()
 
@@ -200,23 +208,18 @@ def _act(folder: Path, steps: int, config: TrainingConfig, role: Role | None) ->
         serve(role, folder / name)
     strategy.prepare(role, config.precision)
     spec = {name: tf.io.FixedLenFeature([], tf.int64) for name in _ids()}
-    spec |= {name: tf.io.FixedLenFeature([], tf.float32) for name in (*_numbers(), names.LABEL)}
+    spec |= {name: tf.io.FixedLenFeature([], tf.float32) for name in (*_numbers(), feature_names.LABEL)}
     features: dict[str, Dense | Ids] = {name: Ids(IDS) for name in _ids()}
     given = Inputs(features | {name: Dense() for name in _numbers()})
-    files = train_input.find([f"{folder.parent}/examples/*"])
-    steady = _steady(
-        config,
-        role,
-        lambda: build(LARGE, given, 1),
-        Target(
-            outputs=1,
-            loss=lambda label, logits: tf.nn.sigmoid_cross_entropy_with_logits(label, logits[:, 0]),
-            join=tf.identity,
-            metrics=(),
-            answers=lambda logits: {},
-        ),
-        lambda batch_size, share: train_input.training(files, spec, batch_size, config, share),
+    files = input_pipeline.find([f"{folder.parent}/examples/*"])
+    head = PredictionHead(
+        outputs=1,
+        loss=lambda label, logits: tf.nn.sigmoid_cross_entropy_with_logits(label, logits[:, 0]),
+        join=tf.identity,
+        metrics=(),
+        outputs_by_name=lambda logits: {},
     )
+    steady = _steady(config, role, Learner(lambda: build(LARGE, given, 1), head), files, spec)
     run = steady.warmed_up()
     before, start = _taken(folder), time.perf_counter()
     run(steps)
@@ -225,7 +228,7 @@ def _act(folder: Path, steps: int, config: TrainingConfig, role: Role | None) ->
         tasks = {name: after[name].since(before[name]) for name in after}
         (folder / _MEASURED).write_text(json.dumps({"wall": wall, "tasks": {k: asdict(v) for k, v in tasks.items()}}))
     if config.strategy.kind == "multi_worker":
-        strategy.part(steady.strategy)
+        strategy.wait_for_all_replicas(steady.distribution.strategy)
 
 
 @dataclass(frozen=True)

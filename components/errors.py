@@ -1,11 +1,11 @@
-"""What went wrong, told once: a headline, a remedy and the exit code a script can rely on.
+"""Errors that are shown to the user: a headline, a remedy and an exit code.
 
-An error may be raised deep inside a Beam worker or a task of a cluster, where only its text survives the way
-back. So the text itself is regular, and `find` reads it out of any exception or log again:
+An error may be raised in a Beam worker or in a task of a training cluster, from where only its text comes back.
+Therefore the text has a fixed form, and `find` parses it from any exception or log:
 
     error[2]: trips.csv, row 7: expected 18 fields, received 17
       - 3 more rows of this file are ragged
-      remedy: mend these rows, or leave them out
+      remedy: fix or remove these rows
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import re
 from collections.abc import Iterable, Iterator
 
 MACHINE = 1
-"""Exit code: our own fault, or the machine's (a full disk, a killed process)."""
+"""Exit code: a fault of this project or of the machine (a full disk, a killed process)."""
 INPUT = 2
-"""Exit code: the user's config, data or code."""
+"""Exit code: a fault in the user's config, data or code."""
 GATE = 3
-"""Exit code: everything worked, and a gate said no to the data or to the model."""
+"""Exit code: every node worked, and a gate rejected the data or the model."""
 
 
 class PipelineError(Exception):
-    """An error whose headline and remedy are fit for the screen.
+    """An error that is printed without a traceback.
 
     Args:
       headline: one line: where, what was expected, what was received.
-      remedy: one line: what to do about it.
-      details: further lines, one per finding, shown under the headline.
+      remedy: one line: what the user can do.
+      details: further lines, one per finding, printed below the headline.
     """
 
     exit_code = MACHINE
@@ -48,59 +48,66 @@ class PipelineError(Exception):
 
 
 class MachineError(PipelineError):
-    """The machine, or this project, failed: a full disk, a store that does not open, a killed node."""
+    """The machine or this project failed: a full disk, a store that cannot be opened, a killed node."""
 
 
 class InputError(PipelineError):
-    """The config, the data or the user's own code has to change before the run can go on."""
+    """The user has to change the config, the data or their own code before the run can continue."""
 
     exit_code = INPUT
 
 
 class GateError(PipelineError):
-    """A gate refused the data or the model, as it was asked to."""
+    """A gate rejected the data or the model, as configured."""
 
     exit_code = GATE
 
 
 _BY_CODE: dict[int, type[PipelineError]] = {MACHINE: MachineError, INPUT: InputError, GATE: GateError}
-_TOLD = re.compile(
+_ERROR_TEXT = re.compile(
     r"error\[(?P<code>[123])\]: (?P<headline>[^\n]+)"
     r"(?P<details>(?:\n\s+- [^\n]+)*)"
-    # Beam puts where it was behind the text of an error.
+    # Beam appends the name of the failed step to the text of an error.
     r"\n\s+remedy: (?P<remedy>[^\n]+?)(?: \[while running '[^'\n]*'\])*(?:\n|$)"
 )
 _DISK_FULL = re.compile(r"No space left on device|database or disk is full|Disk quota exceeded", re.IGNORECASE)
 
 
 def find(error: BaseException) -> PipelineError | None:
-    """The told error in an exception, in what caused it, or in the text that crossed a process boundary."""
+    """Finds the PipelineError in an exception, in its causes, or in their texts.
+
+    Args:
+      error: an exception of any type, from this process or another one.
+
+    Returns:
+      The first PipelineError of the chain of causes; a MachineError for a full disk; None if there is neither.
+    """
     for link in _chain(error):
         if isinstance(link, PipelineError):
             return link
         if isinstance(link, OSError) and link.errno in (errno.ENOSPC, errno.EDQUOT):
             return disk_full(link.filename)
         text = str(link)
-        if told := _TOLD.search(text):
-            details = [line.strip().removeprefix("- ") for line in told["details"].splitlines() if line.strip()]
-            return _BY_CODE[int(told["code"])](told["headline"], told["remedy"], details)
+        if match := _ERROR_TEXT.search(text):
+            details = [line.strip().removeprefix("- ") for line in match["details"].splitlines() if line.strip()]
+            return _BY_CODE[int(match["code"])](match["headline"], match["remedy"], details)
         if _DISK_FULL.search(text):
             return disk_full(None)
     return None
 
 
 def disk_full(where: object) -> MachineError:
-    """The error for a file system without room; `where` is the path that could not be written, if known."""
+    """Returns the error for a full file system; `where` is the path that could not be written, or None."""
     return MachineError(
         f"the disk is full: {where} could not be written"
         if where
         else "the disk is full: an output could not be written",
-        "free some space, or let the run write elsewhere with --output DIR; then --resume the run",
+        "free some space, or write the run to another disk with --output DIR; then --resume the run",
     )
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, then what it was raised from or while handling, each once."""
+    """Yields the exception, then its causes, each once."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:

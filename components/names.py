@@ -1,4 +1,4 @@
-"""Names the user typed: the nearest known one to offer, and import paths of their own code."""
+"""Names in the user's input: suggestions for misspelled ones, column names, import paths of user code."""
 
 from __future__ import annotations
 
@@ -15,14 +15,22 @@ _IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _IN_FILE = re.compile(r"([^:]+\.py)(?::([A-Za-z_]\w*))?")
 
 
-def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Says `; did you mean 'steps'?`, or the known names when none is near and they are few, or nothing."""
-    choices = sorted(set(known))
+def did_you_mean(name: object, valid: Iterable[str]) -> str:
+    """Returns the end of an error message about an unknown name.
+
+    Args:
+      name: the name that the user typed.
+      valid: the names that exist.
+
+    Returns:
+      `; did you mean 'steps'?` if a valid name is similar; else the valid names if they are at most 20; else "".
+    """
+    choices = sorted(set(valid))
     near = difflib.get_close_matches(str(name), choices, n=1, cutoff=0.6)
     if near:
         return f"; did you mean {near[0]!r}?"
     if choices and len(choices) <= 20:
-        return f"; known are {', '.join(choices)}"
+        return f"; expected one of {', '.join(choices)}"
     return ""
 
 
@@ -30,24 +38,25 @@ _LETTERS = str.maketrans({"ß": "ss", "æ": "ae", "Æ": "Ae", "ø": "o", "Ø": "
 
 
 def column_name(header: str) -> str:
-    """The name of a column as the config, the schema and the model know it: ASCII letters, digits and `_`.
+    """Converts a header to the column's name in the config, the schema and the model: ASCII letters, digits and `_`.
 
-    Accents are dropped (`Größe` is `Grosse`); any other letter is `u` and its code point (`価格` is `u4fa1u683c`); a
-    run of anything else is one `_`, but none at either end (`Fare ($)` is `Fare`); a `_` goes before a first digit.
+    Accents are dropped (`Größe` becomes `Grosse`). Any other letter becomes `u` and its code point (`価格` becomes
+    `u4fa1u683c`). A sequence of other characters becomes one `_`, and is dropped at either end (`Fare ($)` becomes
+    `Fare`). A name that begins with a digit gets a `_` in front.
     """
     if _COLUMN.fullmatch(header):
         return header
     letters = unicodedata.normalize("NFKD", header.translate(_LETTERS))
-    kept = (letter for letter in letters if not unicodedata.combining(letter))
-    spelled = "".join(f"u{ord(one):x}" if not one.isascii() and one.isalnum() else one for one in kept)
-    name = re.sub(r"[^A-Za-z0-9_]+", "_", spelled)
-    # Underscores that the header has itself stay.
+    plain = (letter for letter in letters if not unicodedata.combining(letter))
+    ascii_only = "".join(f"u{ord(one):x}" if not one.isascii() and one.isalnum() else one for one in plain)
+    name = re.sub(r"[^A-Za-z0-9_]+", "_", ascii_only)
+    # Underscores that the header itself begins or ends with stay.
     name = name.removeprefix("" if header.startswith("_") else "_").removesuffix("" if header.endswith("_") else "_")
     return f"_{name}" if name[:1].isdigit() else name
 
 
 def _function_path(name: str) -> Callable[[str], str]:
-    def checked(value: str) -> str:
+    def check(value: str) -> str:
         if in_file := _IN_FILE.fullmatch(value):
             return f"{in_file[1]}:{in_file[2] or name}"
         if not _IMPORT_PATH.fullmatch(value):
@@ -57,13 +66,13 @@ def _function_path(name: str) -> Callable[[str], str]:
             )
         return value
 
-    return checked
+    return check
 
 
 PreprocessingFn = Annotated[str, AfterValidator(_function_path("preprocessing_fn"))]
-"""Where a function of the user's lives: package.module.function, or path/to/module.py:function; without a function, a
-file's is the one that stock TFX asks for."""
+"""The import path of a user function: package.module.function, or path/to/module.py:function. For a file without a
+function, stock TFX's name of the function is appended."""
 RunFn = Annotated[str, AfterValidator(_function_path("run_fn"))]
-"""The same."""
+"""As PreprocessingFn, for the Trainer's run_fn."""
 Build = Annotated[str, AfterValidator(_function_path("build"))]
-"""The same; the name is ours."""
+"""As PreprocessingFn, for a function that builds the model; stock TFX has no such function."""

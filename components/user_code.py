@@ -1,4 +1,4 @@
-"""The one door to the user's own functions: found by import path or file, blamed by line when they fail."""
+"""Loads and calls user functions: the only location that does, so that every failure names the user's file and line."""
 
 from __future__ import annotations
 
@@ -17,15 +17,21 @@ from components.names import did_you_mean
 
 
 def module_of(path: str) -> str:
-    """The module of a function's path: `package.module`, or `path/to/module.py`."""
+    """Returns the module part of a function's path: `package.module`, or `path/to/module.py`."""
     return path.rpartition(":" if _is_in_file(path) else ".")[0]
 
 
 def load(path: str) -> Callable[..., Any]:
-    """Imports the function at `package.module.function` or `path/to/module.py:function`.
+    """Imports a user function.
+
+    Args:
+      path: `package.module.function`, or `path/to/module.py:function`.
+
+    Returns:
+      The function. A module is executed once per process.
 
     Raises:
-      InputError: there is no such module or function, or importing the module fails.
+      InputError: the module or the function does not exist, or importing the module fails.
     """
     module_name = module_of(path)
     name = path[len(module_name) + 1 :]
@@ -35,22 +41,32 @@ def load(path: str) -> Callable[..., Any]:
         raise
     except ModuleNotFoundError as error:
         if error.name and module_name.startswith(error.name):
-            raise InputError(f"no module {error.name!r}, which {path} needs", _FROM_ROOT) from error
-        raise _blame(path, error) from error
+            raise InputError(f"no module {error.name!r}, which is part of {path}", _FROM_ROOT) from error
+        raise _located(path, error) from error
     except Exception as error:
-        raise _blame(path, error) from error
+        raise _located(path, error) from error
     function = getattr(module, name, None)
     if not callable(function):
-        hint = did_you_mean(name, [known for known in vars(module) if callable(getattr(module, known))])
+        hint = did_you_mean(name, [other for other in vars(module) if callable(getattr(module, other))])
         raise InputError(f"{module_name} has no function {name!r}{hint}", f"define it in {module.__file__}")
     return function  # type: ignore[no-any-return]
 
 
 def call(path: str, *arguments: Any, **options: Any) -> Any:
-    """Calls the user's function at an import path.
+    """Calls a user function.
+
+    Args:
+      path: its import path, see `load`.
+      arguments: passed on.
+      options: passed on.
+
+    Returns:
+      The function's result.
 
     Raises:
-      InputError: the function raised; file, line and error are in the headline, the whole error is the cause.
+      InputError: the function raised an exception; the headline has file, line and error, and the cause is the
+        exception.
+      PipelineError: the function raised one itself.
     """
     function = load(path)
     try:
@@ -58,14 +74,20 @@ def call(path: str, *arguments: Any, **options: Any) -> Any:
     except PipelineError:
         raise
     except Exception as error:
-        raise _blame(path, error) from error
+        raise _located(path, error) from error
 
 
 def digest(*names: str) -> str:
-    """A digest of the source of modules and packages, so that a cache notices when code changes.
+    """Computes a digest of source code, so that a node runs again when its code changes.
 
     Args:
-      names: dotted names of modules or packages, or paths of modules; of a package, all its Python files count.
+      names: dotted names of modules or packages, or paths of modules. All Python files of a package count.
+
+    Returns:
+      The first 16 hexadecimal digits of a SHA-256.
+
+    Raises:
+      InputError: a module does not exist.
     """
     state = hashlib.sha256()
     for name in names:
@@ -83,24 +105,24 @@ def _is_in_file(path: str) -> bool:
 
 
 def _from_file(name: str) -> ModuleType:
-    """The module in a file. As with stock TFX's module files, it may import the modules that lie beside it."""
+    """Imports a module from a file. As with stock TFX's module files, it may import modules of the same folder."""
     file = _file(name)
-    # Its own name may be that of a package which is installed; another of this name is not looked for.
-    known = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
-    if known in sys.modules:
-        return sys.modules[known]
-    spec = importlib.util.spec_from_file_location(known, file)
+    # The file may have the name of an installed package, so the module gets a name that no package has.
+    unique_name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    if unique_name in sys.modules:
+        return sys.modules[unique_name]
+    spec = importlib.util.spec_from_file_location(unique_name, file)
     if spec is None or spec.loader is None:
-        raise InputError(f"{name} is no module of Python", "name a file that ends with .py")
+        raise InputError(f"expected a Python module, received {name}", "name a file that ends with .py")
     module = importlib.util.module_from_spec(spec)
-    # Pickle finds its functions by this name; a process that is forked has it, too.
-    sys.modules[known] = module
+    # Pickle finds its functions by this name; forked processes inherit the entry.
+    sys.modules[unique_name] = module
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[known]
+        del sys.modules[unique_name]
         raise
     return module
 
@@ -108,7 +130,7 @@ def _from_file(name: str) -> ModuleType:
 def _file(name: str) -> Path:
     file = Path(name).resolve()
     if not file.is_file():
-        raise InputError(f"no file {name!r}", "paths are relative to the folder that the command is started in")
+        raise InputError(f"no file {name!r}", "write the path relative to the folder in which you start the command")
     return file
 
 
@@ -125,18 +147,18 @@ def _sources(name: str) -> list[Path]:
     return sorted(origin.parent.rglob("*.py")) if spec.submodule_search_locations else [origin]
 
 
-def _blame(path: str, error: BaseException) -> InputError:
-    """Points at the innermost line of the user's file, or at the function if the error never passed through it."""
+def _located(path: str, error: BaseException) -> InputError:
+    """Returns an error with the innermost line of the user's file, or the function if no frame is in that file."""
     frames = traceback.extract_tb(error.__traceback__)
     file = _file_of(path)
     own = [frame for frame in frames if file and Path(frame.filename).resolve() == file]
-    place = f"{own[-1].filename}:{own[-1].lineno}" if own else path
+    location = f"{own[-1].filename}:{own[-1].lineno}" if own else path
     if isinstance(error, SyntaxError):
-        place = f"{error.filename}:{error.lineno}"
-    what = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        location = f"{error.filename}:{error.lineno}"
+    message = str(error).strip().splitlines()[0] if str(error).strip() else ""
     return InputError(
-        f"{place}: {path} failed: {type(error).__name__}{': ' if what else ''}{what}",
-        "mend the function; the whole traceback is in the node's log",
+        f"{location}: {path} failed: {type(error).__name__}{': ' if message else ''}{message}",
+        "fix the function; the whole traceback is in the node's log",
     )
 
 

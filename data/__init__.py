@@ -1,1 +1,1 @@
-"""The example data: where it comes from, and the small programs that bring it here or make more of it."""
+"""The example data: small programs that copy or simulate it."""

@@ -1,8 +1,8 @@
-"""Makes any number of taxi trips from the real ones: a bootstrap with jitter, for benchmarks.
+"""Simulate any number of taxi trips from the real ones, for benchmarks: a bootstrap with jitter.
 
-A made trip is a real one drawn with replacement. Its fare, tip, miles and seconds move by a few percent, and it
-starts some weeks earlier or later, on the same day of the week and in the same hour. Columns that stand for places
-and names stay as they are; what is missing or zero stays missing or zero.
+A simulated trip is a real one drawn with replacement. Its fare, tip, miles and seconds vary by a few percent, and it
+starts some weeks earlier or later, on the same day of the week and in the same hour. Coordinates, areas and names are
+unchanged; missing values and zeros are preserved.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 _SPREAD = 0.05
 """Standard deviation of the jitter, as a share of the value."""
 _WEEKS = 4
-"""A made trip starts up to this many weeks before or after its real one."""
+"""A simulated trip starts up to this many weeks before or after its real one."""
 _QUARTER, _HOUR, _DAY = 900, 3_600, 86_400
 """Seconds; the real trips start on a quarter of an hour."""
 _PERIOD = (1_356_998_400, 1_483_228_800)
@@ -32,11 +32,11 @@ _PERIOD = (1_356_998_400, 1_483_228_800)
 
 
 class Trips:
-    """The real trips, as numpy arrays and Arrow columns, from which made ones are drawn.
+    """The real trips, as numpy arrays and Arrow columns, from which simulated ones are drawn.
 
     Args:
-      path: a CSV file with the columns that data/README.md tells.
-      seed: another seed makes other trips.
+      path: a CSV file with the columns described in data/README.md.
+      seed: another seed gives other trips.
     """
 
     def __init__(self, path: Path, seed: int) -> None:
@@ -47,30 +47,30 @@ class Trips:
 
     @property
     def schema(self) -> pa.Schema:
-        """Names and Arrow types of the columns: those of the real trips."""
+        """The names and Arrow types of the columns, those of the real trips."""
         return self._real.schema
 
     def block(self, start: int, stop: int) -> pa.Table:
-        """The made trips number `start` to `stop - 1`."""
+        """Return the simulated trips `start` to `stop - 1`."""
         keys = np.arange(start, stop, dtype=np.uint64)
         drawn = self._real.take(pa.array((uniform(self._seed, "trip", keys) * self._real.num_rows).astype(np.int64)))
         made = self._money(drawn, keys) | self._distance(drawn, keys) | self._moment(drawn, keys)
         return pa.table([made.get(name, drawn[name]) for name in self.schema.names], schema=self.schema)
 
     def _money(self, trips: pa.Table, keys: Keys) -> dict[str, pa.Array]:
-        """Fare and tip move together, in whole cents, so that the tip stays as generous as it was."""
+        """Vary fare and tip together, in whole cents, so that their ratio is preserved."""
         fare, tip = (np.rint(trips[name].to_numpy() * 100).astype(np.int64) for name in ("fare", "tips"))
         new_fare = self._jitter("fare", fare, keys)
         new_tip = np.rint(tip * (new_fare / np.maximum(fare, 1))).astype(np.int64)
-        # Rounding to cents must not carry a tip over the line of the label (tips > 20 % of the fare), nor leave it
-        # on the line, where float32 and float64 disagree.
+        # Rounding to cents must not move a tip across the threshold of the label (tips > 20 % of the fare), nor onto
+        # it, where float32 and float64 disagree.
         generous = tip * 5 > fare
         new_tip = np.where(generous, np.maximum(new_tip, new_fare // 5 + 1), np.minimum(new_tip, (new_fare - 1) // 5))
         new_tip = np.where(tip == 0, 0, np.maximum(new_tip, 0))
         return {"fare": pa.array(new_fare / 100), "tips": pa.array(new_tip / 100)}
 
     def _distance(self, trips: pa.Table, keys: Keys) -> dict[str, pa.Array]:
-        """Miles to a hundredth, seconds whole; seconds are missing in a few trips."""
+        """Vary miles, to a hundredth, and whole seconds; seconds are missing in a few trips."""
         miles = np.rint(trips["trip_miles"].to_numpy() * 100).astype(np.int64)
         seconds = trips["trip_seconds"]
         new_seconds = self._jitter("seconds", seconds.fill_null(0).to_numpy(), keys)
@@ -80,7 +80,7 @@ class Trips:
         }
 
     def _moment(self, trips: pa.Table, keys: Keys) -> dict[str, pa.Array]:
-        """A fresh start on the same weekday in the same hour, and the calendar columns that follow from it."""
+        """Draw a start on the same weekday in the same hour, and compute the calendar columns."""
         real = trips["trip_start_timestamp"].to_numpy()
         weeks = np.floor(uniform(self._seed, "weeks", keys) * (2 * _WEEKS + 1)).astype(np.int64) - _WEEKS
         shift = weeks * 7 * _DAY
@@ -91,13 +91,13 @@ class Trips:
         return {"trip_start_timestamp": pa.array(start), "trip_start_month": pa.array(months % 12 + 1)}
 
     def _jitter(self, name: str, values: Ints, keys: Keys) -> Ints:
-        """Whole numbers moved by a few percent; zero stays zero, and nothing else becomes zero."""
+        """Vary whole numbers by a few percent; zero stays zero, and nothing else becomes zero."""
         moved = np.rint(values * np.exp(_SPREAD * normal(self._seed, name, keys))).astype(np.int64)
         return np.where(values > 0, np.maximum(moved, 1), values)
 
 
 def make(real: Path, rows: int, seed: int, output: Path) -> str:
-    """Write `rows` made trips to `output`, unless they are there; returns a line that says what was done."""
+    """Write `rows` simulated trips to `output`, unless they are there; return a line for the terminal."""
     trips = Trips(real, seed)
     started = time.perf_counter()
     if is_written(output, rows, trips.block):

@@ -1,12 +1,11 @@
-"""Makes the clicks example's data: impressions of offers, clicked or not, with a known true click probability.
+"""Simulate the clicks example's data: impressions of offers, clicked or not, with a known true click probability.
 
     python -m data.clicks                       200,000 impressions, to data/clicks/clicks.csv
     python -m data.clicks --rows 10_000_000     a million distinct ids
 
-It stands in for the logs that click-through models learn from: a few users, items and sites make many of the rows
-and a long tail makes the rest, values are missing, and much of what a click depends on is hidden in the ids. The true
-probability of each row goes to a file beside it (`clicks.truth.csv`), so that the best AUC any model can reach is
-known. data/README.md tells each column.
+It resembles the logs that click-through models learn from: a few users, items and sites have many of the rows and a
+long tail has the rest, values are missing, and much of the effect on a click is in the ids. The true probability of
+each row is written to `clicks.truth.csv`, so that the best possible AUC is known. data/README.md describes each column.
 """
 
 from __future__ import annotations
@@ -47,39 +46,39 @@ SCHEMA = pa.schema(
 TRUTH_SCHEMA = pa.schema({"probability": pa.float64()})
 
 ROWS_PER_ID = {"user": 15, "item": 40, "site": 100}
-"""How many rows there are for each id, so that more rows bring more ids."""
+"""Rows per id, so that more rows have more ids."""
 ZIPF = {"user": 0.7, "item": 0.9, "site": 1.1}
-"""The n-th most frequent id is drawn with a probability that goes as n to the minus this."""
+"""Exponent s of the Zipf distribution: the n-th most frequent id has a probability proportional to n^-s."""
 MISSING = {"site": 0.03, "device": 0.05, "price": 0.10, "idle_hours": 0.20}
-"""Share of missing values per column; all other columns are whole."""
+"""Share of missing values per column; other columns have none."""
 ZERO_PRICE = 0.30
 """Share of the known prices that are 0: offers that cost nothing."""
 
 ID_EFFECT = {"user": 0.6, "item": 0.7, "site": 0.6}
 """Standard deviation of an id's own effect on the log-odds of a click."""
 TASTE_EFFECT, TASTE_SIZE = 0.6, 4
-"""The same for how well an item suits a user: the dot product of two hidden vectors of this size."""
+"""The same for the match of user and item: the dot product of two hidden vectors of this size."""
 _DEVICES = pa.array(["phone", "desktop", "tablet", "tv", "console"])
 _DEVICE_SHARE = np.array([0.55, 0.30, 0.10, 0.03, 0.02])
 _DEVICE_EFFECT = np.array([0.25, -0.25, 0.10, -0.80, -0.50])
 _HOUR_SHARE = 1.0 + 0.8 * np.cos(2 * np.pi * (np.arange(24) - 20) / 24)
 _POSITION_SHARE = 0.6 ** np.arange(8)
 _BASE = -2.2
-"""Log-odds of a click before all effects: it makes about 15 % of the impressions clicked ones."""
+"""Log-odds of a click without any effect; about 15 % of the impressions are then clicked."""
 _SCORED = 1 << 20
-"""The AUC that is printed is that of this many rows at most, so that memory stays flat."""
+"""Rows used for the printed AUC at most, so that memory is bounded."""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """What some rows were drawn as, before they are told.
+    """The drawn values of some rows, including those that are missing in the data.
 
     Attributes:
-      chosen: user, item, site, hour, device and banner_position → the number of each row's one, from 0.
-      price: of each row, known or not.
-      idle: hours, of each row, known or not.
-      known: column → which rows tell it.
-      open_log_odds: of a click in each row, by all columns but the ids.
+      chosen: user, item, site, hour, device and banner_position → the index of each row's value, from 0; shape [rows].
+      price: of each row, missing or not; shape [rows].
+      idle: hours, of each row, missing or not; shape [rows].
+      known: column → whether each row has a value; shape [rows].
+      open_log_odds: of a click in each row, from all columns except the ids; shape [rows].
     """
 
     chosen: dict[str, Ints]
@@ -90,11 +89,11 @@ class Draws:
 
 
 class Impressions:
-    """A simulated log of impressions, of which any slice can be made on its own.
+    """A simulated log of impressions; any slice of it can be made separately.
 
     Args:
-      rows: length of the whole log; it sets how many ids there are.
-      seed: another seed makes another log, of other users, items and sites.
+      rows: length of the whole log, which sets the number of ids.
+      seed: another seed gives another log with other users, items and sites.
     """
 
     def __init__(self, rows: int, seed: int) -> None:
@@ -109,18 +108,18 @@ class Impressions:
         }
 
     def seen(self, start: int, stop: int) -> pa.Table:
-        """Rows `start` to `stop - 1` of what a model may see, with the label; columns as in `SCHEMA`."""
+        """Return the rows `start` to `stop - 1` that a model may use, with the label; columns as in `SCHEMA`."""
         return self.both(start, stop)[0]
 
     def truth(self, start: int, stop: int) -> pa.Table:
-        """The true click probability of the rows `start` to `stop - 1`."""
+        """Return the true click probability of the rows `start` to `stop - 1`."""
         return self.both(start, stop)[1]
 
     def both(self, start: int, stop: int) -> tuple[pa.Table, pa.Table]:
-        """What `seen` and `truth` give, made once."""
+        """Return the results of `seen` and `truth`, computed once."""
         drawn = self.draws(start, stop)
         log_odds = drawn.open_log_odds + self._id_effects(drawn.chosen, drawn.known)
-        # Rounded, because the last bits of exp and log differ between machines; what is drawn must not.
+        # Rounded, because the last bits of exp and log differ between machines, and the drawn labels must not.
         probability = np.round(1.0 / (1.0 + np.exp(-log_odds)), 6)
         columns = {kind: _id_strings(kind[0], drawn.chosen[kind]) for kind in ROWS_PER_ID}
         columns["device"] = _DEVICES.take(pa.array(drawn.chosen["device"]))
@@ -133,7 +132,7 @@ class Impressions:
         return seen, pa.table([pa.array(probability)], schema=TRUTH_SCHEMA)
 
     def draws(self, start: int, stop: int) -> Draws:
-        """What the rows `start` to `stop - 1` were drawn as."""
+        """Draw the rows `start` to `stop - 1`."""
         keys = np.arange(start, stop, dtype=np.uint64)
         chosen = {name: np.searchsorted(shares, self._uniform(name, keys)) for name, shares in self._shares.items()}
         price, idle = self._price(keys), np.round(np.exp(3.0 + 1.3 * normal(self._seed, "idle_hours", keys)), 1)
@@ -141,7 +140,7 @@ class Impressions:
         return Draws(chosen, price, idle, known, _BASE + _open_effects(chosen, price, idle, known))
 
     def ids(self, kind: str) -> int:
-        """How many users, items or sites there are."""
+        """Return the number of users, items or sites."""
         return len(self._shares[kind])
 
     def _uniform(self, name: str, keys: Keys) -> Floats:
@@ -153,9 +152,9 @@ class Impressions:
         return np.where(self._uniform("price zero", keys) < ZERO_PRICE, 0.0, dear)
 
     def _id_effects(self, chosen: dict[str, Ints], known: dict[str, Bools]) -> Floats:
-        """What user, item and site say of a click, and how well the item suits the user.
+        """Return the effects of user, item and site on the log-odds, and of the match of user and item.
 
-        Each number is drawn anew from the hash of its id, so no table of a million ids is kept.
+        Each number is drawn from the hash of its id when it is needed, so no table of a million ids is kept.
         """
         user, item, site = (chosen[kind].astype(np.uint64) for kind in ("user", "item", "site"))
         effect = ID_EFFECT["user"] * normal(self._seed, "user effect", user)
@@ -169,14 +168,14 @@ class Impressions:
 
 
 def best_auc(truth: Floats, clicked: Ints) -> float:
-    """The area under the ROC curve of the true probabilities: no model can expect a higher one on these rows.
+    """Return the AUC of the true probabilities, which no model can be expected to exceed on these rows.
 
     Args:
       truth: the true click probability of each row.
-      clicked: 0 or 1 for each row; where only one of them occurs, the AUC is nan.
+      clicked: 0 or 1 for each row; if only one of them occurs, the AUC is nan.
     """
     _, place, count = np.unique(truth, return_inverse=True, return_counts=True)
-    # The AUC is the chance that a clicked row ranks above another one, and equal probabilities share their ranks.
+    # The AUC is the probability that a clicked row ranks above another one; equal probabilities share their ranks.
     mean_rank = np.cumsum(count) - (count - 1) / 2
     hits = int(clicked.sum())
     others = len(truth) - hits
@@ -186,17 +185,17 @@ def best_auc(truth: Floats, clicked: Ints) -> float:
 
 
 def truth_path(output: Path) -> Path:
-    """Where the true probabilities of the rows in `output` are, row by row: clicks.csv → clicks.truth.csv."""
+    """Return the path of the true probabilities of the rows in `output`: clicks.csv → clicks.truth.csv."""
     return output.with_suffix(f".truth{output.suffix}")
 
 
 def make(rows: int, seed: int, output: Path) -> str:
-    """Write `rows` impressions and their truth, unless they are there; returns a line that says what was done."""
+    """Write `rows` impressions and their truth, unless they are there; return a line for the terminal."""
     log = Impressions(rows, seed)
     started = time.perf_counter()
     if is_written(output, rows, log.seen) and is_written(truth_path(output), rows, log.truth):
         return f"{output}: is there already, nothing to do"
-    # The two files belong together: the old rows go before the new truth comes.
+    # The two files belong together: remove the old rows before the new truth is written.
     output.unlink(missing_ok=True)
     truths, clicks = [], []
     with table_file(output, SCHEMA) as sink, table_file(truth_path(output), TRUTH_SCHEMA) as truth_sink:
@@ -215,7 +214,7 @@ def make(rows: int, seed: int, output: Path) -> str:
 
 
 def _open_effects(chosen: dict[str, Ints], price: Floats, idle: Floats, known: dict[str, Bools]) -> Floats:
-    """What the columns other than ids say of a click; a missing value says nothing."""
+    """Return the log-odds from the columns other than ids; a missing value adds nothing."""
     cost = np.where(price == 0, 0.5, -0.25 * (np.log(np.maximum(price, 0.01)) - 2.5))
     effect = 0.35 * np.cos(2 * np.pi * (chosen["hour"] - 20) / 24) - 0.25 * chosen["banner_position"]
     effect += np.where(known["device"], _DEVICE_EFFECT[chosen["device"]], 0.0)
@@ -224,19 +223,19 @@ def _open_effects(chosen: dict[str, Ints], price: Floats, idle: Floats, known: d
 
 
 def _cumulative(shares: Floats) -> Floats:
-    """Upper bound of each choice's part of [0, 1); the last is 1 exactly."""
+    """Return the upper bound of each choice's part of [0, 1); the last is 1 exactly."""
     total = np.cumsum(shares)
     return total / total[-1]
 
 
 def _id_strings(letter: str, ranks: Ints) -> pa.Array:
-    """Ids such as u2654435770; multiplying by an odd number shuffles them, so that an id tells no popularity."""
+    """Return ids such as u2654435770: multiplied by an odd number, so that an id does not show its frequency."""
     numbers = (ranks.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B1) % np.uint64(2**32)
     return pc.binary_join_element_wise(letter, pc.cast(pa.array(numbers), pa.string()), "")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m data.clicks", description="Simulate a log of ad impressions.")
     parser.add_argument("--rows", type=positive, default=200_000, help="impressions to make (default: 200000)")
     parser.add_argument("--seed", type=int, default=0, help="another seed makes another log (default: 0)")

@@ -1,8 +1,8 @@
-"""Writes the digits example's data: 1,797 real handwritten digits as PNG files, one folder per class.
+"""Write the digits example's data: 1,797 real handwritten digits as PNG files, one folder per class.
 
     python -m data.digits        to data/digits/<class>/<index>.png
 
-The digits come with the installed scikit-learn, so nothing is downloaded. data/README.md tells their origin.
+The digits are in the installed scikit-learn, so nothing is downloaded. data/README.md has their origin.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from data.output import atomic, finish
 
 DEFAULT_OUTPUT = Path("data/digits")
 COUNT = 1_797
-"""How many digits scikit-learn carries."""
+"""The number of digits in scikit-learn."""
 
 
 def write(output: Path) -> str:
-    """Write all digits below `output`, unless they are there; returns a line that says what was done."""
+    """Write all digits below `output`, unless they are there; return a line for the terminal."""
     started = time.perf_counter()
     found = sum(1 for _ in output.glob("[0-9]/*.png"))
     if found == COUNT:
@@ -37,14 +37,14 @@ def write(output: Path) -> str:
 
 
 def _write_images(folder: Path) -> int:
-    """All digits as 8-bit grey PNG files of 8 by 8 pixels; returns their size in bytes."""
-    # Imported only here: scikit-learn takes seconds, and a run that finds the digits in place does without it.
+    """Write all digits as 8-bit grey PNG files of 8 by 8 pixels; return their size in bytes."""
+    # Imported only here: scikit-learn takes seconds and is not needed if the digits are there.
     import numpy as np
     from PIL import Image
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    # The 17 shades 0..16 spread over 0..255, black to white; round(grey * 16 / 255) gives them back exactly.
+    # The 17 shades 0..16 are scaled to 0..255, black to white; round(grey * 16 / 255) restores them exactly.
     grey = np.rint(digits.images * (255 / 16)).astype(np.uint8)
     size = 0
     for index, (image, digit) in enumerate(zip(grey, digits.target, strict=True)):
@@ -56,7 +56,7 @@ def _write_images(folder: Path) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m data.digits", description="Write handwritten digits as PNG files.")
     parser.add_argument(
         "--output", type=Path, default=DEFAULT_OUTPUT, help=f"the folder to make (default: {DEFAULT_OUTPUT})"

@@ -1,7 +1,7 @@
 """Random numbers that depend only on a seed, a name and a key, never on how many were drawn before.
 
-So any slice of a simulated table can be made on its own: row 7,000,000 is the same whether the rows before it were
-made in one block, in a thousand, or not at all. The mixing is that of the SplitMix64 generator.
+So any slice of a simulated table can be made separately: row 7,000,000 does not depend on how the rows before it were
+made. The mixing function is that of the SplitMix64 generator.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def uniform(seed: int, name: str, keys: Keys) -> Floats:
-    """One float64 in [0, 1) for each of the uint64 `keys`; another `name` gives unrelated numbers."""
+    """Return one float64 in [0, 1) for each of the uint64 `keys`; another `name` gives independent numbers."""
     numbers: Floats = (_bits(seed, name, keys) >> np.uint64(11)) * 2.0**-53
     return numbers
 
 
 def normal(seed: int, name: str, keys: Keys) -> Floats:
-    """One standard normal float64 for each of the uint64 `keys`, by Box and Muller's transform."""
+    """Return one standard normal float64 for each of the uint64 `keys`, by Box and Muller's transform."""
     bits = _bits(seed, name, keys)
     radius = ((bits >> np.uint64(32)) + 0.5) * 2.0**-32
     angle = (bits & np.uint64(0xFFFFFFFF)) * 2.0**-32
@@ -34,7 +34,7 @@ def normal(seed: int, name: str, keys: Keys) -> Floats:
 
 
 def _bits(seed: int, name: str, keys: Keys) -> Keys:
-    """64 random bits per key."""
+    """Return 64 random bits per key."""
     stream = _mix(_mix(np.array([seed % 2**64], dtype=np.uint64)) + np.uint64(zlib.crc32(name.encode())))
     return _mix(stream + (keys + np.uint64(1)) * _STEP)
 

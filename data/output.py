@@ -1,7 +1,7 @@
-"""Puts a finished file or folder in its place in one step, and ends a data program with a clear word.
+"""Write outputs atomically, and end a data program with one line and an exit code.
 
-A program that is killed half-way leaves a hidden `.<name>.<something>.part` beside its output and never a part of
-the output itself, so whatever a reader finds under the asked-for name is whole.
+A killed program leaves a hidden `.<name>.<something>.part` in the output's folder and never a partial output, so a
+file or folder under the requested name is always complete.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from components.errors import InputError, find
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A hidden path beside `path` to write a file or a folder to; it takes `path`'s name when the block succeeds.
+    """Yield a hidden path in the same folder to write a file or folder to; rename it to `path` if the block succeeds.
 
-    A folder can only take the place of a missing or an empty one. On an exception nothing is left behind.
+    A folder can replace only a missing or an empty one. After an exception nothing is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The random part keeps two programs that write the same output at once out of each other's way.
+    # The random part separates two programs that write the same output at once.
     part = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     try:
         yield part
@@ -37,7 +37,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def positive(text: str) -> int:
-    """A whole number above zero, as an argparse type that also takes `1_000_000` and `1e6`."""
+    """Parse a whole number above zero, as an argparse type; accepts also `1_000_000` and `1e6`."""
     value = float(text) if "e" in text.lower() else int(text)
     if value < 1 or value != int(value):
         raise argparse.ArgumentTypeError(f"expected a whole number above zero, received {text}")
@@ -45,20 +45,20 @@ def positive(text: str) -> int:
 
 
 def finish(work: Callable[[], str]) -> int:
-    """Do a program's work, print the one line it returns, and give the exit code.
+    """Run a program's work, print the line that it returns, and return the exit code.
 
-    An error that the user can mend is printed as a headline and a remedy; any other one is a fault of ours and
-    keeps its traceback.
+    An error that the user can fix is printed as headline and remedy; any other one is a bug and keeps its
+    traceback.
     """
     try:
         print(work())
     except OSError as error:
-        told = find(error) or InputError(
+        message = find(error) or InputError(
             f"{error.filename or 'the output'}: {error.strerror or error}",
             "choose a path that can be written, with --output",
         )
-        print(told, file=sys.stderr)
-        return told.exit_code
+        print(message, file=sys.stderr)
+        return message.exit_code
     except InputError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -1,6 +1,6 @@
-"""Writes a table of any length block by block, and recognises one that was written before.
+"""Write a table of any length block by block, and recognise one that was written before.
 
-The format follows the file's suffix: `.csv` or `.parquet`. Memory stays that of one block.
+The format follows the file's suffix: `.csv` or `.parquet`. Memory use is that of one block.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ BLOCK = 1 << 17
 
 
 def blocks(rows: int) -> Iterator[tuple[int, int]]:
-    """First row and the row after the last one, of each block of a table of `rows` rows."""
+    """Yield the first row and the row after the last one of each block of a table of `rows` rows."""
     for start in range(0, rows, BLOCK):
         yield start, min(start + BLOCK, rows)
 
 
 @contextmanager
 def table_file(path: Path, schema: pa.Schema) -> Iterator[csv.CSVWriter | parquet.ParquetWriter]:
-    """A writer with `write_table(table)`; the file appears under its name, whole, when the block succeeds."""
+    """Yield a writer with `write_table(table)`; the file appears under its name, complete, if the block succeeds."""
     with atomic(path) as part:
         writer = csv.CSVWriter if _suffix(path) == ".csv" else parquet.ParquetWriter
         with writer(str(part), schema) as sink:
@@ -36,10 +36,10 @@ def table_file(path: Path, schema: pa.Schema) -> Iterator[csv.CSVWriter | parque
 
 
 def is_written(path: Path, rows: int, block: Callable[[int, int], pa.Table]) -> bool:
-    """Whether `path` is the table that `block(start, stop)` would make of `rows` rows.
+    """Return whether `path` is the table of `rows` rows that `block(start, stop)` makes.
 
-    The first and the last block are made again and compared with the file's. That tells another number of rows,
-    another seed, a changed simulator and a cut file, without a note beside the data that could go stale.
+    The first and the last block are made again and compared with the file's. That detects another number of rows,
+    another seed, a changed simulator and a truncated file, without a separate record that could become outdated.
     """
     ends = list(blocks(rows))
     first, last = block(*ends[0]), block(*ends[-1])
@@ -70,7 +70,7 @@ def _same_parquet(path: Path, first: pa.Table, last: pa.Table, rows: int) -> boo
         if file.metadata.num_rows != rows or groups != len(list(blocks(rows))):
             return False
         ends = ((0, first), (groups - 1, last))
-        # Without threads: some releases of pyarrow abort at the interpreter's exit while a reading thread winds down.
+        # Without threads: some releases of pyarrow abort at the interpreter's exit while a reading thread ends.
         return all(file.read_row_group(group, use_threads=False).equals(table) for group, table in ends)
 
 

@@ -1,9 +1,9 @@
-"""Brings the taxi example's data: 15,002 real Chicago trips, or any number of trips made from them.
+"""Copy the taxi example's data, 15,002 real Chicago trips, or simulate any number of trips from them.
 
     python -m data.taxi                       the real trips, to data/taxi/trips.csv
-    python -m data.taxi --rows 10_000_000     as many made ones, to a folder of their own below data/taxi/
+    python -m data.taxi --rows 10_000_000     as many simulated ones, to a folder below data/taxi/
 
-The real trips come with the installed TFX package, so nothing is downloaded. data/README.md tells each column.
+The real trips are in the installed TFX package, so nothing is downloaded. data/README.md describes each column.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IN_PACKAGE = "examples/chicago_taxi_pipeline/data/simple/data.csv"
 
 
 def real_trips() -> Path:
-    """The CSV file of the real trips inside the installed TFX package; finding it does not import TFX."""
+    """Return the CSV file of the real trips in the installed TFX package, without importing TFX."""
     package = importlib.util.find_spec("tfx")
     for folder in (package.submodule_search_locations or []) if package else []:
         if (path := Path(folder, _IN_PACKAGE)).is_file():
@@ -36,7 +36,7 @@ def real_trips() -> Path:
 
 
 def copy(output: Path) -> str:
-    """Copy the real trips to `output`, unless they are there; returns a line that says what was done."""
+    """Copy the real trips to `output`, unless they are there; return a line for the terminal."""
     source = real_trips()
     started = time.perf_counter()
     if output.is_file() and filecmp.cmp(source, output, shallow=False):
@@ -48,10 +48,10 @@ def copy(output: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m data.taxi", description="Bring or make Chicago taxi trips.")
     parser.add_argument("--rows", type=positive, help="make this many trips from the real ones (default: copy those)")
-    parser.add_argument("--seed", type=int, default=0, help="another seed makes other trips (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="another seed gives other trips (default: 0)")
     parser.add_argument(
         "--output", type=Path, help=f"the file to write (default: {DEFAULT_OUTPUT}); .parquet too, with --rows"
     )
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     if args.rows is None:
         return finish(lambda: copy(args.output or DEFAULT_OUTPUT))
 
-    # Imported only here: pyarrow and numpy take most of a second, and the plain copy does without them.
+    # Imported only here: pyarrow and numpy take most of a second, and the copy does not need them.
     from data.bootstrap import make
 
     made = args.output or DEFAULT_OUTPUT.parent / f"rows-{args.rows}-seed-{args.seed}" / DEFAULT_OUTPUT.name

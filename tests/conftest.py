@@ -5,11 +5,14 @@ and, where there are the rights for it, a network without an outside. And what t
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import private_network
+import programs
 import pytest
 import training
+from shared import shared
 from training import Prepared
 
 # Before anything imports TensorFlow, as the nodes' server does it too.
@@ -23,6 +26,48 @@ ROOT = Path(__file__).parent.parent
 os.chdir(ROOT)
 
 _LONGEST_NAME = 100
+_FIRST = ("e2e", "faults", "contract", "browser")
+"""Folders whose tests are started before all others: a long group that is begun last keeps one core busy alone."""
+
+
+def pytest_report_header() -> str | None:
+    """Names the programs without which tests are skipped."""
+    missing = programs.missing()
+    return f"missing programs: {', '.join(missing)}; to install them: {programs.INSTALL}" if missing else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Orders the tests; see _FIRST."""
+
+    def order(item: pytest.Item) -> int:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        return [*_FIRST, folder].index(folder)
+
+    items.sort(key=order)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips a test whose program is missing; in CI it fails."""
+    for marker in item.iter_markers("needs"):
+        for name in marker.args:
+            programs.find(name)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Lists what was skipped and why, and the command that installs what is missing."""
+    skipped = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", ()))
+    if not skipped:
+        return
+    terminalreporter.section("skipped tests")
+    for reason, count in sorted(skipped.items()):
+        terminalreporter.line(f"{count:5}  {reason}")
+    if missing := programs.missing():
+        terminalreporter.line(f"missing programs: {', '.join(missing)}; to install them: {programs.INSTALL}")
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Why a test was skipped: pytest keeps the file, the line and the reason."""
+    return report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else str(report.longrepr)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -40,6 +85,5 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """Made people up to Transform, for trainings; by whichever of the processes that run tests asks first."""
-    here = tmp_path_factory.getbasetemp()
-    return training.prepared((here.parent if "PYTEST_XDIST_WORKER" in os.environ else here) / "prepared")
+    """Made people up to Transform, for trainings."""
+    return shared(tmp_path_factory, "prepared", training.prepare)

@@ -13,7 +13,7 @@ from typing import Any
 
 from components.evaluator.config import DEFAULT_METRICS, METRICS
 from components.features.config import OPS
-from pipeline.config import Config
+from pipeline.authoring.config import Config
 
 PAGE = Path(__file__).parents[1] / "docs" / "config.md"
 
@@ -70,7 +70,7 @@ def _metrics() -> str:
 _BLOCKS: dict[str, Callable[[], str]] = {"sections": _sections, "operations": _operations, "metrics": _metrics}
 _REQUIRED = "has to be given"
 _FILLED_IN = {"PipelineConfig": "the file's name"}
-"""Sections whose required field `pipeline.config.load` fills in."""
+"""Sections whose required field `pipeline.authoring.config` fills in."""
 
 
 def _fields(section: Schema, definitions: Schema, prefix: str) -> Iterator[list[str]]:

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes .cache/NAME, the environment of a program that does not fit beside TFX, from tools/NAME.txt.
+# Make .cache/NAME, the environment of a program that cannot be installed beside TFX, from tools/NAME.txt.
 #
-#   tools/environment.sh airflow           Airflow itself, in which the tests run the DAG that we write
-#   tools/environment.sh kubeflow          kfp, Kubeflow Pipelines' own client: --submit and the tests use it
-#   tools/environment.sh NAME --lock       resolves tools/NAME.txt anew
+#   tools/environment.sh airflow           Airflow itself, in which the tests run the generated DAG
+#   tools/environment.sh kubeflow          kfp, the client of Kubeflow Pipelines, for --submit and the tests
+#   tools/environment.sh NAME --lock       resolve tools/NAME.txt again
 #
-# Does nothing where the environment is already as it should be.
+# Does nothing if the environment is up to date.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes .venv: finds a Python that fits this machine, then installs into it what requirements.txt locks.
+# Make .venv: find a Python that fits this machine, then install the packages locked in requirements.txt.
 #
-#   tools/setup.sh            makes .venv, or does nothing where it is already as it should be
-#   tools/setup.sh --choose   only says which interpreter it would take, and why
-#   tools/setup.sh --uv       prints the path of the uv it uses; installs one under .cache/ if the machine has none
+#   tools/setup.sh            make .venv; do nothing if it is up to date
+#   tools/setup.sh --choose   print the interpreter that it would use, and the reason
+#   tools/setup.sh --uv       print the path of uv; install it under .cache/ if the machine has none
 #
-# PYTHON=/path/to/python overrides the choice. Nothing outside this folder is changed, but for uv's own cache.
+# PYTHON=/path/to/python overrides the choice. Nothing outside this folder is changed except uv's own cache.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,7 +13,7 @@ HERE=$PWD
 PRIVATE=$HERE/.cache/uv
 STAMP=$HERE/.venv/.set-up
 LOCK=requirements.txt
-CURRENT_GLIBC=2.39 # ml-metadata and tensorflow-data-validation of the current line are built for it
+CURRENT_GLIBC=2.39 # required by ml-metadata and tensorflow-data-validation of the current line
 OLDEST_UV=0.5.0
 
 die() {
@@ -27,7 +27,7 @@ at_least() { # at_least 2.41 2.39: is the first version the second or newer?
 
 # --- the machine ------------------------------------------------------------------------------------------------
 
-check_machine() { # sets GLIBC; TFX's wheels exist for one kind of Linux only
+check_machine() { # sets GLIBC; TFX has wheels for Linux with glibc on x86-64 only
   local kernel machine
   kernel=$(uname -s) machine=$(uname -m)
   GLIBC=$(getconf GNU_LIBC_VERSION 2>/dev/null | cut -d ' ' -f 2) || GLIBC=
@@ -44,8 +44,8 @@ check_compiler() {
 
 # --- the interpreter --------------------------------------------------------------------------------------------
 
-# Run by every candidate: what it is, whether its C headers are there, and where it really lies (a shim or the
-# python of a virtual environment leads to the real one).
+# Run by every candidate. It prints the version, whether it is plain CPython, whether its C headers are installed, and the
+# real path (that of a shim or of a virtual environment's python is resolved).
 PROBE='
 import os, platform, sys, sysconfig
 plain = platform.python_implementation() == "CPython" and sys.maxsize > 2**32 and not sysconfig.get_config_var("Py_GIL_DISABLED")
@@ -53,11 +53,11 @@ headers = os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.
 print("%d.%d" % sys.version_info[:2], "plain" if plain else "odd", "headers" if headers else "bare", os.path.realpath(sys.executable))
 '
 
-probe() { # "3.10 plain headers /real/path", or nothing where the candidate does not run
+probe() { # "3.10 plain headers /real/path", or nothing if the candidate does not run
   timeout 10 "$1" -I -c "$PROBE" 2>/dev/null </dev/null || true
 }
 
-candidates() { # every place where a Python may lie: PATH, pyenv's versions, the ones uv has fetched
+candidates() { # possible Pythons: on PATH, pyenv's versions, those that uv has downloaded
   local dir name dirs
   IFS=: read -ra dirs <<<"$PATH"
   for name in python3.13 python3.12 python3.11 python3.10 python3 python; do
@@ -83,7 +83,7 @@ survey() { # sets FOUND: the probed candidates, each real interpreter once
   done < <(candidates)
 }
 
-fitting_versions() { # best first; a marker in the lock cannot see glibc, so the Python version decides the line
+fitting_versions() { # best first; a marker in the lock cannot test glibc, so the Python version decides the line
   if at_least "$GLIBC" "$CURRENT_GLIBC"; then echo 3.13 3.12 3.11 3.10; else echo 3.10; fi
 }
 
@@ -91,7 +91,7 @@ name_line() { # name_line 3.12
   if [[ $1 == 3.10 ]]; then echo "older line (tfx 1.16)"; else echo "current line (tfx 1.21)"; fi
 }
 
-choose() { # sets CHOSEN (empty if no interpreter at hand fits) and WHY
+choose() { # sets CHOSEN (empty if no installed interpreter fits) and WHY
   local wanted line version kind headers path
   CHOSEN='' WHY='' BARE=''
   if [[ -n ${PYTHON-} ]]; then
@@ -135,7 +135,7 @@ why_line() {
   fi
 }
 
-fetch_python() { # sets CHOSEN and WHY through uv, which keeps its own Pythons
+fetch_python() { # sets CHOSEN and WHY by downloading a Python with uv
   local version path uv
   read -r version _ <<<"$(fitting_versions)"
   uv=$(find_uv) || die "$(nothing_fits)"
@@ -160,7 +160,7 @@ nothing_fits() {
 
 # --- uv ---------------------------------------------------------------------------------------------------------
 
-find_uv() { # prints a uv that runs: the user's, or a private one of the locked version, checked by its hash
+find_uv() { # prints the path of the user's uv, or of a private one of the locked version, checked by its hash
   local uv version python
   for uv in "$(command -v uv || true)" "$PRIVATE/venv/bin/uv"; do
     version=$("$uv" --version 2>/dev/null | cut -d ' ' -f 2) || continue
@@ -176,11 +176,11 @@ find_uv() { # prints a uv that runs: the user's, or a private one of the locked 
   "$python" -m venv "$PRIVATE/venv" >&2 ||
     die "$python cannot make a virtual environment: apt-get install python3-venv, then try again."
   "$PRIVATE/venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r "$PRIVATE/uv.txt" >&2 ||
-    die "uv could not be installed (pip's words are above): check the network, or install uv yourself, then try again."
+    die "uv could not be installed (pip's message is above): check the network, or install uv yourself, then try again."
   echo "$PRIVATE/venv/bin/uv"
 }
 
-python_for_uv() { # uv itself runs with any Python 3 of these years
+python_for_uv() { # pip can install uv with any Python from 3.8
   local line version path
   if [[ -n ${CHOSEN-} ]]; then
     echo "$CHOSEN"
@@ -198,7 +198,7 @@ python_for_uv() { # uv itself runs with any Python 3 of these years
 
 # --- .venv ------------------------------------------------------------------------------------------------------
 
-stamp() { # what .venv was made from: the lock, the interpreter, and the folder (its scripts hold absolute paths)
+stamp() { # what .venv was made from: the lock, the interpreter, and the folder (its scripts contain absolute paths)
   sha256sum <"$LOCK"
   printf '%s\n' "$1" "$HERE"
 }
@@ -212,7 +212,7 @@ is_set_up() {
   [[ $(<"$STAMP") == "$(stamp "$python")" ]] && .venv/bin/python -I -S -c '' 2>/dev/null
 }
 
-made_with() { # is there a whole .venv of this interpreter, which only has to be brought up to date?
+made_with() { # is there a complete .venv of this interpreter, so that only its packages have to be updated?
   [[ $(sed -n '2,3p' "$STAMP" 2>/dev/null) == "$1"$'\n'"$HERE" ]] && .venv/bin/python -I -S -c '' 2>/dev/null
 }
 
@@ -230,10 +230,10 @@ make_venv() {
     "$uv" venv --quiet --python "$CHOSEN" .venv
   fi
   echo "set-up: installing the locked packages into .venv (3 GB on disk; a minute or two the first time)" >&2
-  # Without the stamp .venv counts as half made: a run that is killed from here on starts afresh.
+  # Without the stamp .venv counts as incomplete: after a killed run the next one starts again.
   rm -f "$STAMP"
   "$uv" pip sync ${quiet[@]+"${quiet[@]}"} --require-hashes --python .venv/bin/python "$LOCK" ||
-    die "the packages could not be installed; uv's words are above. Nothing else was changed: mend that and try again."
+    die "the packages could not be installed; uv's message is above. Nothing else was changed: fix the cause, then try again."
   import_once
   stamp "$CHOSEN" >"$STAMP.new"
   mv "$STAMP.new" "$STAMP"
@@ -242,14 +242,14 @@ make_venv() {
 
 import_once() {
   compgen -G ".venv/lib/python3*/site-packages/tfx/version.py" >/dev/null || return 0
-  # Written bytecode halves the start of every run, also where PYTHONDONTWRITEBYTECODE keeps Python from writing it.
+  # Bytecode files halve the start of every run; write them even if PYTHONDONTWRITEBYTECODE is set.
   echo "set-up: importing TensorFlow and TFX once (half a minute), so that runs start quickly" >&2
   env -u PYTHONDONTWRITEBYTECODE TF_CPP_MIN_LOG_LEVEL=3 TF_USE_LEGACY_KERAS=1 CUDA_VISIBLE_DEVICES=-1 \
-    .venv/bin/python -W ignore -c 'import pipeline.build, pipeline.nodes, pipeline.metadata.gather' >/dev/null 2>.venv/import.log ||
+    .venv/bin/python -W ignore -c 'import pipeline.authoring.build, pipeline.orchestration.node, pipeline.inspection.run_summary' >/dev/null 2>.venv/import.log ||
     die "the installed packages cannot be imported; see .venv/import.log. Remove .venv and try again."
 }
 
-name_indexes() { # uv reads neither pip's variables nor the system's certificates by itself
+name_indexes() { # uv itself reads neither pip's variables nor the system's certificates
   [[ -z ${PIP_INDEX_URL-} ]] || export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX-$PIP_INDEX_URL}
   [[ -z ${PIP_EXTRA_INDEX_URL-} ]] || export UV_INDEX=${UV_INDEX-$PIP_EXTRA_INDEX_URL}
   local bundle=${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}
@@ -278,7 +278,7 @@ case ${1-} in
     if is_set_up; then exit; fi
     mkdir -p .cache
     exec 9>.cache/set-up.lock
-    flock 9 # two at once would write into the same .venv
+    flock 9 # two set-ups at once would write into the same .venv
     if is_set_up; then exit; fi
     name_indexes
     make_venv

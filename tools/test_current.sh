@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Runs the end-to-end tests, and those marked both_lines, on the current release line: with .venv where that is on it,
-# else in a Debian 13 root.
+# Runs the tests marked both_lines on the current release line: with .venv where that is on it, else in a Debian 13 root.
 #
-# The root lies in .cache/trixie; it is made once (about a minute) and reused. All mounts live in a mount namespace
-# that ends with this script, so nothing stays mounted whatever happens. The tests themselves get no network.
+#   tools/test_current.sh            runs the tests
+#   tools/test_current.sh --prepare  makes the Debian 13 root and its .venv where they are needed, and runs no test
+#
+# The root is .cache/trixie; it is made once (about a minute) and reused. All mounts are in a mount namespace that ends
+# with this script, so nothing stays mounted. The tests have no network.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -26,7 +28,7 @@ check_machine() {
     die "this machine allows no private namespaces (a container without CAP_SYS_ADMIN?): start it with --privileged, or run make test on Debian 13."
 }
 
-make_root() { # a root that was left half made has no mark, and is made anew
+make_root() { # an incomplete root has no mark and is made again
   if [[ -f $ROOT/.made && $(<"$ROOT/.made") == "$PACKAGES" ]]; then return; fi
   echo "test-current: making a Debian 13 root in .cache/trixie (about a minute, once)" >&2
   rm -rf "$ROOT"
@@ -63,13 +65,13 @@ copy_checkout() { # the files git would commit; the root's own .venv and uv stay
   mkdir -p "$ROOT/project"
   find "$ROOT/project" -mindepth 1 -maxdepth 1 ! -name .venv ! -name .cache -exec rm -rf {} +
   find "$ROOT/tmp" -mindepth 1 -delete
-  # A file that was deleted and not yet committed is still listed; tar passes it over.
+  # A file that was deleted and not yet committed is still listed; tar skips it.
   git -c safe.directory="$PWD" ls-files -z --cached --others --exclude-standard |
     tar --create --null --files-from=- --ignore-failed-read --warning=no-failed-read |
     tar --extract --no-same-owner --directory "$ROOT/project"
 }
 
-inside() { # inside COMMAND…: in the root, with nothing of this environment but the way to the network
+inside() { # inside COMMAND…: in the root, with only the network settings of this environment
   local name kept=()
   for name in $(compgen -e); do
     case $name in
@@ -91,13 +93,15 @@ if [[ ${1-} == --in-namespace ]]; then
   copy_network_settings
   copy_checkout
   inside make --no-print-directory data
+  if [[ ${2-} == --prepare ]]; then exit; fi
   export ROOT
   export -f inside
   # shellcheck disable=SC2016  # for the inner shell
-  unshare --net bash -c 'inside ip link set lo up && inside make --no-print-directory pytest "ARGS=-m \"e2e or both_lines\""'
+  unshare --net bash -c 'inside ip link set lo up && inside make --no-print-directory pytest "ARGS=-m \"both_lines and not slow\""'
 elif .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-  exec make --no-print-directory pytest 'ARGS=-m "e2e or both_lines"'
+  if [[ ${1-} == --prepare ]]; then exit; fi
+  exec make --no-print-directory pytest 'ARGS=-m "both_lines and not slow"'
 else
   check_machine
-  exec unshare --mount --propagation private --pid --fork --kill-child --mount-proc tools/test_current.sh --in-namespace
+  exec unshare --mount --propagation private --pid --fork --kill-child --mount-proc tools/test_current.sh --in-namespace "$@"
 fi

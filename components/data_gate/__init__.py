@@ -1,1 +1,1 @@
-"""The gate before training: anomalies in the data stop the run and say why."""
+"""The data gate: stops a run before training if its data has anomalies."""

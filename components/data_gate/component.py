@@ -1,4 +1,4 @@
-"""The DataGate node: statistics, schema and anomalies in; a report out, or the run stops."""
+"""The DataGate as a TFX component: its inputs are statistics and anomalies, its output is a report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from components.data_gate.plan import GatePlan
 
 
 class DataGateSpec(component_spec.ComponentSpec):  # type: ignore[misc]
-    """What the node reads and writes."""
+    """Inputs, outputs and parameters of the component."""
 
     PARAMETERS: ClassVar = {"plan": component_spec.ExecutionParameter(type=str)}
     INPUTS: ClassVar = {
@@ -23,7 +23,7 @@ class DataGateSpec(component_spec.ComponentSpec):  # type: ignore[misc]
 
 
 class DataGate(base_component.BaseComponent):  # type: ignore[misc]
-    """Stops the run at the first anomaly in the data, or only tells it, as the config says."""
+    """Stops the run if the data has anomalies, or only reports them, as configured."""
 
     SPEC_CLASS = DataGateSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)

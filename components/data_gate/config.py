@@ -1,4 +1,4 @@
-"""The `schema` and `validation` sections: what the data has to look like, and what happens when it does not."""
+"""The `schema` and `validation` sections: the expected data, and the gate's action if the data differs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Literal
 
 from pydantic import Field
 
-from components.section import Section
+from components.config_section import Section
 
 
 class SchemaConfig(Section):
-    """Where the schema comes from."""
+    """The source of the schema."""
 
     path: str | None = None
     """A curated schema (text proto). Without one, the schema is inferred from this run's data."""
 
 
 class ValidationConfig(Section):
-    """What the data gate does with what it finds."""
+    """What the data gate checks, and what it does with its findings."""
 
     action: Literal["stop", "warn"] = "stop"
-    """stop: an anomaly ends the run before anything is trained; warn: it stands in the gate's log and report, and the
-    run goes on."""
+    """stop: an anomaly ends the run before training. warn: it is written to the gate's log and report, and the run
+    continues."""
     min_rows: int = Field(default=1, ge=1)
-    """Rows that each split has to have at least."""
+    """Smallest number of rows of each split."""

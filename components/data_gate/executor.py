@@ -1,4 +1,4 @@
-"""What the DataGate node does: every finding becomes a line with split, feature, value, threshold and remedy."""
+"""The data gate's executor: logs each finding with split, feature, value, threshold and remedy, and stops the run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
+from tfx import types
 from tfx.dsl.components.base import base_executor
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
@@ -18,7 +19,7 @@ from components.errors import GateError
 
 
 class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
-    """Reads what StatisticsGen and ExampleValidator found, and decides."""
+    """Decides from the outputs of StatisticsGen and ExampleValidator."""
 
     def Do(self, input_dict: dict[str, Any], output_dict: dict[str, Any], exec_properties: dict[str, Any]) -> None:  # noqa: N802
         """Runs the gate.
@@ -32,20 +33,20 @@ class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
           GateError: there are findings and the action is `stop`.
         """
         plan = GatePlan.model_validate_json(exec_properties["plan"])
-        found = list(_findings(plan, input_dict))
-        for finding in found:
+        findings = list(_findings(plan, input_dict))
+        for finding in findings:
             logging.warning("data gate: %s", finding.line)
-        if found and plan.validation.action == "stop":
+        if findings and plan.validation.action == "stop":
             raise GateError(
-                f"the data gate stops the run: {len(found)} finding{'s' if len(found) > 1 else ''} in the data",
-                f"{found[0].remedy}; or set validation.action to warn to go on all the same",
-                [finding.line for finding in found],
+                f"the data gate stops the run: {len(findings)} finding{'s' if len(findings) > 1 else ''} in the data",
+                f"{findings[0].remedy}; or set validation.action to warn, to continue in spite of findings",
+                [finding.line for finding in findings],
             )
         report = artifact_utils.get_single_instance(output_dict["report"])
-        report.value = {"action": plan.validation.action, "findings": [finding.line for finding in found]}
+        report.value = {"action": plan.validation.action, "findings": [finding.line for finding in findings]}
 
 
-def _findings(plan: GatePlan, inputs: dict[str, Any]) -> Iterator[Finding]:
+def _findings(plan: GatePlan, inputs: dict[str, list[types.Artifact]]) -> Iterator[Finding]:
     statistics = artifact_utils.get_single_instance(inputs["statistics"])
     for split in artifact_utils.decode_split_names(statistics.split_names):
         path = f"{artifact_utils.get_split_uri([statistics], split)}/FeatureStats.pb"
@@ -53,8 +54,8 @@ def _findings(plan: GatePlan, inputs: dict[str, Any]) -> Iterator[Finding]:
         yield from rows(split, dataset, plan.validation.min_rows)
         if plan.label is not None:
             yield from label(split, dataset, plan.label, plan.classes)
-    found = artifact_utils.get_single_instance(inputs["anomalies"])
-    for split in artifact_utils.decode_split_names(found.split_names):
-        path = f"{artifact_utils.get_split_uri([found], split)}/SchemaDiff.pb"
+    validated = artifact_utils.get_single_instance(inputs["anomalies"])
+    for split in artifact_utils.decode_split_names(validated.split_names):
+        path = f"{artifact_utils.get_split_uri([validated], split)}/SchemaDiff.pb"
         with fileio.open(path, "rb") as file:
             yield from anomalies(split, anomalies_pb2.Anomalies.FromString(file.read()), plan.schema_path)

@@ -1,4 +1,4 @@
-"""Findings of the data gate, made from TFDV's statistics and anomalies."""
+"""Findings of the data gate, from TFDV's statistics and anomalies."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_p
 
 @dataclass(frozen=True)
 class Finding:
-    """Something in the data that the gate does not let through.
+    """A reason for the gate to stop the run.
 
     Attributes:
-      split: where it was found.
+      split: the split.
       feature: the column, or "" for the whole split.
-      what: what was expected and what was found, with the figures.
-      remedy: what to do.
+      what: what was expected and what was received, with figures.
+      remedy: what the user can do.
     """
 
     split: str
@@ -32,46 +32,59 @@ class Finding:
 
 
 def rows(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, least: int) -> Iterator[Finding]:
-    """A split with fewer rows than it has to have."""
+    """Yields a finding if a split has fewer rows than `least`."""
     if dataset.num_examples < least:
         what = f"expected at least {least:,} rows, received {int(dataset.num_examples):,}"
-        yield Finding(split, "", what, "bring more data, or lower validation.min_rows")
+        yield Finding(split, "", what, "add data, or lower validation.min_rows")
 
 
 def label(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, name: str, classes: bool) -> Iterator[Finding]:
-    """A label column that is missing in some rows, or the same in all of them."""
+    """Yields a finding if the label is missing in any row, and one if it has classes and is constant.
+
+    Args:
+      split: the split.
+      dataset: its statistics.
+      name: the label's column.
+      classes: whether the label has classes.
+    """
     feature = next((one for one in dataset.features if _name(one) == name), None)
     common = None if feature is None else _common(feature)
     present = 0 if common is None else int(common.num_non_missing)
     total = int(dataset.num_examples)
     if present < total:
         what = f"the label is missing in {total - present:,} of {total:,} rows; the threshold is 0"
-        yield Finding(split, name, what, "leave these rows out of the data, or fill the label in")
+        yield Finding(split, name, what, "remove these rows, or fill in the label")
     if feature is None or not classes or not present:
         return
     value = _constant(feature)
     if value is not None:
         what = f"the label is constant: {value!r} in all {present:,} rows; expected at least 2 values"
-        yield Finding(split, name, what, "choose a label that differs between rows, or data that holds both outcomes")
+        yield Finding(split, name, what, "choose another label, or add data with other values of it")
 
 
-def anomalies(split: str, found: anomalies_pb2.Anomalies, schema_path: str | None) -> Iterator[Finding]:
-    """What ExampleValidator found against the schema."""
+def anomalies(split: str, validated: anomalies_pb2.Anomalies, schema_path: str | None) -> Iterator[Finding]:
+    """Yields a finding for each of ExampleValidator's anomalies.
+
+    Args:
+      split: the split.
+      validated: ExampleValidator's output for it.
+      schema_path: the curated schema, which remedies name; None: the schema was inferred.
+    """
     schema = schema_path or "the schema"
-    known = {feature.name: feature for feature in found.baseline.feature}
-    for name, info in sorted(found.anomaly_info.items()):
+    features = {feature.name: feature for feature in validated.baseline.feature}
+    for name, info in sorted(validated.anomaly_info.items()):
         for reason in info.reason or [info]:
             kind = anomalies_pb2.AnomalyInfo.Type.Name(reason.type) if reason is not info else ""
             what = " ".join(f"{reason.short_description}: {reason.description}".split())
-            threshold = _threshold(kind, known[name]) if name in known else ""
+            threshold = _threshold(kind, features[name]) if name in features else ""
             yield Finding(split, name, f"{what.rstrip('.')}{threshold}", _remedy(kind, schema))
-    for reason in found.dataset_anomaly_info.reason:
+    for reason in validated.dataset_anomaly_info.reason:
         what = " ".join(f"{reason.short_description}: {reason.description}".split())
-        yield Finding(split, "", what.rstrip("."), f"mend the data, or the bounds in {schema}")
+        yield Finding(split, "", what.rstrip("."), f"fix the data, or change the bounds in {schema}")
 
 
 def _threshold(kind: str, feature: schema_pb2.Feature) -> str:
-    """The bound that was broken, where TFDV's own words leave it out."""
+    """Returns the violated bound, for anomalies whose description by TFDV does not have it."""
     if "UNEXPECTED_STRING" in kind:
         constraints = feature.distribution_constraints
         return f"; the threshold is {1 - constraints.min_domain_mass:.0%} of the values"
@@ -84,21 +97,21 @@ def _threshold(kind: str, feature: schema_pb2.Feature) -> str:
 
 
 _REMEDIES = (
-    ("UNEXPECTED_STRING", "add the values to the column's domain in {schema}, or mend them in the data"),
-    ("SCHEMA_MISSING_COLUMN|NOT_PRESENT", "bring the column back, or take it out of {schema}"),
-    ("SCHEMA_NEW_COLUMN", "add the column to {schema}, or leave it out of the data"),
-    ("_PRESENT|NUMBER_VALUES|NO_VALUES|MISSING", "fill the missing values in, or lower the presence in {schema}"),
-    ("BIG|SMALL|HAS_NAN|HAS_INF", "mend the values, or widen the column's range in {schema}"),
-    ("TYPE", "mend the column's values, or its type in {schema}"),
+    ("UNEXPECTED_STRING", "add the values to the column's domain in {schema}, or fix them in the data"),
+    ("SCHEMA_MISSING_COLUMN|NOT_PRESENT", "restore the column, or remove it from {schema}"),
+    ("SCHEMA_NEW_COLUMN", "add the column to {schema}, or remove it from the data"),
+    ("_PRESENT|NUMBER_VALUES|NO_VALUES|MISSING", "fill in the missing values, or lower the presence in {schema}"),
+    ("BIG|SMALL|HAS_NAN|HAS_INF", "fix the values, or widen the column's range in {schema}"),
+    ("TYPE", "fix the column's values, or change its type in {schema}"),
 )
-"""Kind of anomaly (a pattern over TFMD's names, the first that is found counts) → remedy."""
+"""Pattern of the anomaly's type in TFMD → remedy; the first match counts."""
 
 
 def _remedy(kind: str, schema: str) -> str:
     for pattern, remedy in _REMEDIES:
         if re.search(pattern, kind):
             return remedy.format(schema=schema)
-    return f"mend the data, or change the column in {schema}"
+    return f"fix the data, or change the column in {schema}"
 
 
 def _name(feature: statistics_pb2.FeatureNameStatistics) -> str:
@@ -110,7 +123,7 @@ def _common(feature: statistics_pb2.FeatureNameStatistics) -> statistics_pb2.Com
 
 
 def _constant(feature: statistics_pb2.FeatureNameStatistics) -> str | None:
-    """The value that all rows have, or None."""
+    """Returns the value that all rows have, or None."""
     if feature.WhichOneof("stats") == "num_stats":
         numbers = feature.num_stats
         return f"{numbers.min:g}" if numbers.min == numbers.max else None

@@ -1,18 +1,18 @@
-"""What the data gate depends on, as JSON in its parameters."""
+"""The data gate's cache key: everything from the config that its result depends on."""
 
 from __future__ import annotations
 
+from components.config_section import Section
 from components.data_gate.config import ValidationConfig
-from components.section import Section
 
 
 class GatePlan(Section):
-    """Everything from the config that decides what the gate lets through."""
+    """The gate's settings, passed as JSON in its parameters."""
 
     validation: ValidationConfig
     schema_path: str | None
-    """The curated schema, for the remedies that name it."""
+    """The curated schema, which remedies name."""
     label: str | None
-    """The label, where it is a column of the data."""
+    """The label's column; None if the label is an expression."""
     classes: bool
-    """Whether the label has classes, so that a constant one cannot be learned."""
+    """Whether the label has classes: then a constant label is a finding."""

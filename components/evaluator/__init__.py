@@ -1,1 +1,1 @@
-"""Evaluation: metrics by slice, and the gate that blesses a model or does not."""
+"""The Evaluator: metrics by slice, and the gate that blesses a model."""

@@ -1,4 +1,4 @@
-"""Metrics of a binary task that TFMA lacks, or counts row by row: made from the histogram that its AUC needs anyway."""
+"""Metrics of a binary task that TFMA lacks or computes per row, computed from the histogram of its AUC."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow_model_analysis as tfma
-from tensorflow_model_analysis.metrics import calibration_histogram
+
+from components.compat import tfma as compat
 
 _BINS = 10
-_FINE = calibration_histogram.DEFAULT_NUM_BUCKETS
 
 Histogram = Sequence[Any]
-"""Buckets of equal width over the predictions from 0 to 1, counted from 1: in each the number of examples, the sum of
-their labels and that of their predictions. Empty ones are left out."""
+"""Buckets of equal width over predictions in [0, 1], numbered from 1: in each the number of rows, the sum of their
+labels and the sum of their predictions. Empty buckets are left out; see compat.histogram_computations."""
 
 
-class _OfHistogram(tfma.metrics.Metric):  # type: ignore[misc]
-    """A metric that follows from the histogram."""
+class _HistogramMetric(tfma.metrics.Metric):  # type: ignore[misc]
+    """A metric that is a function of the histogram."""
 
     def __init__(self, name: str, value: Callable[[Histogram], float]) -> None:
         def computations(
@@ -27,30 +27,30 @@ class _OfHistogram(tfma.metrics.Metric):  # type: ignore[misc]
             output_name: str = "",
             example_weighted: bool = False,
         ) -> list[Any]:
-            named = {"model_name": model_name, "output_name": output_name, "example_weighted": example_weighted}
-            counted = calibration_histogram.calibration_histogram(eval_config=eval_config, **named)
-            histogram, key = counted[-1].keys[-1], tfma.metrics.MetricKey(name=name, **named)
-            derived = tfma.metrics.DerivedMetricComputation([key], lambda found: {key: value(found[histogram])})
+            key_fields = {"model_name": model_name, "output_name": output_name, "example_weighted": example_weighted}
+            counted = compat.histogram_computations(eval_config, **key_fields)
+            histogram, key = counted[-1].keys[-1], tfma.metrics.MetricKey(name=name, **key_fields)
+            derived = tfma.metrics.DerivedMetricComputation([key], lambda results: {key: value(results[histogram])})
             return [*counted, derived]
 
         super().__init__(tfma.metrics.merge_per_key_computations(computations), name=name)
 
 
-class HistogramCalibration(_OfHistogram):
-    """The mean prediction, divided by the mean label; NaN where no label is 1."""
+class HistogramCalibration(_HistogramMetric):
+    """The mean prediction divided by the mean label; NaN if no label is 1."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, calibration)
 
 
-class ExpectedCalibrationError(_OfHistogram):
-    """How far predictions are from what happens: |mean prediction - mean label| in ten bins, weighted by their rows."""
+class ExpectedCalibrationError(_HistogramMetric):
+    """The mean of |mean prediction - mean label| over ten bins of predictions, weighted by their rows."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, expected_calibration_error)
 
 
-class HistogramPrevalence(_OfHistogram):
+class HistogramPrevalence(_HistogramMetric):
     """The share of rows with the label 1."""
 
     def __init__(self, name: str) -> None:
@@ -58,23 +58,23 @@ class HistogramPrevalence(_OfHistogram):
 
 
 def calibration(histogram: Histogram) -> float:
-    """Sum of predictions over sum of labels."""
+    """Computes sum of predictions / sum of labels; NaN if no label is 1."""
     labels = sum(bucket.weighted_labels for bucket in histogram)
     return sum(bucket.weighted_predictions for bucket in histogram) / labels if labels else float("nan")
 
 
 def expected_calibration_error(histogram: Histogram) -> float:
-    """The mean over all rows of what their bin is off."""
-    off = [0.0] * _BINS
+    """Computes the mean of |mean prediction - mean label| over bins, weighted by rows; NaN without rows."""
+    differences = [0.0] * _BINS
     for bucket in histogram:
-        # What lies below 0 or at 1 has buckets of its own.
-        at = min(max((bucket.bucket_id - 1) * _BINS // _FINE, 0), _BINS - 1)
-        off[at] += bucket.weighted_predictions - bucket.weighted_labels
+        # The histogram has extra buckets for predictions below 0 and for 1.
+        at = min(max((bucket.bucket_id - 1) * _BINS // compat.HISTOGRAM_BUCKETS, 0), _BINS - 1)
+        differences[at] += bucket.weighted_predictions - bucket.weighted_labels
     rows = sum(bucket.weighted_examples for bucket in histogram)
-    return sum(map(abs, off)) / rows if rows else float("nan")
+    return sum(map(abs, differences)) / rows if rows else float("nan")
 
 
 def prevalence(histogram: Histogram) -> float:
-    """Mean label."""
+    """Computes the mean label; NaN without rows."""
     rows = sum(bucket.weighted_examples for bucket in histogram)
     return sum(bucket.weighted_labels for bucket in histogram) / rows if rows else float("nan")

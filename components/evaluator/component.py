@@ -1,4 +1,4 @@
-"""The Evaluator node: TFMA measures what the config names, and our gate judges."""
+"""The Evaluator as a TFX component: TFMA computes the configured metrics, and the gate decides about the model."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tfx.types import BaseChannel, Channel, component_spec, standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.utils import json_utils
 
-from components.evaluator import calibration, evidence, results
+from components.config_section import Task
+from components.evaluator import calibration, plot_metrics, tfma_results
 from components.evaluator.config import METRICS, RATES, EvaluationConfig, slice_of
 from components.evaluator.executor import Executor
 from components.evaluator.gate import PREVALENCE
 from components.evaluator.plan import EvaluationPlan
-from components.section import Task
 
-_EVIDENCE = "evidence"
+_DIAGNOSTICS = "diagnostics"
 
 
 class EvaluatorSpec(keys.EvaluatorSpec):  # type: ignore[misc]
-    """What TFX's Evaluator reads and writes, and the plan of the gate."""
+    """TFX's EvaluatorSpec, plus the gate's plan and a digest of its code."""
 
     PARAMETERS: ClassVar = {
         **keys.EvaluatorSpec.PARAMETERS,
@@ -32,17 +32,17 @@ class EvaluatorSpec(keys.EvaluatorSpec):  # type: ignore[misc]
 
 
 class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
-    """Raw examples of the eval split through the exported model: metrics by slice, a verdict, a blessing.
+    """Evaluates the exported model on raw examples of the eval split; its outputs are an evaluation and a blessing.
 
     Args:
-      plan: what is measured, and what is good enough.
-      code: a digest of the gate's code, for the cache.
-      examples: raw ones, with a split `eval`.
+      plan: metrics, slices and bounds.
+      code: a digest of the gate's code, for the cache key.
+      examples: raw examples with a split `eval`.
       model: the candidate.
       baseline: the latest blessed model, if there is one.
-      label_key: where the label is found, in the examples or in what `preprocessing` gives.
-      preprocessing: signatures of the model that make label and features.
-      prediction_key: the answer that is the prediction; None where there is one only.
+      label_key: the label's name, in the examples or in the outputs of `preprocessing`.
+      preprocessing: signatures of the model that compute label and features.
+      prediction_key: the output that is the prediction; None if the model has one output.
     """
 
     SPEC_CLASS = EvaluatorSpec
@@ -77,16 +77,16 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
 def eval_config(
     config: EvaluationConfig, task: Task, label_key: str, preprocessing: tuple[str, ...], prediction_key: str | None
 ) -> tfma.EvalConfig:
-    """TFMA's config for ours: what is measured. No threshold is among it; those are the gate's."""
+    """Converts the `evaluation` section to TFMA's config, without thresholds, which the gate checks."""
     metrics = [tfma.MetricConfig(class_name="ExampleCount")]
-    # Named as in the config: it is `accuracy` that misses its threshold, not sparse_categorical_accuracy.
+    # Metrics have the config's names: TFMA's name of `accuracy` is sparse_categorical_accuracy.
     chosen = {name: METRICS[name] for name in config.metrics_for(task)}
     metrics += [_metric(metric.tfma_class, metric.module, name=name) for name, metric in chosen.items()]
     if any(metric.both_classes for metric in chosen.values()):
         metrics.append(_metric("HistogramPrevalence", calibration.__name__, name=PREVALENCE))
     if config.fairness:
         metrics += [_metric(made, "", name=rate, thresholds=[config.fairness.at]) for rate, made in RATES.items()]
-    metrics += _evidence(task, [*chosen, *(RATES if config.fairness else ())])
+    metrics += _diagnostics(task, [*chosen, *(RATES if config.fairness else ())])
     return tfma.EvalConfig(
         model_specs=[
             tfma.ModelSpec(
@@ -101,15 +101,15 @@ def eval_config(
     )
 
 
-def _evidence(task: Task, names: list[str]) -> list[tfma.MetricConfig]:
-    """What is measured for plots and intervals; of a crossentropy of classes, the metric itself has its interval."""
-    ours = evidence.__name__
+def _diagnostics(task: Task, names: list[str]) -> list[tfma.MetricConfig]:
+    """Returns the metrics that compute plots and intervals; MulticlassCrossentropy computes its own interval."""
+    ours = plot_metrics.__name__
     if task == "binary":
-        return [_metric("BinaryEvidence", ours, name=_EVIDENCE, metrics=names)]
+        return [_metric("BinaryDiagnostics", ours, name=_DIAGNOSTICS, metrics=names)]
     if task == "regression":
-        return [_metric("RegressionEvidence", ours, name=_EVIDENCE)]
+        return [_metric("RegressionDiagnostics", ours, name=_DIAGNOSTICS)]
     matrix = _metric("MultiClassConfusionMatrixPlot", "", thresholds=[0.0])
-    return [matrix, _metric("RateEvidence", ours, name=_EVIDENCE, metrics=["accuracy"], rows=results.ROWS)]
+    return [matrix, _metric("RateDiagnostics", ours, name=_DIAGNOSTICS, metrics=["accuracy"], rows=tfma_results.ROWS)]
 
 
 def _metric(tfma_class: str, module: str, **options: object) -> tfma.MetricConfig:
@@ -117,7 +117,7 @@ def _metric(tfma_class: str, module: str, **options: object) -> tfma.MetricConfi
 
 
 def _slices(config: EvaluationConfig) -> list[tfma.SlicingSpec]:
-    """Each slice once: what the config names for a look, for a threshold or for its groups."""
+    """Returns each slice once: those of `slices`, of `slice_thresholds` and of `fairness`."""
     named = [slice_of(name) for name in config.slice_thresholds]
     columns = [*config.slices, *((column,) for column, value in named if value is None)]
     if config.fairness:

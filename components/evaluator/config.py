@@ -1,4 +1,4 @@
-"""The `evaluation` section: what is measured, over which slices, and what is good enough."""
+"""The `evaluation` section: metrics, slices and bounds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from components.config_section import Section, Task
 from components.names import did_you_mean
-from components.section import Section, Task
 
 Better = Literal["higher", "lower", "nearer 1"]
 
@@ -19,11 +19,11 @@ class Metric:
     """A metric of the config.
 
     Attributes:
-      tfma_class: TFMA's class for it.
-      tasks: those it fits.
-      better: which way is better.
-      both_classes: whether it means nothing over rows whose labels are all alike.
-      module: where the class is, if not in TFMA.
+      tfma_class: its class in TFMA, or in `module`.
+      tasks: the tasks that it can be used for.
+      better: which values are better.
+      both_classes: whether it is undefined for rows with constant labels.
+      module: the module of the class, if it is not TFMA's.
     """
 
     tfma_class: str
@@ -54,8 +54,8 @@ METRICS: dict[str, Metric] = {
     "mean_squared_error": Metric("MeanSquaredError", _REGRESSION, better="lower"),
     "mean_absolute_error": Metric("MeanAbsoluteError", _REGRESSION, better="lower"),
 }
-"""`calibration` is the mean prediction, divided by the mean label; `expected_calibration_error` is how far the two are
-apart in each of ten bins of predictions, on average. No class of ours has a name of TFMA's: its own would be taken."""
+"""`calibration` is the mean prediction divided by the mean label; `expected_calibration_error` is the mean difference
+of the two over ten bins of predictions. TFMA looks for a class among its own first, so ours have other names."""
 DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
     "binary": ("auc", "auc_precision_recall", "binary_accuracy", "binary_crossentropy", "calibration"),
     "multiclass": ("accuracy", "crossentropy"),
@@ -68,23 +68,23 @@ RATES: dict[Rate, str] = {
     "false_negative_rate": "MissRate",
     "positive_rate": "PredictedPositiveRate",
 }
-"""What is measured of every group of people → TFMA's class for it."""
+"""Rate of a group → its class in TFMA."""
 
 
 class Threshold(Section):
-    """When a model is good enough by one metric: against a bound, against the latest blessed model, or both."""
+    """The bounds of one metric: absolute, relative to the latest blessed model, or both."""
 
     min: float | None = Field(default=None, allow_inf_nan=False)
-    """The value has to be at least this."""
+    """Smallest value that passes."""
     max: float | None = Field(default=None, allow_inf_nan=False)
-    """The value has to be at most this."""
+    """Greatest value that passes."""
     worse_by: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """How much worse than the latest blessed model the value may be; without such a model it always passes."""
+    """By how much the value may be worse than the latest blessed model's; without such a model it passes."""
     worse_by_fraction: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """The same, as a fraction of that model's value: 0.02 is two percent."""
+    """As worse_by, as a fraction of that model's value: 0.02 is two percent."""
 
     @model_validator(mode="after")
-    def _says_something(self) -> Threshold:
+    def _has_a_bound(self) -> Threshold:
         if not any(bound is not None for bound in (self.min, self.max, self.worse_by, self.worse_by_fraction)):
             raise ValueError("expected min, max, worse_by or worse_by_fraction, received none of them")
         if self.min is not None and self.max is not None and self.min > self.max:
@@ -93,15 +93,15 @@ class Threshold(Section):
 
 
 class FairnessConfig(Section):
-    """How differently a model may treat groups of people."""
+    """How much a model's rates may differ between groups of people."""
 
     column: str
-    """The column that tells the groups apart, such as gender; it need not be a feature."""
+    """The column of the group, such as gender; it does not have to be a feature."""
     at: float = Field(default=0.5, gt=0, lt=1)
-    """The probability from which on a prediction counts as positive."""
+    """Smallest probability that counts as positive."""
     max_gap: dict[Rate, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
-    """Rate → how far apart it may be in any two groups: false_positive_rate, false_negative_rate, positive_rate. A rate
-    that is not named is measured, and gates nothing."""
+    """Rate → greatest difference between two groups: false_positive_rate, false_negative_rate, positive_rate. A rate
+    that is not named is measured, without a check."""
 
 
 def _metric(name: str) -> str:
@@ -128,51 +128,50 @@ Thresholds = Annotated[dict[MetricName, Threshold], Field(min_length=1)]
 
 
 def slice_of(name: str) -> tuple[str, str | None]:
-    """The column of a name under `slice_thresholds`, and the value, if it is about one only."""
+    """Splits a name under `slice_thresholds` into column and value; the value is None for all values of the column."""
     column, equals, value = name.partition("=")
     return column.strip(), value.strip() if equals else None
 
 
 class EvaluationConfig(Section):
-    """What is measured on the eval split, and the gate."""
+    """Metrics on the eval split, and the gate's bounds."""
 
     metrics: tuple[MetricName, ...] = ()
-    """Metrics to compute; none named: those that fit the task."""
+    """Metrics to compute; without any, the default ones of the task."""
     slices: tuple[Slice, ...] = ()
-    """Columns, or lists of columns, whose every value is measured apart, beside the whole."""
+    """Columns, or lists of columns: metrics are computed for each of their values, in addition to the whole split."""
     thresholds: Thresholds
-    """Metric → what is good enough, on the whole eval split. A gate without a threshold would bless anything, so at
-    least one has to stand."""
+    """Metric → bounds on the whole eval split. At least one, since a gate without bounds would bless any model."""
     slice_thresholds: dict[SliceName, Thresholds] = Field(default_factory=dict)
-    """Column → metric → what is good enough in the slice of every value; `COLUMN = VALUE` is about one value only.
-    These slices need not stand in `slices` too."""
+    """Column → metric → bounds in the slice of each value; `COLUMN = VALUE` is one value only. These slices do not have
+    to be in `slices`."""
     min_examples: int = Field(default=50, ge=1)
-    """A slice with fewer rows is measured, but not judged: its values are mostly chance."""
+    """A slice with fewer rows is measured, but not judged: its metrics have a large variance."""
     fairness: FairnessConfig | None = None
-    """Rates per group of people, and how far apart they may be; of a binary task."""
+    """Rates per group of people, and their greatest differences; for a binary task."""
     label_key: str | None = None
-    """With your own run_fn: the key of the label, if not `label`."""
+    """With your own run_fn: the key of the label, if it is not `label`."""
     preprocessing: tuple[str, ...] = ()
-    """With your own run_fn: signatures of the model that make label and features from raw examples."""
+    """With your own run_fn: signatures of the model that compute label and features from raw examples."""
 
     @model_validator(mode="before")
     @classmethod
     def _not_forced(cls, values: Any) -> Any:
         if isinstance(values, dict) and "force_bless" in values:
             raise ValueError(
-                "force_bless stands in no config, or it would bless every model from now on; "
-                "say --force-bless REASON on the command line, for one run"
+                "force_bless: expected no such key, since it would bless every model from now on; "
+                "use --force-bless REASON on the command line, for one run"
             )
         return values
 
     def metrics_for(self, task: Task) -> tuple[str, ...]:
-        """The metrics of a run: those named, or the task's own, and every one that has a threshold."""
+        """Returns the metrics of a run: those named or the task's default ones, and every one with a threshold."""
         thresholds = (self.thresholds, *self.slice_thresholds.values())
         named = (*(self.metrics or DEFAULT_METRICS[task]), *(name for each in thresholds for name in each))
         return tuple(dict.fromkeys(named))
 
     def columns(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Every column that the section names, with the field it stands in."""
+        """Yields every column that the section names, with its key in the section."""
         for index, names in enumerate(self.slices):
             yield from ((("slices", index, name), name) for name in names)
         for name in self.slice_thresholds:

@@ -1,4 +1,4 @@
-"""The crossentropy of a multiclass task, which a class that the training split does not have cannot break."""
+"""The crossentropy of a multiclass task, defined also for classes that the training split does not have."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import tensorflow_model_analysis as tfma
-from tensorflow_model_analysis.metrics import metric_types, metric_util
 
+from components.compat import tfma as compat
 from components.evaluator import intervals
-from components.evaluator.evidence import bounded
+from components.evaluator.plot_metrics import bounded
 
 _LEAST = 1e-7
-"""The least probability that counts, as tf_keras has it; a class that the model does not know has this."""
+"""Smallest probability, as in tf_keras; also the probability of a class that the model does not have."""
 
 
 class MulticlassCrossentropy(tfma.metrics.Metric):  # type: ignore[misc]
-    """The mean of -log(probability of the right class), by natural logarithm.
+    """The mean of -ln(probability of the label's class).
 
-    A label outside of 0 … classes - 1, as a class has that the training split lacks, counts as one of the least
-    probability. tf_keras' own metric, which TFMA would take, raises an error there.
+    A label outside of [0, classes), as of a class that the training split does not have, counts with the smallest
+    probability. tf_keras' own metric, which TFMA uses, raises an error for it.
     """
 
     def __init__(self, name: str) -> None:
@@ -37,44 +37,43 @@ def _computations(
     output_name: str = "",
     example_weighted: bool = False,
 ) -> list[Any]:
-    # A name that begins so is private: TFMA writes it nowhere.
-    key, kept = (
+    key, total_key = (
         tfma.metrics.MetricKey(
             name=each, model_name=model_name, output_name=output_name, example_weighted=example_weighted
         )
-        for each in (name, f"_total_{name}")
+        for each in (name, compat.private(f"total_{name}"))
     )
 
-    def mean(found: Mapping[Any, Any]) -> dict[Any, Any]:
-        return {key: found[kept].mean(found[kept].losses)}
+    def mean(results: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {key: results[total_key].mean(results[total_key].losses)}
 
-    def bounds(found: Mapping[Any, Any]) -> dict[Any, Any]:
-        total = found[kept]
+    def bounds(results: Mapping[Any, Any]) -> dict[Any, Any]:
+        total = results[total_key]
         value = total.mean(total.losses)
         return {key: bounded(value, intervals.of_mean(value, total.mean(total.squares), total.examples))}
 
     return [
-        tfma.metrics.MetricComputation([kept], None, _Sum(kept, eval_config)),
+        tfma.metrics.MetricComputation([total_key], None, _Sum(total_key, eval_config)),
         tfma.metrics.DerivedMetricComputation([key], mean),
-        metric_types.CIDerivedMetricComputation([key], bounds),
+        compat.interval_computation(key, bounds),
     ]
 
 
 @dataclass
 class _Total:
-    """Losses, their squares and examples, all weighted."""
+    """The sums of losses, squared losses and examples, all weighted."""
 
     losses: float = 0.0
     squares: float = 0.0
     examples: float = 0.0
 
     def mean(self, total: float) -> float:
-        """A total over the examples; NaN where there are none."""
+        """Divides a sum by the number of examples; NaN without examples."""
         return total / self.examples if self.examples else math.nan
 
 
 class _Sum(beam.CombineFn):  # type: ignore[misc]
-    """Adds the losses of examples up."""
+    """Adds the losses of examples to a total."""
 
     def __init__(self, key: Any, eval_config: tfma.EvalConfig | None) -> None:
         self._key, self._eval_config = key, eval_config
@@ -83,17 +82,16 @@ class _Sum(beam.CombineFn):  # type: ignore[misc]
         return _Total()
 
     def add_input(self, total: _Total, element: Any) -> _Total:
-        read = metric_util.to_label_prediction_example_weight(
+        rows = compat.label_prediction_weight(
             element,
-            eval_config=self._eval_config,
+            self._eval_config,
             model_name=self._key.model_name,
             output_name=self._key.output_name,
             example_weighted=self._key.example_weighted,
-            flatten=False,
         )
-        for label, prediction, weight in read:
-            of_class, asked = np.ravel(prediction), int(np.ravel(label)[0])
-            probability = float(of_class[asked]) if 0 <= asked < len(of_class) else 0.0
+        for label, prediction, weight in rows:
+            probabilities, index = np.ravel(prediction), int(np.ravel(label)[0])
+            probability = float(probabilities[index]) if 0 <= index < len(probabilities) else 0.0
             each, loss = float(np.ravel(weight)[0]), -math.log(max(probability, _LEAST))
             total.losses += each * loss
             total.squares += each * loss * loss

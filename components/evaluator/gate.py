@@ -1,4 +1,4 @@
-"""The gate: every bound of the config is held against what was measured, and a model that fails one is not blessed."""
+"""The gate: checks every bound of the config; a model that fails a check is not blessed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from components.evaluator.config import METRICS, RATES, EvaluationConfig, Fairne
 from components.evaluator.verdict import NOT_JUDGED, Check, Measured, Verdict
 
 PREVALENCE = "prevalence"
-"""The share of rows with the label 1. It is measured to know where all labels are alike, and not shown."""
+"""Name of the metric of the share of rows with label 1, by which the gate detects constant labels; not reported."""
 
 _NO_BASELINE = "no earlier blessed model"
 _ALIKE = "all labels are alike"
@@ -17,13 +17,16 @@ _NOT_A_NUMBER = "not a number"
 
 
 def judge(config: EvaluationConfig, measured: Sequence[Measured], compared: bool, force: str | None) -> Verdict:
-    """The verdict on a model.
+    """Checks a model's metrics.
 
     Args:
       config: the bounds.
       measured: the whole split and all slices, in any order; values may be NaN.
       compared: whether there was a baseline.
-      force: why the model is to be blessed although checks fail; None if it is not.
+      force: the reason to bless the model even if checks fail; None: it is blessed only if all checks pass.
+
+    Returns:
+      The verdict.
     """
     whole = next((each for each in measured if not each.slice), Measured({}, 0, {}, {}))
     slices = sorted((each for each in measured if each.slice), key=lambda each: sorted(each.slice.items()))
@@ -41,30 +44,30 @@ def judge(config: EvaluationConfig, measured: Sequence[Measured], compared: bool
         forced=None if passed else force,
         rows=whole.rows,
         checks=tuple(checks),
-        slices=tuple(_shown(each, config.fairness) for each in (whole, *slices)),
+        slices=tuple(_reported(each, config.fairness) for each in (whole, *slices)),
     )
 
 
 def _matching(name: str, slices: Sequence[Measured]) -> list[Measured]:
-    """The slices that a name under `slice_thresholds` is about."""
+    """Returns the slices of a name under `slice_thresholds`."""
     column, value = slice_of(name)
-    found = [each for each in slices if set(each.slice) == {column} and value in (None, each.slice[column])]
-    # A value that is asked for and that no row has is told, not passed over.
-    return found if found or value is None else [Measured({column: value}, 0, {}, {})]
+    matches = [each for each in slices if set(each.slice) == {column} and value in (None, each.slice[column])]
+    # A requested value that no row has is reported.
+    return matches if matches or value is None else [Measured({column: value}, 0, {}, {})]
 
 
 def _of_thresholds(
     thresholds: Mapping[str, Threshold], measured: Measured, compared: bool, least: int
 ) -> Iterator[Check]:
-    known = _known(measured)
+    finite = _finite(measured)
     for metric, threshold in thresholds.items():
-        value, baseline = known.metrics.get(metric), known.baseline.get(metric)
+        value, baseline = finite.metrics.get(metric), finite.baseline.get(metric)
         alike = METRICS[metric].both_classes and _alike(measured)
         for bound, passed, why in _bounds(METRICS[metric].better, threshold, value, baseline, compared):
             if measured.rows < least:
                 passed, why = True, f"{NOT_JUDGED}{measured.rows:,} row{'' if measured.rows == 1 else 's'} of {least:,}"
             elif alike:
-                # Of a slice that is no fault of the model; a whole split of one class tells nothing of it.
+                # A slice with one class is no fault of the model; a whole split with one class cannot show its quality.
                 passed, why = bool(measured.slice), f"{NOT_JUDGED}{_ALIKE}" if measured.slice else _ALIKE
             yield Check(metric, measured.slice, bound, value, baseline, measured.rows, passed, why)
 
@@ -72,20 +75,20 @@ def _of_thresholds(
 def _bounds(
     better: str, threshold: Threshold, value: float | None, baseline: float | None, compared: bool
 ) -> Iterator[tuple[str, bool, str | None]]:
-    """Each bound of a threshold: in words, whether the value keeps it, and what explains that."""
+    """Yields each bound of a threshold: the bound in words, whether the value passes, and an explanation."""
     unknown = _NOT_A_NUMBER if value is None else None
     if threshold.min is not None:
         yield f"at least {threshold.min:g}", value is not None and value >= threshold.min, unknown
     if threshold.max is not None:
         yield f"at most {threshold.max:g}", value is not None and value <= threshold.max, unknown
     than = {"higher": "below", "lower": "above", "nearer 1": "farther from 1 than"}[better]
-    for allowed, scale, told in (
+    for allowed, scale, template in (
         (threshold.worse_by, 1.0, "{:g}"),
         (threshold.worse_by_fraction, abs(baseline or 0.0), "{:.4g} %"),
     ):
         if allowed is None:
             continue
-        words = f"at most {told.format(allowed if '%' not in told else 100 * allowed)} {than} the baseline"
+        words = f"at most {template.format(allowed if '%' not in template else 100 * allowed)} {than} the baseline"
         if value is None:
             yield words, False, _NOT_A_NUMBER
         elif baseline is None:
@@ -95,19 +98,19 @@ def _bounds(
 
 
 def _worse(better: str, value: float, baseline: float) -> float:
-    """By how much a value is worse than the baseline's; negative where it is better."""
+    """Returns by how much a value is worse than the baseline's; negative if it is better."""
     if better == "nearer 1":
         return abs(value - 1) - abs(baseline - 1)
     return baseline - value if better == "higher" else value - baseline
 
 
 def _gap(fairness: FairnessConfig, rate: Rate, groups: Sequence[Measured], least: int) -> Check:
-    """How far apart a rate is in the two groups that differ most, against what is allowed."""
+    """Checks the difference between the largest and the smallest rate of the groups."""
     allowed = fairness.max_gap[rate]
-    known = [_known(group) for group in groups]
-    # A group without negatives has no rate of false positives: nothing to compare.
-    rates = {group.slice[fairness.column]: group.metrics[rate] for group in known if rate in group.metrics}
-    before = [group.baseline[rate] for group in known if rate in group.baseline]
+    finite = [_finite(group) for group in groups]
+    # A group without negatives has no false positive rate.
+    rates = {group.slice[fairness.column]: group.metrics[rate] for group in finite if rate in group.metrics}
+    before = [group.baseline[rate] for group in finite if rate in group.baseline]
     value = max(rates.values()) - min(rates.values()) if len(rates) > 1 else None
     if value is None:
         passed, why = True, f"{NOT_JUDGED}it takes two groups with {least:,} rows"
@@ -126,23 +129,23 @@ def _gap(fairness: FairnessConfig, rate: Rate, groups: Sequence[Measured], least
     )
 
 
-def _shown(measured: Measured, fairness: FairnessConfig | None) -> Measured:
-    """What is told of some rows: of rates, those of the groups that they are to be compared in."""
-    known = _known(measured)
+def _reported(measured: Measured, fairness: FairnessConfig | None) -> Measured:
+    """Returns the values to report; rates only for the groups that are compared and the whole split."""
+    finite = _finite(measured)
     if fairness is None or set(measured.slice) <= {fairness.column}:
-        return known
+        return finite
     metrics, baseline = (
         {name: value for name, value in values.items() if name not in RATES}
-        for values in (known.metrics, known.baseline)
+        for values in (finite.metrics, finite.baseline)
     )
-    intervals = {name: interval for name, interval in known.intervals.items() if name in metrics}
-    return Measured(known.slice, known.rows, metrics, baseline, intervals)
+    intervals = {name: interval for name, interval in finite.intervals.items() if name in metrics}
+    return Measured(finite.slice, finite.rows, metrics, baseline, intervals)
 
 
-def _known(measured: Measured) -> Measured:
-    """The same without values that are no number or mean nothing, and without the prevalence."""
+def _finite(measured: Measured) -> Measured:
+    """Removes values that are not finite, or that are undefined for constant labels, and the prevalence."""
 
-    def known(metrics: Mapping[str, float]) -> dict[str, float]:
+    def defined(metrics: Mapping[str, float]) -> dict[str, float]:
         return {
             name: value
             for name, value in metrics.items()
@@ -151,9 +154,9 @@ def _known(measured: Measured) -> Measured:
             and not (name in METRICS and METRICS[name].both_classes and _alike(measured))
         }
 
-    metrics = known(measured.metrics)
+    metrics = defined(measured.metrics)
     intervals = {name: interval for name, interval in measured.intervals.items() if name in metrics}
-    return Measured(measured.slice, measured.rows, metrics, known(measured.baseline), intervals)
+    return Measured(measured.slice, measured.rows, metrics, defined(measured.baseline), intervals)
 
 
 def _alike(measured: Measured) -> bool:

@@ -1,20 +1,20 @@
-"""What the Evaluator depends on beside TFMA's config, as JSON in its parameters."""
+"""The Evaluator's cache key in addition to TFMA's config: JSON in its parameters."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
+from components.config_section import Section, Task
 from components.evaluator.config import EvaluationConfig
-from components.section import Section, Task
 
 
 class EvaluationPlan(Section):
-    """Everything that decides what the gate says, and what is kept of the evaluation."""
+    """Everything from the config that the verdict and the recorded predictions depend on."""
 
     evaluation: EvaluationConfig
     task: Task
     predictions: int = Field(default=64, ge=0)
-    """How many rows are recorded with the model's predictions, for the serving check."""
+    """Number of rows that are recorded with the model's predictions, for the serving check."""
     force_bless: str | None = None
-    """Why this run's model is blessed whatever the thresholds say. As a parameter it is part of the cache key: no run
-    takes over the verdict of one that was forced, or the other way round."""
+    """The reason to bless this run's model even if checks fail. As a parameter it is part of the cache key, so that the
+    verdict of a forced run is not reused by another one, and vice versa."""

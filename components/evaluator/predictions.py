@@ -1,10 +1,9 @@
-"""Rows of the eval split with what the model answers to them, for whoever serves it to be held against."""
+"""Records predictions of the model for rows of the eval split; the serving check compares a server with them."""
 
 from __future__ import annotations
 
 import itertools
 import logging
-from typing import Any
 
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
@@ -15,15 +14,15 @@ _SIGNATURE = "serving_default"
 
 
 def write(model: str, examples: str, count: int, folder: str) -> None:
-    """Writes the first rows as PredictionLogs: requests of one row each, and the model's answers.
+    """Writes PredictionLogs of the first rows: requests of one row each, and the model's responses.
 
-    A model whose `serving_default` takes anything but one tensor of serialized tf.Examples gets no file.
+    Without a signature `serving_default` of one tensor of serialized tf.Examples, no file is written.
 
     Args:
       model: folder of the SavedModel.
       examples: folder of the raw examples, gzip TFRecords.
-      count: rows, at most.
-      folder: gets `predictions.tfrecord`.
+      count: greatest number of rows.
+      folder: where `predictions.tfrecord` is written.
     """
     rows = _first_rows(examples, count)
     signature = tf.saved_model.load(model).signatures[_SIGNATURE]
@@ -32,14 +31,14 @@ def write(model: str, examples: str, count: int, folder: str) -> None:
         logging.info("no predictions are recorded: %d rows, and serving_default takes %s", len(rows), inputs)
         return
     (name,) = inputs
-    answers = {key: value.numpy() for key, value in signature(**{name: tf.constant(rows)}).items()}
+    outputs = {key: value.numpy() for key, value in signature(**{name: tf.constant(rows)}).items()}
     with tf.io.TFRecordWriter(f"{folder}/{FILE}") as writer:
-        for at, row in enumerate(rows):
+        for index, row in enumerate(rows):
             log = prediction_log_pb2.PredictionLog()
             log.predict_log.request.model_spec.signature_name = _SIGNATURE
             log.predict_log.request.inputs[name].CopyFrom(tf.make_tensor_proto([row]))
-            for key, value in answers.items():
-                log.predict_log.response.outputs[key].CopyFrom(tf.make_tensor_proto(value[at : at + 1]))
+            for key, value in outputs.items():
+                log.predict_log.response.outputs[key].CopyFrom(tf.make_tensor_proto(value[index : index + 1]))
             writer.write(log.SerializeToString())
 
 
@@ -49,5 +48,5 @@ def _first_rows(examples: str, count: int) -> list[bytes]:
     return list(itertools.islice(records, count))
 
 
-def _takes_examples(inputs: dict[str, Any]) -> bool:
+def _takes_examples(inputs: dict[str, tf.TensorSpec]) -> bool:
     return len(inputs) == 1 and all(spec.dtype == tf.string and spec.shape.rank == 1 for spec in inputs.values())

@@ -1,4 +1,4 @@
-"""The verdict on a model, as plain records and as the file `verdict.json` of an evaluation."""
+"""The verdict on a model, as dataclasses and as the file `verdict.json` of an evaluation."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 FILE = "verdict.json"
 NOT_JUDGED = "not judged: "
-"""How `why` begins where a value is there to be seen only."""
+"""How `why` begins if a check does not count."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The metrics of the rows that share some values, e.g. `{"trip_start_hour": "5"}`; of all rows with `{}`.
+    """The metrics of a slice.
 
     Attributes:
-      slice: column → value.
-      rows: how many they are.
-      metrics: of the candidate; what cannot be computed is not there.
-      baseline: of the latest blessed model, on the same rows; empty without one.
-      intervals: metric of the candidate → from and to, with 95 % confidence; those that have one.
+      slice: column → value, such as `{"trip_start_hour": "5"}`; `{}` is the whole split.
+      rows: number of rows.
+      metrics: metric → value of the candidate; without metrics that cannot be computed.
+      baseline: metric → value of the latest blessed model on the same rows; empty without one.
+      intervals: metric → lower and upper bound of its 95 % confidence interval, if it has one.
     """
 
     slice: dict[str, str]
@@ -32,17 +32,17 @@ class Measured:
 
 @dataclass(frozen=True)
 class Check:
-    """One bound of the config, held against one value.
+    """The comparison of a value with a bound of the config.
 
     Attributes:
       metric: its name.
       slice: column → value; empty for the whole split.
-      bound: what was asked for, in words, e.g. `at least 0.6`.
-      value: the candidate's; None where it cannot be computed.
-      baseline: that of the latest blessed model, if there is one.
-      rows: how many the value was computed from; None where that is no one number.
-      passed: also true where it was not judged.
-      why: why it was not judged, or what explains the outcome.
+      bound: the bound in words, such as `at least 0.6`.
+      value: the candidate's value; None if it cannot be computed.
+      baseline: the value of the latest blessed model, if there is one.
+      rows: number of rows that the value was computed from; None for a gap between slices.
+      passed: the result; true if the check does not count.
+      why: the reason why it does not count, or an explanation of the result.
     """
 
     metric: str
@@ -56,27 +56,27 @@ class Check:
 
     @property
     def judged(self) -> bool:
-        """Whether its outcome says something of the model."""
+        """Whether the check counts."""
         return self.why is None or not self.why.startswith(NOT_JUDGED)
 
     def __str__(self) -> str:
-        where = f" where {told_slice(self.slice)}" if self.slice else ""
+        where = f" where {format_slice(self.slice)}" if self.slice else ""
         received = "none" if self.value is None else f"{self.value:.6g}"
-        beside = "" if self.baseline is None else f", the baseline has {self.baseline:.6g}"
+        compared = "" if self.baseline is None else f", the baseline has {self.baseline:.6g}"
         why = f" ({self.why})" if self.why else ""
-        return f"{self.metric}{where}: expected {self.bound}, received {received}{beside}{why}"
+        return f"{self.metric}{where}: expected {self.bound}, received {received}{compared}{why}"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the gate has said of a model.
+    """The result of the gate.
 
     Attributes:
-      blessed: whether it may be pushed.
-      forced: the reason that somebody gave for blessing it although checks have failed.
-      rows: of the evaluated split.
-      checks: all of them.
-      slices: what was measured, the whole split first.
+      blessed: whether the model may be pushed.
+      forced: the user's reason to bless it although checks failed; else None.
+      rows: number of rows of the evaluated split.
+      checks: all checks.
+      slices: the metrics of all slices, the whole split first.
     """
 
     blessed: bool
@@ -91,24 +91,24 @@ class Verdict:
         return tuple(check for check in self.checks if not check.passed)
 
     def to_json(self) -> str:
-        """The content of `verdict.json`."""
+        """Returns the content of `verdict.json`."""
         return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Verdict:
-        """Reads what `to_json` has written."""
-        told: dict[str, Any] = json.loads(text)
-        checks = tuple(Check(**each) for each in told["checks"])
-        slices = tuple(_measured(each) for each in told["slices"])
-        return cls(told["blessed"], told["forced"], told["rows"], checks, slices)
+        """Parses the result of `to_json`."""
+        fields: dict[str, Any] = json.loads(text)
+        checks = tuple(Check(**each) for each in fields["checks"])
+        slices = tuple(_measured(each) for each in fields["slices"])
+        return cls(fields["blessed"], fields["forced"], fields["rows"], checks, slices)
 
 
-def _measured(told: dict[str, Any]) -> Measured:
-    # There are none in a verdict of an earlier release.
-    intervals = {name: (low, high) for name, (low, high) in told.get("intervals", {}).items()}
-    return Measured(**{**told, "intervals": intervals})
+def _measured(fields: dict[str, Any]) -> Measured:
+    # Verdicts of earlier releases have no intervals.
+    intervals = {name: (low, high) for name, (low, high) in fields.get("intervals", {}).items()}
+    return Measured(**{**fields, "intervals": intervals})
 
 
-def told_slice(values: dict[str, str]) -> str:
-    """A slice in words, e.g. `payment_type = Cash`."""
+def format_slice(values: dict[str, str]) -> str:
+    """Returns a slice in words, such as `payment_type = Cash`."""
     return " and ".join(f"{column} = {value}" for column, value in values.items())

@@ -1,1 +1,1 @@
-"""Features declared in the config, turned into one graph for training and serving."""
+"""Feature operations: their settings, and one transform graph for training and serving."""

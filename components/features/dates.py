@@ -1,17 +1,15 @@
-"""Dates inside the transform graph: days and minutes since 1970-01-01 00:00 UTC, and the parts of a date.
+"""Dates in the transform graph: days and minutes since 1970-01-01 00:00 UTC, and the parts of a date.
 
-Days become year, month and day, and back, by Howard Hinnant's algorithms (chrono-Compatible Low-Level Date Algorithms):
-whole numbers only, right for every day of the Gregorian calendar, which is taken to hold before 1582 as well.
+Source of the conversions between days and dates: Howard Hinnant, chrono-Compatible Low-Level Date Algorithms. They use
+integers only, and are exact for every day of the proleptic Gregorian calendar.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from components.features.column import Column, graph_function
-from components.features.config import Part, Unit
+from components.features.date_ops import Part, Unit
 
 _PER_DAY: dict[Unit, int] = {"seconds": 86_400, "milliseconds": 86_400_000, "days": 1}
 _MINUTES = 1440
@@ -21,19 +19,20 @@ _ISO = (
     r"(?:[Zz]| ?UTC| ?(?:\+|(-))([01]\d|2[0-3]):?([0-5]\d))?)?"
 )
 _FIELDS = r"\1,\2,\3,0\4,0\5,\60\7,\60\8"
-"""Year, month, day, hour, minute, and hours and minutes ahead of UTC, each with the sign."""
+"""Year, month, day, hour, minute, and the hours and minutes of the offset from UTC, each with its sign."""
 
 
-def part_of(column: Column, part: Part, unit: Unit) -> tuple[Any, Any]:
-    """A part of a column of dates.
+def part_of(column: Column, part: Part, unit: Unit) -> tuple[tf.Tensor, tf.Tensor]:
+    """Computes a part of each date of a column.
 
     Args:
-      column: int64, counted in `unit`; or string, in ISO 8601.
-      part: which one.
-      unit: what a whole number counts.
+      column: int64, in `unit` since 1970-01-01 UTC; or string, in ISO 8601.
+      part: which part.
+      unit: the unit of integers.
 
     Returns:
-      The part, int64, shape [batch], from config.SPANS[part].first up; and where it is known, bool, shape [batch].
+      The part, int64, shape [batch], at least date_ops.SPANS[part].first; and whether the value is a date, bool, shape
+      [batch].
     """
     if column.dtype == "bytes":
         days, minutes, present = _of_texts(column.values, column.present)
@@ -43,9 +42,9 @@ def part_of(column: Column, part: Part, unit: Unit) -> tuple[Any, Any]:
     return _part(days, minutes, part), present
 
 
-def civil(days: Any) -> tuple[Any, Any, Any]:
-    """Year, month (from 1) and day of the month (from 1) of a day, counted from 1970-01-01; all int64."""
-    # Eras of 400 years; a year in here begins in March, so that a leap day is its last.
+def civil(days: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns year, month (from 1) and day of the month (from 1) of days since 1970-01-01; all int64, shape [n]."""
+    # Eras of 400 years; years begin in March here, so that a leap day is the last day of its year.
     shifted = days + 719_468
     era = shifted // 146_097
     day_of_era = shifted - era * 146_097
@@ -57,8 +56,8 @@ def civil(days: Any) -> tuple[Any, Any, Any]:
     return year_of_era + era * 400 + tf.cast(month <= 2, tf.int64), month, day
 
 
-def days_of(year: Any, month: Any, day: Any) -> Any:
-    """The day, counted from 1970-01-01, of a year, month and day of the month; all int64."""
+def days_of(year: tf.Tensor, month: tf.Tensor, day: tf.Tensor) -> tf.Tensor:
+    """Returns the days since 1970-01-01 of years, months and days of the month; all int64, shape [n]."""
     from_march = year - tf.cast(month <= 2, tf.int64)
     era = from_march // 400
     year_of_era = from_march - era * 400
@@ -68,13 +67,13 @@ def days_of(year: Any, month: Any, day: Any) -> Any:
 
 
 @graph_function
-def _of_numbers(values: Any, per_day: int) -> tuple[Any, Any]:
+def _of_numbers(values: tf.Tensor, per_day: int) -> tuple[tf.Tensor, tf.Tensor]:
     return values // per_day, (values % per_day) * _MINUTES // per_day
 
 
 @graph_function
-def _of_texts(texts: Any, present: Any) -> tuple[Any, Any, Any]:
-    """Days, minutes of the day, and where a text is a date."""
+def _of_texts(texts: tf.Tensor, present: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns days, minutes of the day, and whether a text is a date."""
     stripped = tf.strings.strip(texts)
     present &= tf.strings.regex_full_match(stripped, _ISO)
     safe = tf.where(present, stripped, tf.fill(tf.shape(stripped), "1970-01-01"))
@@ -82,14 +81,14 @@ def _of_texts(texts: Any, present: Any) -> tuple[Any, Any, Any]:
     numbers = tf.reshape(tf.strings.to_number(fields, tf.int64), [-1, 7])
     year, month, day, hour, minute, hours_ahead, minutes_ahead = tf.unstack(numbers, axis=1)
     days = days_of(year, month, day)
-    # The 30th of February is the 1st or 2nd of March.
+    # The 30th of February would become the 1st or 2nd of March.
     present &= tf.equal(civil(days)[1], month)
     minutes = (hour - hours_ahead) * 60 + minute - minutes_ahead
     return days + minutes // _MINUTES, minutes % _MINUTES, present
 
 
 @graph_function
-def _part(days: Any, minutes: Any, part: Part) -> Any:
+def _part(days: tf.Tensor, minutes: tf.Tensor, part: Part) -> tf.Tensor:
     if part == "hour":
         return minutes // 60
     if part == "minute":

@@ -1,4 +1,4 @@
-"""A small safe grammar for labels, such as `tips > 0.2 * fare`: parsed here, never evaluated as Python.
+"""A grammar for labels such as `tips > 0.2 * fare`: parsed here, never evaluated as Python.
 
 expression := or-chains of and-chains of `not`, comparisons (== != < <= > >=), + - * /, unary -,
               parentheses, numbers, 'strings' and column names
@@ -24,17 +24,17 @@ _LOGIC = {ast.And: "logical_and", ast.Or: "logical_or"}
 
 
 class Arithmetic(Protocol):
-    """What evaluates the operations of an expression: an object with `add`, `greater`, `logical_and`, … of two
-    arguments, `negative` and `logical_not` of one, and `constant` for a number or a string.
+    """Evaluates the operations of an expression: has functions `add`, `greater`, `logical_and`, … of two arguments,
+    `negative` and `logical_not` of one argument, and `constant` of a number or a string.
     """
 
     def __getattr__(self, name: str) -> Any:
-        """The operation of that name."""
+        """Returns the function with this name."""
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A parsed label: its text, its syntax tree and the columns it reads."""
+    """A parsed label: its text, its syntax tree and the names of its columns."""
 
     text: str
     tree: ast.expr
@@ -42,11 +42,19 @@ class Expression:
 
     @property
     def is_column(self) -> bool:
-        """Whether the label is just a column, rather than computed from some."""
+        """Whether the label is a column, rather than computed from columns."""
         return isinstance(self.tree, ast.Name)
 
     def evaluate(self, columns: Mapping[str, Any], arithmetic: Arithmetic) -> Any:
-        """The value of the expression over columns of any kind that `arithmetic` understands."""
+        """Evaluates the expression.
+
+        Args:
+          columns: name → column, of any type that `arithmetic` takes.
+          arithmetic: the functions of the expression's operations.
+
+        Returns:
+          The result of the outermost operation.
+        """
         return _evaluate(self.tree, columns, arithmetic)
 
 
@@ -54,7 +62,7 @@ def parse(text: str) -> Expression:
     """Parses a label: a column's name, or an expression over columns.
 
     Raises:
-      ValueError: the text is not of the grammar; the message says what stood where.
+      ValueError: the text does not match the grammar; the message names the part that does not.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -81,22 +89,22 @@ def _check(node: ast.expr, text: str) -> None:
         case ast.Compare() if len(node.ops) == 1 and type(node.ops[0]) in _COMPARISON:
             children = [node.left, *node.comparators]
         case ast.Compare() if len(node.ops) > 1:
-            raise ValueError(f"a chain of comparisons is not understood in {text!r}; join two of them with `and`")
+            raise ValueError(f"expected no chain of comparisons, received {text!r}; join two comparisons with `and`")
         case ast.Constant() if isinstance(node.value, (int, float, str)) and not isinstance(node.value, bool):
             children = []
         case ast.Name():
             children = []
         case _:
             raise ValueError(
-                f"{ast.unparse(node)!r} is not understood in the label {text!r}: expected columns, numbers, strings, "
-                "+ - * /, comparisons, and, or, not"
+                f"label {text!r}: expected columns, numbers, strings, + - * /, comparisons, and, or, not, "
+                f"received {ast.unparse(node)!r}"
             )
     for child in children:
         _check(child, text)
 
 
 def _evaluate(node: ast.expr, columns: Mapping[str, Any], arithmetic: Arithmetic) -> Any:
-    def of(child: ast.expr) -> Any:
+    def value_of(child: ast.expr) -> Any:
         return _evaluate(child, columns, arithmetic)
 
     match node:
@@ -106,15 +114,17 @@ def _evaluate(node: ast.expr, columns: Mapping[str, Any], arithmetic: Arithmetic
             return arithmetic.constant(node.value)
         case ast.UnaryOp():
             operation = "negative" if isinstance(node.op, ast.USub) else "logical_not"
-            return getattr(arithmetic, operation)(of(node.operand))
+            return getattr(arithmetic, operation)(value_of(node.operand))
         case ast.BinOp():
-            return getattr(arithmetic, _ARITHMETIC[type(node.op)])(of(node.left), of(node.right))
+            return getattr(arithmetic, _ARITHMETIC[type(node.op)])(value_of(node.left), value_of(node.right))
         case ast.Compare():
-            return getattr(arithmetic, _COMPARISON[type(node.ops[0])])(of(node.left), of(node.comparators[0]))
+            return getattr(arithmetic, _COMPARISON[type(node.ops[0])])(
+                value_of(node.left), value_of(node.comparators[0])
+            )
         case ast.BoolOp():
             join = getattr(arithmetic, _LOGIC[type(node.op)])
-            value = of(node.values[0])
+            value = value_of(node.values[0])
             for other in node.values[1:]:
-                value = join(value, of(other))
+                value = join(value, value_of(other))
             return value
     raise AssertionError(f"unchecked node {ast.dump(node)}")

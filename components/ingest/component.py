@@ -1,4 +1,4 @@
-"""ExampleGen as a node of the pipeline: one of TFX's own, with an executor that works on columns."""
+"""The node ExampleGen: TFX's component, with an executor that processes columns."""
 
 from __future__ import annotations
 
@@ -10,43 +10,44 @@ from tfx.components.example_gen.component import FileBasedExampleGen, QueryBased
 from tfx.dsl.components.base import executor_spec
 from tfx.proto import example_gen_pb2
 
-from components.ingest import source
+from components.files import is_remote
 from components.ingest.config import DataConfig, Format
-from components.ingest.driver import Driver, range_config
+from components.ingest.driver import EXAMPLE_GEN, Driver, range_config
 from components.ingest.executor import Executor
+from components.ingest.input_files import FilePatterns
 
 
-def example_gen(config: DataConfig) -> FileBasedExampleGen | QueryBasedExampleGen:
+def example_gen(config: DataConfig, source: FilePatterns | None) -> FileBasedExampleGen | QueryBasedExampleGen:
     """The node `ExampleGen`, whose one output is `examples`.
 
-    Fingerprint, span and version of the input are resolved by its driver; the executor gets the part of the config
-    that the examples depend on.
+    Its driver resolves fingerprint, span and version of the input; the executor receives the part of the config that
+    the examples depend on.
 
-    Raises:
-      InputError: there is nothing at the path.
+    Args:
+      config: the `data` section.
+      source: its input files; None for a query.
     """
     spans = range_config(config.spans) if config.spans.model_fields_set else None
-    if config.bigquery:
+    if source is None:
         return QueryBasedExampleGen(
-            input_config=_input({"all-0": config.bigquery.query}),
+            input_config=_input({"all-0": config.bigquery.query if config.bigquery else ""}),
             output_config=_output(config),
             custom_config=_section(config, "bigquery"),
             range_config=spans,
             custom_executor_spec=executor_spec.BeamExecutorSpec(Executor),
-        ).with_id("ExampleGen")
-    found = source.find(config)
-    sequences = found.format == "tfrecord" and config.tfrecord.payload == "sequence_example"
+        ).with_id(EXAMPLE_GEN)
+    sequences = source.format == "tfrecord" and config.tfrecord.payload == "sequence_example"
     node = FileBasedExampleGen(
-        input_base=found.base if source.is_remote(found.base) else str(Path(found.base).absolute()),
-        input_config=_input(found.patterns),
+        input_base=source.base if is_remote(source.base) else str(Path(source.base).absolute()),
+        input_config=_input(source.patterns),
         output_config=_output(config),
         output_data_format=(
             example_gen_pb2.FORMAT_TF_SEQUENCE_EXAMPLE if sequences else example_gen_pb2.FORMAT_TF_EXAMPLE
         ),
-        custom_config=_section(config, found.format),
+        custom_config=_section(config, source.format),
         range_config=spans,
         custom_executor_spec=executor_spec.BeamExecutorSpec(Executor),
-    ).with_id("ExampleGen")
+    ).with_id(EXAMPLE_GEN)
     node.driver_class = Driver
     return node
 
@@ -57,7 +58,7 @@ def _input(patterns: Mapping[str, str]) -> example_gen_pb2.Input:
 
 
 def _output(config: DataConfig) -> example_gen_pb2.Output:
-    """The splits. Only the executor knows how rows get into them; TFX wants a number of hash buckets."""
+    """Returns the names of the splits. TFX requires hash buckets, which our executor does not use."""
     splits = [
         example_gen_pb2.SplitConfig.Split(name=name, hash_buckets=part if isinstance(part, int) else 1)
         for name, part in config.split.parts().items()

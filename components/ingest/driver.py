@@ -1,7 +1,8 @@
-"""ExampleGen's driver: TFX's own file-based one, for which a range may cover several spans."""
+"""ExampleGen's driver: TFX's file-based driver, extended to ranges of several spans."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tfx.components.example_gen import utils
@@ -11,62 +12,67 @@ from tfx.proto import example_gen_pb2, range_config_pb2
 from tfx.types import standard_component_specs
 from tfx.utils import io_utils, proto_utils
 
+from components.data import file_io
 from components.errors import InputError
-from components.ingest import source, spans
+from components.ingest import spans
 from components.ingest.config import SpansConfig
+
+EXAMPLE_GEN = "ExampleGen"
+"""The id of the node."""
 
 
 class Driver(FileBasedDriver):  # type: ignore[misc]
-    """Settles which files a run takes, before its cached outputs are looked for.
+    """Resolves the files of a run, before its outputs are looked up in the cache.
 
-    With one span, properties and artifact are those of TFX's driver. With several there is an input split for each
-    pattern and span, named such as all-0/17 after both; the artifact carries the newest span and its version, and the
-    fingerprint covers all files.
+    With one span, properties and artifact equal those of TFX's driver. With several there is an input split for each
+    pattern and span, named after both (all-0/17); the artifact has the newest span and its version, and the fingerprint
+    covers all files.
     """
 
     def resolve_exec_properties(
         self, exec_properties: dict[str, Any], pipeline_info: Any, component_info: Any
     ) -> dict[str, Any]:
-        """Puts concrete patterns in place of those with specs.
+        """Replaces patterns that have specs by concrete patterns.
 
         Args:
-          exec_properties: `input_base`, `input_config` and, unless the newest span is wanted, `range_config`.
-          pipeline_info: not looked at.
-          component_info: not looked at.
+          exec_properties: `input_base`, `input_config` and optionally `range_config`; default: the newest span.
+          pipeline_info: not used.
+          component_info: not used.
 
         Returns:
           The same dict, with a new `input_config`, and with `span`, `version` and `input_fingerprint`.
 
         Raises:
-          InputError: the patterns match no files, or not those of the spans that are wanted.
+          InputError: the patterns match no files, or none of the configured spans.
         """
         base = exec_properties[standard_component_specs.INPUT_BASE_KEY]
-        given = proto_utils.json_to_proto(
+        configured = proto_utils.json_to_proto(
             exec_properties[standard_component_specs.INPUT_CONFIG_KEY], example_gen_pb2.Input()
         )
-        patterns = {split.name: split.pattern for split in given.splits}
-        taken = spans.resolve(base, patterns, _wanted(exec_properties), fileio.glob)
+        patterns = {split.name: split.pattern for split in configured.splits}
+        selected = spans.resolve(base, patterns, _requested(exec_properties), fileio.glob)
+        several = len(selected.spans) > 1
         resolved = example_gen_pb2.Input(
             splits=[
-                example_gen_pb2.Input.Split(name=name if len(taken.spans) == 1 else f"{name}/{span}", pattern=pattern)
-                for span, of_span in zip(taken.spans, taken.patterns, strict=True)
+                example_gen_pb2.Input.Split(name=f"{name}/{span}" if several else name, pattern=pattern)
+                for span, of_span in zip(selected.spans, selected.patterns, strict=True)
                 for name, pattern in of_span.items()
             ]
         )
         exec_properties[standard_component_specs.INPUT_CONFIG_KEY] = proto_utils.proto_to_json(resolved)
-        exec_properties[utils.SPAN_PROPERTY_NAME] = taken.span
-        exec_properties[utils.VERSION_PROPERTY_NAME] = taken.version
+        exec_properties[utils.SPAN_PROPERTY_NAME] = selected.span
+        exec_properties[utils.VERSION_PROPERTY_NAME] = selected.version
         exec_properties[utils.FINGERPRINT_PROPERTY_NAME] = "\n".join(
-            io_utils.generate_fingerprint(split.name, source.join(base, split.pattern)) for split in resolved.splits
+            io_utils.generate_fingerprint(split.name, file_io.join(base, split.pattern)) for split in resolved.splits
         )
         return exec_properties
 
 
 def range_config(config: SpansConfig) -> range_config_pb2.RangeConfig:
-    """The part of the config as TFX's message.
+    """Converts the section of the config to TFX's message.
 
     Raises:
-      InputError: a number does not fit into the message's 32 bits.
+      InputError: a number exceeds the message's 32 bits.
     """
     try:
         if config.end is not None:
@@ -82,7 +88,7 @@ def range_config(config: SpansConfig) -> range_config_pb2.RangeConfig:
 
 
 def spans_config(message: range_config_pb2.RangeConfig) -> SpansConfig:
-    """What `range_config` made, turned back."""
+    """Converts TFX's message back to the section of the config; the inverse of `range_config`."""
     if message.HasField("static_range"):
         static = message.static_range
         return SpansConfig(start=static.start_span_number, end=static.end_span_number)
@@ -90,6 +96,27 @@ def spans_config(message: range_config_pb2.RangeConfig) -> SpansConfig:
     return SpansConfig(latest=rolling.num_spans, start=rolling.start_span_number or None)
 
 
-def _wanted(exec_properties: dict[str, Any]) -> SpansConfig:
+def parameter_for_span(parameters: Mapping[str, str], span: int) -> tuple[str, str]:
+    """Computes the exec parameter that makes ExampleGen read a span, and as many spans before it as configured.
+
+    Args:
+      parameters: the node's present parameters.
+      span: the newest span to read.
+
+    Returns:
+      The name of the parameter and its value.
+
+    Raises:
+      InputError: the number is not a span.
+    """
+    if not 0 <= span < 1 << 31:
+        raise InputError(f"--span: expected a number from 0 below {1 << 31}, received {span}", "set --span to a span")
+    current = _requested(parameters)
+    earliest = max(span - (current.latest or 1) + 1, current.start or 0, 0)
+    message = range_config(SpansConfig(start=min(earliest, span), end=span))
+    return standard_component_specs.RANGE_CONFIG_KEY, proto_utils.proto_to_json(message)
+
+
+def _requested(exec_properties: Mapping[str, Any]) -> SpansConfig:
     text = exec_properties.get(standard_component_specs.RANGE_CONFIG_KEY)
     return spans_config(proto_utils.json_to_proto(text, range_config_pb2.RangeConfig())) if text else SpansConfig()

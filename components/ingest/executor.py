@@ -1,8 +1,8 @@
-"""What ExampleGen runs: a Beam pipeline over pieces of files that works on columns, not on rows.
+"""ExampleGen's executor: a Beam pipeline over ranges of files that processes columns, not rows.
 
-The files are cut into pieces. A worker reads its pieces, checks, converts, splits and encodes them into shards under
-temporary names, and tells what it found; see `share` for why there may be a second pass. Last, here: the counts are
-compared, the shards get the names that readers look for, and the bad rows are put beside them.
+The files are divided into ranges. A worker reads its ranges, and checks, converts, splits and encodes their rows into
+shards under temporary names; see `bundle_writer` for why there may be a second pass. At the end this module checks the
+counts, gives the shards the names that readers look for, and writes the file of bad rows.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import proto_utils
 
 from components import errors
+from components.data import file_io
 from components.errors import InputError, MachineError
-from components.ingest import bigquery, inputs, quarantine, source, work
-from components.ingest.columns import Kind
+from components.ingest import beam_pipeline, bigquery_reader, input_files, quarantine, readers
+from components.ingest.beam_pipeline import Manifest
+from components.ingest.blocks import Reader
+from components.ingest.bundle_writer import IngestSettings, guess_kinds
+from components.ingest.column_types import Kind
 from components.ingest.config import IngestConfig
-from components.ingest.rows import Reader
-from components.ingest.shards import Shard
-from components.ingest.share import Plan, guess
-from components.ingest.work import Manifest
+from components.ingest.shard_writer import Shard
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
-    """Turns the user's files or query into the Examples artifact that TFX's own ExampleGens write.
+    """Writes the Examples artifact, in the form of TFX's own ExampleGens, from the user's files or query.
 
-    Beyond their properties the artifact carries how many rows were read (`rows_read`), how many went into each split
-    (`rows_train`, `rows_eval`, ...), how many are in quarantine (`rows_quarantined`, in the file `quarantine`) and how
-    many lie in a gap between splits (`rows_left_out`), and the type of each column as JSON (`column_types`).
+    Beyond their properties the artifact has the number of rows read (`rows_read`), written to each split (`rows_train`,
+    `rows_eval`, ...), in quarantine (`rows_quarantined`, in the file `quarantine`) and in a gap between splits
+    (`rows_left_out`), and the type of each column as JSON (`column_types`).
     """
 
     def Do(  # noqa: N802 - TFX's name
@@ -53,27 +54,27 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
 
         Args:
           input_dict: empty.
-          output_dict: `examples`, the one artifact to fill.
+          output_dict: `examples`, one artifact.
           exec_properties: TFX's for ExampleGens; `custom_config` holds the IngestConfig as JSON.
 
         Raises:
-          InputError: rows or files that cannot be taken, or a split without rows.
+          InputError: files cannot be read, too many rows are bad, or a split has no rows.
           MachineError: the files changed while they were read, or Beam's workers write to another disk.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         input_config, config = _configs(exec_properties)
         base = exec_properties.get(standard_component_specs.INPUT_BASE_KEY)
         artifact = artifact_utils.get_single_instance(output_dict[standard_component_specs.EXAMPLES_KEY])
-        parts = source.join(artifact.uri, ".parts")
+        parts = file_io.join(artifact.uri, ".parts")
         fileio.makedirs(parts)
         try:
-            place_is, manifest = self._run(input_config, base, config, parts)
+            position_unit, manifest = self._run(input_config, base, config, parts)
             _check_counts(manifest, config.split.names())
             _commit(manifest.shards, artifact.uri)
             if manifest.bad:
-                folder = source.join(artifact.uri, quarantine.FOLDER)
+                folder = file_io.join(artifact.uri, quarantine.FOLDER)
                 fileio.makedirs(folder)
-                written = quarantine.write(manifest.quarantined, place_is, folder)
+                written = quarantine.write(manifest.quarantined, position_unit, folder)
                 artifact.set_string_custom_property("quarantine", written)
                 logging.warning("%d bad rows are in quarantine: %s", manifest.bad, written)
         finally:
@@ -83,57 +84,60 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
     def _run(
         self, input_config: example_gen_pb2.Input, base: str | None, config: IngestConfig, parts: str
     ) -> tuple[str, Manifest]:
-        """Runs the Beam pipeline, which works in the folder `parts`; returns also what the place of a row is."""
-        path = source.join(parts, "manifest.json")
+        """Runs the Beam pipeline, which writes to the folder `parts`; returns the position unit and the manifest."""
+        path = file_io.join(parts, "manifest.json")
         reader: Reader | None = None
         try:
             with self._make_beam_pipeline() as pipeline:
                 if config.bigquery:
                     query = input_config.splits[0].pattern
-                    elements = bigquery.blocks(pipeline, query, config, config.bigquery)
-                    plan = Plan(config, bigquery.TRAITS, parts)
+                    elements = bigquery_reader.blocks(pipeline, query, config, config.bigquery)
+                    settings = IngestSettings(config, bigquery_reader.PROPERTIES, parts)
                 else:
                     files = _files(input_config, base or "")
-                    reader = inputs.reader(config, [file for file, _ in files])
-                    plan = _plan(config, files, reader, parts)
-                    elements = work.pieces(pipeline, files, reader)
-                work.ingest(elements, plan, reader, path)
+                    reader = readers.reader(config, [file for file, _ in files])
+                    settings = _settings(config, files, reader, parts)
+                    elements = beam_pipeline.file_ranges(pipeline, files, reader)
+                beam_pipeline.ingest(elements, settings, reader, path)
         except Exception as error:
-            # Beam raises the text of what was raised in a worker.
-            told = errors.find(error)
-            raise told or error from error
+            # Beam raises the text of the worker's exception.
+            raise errors.find(error) or error from error
         if not fileio.exists(path):
             raise MachineError(
-                f"Beam's engine says that it is done, and has left nothing in {parts}",
-                "let its workers see the folder under this very name, or put data and artifacts where both reach them",
+                f"expected Beam's workers to write to {parts}, received nothing: they use another disk",
+                "mount the folder in the workers under this path, or move data and artifacts to where both reach them",
             )
-        return plan.traits.place_is, Manifest.read(path)
+        return settings.properties.position_unit, Manifest.read(path)
 
 
-def _files(input_config: example_gen_pb2.Input, base: str) -> list[work.File]:
-    """Every file, with the predefined split that it stands for; one file must not stand for two."""
+def _files(input_config: example_gen_pb2.Input, base: str) -> list[beam_pipeline.File]:
+    """Returns every file with its predefined split.
+
+    Raises:
+      InputError: a file is matched twice.
+    """
     files: dict[str, str | None] = {}
     for split in input_config.splits:
-        for path in source.listing(base, split.pattern):
+        for path in input_files.listing(base, split.pattern):
             if path in files:
                 raise InputError(
                     f"data.path: {path} is matched twice",
                     "give paths, or file patterns of data.split, that have no file in common",
                 )
-            files[path] = source.split_of(split.name)
+            files[path] = input_files.split_of(split.name)
     return list(files.items())
 
 
-def _plan(config: IngestConfig, files: Sequence[work.File], reader: Reader, parts: str) -> Plan:
-    """What the workers are told, with the types that a look into a few files makes one expect."""
-    plan = Plan(config, reader.traits, parts)
+def _settings(config: IngestConfig, files: Sequence[beam_pipeline.File], reader: Reader, parts: str) -> IngestSettings:
+    """Returns the workers' settings, with the types guessed from three files."""
+    settings = IngestSettings(config, reader.properties, parts)
     some = dict.fromkeys([files[0], files[len(files) // 2], files[-1]])
-    heads = [reader.head(path, split) for path, split in some]
-    return dataclasses.replace(plan, guess=guess(plan, heads, reader))
+    first_ranges = [reader.first_range(path, split) for path, split in some]
+    return dataclasses.replace(settings, guess=guess_kinds(settings, first_ranges, reader))
 
 
 def _configs(exec_properties: dict[str, Any]) -> tuple[example_gen_pb2.Input, IngestConfig]:
-    """Where the rows are, as the driver resolved it, and our section of the config."""
+    """Returns the input that the driver resolved, and the section of the config."""
     input_config, custom = example_gen_pb2.Input(), example_gen_pb2.CustomConfig()
     proto_utils.json_to_proto(exec_properties[standard_component_specs.INPUT_CONFIG_KEY], input_config)
     proto_utils.json_to_proto(exec_properties[standard_component_specs.CUSTOM_CONFIG_KEY], custom)
@@ -146,27 +150,27 @@ def _check_counts(manifest: Manifest, splits: Sequence[str]) -> None:
     written = sum(shard.rows for shard in manifest.shards)
     if written + manifest.bad + manifest.left_out != manifest.rows:
         raise MachineError(
-            f"{manifest.rows} rows were read, but {written} written, {manifest.bad} set aside and {manifest.left_out} "
-            "left out: a file changed in between",
-            "run again while the files rest",
+            f"expected {manifest.rows} rows, as many as were read, received {written} written, {manifest.bad} in "
+            f"quarantine and {manifest.left_out} left out: a file changed during the run",
+            "run again when no file is being written",
         )
     for split in splits:
         if not any(shard.split == split for shard in manifest.shards):
             raise InputError(
                 f"the split {split} got none of the {manifest.rows} rows",
-                "give more rows, or set data.split to other shares",
+                "add rows, or set data.split to other shares",
             )
 
 
 def _commit(written: Iterable[Shard], uri: str) -> None:
-    """Gives the complete shards the names that TFX's readers look for."""
+    """Renames the complete shards to the names that TFX's readers look for."""
     for split, shards in itertools.groupby(sorted(written), key=lambda shard: shard.split):
-        folder = source.join(uri, f"Split-{split}")
+        folder = file_io.join(uri, f"Split-{split}")
         fileio.makedirs(folder)
         of_split = list(shards)
         for number, shard in enumerate(of_split):
             name = f"{write_split.DEFAULT_TF_RECORD_FILE_NAME}-{number:05d}-of-{len(of_split):05d}.gz"
-            fileio.rename(shard.path, source.join(folder, name), overwrite=True)
+            fileio.rename(shard.path, file_io.join(folder, name), overwrite=True)
 
 
 def _describe(
@@ -181,9 +185,9 @@ def _describe(
     counts |= {split: sum(shard.rows for shard in manifest.shards if shard.split == split) for split in splits}
     for name, count in counts.items():
         artifact.set_int_custom_property(f"rows_{name}", count)
-    found = {name: _TYPES[Kind(kind)] for name, kind in sorted(manifest.kinds.items())}
-    artifact.set_string_custom_property("column_types", json.dumps(found))
-    logging.info("rows: %s; types of the columns: %s", counts, found)
+    column_types = {name: _TYPES[Kind(kind)] for name, kind in sorted(manifest.kinds.items())}
+    artifact.set_string_custom_property("column_types", json.dumps(column_types))
+    logging.info("rows: %s; types of the columns: %s", counts, column_types)
 
 
 _TYPES = {Kind.MISSING: "missing", Kind.INT: "int", Kind.FLOAT: "float", Kind.BYTES: "bytes"}

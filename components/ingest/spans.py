@@ -1,7 +1,7 @@
-"""Resolves {SPAN}, {VERSION} and dates in patterns of files: which spans are there, and where the wanted ones lie.
+"""Resolves {SPAN}, {VERSION} and dates in patterns of files: finds the existing spans, and selects some of them.
 
-The specs are TFX's, and so is what they stand for: {SPAN} or {SPAN:width} is a number, {YYYY}, {MM} and {DD} together
-are a date whose span is its days since 1970, and of a span the newest {VERSION} counts. Unlike TFX's ExampleGens, a
+The specs and their meaning are TFX's: {SPAN} or {SPAN:width} is a number, {YYYY}, {MM} and {DD} together
+are a date, whose span is its days since 1970; of a span the newest {VERSION} is used. Unlike TFX's ExampleGens, a
 range may cover several spans.
 
 Source: "Span, Version and Split" in https://www.tensorflow.org/tfx/guide/examplegen.
@@ -23,23 +23,23 @@ from components.ingest.config import SpansConfig
 
 Glob: TypeAlias = "Callable[[str], list[str]]"
 """Lists the files that a pattern matches."""
-_There: TypeAlias = "dict[int, dict[int | None, set[str]]]"
-"""By span and version, the pattern with the numbers filled in; several if numbers are written in several ways."""
+_Versions: TypeAlias = "dict[int, dict[int | None, set[str]]]"
+"""By span and version, the pattern with the numbers filled in; more than one if numbers are written in several ways."""
 
 _DATE = {"YYYY": 4, "MM": 2, "DD": 2}
 _SPEC = re.compile(r"\{(SPAN|VERSION|YYYY|MM|DD)(?::([^{}/]*))?\}")
-_GLOB_PIECE = re.compile(r"\[!?\]?[^\]/]*\]|.", re.DOTALL)
-_MOST_DIGITS = 18  # what ML Metadata can hold: 64 bits
-_TOLD = 5
+_GLOB_PART = re.compile(r"\[!?\]?[^\]/]*\]|.", re.DOTALL)
+_MAX_DIGITS = 18  # ML Metadata stores 64 bits
+_MAX_LISTED = 5
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """The spans that are taken, and the patterns of their files.
+    """The selected spans, and the patterns of their files.
 
     Attributes:
       spans: their numbers, oldest first; (0,) if the patterns have no specs.
-      version: the newest one's version; None without {VERSION}.
+      version: the version of the newest span; None without {VERSION}.
       patterns: for each span the patterns below the base, by name, without specs.
     """
 
@@ -49,85 +49,89 @@ class Resolved:
 
     @property
     def span(self) -> int:
-        """The newest span that is taken."""
+        """The newest selected span."""
         return self.spans[-1]
 
 
 def has_specs(pattern: str) -> bool:
-    """Whether {SPAN}, {VERSION} or a part of a date stands in the pattern."""
+    """Whether a pattern has {SPAN}, {VERSION} or a part of a date."""
     return bool(_SPEC.search(pattern))
 
 
 def check(pattern: str) -> None:
-    """Refuses specs that mean nothing together.
+    """Checks that the specs of a pattern fit together.
 
     Raises:
-      InputError: a span beside a date, a spec that stands there twice, a version of nothing, a part of a date, or a
-        width that is no number.
+      InputError: a span and a date, a spec twice, a version without span or date, a part of a date, or a width that is
+        not a number.
     """
     specs = _SPEC.findall(pattern)
     names = [name for name, _ in specs]
     dates = [f"{{{name}}}" for name in _DATE if name in names]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise _refused(f"{{{twice}}} once", f"it {names.count(twice)} times", pattern)
+        raise _invalid(f"{{{twice}}} once", f"it {names.count(twice)} times", pattern)
     if dates and "SPAN" in names:
-        raise _refused("either {SPAN} or a date", f"{{SPAN}} and {', '.join(dates)}", pattern)
+        raise _invalid("either {SPAN} or a date", f"{{SPAN}} and {', '.join(dates)}", pattern)
     if 0 < len(dates) < len(_DATE):
-        raise _refused("all of {YYYY}, {MM} and {DD}", f"only {' and '.join(dates)}", pattern)
+        raise _invalid("all of {YYYY}, {MM} and {DD}", f"only {' and '.join(dates)}", pattern)
     if "VERSION" in names and not dates and "SPAN" not in names:
-        raise _refused("{SPAN} or a date beside {VERSION}", "neither", pattern)
+        raise _invalid("{SPAN} or a date with {VERSION}", "neither", pattern)
     for spec in _SPEC.finditer(pattern):
         name, width = spec.groups()
         if name in _DATE and width is not None:
-            raise _refused(f"{{{name}}}, which always has {_DATE[name]} digits", spec[0], pattern)
-        if width is not None and not (re.fullmatch("[0-9]+", width) and 0 < int(width) <= _MOST_DIGITS):
-            raise _refused(f"a width of 1 to {_MOST_DIGITS} digits, such as {{{name}:2}}", spec[0], pattern)
+            raise _invalid(f"{{{name}}}, which always has {_DATE[name]} digits", spec[0], pattern)
+        if width is not None and not (re.fullmatch("[0-9]+", width) and 0 < int(width) <= _MAX_DIGITS):
+            raise _invalid(f"a width of 1 to {_MAX_DIGITS} digits, such as {{{name}:2}}", spec[0], pattern)
     if re.search(r"\{SPAN\}\{VERSION\}|\{VERSION\}\{SPAN\}", pattern):
-        raise _refused("a width for one of two numbers side by side, such as {SPAN:4}", "none", pattern)
+        raise _invalid("a width for one of two numbers side by side, such as {SPAN:4}", "none", pattern)
 
 
 def wildcards(pattern: str) -> str:
-    """The pattern with * in place of specs, to list all that may match."""
+    """Replaces the specs of a pattern by *, to list all files that may match."""
     return re.sub(f"(?:{_SPEC.pattern})+", "*", pattern)
 
 
 def resolve(base: str, patterns: Mapping[str, str], spans: SpansConfig, glob: Glob) -> Resolved:
-    """Finds the spans that are wanted, and for each its newest version.
+    """Selects the configured spans, and for each its newest version.
 
     Args:
-      base: the folder that the patterns are below, local or remote; like them it is a pattern itself.
-      patterns: by name, patterns of files. All have the same specs, and each must have every span that is taken.
-      spans: which spans are wanted.
+      base: the folder that the patterns are relative to, local or remote; it is a pattern itself.
+      patterns: patterns of files by name. All have the same specs, and each must have every selected span.
+      spans: the configured spans.
       glob: lists the files that a pattern matches.
 
     Raises:
       InputError: specs do not fit together or differ between patterns, a pattern matches nothing, a path has no number
-        where a spec stands, no wanted span is there, or the patterns do not have the same spans and versions.
+        in place of a spec, no configured span exists, or the patterns do not have the same spans and versions.
     """
     _check_specs(patterns.values(), spans)
-    there = {name: _look(base, pattern, glob) for name, pattern in patterns.items()}
+    existing = {name: _find(base, pattern, glob) for name, pattern in patterns.items()}
     dated = any("{YYYY}" in pattern for pattern in patterns.values())
-    found = {span for of_pattern in there.values() for span in of_pattern}
-    first, last = _bounds(spans, max(found))
-    taken = sorted(span for span in found if first <= span <= last)
-    if not taken:
-        wanted = f"the spans {spans.start} to {spans.end}" if spans.end is not None else f"span {spans.start} or later"
+    spans_found = {span for of_pattern in existing.values() for span in of_pattern}
+    first, last = _bounds(spans, max(spans_found))
+    selected = sorted(span for span in spans_found if first <= span <= last)
+    if not selected:
+        expected = (
+            f"the spans {spans.start} to {spans.end}" if spans.end is not None else f"span {spans.start} or later"
+        )
         raise InputError(
-            f"data.spans: expected {wanted}, received {_newest(found, dated)}",
-            "set data.spans to spans that are there" + (", in days since 1970" if dated else ""),
+            f"data.spans: expected {expected}, received {_newest(spans_found, dated)}",
+            "set data.spans to spans that exist" + (", in days since 1970" if dated else ""),
         )
     version, concrete = None, []
-    for span in taken:
+    for span in selected:
         for name, pattern in patterns.items():
-            if span not in there[name]:
+            if span not in existing[name]:
                 raise InputError(
-                    f"data.path: expected span {_tell(span, dated)}, which other patterns have, in {pattern} as well, "
-                    f"received {_newest(there[name], dated)}",
+                    f"data.path: expected span {_format(span, dated)}, which other patterns have, in {pattern} as "
+                    f"well, received {_newest(existing[name], dated)}",
                     "add its files, or set data.spans to spans that all patterns have",
                 )
-        version, of_span = _newest_version(_tell(span, dated), {name: there[name][span] for name in patterns}, patterns)
+        version, of_span = _newest_version(
+            _format(span, dated), {name: existing[name][span] for name in patterns}, patterns
+        )
         concrete.append(of_span)
-    return Resolved(tuple(taken), version, tuple(concrete))
+    return Resolved(tuple(selected), version, tuple(concrete))
 
 
 def _check_specs(patterns: Iterable[str], spans: SpansConfig) -> None:
@@ -143,7 +147,7 @@ def _check_specs(patterns: Iterable[str], spans: SpansConfig) -> None:
         if not has_specs(pattern) and spans != SpansConfig():
             raise InputError(
                 f"data.spans: expected {{SPAN}}, or {{YYYY}}, {{MM}} and {{DD}}, in the path, received {pattern}",
-                "say in data.path where the span stands, or leave data.spans out",
+                "put {SPAN} or a date into data.path, or remove data.spans",
             )
 
 
@@ -151,8 +155,8 @@ def _kind(pattern: str) -> set[str]:
     return {name for name, _ in _SPEC.findall(pattern)}
 
 
-def _look(base: str, pattern: str, glob: Glob) -> _There:
-    """All that a pattern matches."""
+def _find(base: str, pattern: str, glob: Glob) -> _Versions:
+    """Finds the spans and versions of a pattern."""
     paths = glob(_join(base, wildcards(pattern)))
     if not paths:
         raise InputError(
@@ -161,10 +165,10 @@ def _look(base: str, pattern: str, glob: Glob) -> _There:
         )
     if not has_specs(pattern):
         return {0: {None: {pattern}}}
-    # No wildcard matches a slash, so counting them shows which part of a path is the base, however it is written.
+    # No wildcard matches a slash, so the number of slashes shows which part of a path is the base.
     parts = _parts(pattern)
     exact, rough = (re.compile("".join(_expression("/".join(parts), digit))) for digit in ("[0-9]", "(?s:.)"))
-    there: _There = {}
+    versions: _Versions = {}
     for path in paths:
         below = "/".join(_parts(path)[-len(parts) :])
         match = exact.fullmatch(below)
@@ -172,41 +176,41 @@ def _look(base: str, pattern: str, glob: Glob) -> _There:
             raise _no_number(path, pattern, rough.fullmatch(below))
         tokens = match.groupdict()
         version = int(tokens["VERSION"]) if "VERSION" in tokens else None
-        there.setdefault(_span(tokens, path), {}).setdefault(version, set()).add(_filled(pattern, tokens))
-    return there
+        versions.setdefault(_span(tokens, path), {}).setdefault(version, set()).add(_filled(pattern, tokens))
+    return versions
 
 
 def _filled(pattern: str, tokens: Mapping[str, str]) -> str:
-    """The pattern with the numbers as they stand in a path, zeros in front included."""
+    """Fills in the numbers as they are written in a path, with leading zeros."""
     return _SPEC.sub(lambda spec: tokens[spec[1]], pattern)
 
 
 def _expression(pattern: str, digit: str) -> Iterator[str]:
-    """The pieces of a regular expression that has a group for each spec."""
+    """Yields the parts of a regular expression that has a group for each spec."""
     split = _SPEC.split(pattern)
-    first, *texts = (_GLOB_PIECE.findall(text) for text in split[::3])
+    first, *texts = (_GLOB_PART.findall(text) for text in split[::3])
     yield from map(_translated, first)
     before = first
     for name, width, text in zip(split[1::3], split[2::3], texts, strict=True):
         if digits := width or _DATE.get(name):
             yield f"(?P<{name}>{digit}{{{digits}}})"
         else:
-            # Beside a wildcard a number is all the digits that are there, not what the wildcard leaves of them.
+            # Next to a wildcard a number is all adjacent digits, not what the wildcard leaves of them.
             yield "(?<![0-9])" if _is_wild(before[-1:]) else ""
-            yield f"(?P<{name}>{digit}{{1,{_MOST_DIGITS}}})"
+            yield f"(?P<{name}>{digit}{{1,{_MAX_DIGITS}}})"
             yield "(?![0-9])" if _is_wild(text[:1]) else ""
         yield from map(_translated, text)
         before = text
 
 
-def _translated(piece: str) -> str:
-    """A character or [...] of a glob as a regular expression; fnmatch gives it as (?s:...), tied to the end."""
-    return fnmatch.translate(piece).removeprefix("(?s:").rpartition(")")[0]
+def _translated(part: str) -> str:
+    """Converts a character or [...] of a glob to a regular expression; fnmatch adds (?s:...) and an anchor."""
+    return fnmatch.translate(part).removeprefix("(?s:").rpartition(")")[0]
 
 
-def _is_wild(piece: list[str]) -> bool:
-    """Whether a piece of a glob matches different characters; [x] is how one is escaped."""
-    return bool(piece) and (piece[0] in ("*", "?") or len(piece[0]) > len("[x]"))
+def _is_wild(part: list[str]) -> bool:
+    """Whether a part of a glob matches different characters; [x] is an escaped character."""
+    return bool(part) and (part[0] in ("*", "?") or len(part[0]) > len("[x]"))
 
 
 def _no_number(path: str, pattern: str, rough: re.Match[str] | None) -> InputError:
@@ -217,7 +221,7 @@ def _no_number(path: str, pattern: str, rough: re.Match[str] | None) -> InputErr
         headline = f"data.path: expected numbers of as many digits as {pattern} says, received {path}"
     else:
         headline = f"data.path: expected a number for {{{name}}}, received {token!r} in {path}"
-    return InputError(headline, "move what is no span elsewhere, or set data.path to a narrower pattern")
+    return InputError(headline, "move files that belong to no span elsewhere, or set data.path to a narrower pattern")
 
 
 def _span(tokens: Mapping[str, str], path: str) -> int:
@@ -230,22 +234,22 @@ def _span(tokens: Mapping[str, str], path: str) -> int:
         received = "-".join(tokens[name] for name in _DATE)
         raise InputError(
             f"data.path: expected a date for {{YYYY}}, {{MM}} and {{DD}}, received {received} in {path}",
-            "mend the name, or set data.path to a narrower pattern",
+            "fix the name, or set data.path to a narrower pattern",
         ) from error
 
 
 def _bounds(spans: SpansConfig, newest: int) -> tuple[float, float]:
-    """The first and the last number that are wanted."""
+    """Returns the first and the last configured span."""
     if spans.start is not None and spans.end is not None:
         return spans.start, spans.end
     return max(newest - spans.latest + 1, -math.inf if spans.start is None else spans.start), newest
 
 
 def _newest_version(
-    span: str, there: Mapping[str, Mapping[int | None, set[str]]], patterns: Mapping[str, str]
+    span: str, existing: Mapping[str, Mapping[int | None, set[str]]], patterns: Mapping[str, str]
 ) -> tuple[int | None, dict[str, str]]:
-    """The newest version of a span, which is the same for all patterns, and the patterns filled in."""
-    newest = {name: max(versions, key=lambda one: -1 if one is None else one) for name, versions in there.items()}
+    """Returns the newest version of a span, which must be the same for all patterns, and the patterns filled in."""
+    newest = {name: max(versions, key=lambda one: -1 if one is None else one) for name, versions in existing.items()}
     if len(set(newest.values())) > 1:
         raise InputError(
             f"data.path: expected the same newest version of span {span} for all patterns, "
@@ -255,7 +259,7 @@ def _newest_version(
         )
     concrete = {}
     for name, version in newest.items():
-        written = sorted(there[name][version])
+        written = sorted(existing[name][version])
         if len(written) > 1:
             raise InputError(
                 f"data.path: expected one way of writing the numbers of span {span}, received {' and '.join(written)}",
@@ -265,14 +269,14 @@ def _newest_version(
     return next(iter(newest.values())), concrete
 
 
-def _newest(found: Iterable[int], dated: bool) -> str:
-    """The newest few spans, for the screen."""
-    newest = sorted(found, reverse=True)
-    rest = " ..." if len(newest) > _TOLD else ""
-    return _listed(_tell(span, dated) for span in newest[:_TOLD]) + rest
+def _newest(spans: Iterable[int], dated: bool) -> str:
+    """Lists the newest few spans for a message."""
+    newest = sorted(spans, reverse=True)
+    rest = " ..." if len(newest) > _MAX_LISTED else ""
+    return _listed(_format(span, dated) for span in newest[:_MAX_LISTED]) + rest
 
 
-def _tell(span: int, dated: bool) -> str:
+def _format(span: int, dated: bool) -> str:
     return f"{span} ({datetime.date(1970, 1, 1) + datetime.timedelta(days=span)})" if dated else str(span)
 
 
@@ -285,10 +289,10 @@ def _parts(path: str) -> list[str]:
 
 
 def _join(base: str, pattern: str) -> str:
-    return os.path.join(base, pattern)  # noqa: PTH118 - pathlib would take a URL apart
+    return os.path.join(base, pattern)  # noqa: PTH118 - pathlib changes URLs
 
 
-def _refused(expected: str, received: str, pattern: str) -> InputError:
+def _invalid(expected: str, received: str, pattern: str) -> InputError:
     return InputError(
         f"data.path: expected {expected}, received {received} in {pattern}",
         "write it such as data/{SPAN}/*.csv, data/{SPAN:4}/v{VERSION}/*.csv or data/{YYYY}-{MM}-{DD}/*.csv",

@@ -1,1 +1,1 @@
-"""Models that are built from the config, each an entry of one registry."""
+"""Networks that are built from the config, each an entry of one registry."""

@@ -1,45 +1,44 @@
-"""From the `model` section to the network that it declares, or that the user's own function builds."""
+"""Builds the network that the `model` section declares, or calls the user's function that builds it."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import tf_keras
 
 from components import user_code
 from components.errors import InputError
 from components.features.ops import Dense, Ids
-from components.models import ensemble, tabular  # noqa: F401 - they register their models
+from components.models import tabm, tabular  # noqa: F401 - they register their models
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
 from components.models.registry import MODELS
 from components.names import did_you_mean
 
 
-def build(config: ModelConfig, inputs: Inputs, outputs: int) -> Any:
-    """Builds the network of the config's kind, see registry.Builder; or calls the user's `build`.
+def build(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
+    """Builds a network, see registry.Builder.
 
     Args:
-      config: the kind, and how large it is.
-      inputs: what it reads.
-      outputs: its logits.
+      config: the kind of network and its size, or the user's function.
+      inputs: the features.
+      outputs: the number of logits.
 
     Raises:
-      InputError: the user's function failed, or what it returned is no such network.
+      InputError: the user's function failed, or returned no such network.
     """
     if config.build is None:
         return MODELS[config.kind](config, inputs, outputs)
     network = user_code.call(config.build, inputs, outputs)
-    if wrong := _wrong(network, inputs, outputs):
+    if received := _mismatch(network, inputs, outputs):
         raise InputError(
-            f"{config.build}: expected a tf_keras.Model from features to logits, float32 [batch, {outputs}]; {wrong}",
-            "mend the function; docs/own-code.md has an example",
+            f"{config.build}: expected a tf_keras.Model from features to logits, float32 [batch, {outputs}]; "
+            f"{received}",
+            "fix the function; docs/own-code.md has an example",
         )
     return network
 
 
-def _wrong(network: Any, inputs: Inputs, outputs: int) -> str:
-    """What does not fit about a network of the user's; nothing if all does."""
+def _mismatch(network: object, inputs: Inputs, outputs: int) -> str:
+    """What is wrong with a network of the user's function; empty if it is valid."""
     if not isinstance(network, tf_keras.Model):
         kind = type(network)
         of_keras_3 = "; import tf_keras, not keras" if kind.__module__.partition(".")[0] == "keras" else ""

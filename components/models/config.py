@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
+from components.config_section import Section
 from components.names import Build, RunFn
-from components.section import Section
 
 Kind = Literal["wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "linear"]
 _DEEP = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm")
@@ -17,40 +17,39 @@ _ONLY = {
     "cross_layers": ("dcn_v2",),
     **dict.fromkeys(("hidden", "embedding", "dropout", "normalisation"), _DEEP),
 }
-"""The kinds that a field has a meaning in, where it has none in others."""
+"""Field → the kinds in which it has an effect; other fields have one in all kinds."""
 
 
 class ModelConfig(Section):
-    """The network; or a function of your own that builds it, or a run_fn that does all."""
+    """The network; or your own function that builds it; or your own run_fn."""
 
     kind: Kind = "wide_deep"
-    """wide_deep: a linear model over ids beside a deep one (Cheng et al. 2016); mlp: the deep part alone; dlrm: dot
-    products between embedded ids, and with the numbers, beside a weight per id (Naumov et al. 2019); dcn_v2: layers
-    that multiply all features with each other, beside the deep part (Wang et al. 2021); tabm: many mlps that share most
-    weights, the best for tables without large vocabularies (Gorishniy et al. 2024); linear: a weight per number and
-    id."""
+    """wide_deep: the sum of a linear model of ids and an mlp (Cheng et al. 2016); mlp: hidden layers over all features;
+    dlrm: dot products between embedded ids and numbers, and a weight per id (Naumov et al. 2019); dcn_v2: cross layers,
+    which multiply features, parallel to an mlp (Wang et al. 2021); tabm: an ensemble of mlps that share most weights,
+    the best one for tables without large vocabularies (Gorishniy et al. 2024); linear: a weight per number and id."""
     hidden: tuple[PositiveInt, ...] = Field(default=(128, 64), min_length=1)
-    """Units of each hidden layer, from the input up. dlrm has them twice: under the dot products, for the numbers, and
-    above."""
+    """Units of each hidden layer, the first one first. dlrm has them twice: for the numbers before the dot products,
+    and after the dot products."""
     embedding: int = Field(default=16, ge=1, le=4096)
-    """The widest embedding of an id; a column with few ids gets a narrower one. In dlrm all are this wide."""
+    """The largest width of an embedding; that of a column with few ids is smaller. In dlrm all have this width."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of hidden units dropped in training."""
+    """Rate of hidden units that are dropped in training."""
     normalisation: Literal["none", "layer"] = "none"
-    """layer: the outputs of each hidden layer are normalised, example by example."""
+    """layer: layer normalization of each hidden layer."""
     members: int = Field(default=8, ge=2, le=256)
-    """tabm: how many mlps there are; the cost of a step grows with them."""
+    """tabm: the number of mlps; the time of a step grows with it."""
     cross_layers: int = Field(default=3, ge=1, le=16)
-    """dcn_v2: layers of products; with n of them up to n + 1 features are multiplied."""
+    """dcn_v2: the number of cross layers; n of them multiply up to n + 1 features."""
     run_fn: RunFn | None = None
-    """A run_fn of your own, as stock TFX takes it: it builds, trains and exports the model itself.
+    """Your own run_fn, with the interface of TFX: it builds, trains and exports the model.
     package.module.function, or a file such as path/to/module.py."""
     build: Build | None = None
-    """A function of your own, (inputs, outputs) → tf_keras.Model of logits: it builds the network, and all else stays
-    as it is. package.module.function, or path/to/module.py:function."""
+    """Your own function, (inputs, outputs) → tf_keras.Model of logits, which builds the network; the rest does not
+    change. package.module.function, or path/to/module.py:function."""
 
     @model_validator(mode="after")
-    def _of_the_kind(self) -> ModelConfig:
+    def _check_kind(self) -> ModelConfig:
         fields = type(self).model_fields
         for name, kinds in _ONLY.items():
             if getattr(self, name) != fields[name].default and self.kind not in kinds:
@@ -58,19 +57,25 @@ class ModelConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _own_code_alone(self) -> ModelConfig:
+    def _check_own_code(self) -> ModelConfig:
         own = "run_fn" if self.run_fn else "build"
-        # What is written out with its default, as a recorded plan is, asks for nothing.
-        fields, chosen = type(self).model_fields, self.model_fields_set - {own}
-        ours = sorted(name for name in chosen if getattr(self, name) != fields[name].default)
-        if getattr(self, own) and ours:
-            raise ValueError(f"{own} builds the model itself, so {', '.join(ours)} would have no effect; leave one out")
+        # A recorded plan contains all fields, so fields with their default do not count.
+        fields, present = type(self).model_fields, self.model_fields_set - {own}
+        without_effect = sorted(name for name in present if getattr(self, name) != fields[name].default)
+        if getattr(self, own) and without_effect:
+            raise ValueError(
+                f"{own} builds the model itself, so {', '.join(without_effect)} would have no effect; leave one out"
+            )
         return self
 
     def width(self, ids: int, own: int | None = None) -> int:
-        """How wide the embedding of so many ids is: its own width, or a power of two that grows with their root.
+        """The width of an embedding: the column's own one, or a power of two that grows with the root of its ids.
 
-        In dlrm all are equally wide.
+        In dlrm all embeddings have the same width.
+
+        Args:
+          ids: the number of ids of the column.
+          own: the width in the column's config; None if it is not set.
         """
         if self.kind == "dlrm":
             return self.embedding

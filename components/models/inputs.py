@@ -1,4 +1,4 @@
-"""What a model reads: its transformed features, as the feature plan and the transform graph say."""
+"""The inputs of a model: its transformed features, from the feature plan and the transform graph."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from components.features.plan import FeaturePlan
 
 @dataclass(frozen=True)
 class Inputs:
-    """Transformed feature → what it is, in the order of the config."""
+    """The transformed features, in the order of the config.
+
+    Attributes:
+      features: name → numbers or ids.
+    """
 
     features: dict[str, Dense | Ids]
 
     @property
     def dense(self) -> dict[str, Dense]:
-        """The features that are numbers."""
+        """The features of float32 numbers."""
         return {name: feature for name, feature in self.features.items() if isinstance(feature, Dense)}
 
     @property
     def ids(self) -> dict[str, Ids]:
-        """The features that are ids."""
+        """The features of int64 ids."""
         return {name: feature for name, feature in self.features.items() if isinstance(feature, Ids)}
 
 
@@ -31,6 +35,6 @@ def inputs(plan: FeaturePlan, vocabulary_size: VocabularySize) -> Inputs:
 
     Args:
       plan: the declared features.
-      vocabulary_size: number of entries of a vocabulary, by its file name.
+      vocabulary_size: returns the number of entries of a vocabulary file.
     """
-    return Inputs({feature.name: ops.gives(feature, vocabulary_size) for feature in plan.features.declared})
+    return Inputs({feature.name: ops.output_spec(feature, vocabulary_size) for feature in plan.features.declared})

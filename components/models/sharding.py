@@ -1,6 +1,6 @@
-"""Tables of ids under a strategy: they may be cut into shards, and a few of their rows are read without the rest.
+"""Tables of ids under a strategy: only they are sharded, and only the rows of a batch are read.
 
-A dense layer needs all of its kernel in every step, so its shards would only be joined again.
+A dense layer reads all of its kernel in every step, so shards of it would be concatenated again.
 """
 
 from __future__ import annotations
@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+
+import tensorflow as tf
 
 Partitioner = Callable[..., Sequence[int]]
-"""(shape, dtype, axis) → parts along each axis, as tf.distribute's parameter servers ask for it."""
+"""(shape, dtype, axis) → number of shards along each axis, see tf.distribute.experimental.partitioners.Partitioner."""
 
 _table: ContextVar[bool] = ContextVar("table", default=False)
 
 
 @contextmanager
 def table() -> Iterator[None]:
-    """The variables that are made inside are tables."""
+    """Marks the variables that are created in the block as tables of ids."""
     token = _table.set(True)
     try:
         yield
@@ -26,18 +27,10 @@ def table() -> Iterator[None]:
         _table.reset(token)
 
 
-def of_tables(partitioner: Partitioner) -> Partitioner:
-    """The same partitioner, for tables alone."""
+def for_tables_only(partitioner: Partitioner) -> Partitioner:
+    """The same partitioner; variables that are not tables of ids get a single shard."""
 
-    def parts(shape: Any, dtype: Any, axis: int = 0) -> Sequence[int]:
+    def shards(shape: tf.TensorShape, dtype: tf.DType, axis: int = 0) -> Sequence[int]:
         return partitioner(shape, dtype, axis) if _table.get() else [1] * len(shape)
 
-    return parts
-
-
-def here(variable: Any) -> Any:
-    """This replica's copy of a variable, for reading some of its rows.
-
-    A mirrored variable has no sparse read of its own: tf.gather and tf.nn.embedding_lookup would first copy all of it.
-    """
-    return variable._get() if hasattr(variable, "_get") else variable
+    return shards

@@ -1,118 +1,116 @@
 """Models for tables: linear, mlp, wide_deep, dlrm and dcn_v2.
 
-Under a mixed precision policy of tf_keras the networks compute in its 16 bits; their variables stay float32, and so do
-the logits and the sums that make them.
+Under a mixed precision policy of tf_keras the networks compute in 16 bits; variables, logits and the sums of logits are
+float32.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 import tf_keras
 
-from components.models import parts
+from components.models import layers as parts
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
 from components.models.registry import model
 
 layers = tf_keras.layers
 
-_WHOLE = 256
-"""Width up to which a cross layer has a whole matrix; above it has two of a quarter of the rank."""
+_MAX_FULL_RANK = 256
+"""Width up to which a cross layer has a full matrix; above, it has two matrices with a quarter of the rank."""
 
 
 @model("linear")
-def linear(_config: ModelConfig, inputs: Inputs, outputs: int) -> Any:
+def linear(_config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """A weight for each number and each id: logistic, softmax or linear regression."""
-    given = parts.input_layers(inputs)
-    terms = [parts.weights_of_ids(inputs, given, outputs)] if inputs.ids else []
+    tensors = parts.input_layers(inputs)
+    terms = [parts.weights_of_ids(inputs, tensors, outputs)] if inputs.ids else []
     if inputs.dense:
-        numbers = parts.concatenated(parts.numbers(inputs, given), "numbers_of_all")
+        numbers = parts.concatenated(parts.numbers(inputs, tensors), "numbers_of_all")
         terms.append(parts.logits(outputs, numbers, name="dense_logits"))
-    return tf_keras.Model(given, _sum(terms), name="linear")
+    return tf_keras.Model(tensors, _sum(terms), name="linear")
 
 
 @model("mlp")
-def mlp(config: ModelConfig, inputs: Inputs, outputs: int) -> Any:
+def mlp(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Numbers and embedded ids, concatenated, through the hidden layers."""
-    given = parts.input_layers(inputs)
-    deep = parts.hidden("hidden", config, parts.features(config, inputs, given))
-    return tf_keras.Model(given, parts.logits(outputs, deep), name="mlp")
+    tensors = parts.input_layers(inputs)
+    deep = parts.hidden("hidden", config, parts.features(config, inputs, tensors))
+    return tf_keras.Model(tensors, parts.logits(outputs, deep), name="mlp")
 
 
 @model("wide_deep")
-def wide_deep(config: ModelConfig, inputs: Inputs, outputs: int) -> Any:
-    """A weight per id beside the deep network (Cheng et al. 2016, Wide & Deep Learning for Recommender Systems)."""
-    given = parts.input_layers(inputs)
-    deep = parts.hidden("hidden", config, parts.features(config, inputs, given))
+def wide_deep(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
+    """The sum of a linear model of ids and an mlp (Cheng et al. 2016, Wide & Deep Learning for Recommender Systems)."""
+    tensors = parts.input_layers(inputs)
+    deep = parts.hidden("hidden", config, parts.features(config, inputs, tensors))
     terms = [parts.logits(outputs, deep, name="deep_logits")]
     if inputs.ids:
-        terms.append(parts.weights_of_ids(inputs, given, outputs))
-    return tf_keras.Model(given, _sum(terms), name="wide_deep")
+        terms.append(parts.weights_of_ids(inputs, tensors, outputs))
+    return tf_keras.Model(tensors, _sum(terms), name="wide_deep")
 
 
 @model("dlrm")
-def dlrm(config: ModelConfig, inputs: Inputs, outputs: int) -> Any:
+def dlrm(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Dot products between the vectors of all ids and one vector of all numbers, through the hidden layers (Naumov et
     al. 2019, Deep Learning Recommendation Model for Personalization and Recommendation Systems).
 
-    The vector of the numbers joins its products on their way up. Without numbers the vectors of the ids do, or a
-    single id would come to nothing. Beside them each id has a weight of its own, as in a factorization machine (Rendle
-    2010, Factorization Machines): what an id does by itself is found sooner that way than by products.
+    The vector of the numbers is concatenated with the products; without numbers the vectors of the ids are, because a
+    single id has no product. In addition each id has a weight, as in a factorization machine (Rendle 2010,
+    Factorization Machines): the effect of a single id is learned faster by a weight than by products.
     """
-    given = parts.input_layers(inputs)
-    vectors, joining = [], []
+    tensors = parts.input_layers(inputs)
+    vectors, concatenated = [], []
     if inputs.ids:
-        # Smaller than tf_keras' own: what products begin with is noise of the second order.
+        # Smaller than the default of tf_keras, so that the initial products are negligible.
         small = tf_keras.initializers.RandomUniform(-0.01, 0.01)
         table = parts.table("embedding", inputs.ids, config.embedding, small)
-        vectors.append(table([given[name] for name in inputs.ids]))
-        joining = [layers.Flatten(name="embedded")(vectors[0])]
+        vectors.append(table([tensors[name] for name in inputs.ids]))
+        concatenated = [layers.Flatten(name="embedded")(vectors[0])]
     if inputs.dense:
-        numbers = parts.concatenated(parts.numbers(inputs, given), "numbers_of_all")
+        numbers = parts.concatenated(parts.numbers(inputs, tensors), "numbers_of_all")
         bottom = parts.hidden("bottom", config, numbers, last=config.embedding)
         vectors.append(layers.Reshape((1, config.embedding), name="bottom_vector")(bottom))
-        joining = [bottom]
+        concatenated = [bottom]
     if len(inputs.ids) + bool(inputs.dense) > 1:
         products = layers.Lambda(_dot_products, name="products")
-        joining.append(products(parts.concatenated(vectors, "vectors", axis=1)))
-    top = parts.hidden("hidden", config, parts.concatenated(joining, "features"))
+        concatenated.append(products(parts.concatenated(vectors, "vectors", axis=1)))
+    top = parts.hidden("hidden", config, parts.concatenated(concatenated, "features"))
     terms = [parts.logits(outputs, top, name="deep_logits")]
     if inputs.ids:
-        terms.append(parts.weights_of_ids(inputs, given, outputs))
-    return tf_keras.Model(given, _sum(terms), name="dlrm")
+        terms.append(parts.weights_of_ids(inputs, tensors, outputs))
+    return tf_keras.Model(tensors, _sum(terms), name="dlrm")
 
 
 @model("dcn_v2")
-def dcn_v2(config: ModelConfig, inputs: Inputs, outputs: int) -> Any:
-    """Layers that multiply all features with each other, beside the hidden layers (Wang et al. 2021, DCN V2: Improved
+def dcn_v2(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
+    """Cross layers, which multiply features, parallel to the hidden layers (Wang et al. 2021, DCN V2: Improved
     Deep & Cross Network and Practical Lessons for Web-scale Learning to Rank Systems; its parallel form).
     """
-    given = parts.input_layers(inputs)
-    features = parts.features(config, inputs, given)
+    tensors = parts.input_layers(inputs)
+    features = parts.features(config, inputs, tensors)
     crossed = features
     for depth in range(config.cross_layers):
         product = _projected(features.shape[-1], f"cross_{depth}", crossed)
         product = layers.Multiply(name=f"cross_{depth}_product")([features, product])
         crossed = layers.Add(name=f"cross_{depth}_sum")([crossed, product])
     deep = parts.hidden("hidden", config, features)
-    return tf_keras.Model(given, parts.logits(outputs, parts.concatenated([crossed, deep], "both")), name="dcn_v2")
+    return tf_keras.Model(tensors, parts.logits(outputs, parts.concatenated([crossed, deep], "both")), name="dcn_v2")
 
 
-def _sum(terms: list[Any]) -> Any:
+def _sum(terms: list[tf.Tensor]) -> tf.Tensor:
     return layers.Add(name="logits", dtype="float32")(terms) if len(terms) > 1 else terms[0]
 
 
-def _projected(width: int, name: str, below: Any) -> Any:
-    """Below times a matrix, which has a low rank where it would be large (section 3.3 of the paper)."""
-    if width > _WHOLE:
+def _projected(width: int, name: str, below: tf.Tensor) -> tf.Tensor:
+    """`below` times a matrix: of full rank, or of low rank if it is large (Wang et al. 2021, section 3.3)."""
+    if width > _MAX_FULL_RANK:
         below = layers.Dense(width // 4, use_bias=False, name=f"{name}_low")(below)
     return layers.Dense(width, name=name)(below)
 
 
-def _dot_products(vectors: Any) -> Any:
-    """The product of each pair: [batch, n, width] → [batch, n * (n - 1) / 2]."""
+def _dot_products(vectors: tf.Tensor) -> tf.Tensor:
+    """The dot product of each pair of vectors: [batch, n, width] → [batch, n * (n - 1) / 2]."""
     count = vectors.shape[1]
     products = tf.reshape(tf.matmul(vectors, vectors, transpose_b=True), [-1, count * count])
     return tf.gather(products, [row * count + column for row in range(count) for column in range(row)], axis=1)

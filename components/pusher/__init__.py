@@ -1,1 +1,1 @@
-"""Pusher: puts a blessed model where a model server finds it, whole or not at all."""
+"""The Pusher: copies a blessed model into the push folder, atomically, and decides which version serves."""

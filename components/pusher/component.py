@@ -1,4 +1,4 @@
-"""Pusher as a node of the pipeline: TFX's inputs, output and properties, and what a version's manifest needs."""
+"""The Pusher as a TFX component: TFX's interface, plus the inputs of the version's manifest."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tfx.dsl.components.base import base_component, executor_spec
 from tfx.proto import pusher_pb2
 from tfx.types import BaseChannel, Channel, component_spec, standard_artifacts, standard_component_specs
 
-from components.pusher import target
+from components.files import is_remote
 from components.pusher.executor import Executor
 from components.pusher.plan import PushPlan
 
 
 class PusherSpec(component_spec.ComponentSpec):  # type: ignore[misc]
-    """What the node reads and writes: TFX's PusherSpec, with a plan, an evaluation and examples more."""
+    """TFX's PusherSpec, plus a plan, an evaluation and examples."""
 
     PARAMETERS: ClassVar = {
         **standard_component_specs.PusherSpec.PARAMETERS,
@@ -31,7 +31,7 @@ class PusherSpec(component_spec.ComponentSpec):  # type: ignore[misc]
 
 
 class Pusher(base_component.BaseComponent):  # type: ignore[misc]
-    """Pushes a blessed model to where model servers find it; its one output is `pushed_model`."""
+    """Pushes a blessed model to the push folder of the model servers; its output is `pushed_model`."""
 
     SPEC_CLASS = PusherSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
@@ -47,18 +47,18 @@ class Pusher(base_component.BaseComponent):  # type: ignore[misc]
         evaluation: BaseChannel | None = None,
         examples: BaseChannel | None = None,
     ) -> None:
-        """Makes the node.
+        """Creates the component.
 
         Args:
-          plan: the push section, and the name that the model is served under.
+          plan: the `push` section, and the model's name in requests.
           directory: the push folder, local or remote.
           model: the model to push.
-          model_blessing: the Evaluator's verdict; without one, every model is pushed.
-          infra_blessing: the serving check's; if it has a model with warm-up requests, that one is pushed.
+          model_blessing: the Evaluator's blessing; None: every model is pushed.
+          infra_blessing: the serving check's blessing; if it holds a model with warm-up requests, that one is pushed.
           evaluation: the Evaluator's results, for the manifest.
-          examples: what ExampleGen made, for the manifest.
+          examples: ExampleGen's output, for the manifest.
         """
-        base = directory if target.is_remote(directory) else str(Path(directory).absolute())
+        base = directory if is_remote(directory) else str(Path(directory).absolute())
         spec = PusherSpec(
             plan=plan.model_dump_json(),
             push_destination=pusher_pb2.PushDestination(

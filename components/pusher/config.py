@@ -1,4 +1,4 @@
-"""The `push` section of the config: where blessed models go, how many are kept, and how they get to their traffic."""
+"""The `push` section: where blessed models are pushed, how many versions are kept, and how requests reach them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from components.section import Section
-from components.version import KEY_ENVIRONMENT
+from components.config_section import Section
+from components.version_manifest import KEY_ENVIRONMENT
 
 
 def _address(value: str) -> str:
@@ -21,34 +21,34 @@ Address = Annotated[str, AfterValidator(_address)]
 
 
 class RolloutConfig(Section):
-    """What the files in `rollout/` say besides versions and weights: where the servers are and what they see."""
+    """Settings of the files in `rollout/`: addresses of servers and proxies, and the push folder as they see it."""
 
     model_name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    """The model's name in requests; the pipeline's if not given."""
+    """The model's name in requests; by default the pipeline's name."""
     base_path: str | None = None
-    """The push folder as the model servers see it, such as /models/taxi in a container; if not given, as we do."""
+    """The push folder's path on the model servers, such as /models/taxi in a container; by default the same path."""
     servers: tuple[Address, ...] = Field(default=("127.0.0.1:8501", "127.0.0.1:8511"), min_length=1)
     """The model servers' REST addresses, which HAProxy sends requests to."""
     grpc_servers: tuple[Address, ...] = ("127.0.0.1:8500", "127.0.0.1:8510")
-    """Their gRPC addresses, in the same order, on the same hosts; none: HAProxy takes no gRPC."""
+    """Their gRPC addresses, in the same order, on the same hosts; without any, HAProxy does not serve gRPC."""
     listen: Address = "127.0.0.1:8080"
-    """Where HAProxy takes REST requests."""
+    """HAProxy's address for REST requests."""
     listen_grpc: Address = "127.0.0.1:8081"
-    """Where HAProxy takes gRPC requests."""
+    """HAProxy's address for gRPC requests."""
     listen_metrics: Address = "127.0.0.1:8404"
-    """Where HAProxy tells Prometheus its own metrics."""
+    """HAProxy's address for its own metrics in Prometheus' format."""
     host: str | None = None
-    """The Kubernetes service that Istio routes; the model's name if not given."""
+    """The Kubernetes service that Istio routes; by default the model's name."""
     storage_uri: str | None = None
-    """The push folder for KServe, such as pvc://models/taxi or gs://bucket/models/taxi; pvc://models/ and the model's
-    name if not given."""
+    """The push folder for KServe, such as pvc://models/taxi or gs://bucket/models/taxi; by default pvc://models/ and
+    the model's name."""
 
     @model_validator(mode="after")
     def _pairs(self) -> RolloutConfig:
         hosts, grpc_hosts = ([each.rpartition(":")[0] for each in some] for some in (self.servers, self.grpc_servers))
         if grpc_hosts and grpc_hosts != hosts:
-            told = f"received {', '.join(hosts)} and {', '.join(grpc_hosts)}"
-            raise ValueError(f"expected grpc_servers on the same hosts as servers, or none; {told}")
+            received = f"received {', '.join(hosts)} and {', '.join(grpc_hosts)}"
+            raise ValueError(f"expected grpc_servers on the same hosts as servers, or none; {received}")
         return self
 
 
@@ -60,40 +60,41 @@ class VertexConfig(Section):
     region: str
     """Such as us-central1."""
     endpoint: str
-    """The endpoint's display name; made if there is none."""
+    """The endpoint's display name; it is created if it does not exist."""
     image: str = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"
     """The container that serves the model."""
     machine_type: str = "n1-standard-4"
-    """The machines behind the endpoint."""
+    """The endpoint's type of machine."""
     min_replicas: int = Field(default=1, ge=1)
-    """Machines at least."""
+    """Smallest number of machines."""
     max_replicas: int = Field(default=1, ge=1)
-    """Machines at most."""
+    """Greatest number of machines."""
     traffic_percent: int = Field(default=100, ge=0, le=100)
-    """How much of the endpoint's traffic the new model takes at once."""
+    """Share of the endpoint's traffic that the new model gets immediately, in percent."""
 
 
 class PushConfig(Section):
     """The folder that a model server watches; each pushed model is a numbered folder in it."""
 
     directory: str | None = None
-    """The folder, local or remote such as gs://bucket/models/taxi; the run's own folder `pushed` if not given."""
+    """The push folder, local or remote such as gs://bucket/models/taxi; by default the run's own folder `pushed`."""
     target: Literal["filesystem", "vertex"] = "filesystem"
-    """filesystem: the folder is all. vertex: from the folder, the model is deployed to a Vertex AI endpoint too."""
+    """filesystem: the folder only. vertex: the model is also deployed from the folder to a Vertex AI endpoint."""
     keep: int | None = Field(default=None, ge=1)
-    """How many versions stay after a push; all if not given. The stable one, the canary and the one that a rollback
-    goes back to stay in any case."""
+    """Number of versions that remain after a push; by default all. The stable version, the canary and the previous
+    stable version always remain."""
     stage_on_push: Literal["stable", "first", "none"] = "stable"
-    """Which pushed versions become the stable one: each, but while a canary runs none; only the first; or none."""
+    """Which pushed versions become the stable one: stable: each, except while a canary runs; first: only the first;
+    none: none."""
     signing_key_env: str = Field(default=KEY_ENVIRONMENT, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
-    """The environment variable with the key that manifests are signed with; if it is not set, they are not signed."""
+    """The environment variable of the key that signs manifests; if it is not set, they are not signed."""
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
-    """What the files for model servers and proxies say."""
+    """Settings of the files for model servers and proxies."""
     vertex: VertexConfig | None = None
     """The endpoint for `target: vertex`."""
 
     @model_validator(mode="after")
-    def _reaches_its_target(self) -> PushConfig:
+    def _has_endpoint(self) -> PushConfig:
         if self.target == "vertex":
             if self.vertex is None:
                 raise ValueError("expected push.vertex with target: vertex, received none")

@@ -1,4 +1,4 @@
-"""What the Pusher runs: a blessed model becomes a version with a manifest, in one step, and gets its stage."""
+"""The Pusher's executor: makes a blessed model a version with a manifest, and gives it a stage."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, path_utils, proto_utils
 
-from components import version
-from components.pusher import remote, rollout, state, target, vertex
-from components.pusher.facts import facts
+from components import version_manifest
+from components.compat.tfx import executor_context
+from components.files import is_remote
+from components.pusher import local_folder, remote_folder, rollout, serving_state, vertex_endpoint
 from components.pusher.plan import PushPlan
-from components.pusher.state import Stages, State
+from components.pusher.provenance import provenance
+from components.pusher.serving_state import Stages, State
 
 
 class Executor(executor.Executor):  # type: ignore[misc]
-    """Pushes a blessed model: to a local folder atomically, to a remote one with saved_model.pb last."""
+    """Pushes a blessed model: atomically to a local folder, and with saved_model.pb last to a remote one."""
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -34,13 +36,13 @@ class Executor(executor.Executor):  # type: ignore[misc]
         """Pushes the model if it is blessed.
 
         Args:
-          input_dict: `model`, and, if there are any, `model_blessing`, `infra_blessing`, `evaluation` and `examples`.
+          input_dict: `model`; optional: `model_blessing`, `infra_blessing`, `evaluation` and `examples`.
           output_dict: `pushed_model`; gets a copy of the model and the properties `pushed`, `pushed_destination`
-            and `pushed_version`, as TFX's Pusher gives them.
+            and `pushed_version`, as TFX's Pusher sets them.
           exec_properties: `push_destination`, a PushDestination as JSON, and `plan`, a PushPlan as JSON.
 
         Raises:
-          OSError: the model could not be copied; nothing is left of it in the push folder.
+          OSError: the model could not be copied; no part of the copy remains in the push folder.
           InputError: the state of the push folder is damaged, or the signing key is empty; nothing was pushed.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
@@ -52,53 +54,54 @@ class Executor(executor.Executor):  # type: ignore[misc]
         if not self.CheckBlessing(input_dict):
             self._MarkNotPushed(pushed)
             return
-        key = version.signing_key(os.environ, plan.push.signing_key_env)
-        known = facts(input_dict, self._context)
+        key = version_manifest.signing_key(os.environ, plan.push.signing_key_env)
+        source = provenance(input_dict, executor_context(self))
         model = self.GetModelPath(input_dict)
-        if not target.is_remote(directory):
-            state.read(directory)
-        # First the copy that stays with the run: once the version is in the push folder, it is there.
+        if not is_remote(directory):
+            # A damaged state fails here, before anything is written.
+            serving_state.read(directory)
+        # The output artifact comes first: a version in the push folder then always has one.
         io_utils.copy_dir(model, pushed.uri)
-        at = int(time.time())
-        if target.is_remote(directory):
-            path, number = remote.place(model, directory, at, known, key)
+        version = int(time.time())
+        if is_remote(directory):
+            path, number = remote_folder.add_version(model, directory, version, source, key)
             if plan.push.keep is not None:
-                remote.prune(directory, plan.push.keep)
+                remote_folder.prune(directory, plan.push.keep)
         else:
-            path, number = target.place(model, directory, at, _sealed(known, key))
-            _stage(plan, directory, number, by=f"run {known.run}")
+            path, number = local_folder.add_version(model, directory, version, _manifest_writer(source, key))
+            _stage(plan, directory, number, by=f"run {source.run}")
         if plan.push.vertex is not None and plan.push.target == "vertex":
-            path = vertex.deploy(plan.push.vertex, path, number)
+            path = vertex_endpoint.deploy(plan.push.vertex, path, number)
         self._MarkPushed(pushed, pushed_destination=path, pushed_version=str(number))
 
     def GetModelPath(self, input_dict: dict[str, list[types.Artifact]]) -> str:  # noqa: N802 - TFX's name
-        """The model to push: the one with warm-up requests if the serving check has made one."""
+        """Returns the folder of the model to push: the one with warm-up requests if the serving check made one."""
         checked = input_dict.get(standard_component_specs.INFRA_BLESSING_KEY)
         if checked and artifact_utils.get_single_instance(checked).get_int_custom_property("has_model"):
             return str(path_utils.stamped_model_path(artifact_utils.get_single_uri(checked)))
         return str(super().GetModelPath(input_dict))
 
 
-def _sealed(known: version.Facts, key: bytes | None) -> Callable[[Path, int], object]:
-    """Writes the manifest into a version that is not yet seen."""
-    return lambda folder, number: version.write(folder, known.model_copy(update={"version": number}), key)
+def _manifest_writer(source: version_manifest.Provenance, key: bytes | None) -> Callable[[Path, int], object]:
+    """Returns a function that writes the manifest into a version which is still in its temporary folder."""
+    return lambda folder, number: version_manifest.write(folder, source.model_copy(update={"version": number}), key)
 
 
 def _stage(plan: PushPlan, directory: str, number: int, by: str) -> None:
-    """Makes the new version the stable one if the config wants it, removes what is too many, and tells the servers."""
+    """Makes the new version the stable one if configured, removes old versions, and writes the rollout's files."""
     settings = plan.push.rollout.model_copy(update={"model_name": plan.model_name})
-    with state.alone(directory):
-        now = state.read(directory)
+    with serving_state.lock(directory):
+        now = serving_state.read(directory)
         new = _staged(now, number, plan.push.stage_on_push, by).model_copy(update={"rollout": settings})
-        state.save(directory, new)
+        serving_state.save(directory, new)
         if plan.push.keep is not None:
-            gone = target.prune(directory, plan.push.keep)
-            logging.info("removed versions beyond push.keep: %s", gone or "none")
+            removed = local_folder.prune(directory, plan.push.keep)
+            logging.info("removed versions beyond push.keep: %s", removed or "none")
         rollout.write(directory, new)
 
 
-def _staged(now: State, number: int, when: str, by: str) -> State:
-    wanted = when == "stable" or (when == "first" and now.stable is None)
-    if not wanted or now.canary is not None:
+def _staged(now: State, number: int, stage_on_push: str, by: str) -> State:
+    becomes_stable = stage_on_push == "stable" or (stage_on_push == "first" and now.stable is None)
+    if not becomes_stable or now.canary is not None:
         return now
     return now.changed("promote", Stages(stable=number), by)

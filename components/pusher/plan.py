@@ -1,13 +1,13 @@
-"""What the Pusher depends on, as JSON in its parameters."""
+"""The Pusher's cache key: everything from the config that its result depends on."""
 
 from __future__ import annotations
 
+from components.config_section import Section
 from components.pusher.config import PushConfig
-from components.section import Section
 
 
 class PushPlan(Section):
-    """The push section, and the name that the model is served under."""
+    """The `push` section, and the model's name in requests."""
 
     push: PushConfig
     model_name: str

@@ -1,4 +1,4 @@
-"""The serving check as a node: TFX's InfraValidator, which also sees what the Evaluator has predicted."""
+"""The serving check as a node: TFX's InfraValidator, with the Evaluator's predictions as a further input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from components.serving.executor import EVALUATION, PLAN, PREDICTIONS, Executor
 
 
 class _Spec(InfraValidatorSpec):  # type: ignore[misc]
-    """TFX's, with the Evaluator's output and the section of the config."""
+    """TFX's specification, with the Evaluator's output and the section of the config."""
 
     INPUTS: ClassVar = {**InfraValidatorSpec.INPUTS, EVALUATION: ChannelParameter(type=ModelEvaluation, optional=True)}
     PARAMETERS: ClassVar = {
@@ -32,10 +32,10 @@ class InfraValidator(base_component.BaseComponent):  # type: ignore[misc]
     Args:
       config: the section of the config.
       name: the model's name in requests.
-      model: the model that is tried.
-      examples: raw examples; the split `eval` is asked for.
+      model: the model to check.
+      examples: raw examples; requests are built from the split `eval`.
       evaluation: the Evaluator's output.
-      predictions: the file in it with predictions, to hold the answers against.
+      predictions: the file in it with predictions, which the answers are compared with.
     """
 
     SPEC_CLASS = _Spec
@@ -55,7 +55,7 @@ class InfraValidator(base_component.BaseComponent):  # type: ignore[misc]
         platform = (
             {"kubernetes": infra_validator_pb2.KubernetesConfig()}
             if config.check == "kubernetes"
-            # The local server is none of TFX's platforms, and one has to be named.
+            # TFX's specification requires a platform, and the local server is none of them.
             else {"local_docker": infra_validator_pb2.LocalDockerConfig()}
         )
         super().__init__(
@@ -70,7 +70,7 @@ class InfraValidator(base_component.BaseComponent):  # type: ignore[misc]
                     **platform,
                 ),
                 validation_spec=infra_validator_pb2.ValidationSpec(
-                    # Once: a second try would hide a server that fails now and then.
+                    # Once: a second attempt would hide a server that fails now and then.
                     num_tries=1,
                     max_loading_time_seconds=config.max_loading_seconds,
                 ),

@@ -1,15 +1,28 @@
-"""What the serving check runs: TFX's InfraValidator, with our server, the Evaluator's predictions, a latency budget."""
+"""Executor of the serving check: TFX's InfraValidator, extended by predictions to compare with and a latency budget.
+
+A check ends in one of two ways:
+
+- A verdict, which is written to the blessing and cached: the model passed, or a running server has refused it. It
+  refuses a model that it cannot load, a row that it cannot answer (see `_REFUSALS`), a prediction that differs from the
+  Evaluator's by more than the tolerance, and a latency above the budget.
+- A failure, which fails the node and is never cached, so that the next run tries again: everything that kept the check
+  from finishing. The server could not be started, was killed, ended, or reported an error of its own; a disk was full
+  or memory ran out; the server did not listen, load or answer in time. A server that crashes on a model cannot be told
+  from one that was killed, so that is a failure as well.
+"""
 
 from __future__ import annotations
 
 import itertools
 import logging
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import grpc
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import (
@@ -25,22 +38,44 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
+from components.errors import MachineError, find
+from components.serving.check_result import FILE, ServingCheckResult
 from components.serving.config import ServingConfig
-from components.serving.found import FILE, Found
-from components.serving.runner import LocalServerRunner
+from components.serving.local_server_runner import LocalServerRunner
 
 EVALUATION, PLAN, PREDICTIONS = "evaluation", "plan", "predictions"
 
-_LEAST_TIMED = 200
-"""Requests whose latency is measured: of a few, the slowest alone would be the 99th percentile."""
-_TICK_SECONDS = 0.1
+_MIN_TIMED_REQUESTS = 200
+"""Requests whose latency is measured: with fewer, the 99th percentile would be the slowest one."""
+_POLL_SECONDS = 0.1
 _CALL_SECONDS = 60.0
-_SHOWN = 5
-"""Numbers of a differing answer that are told."""
+_VALUES_IN_MESSAGE = 5
+
+_REFUSALS = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.OUT_OF_RANGE,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+"""What a server answers about the request or the model. All other codes are about the server, the connection or the
+machine, or may be."""
+_MACHINE_CODES = {
+    code.value[0]
+    for code in (
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNAVAILABLE,
+    )
+}
+_MACHINE_FAULT = re.compile(r"ResourceExhausted|MemoryError|OOM when allocating|Cannot allocate memory")
+"""In the message of a server whose codes are all the same."""
 
 
 class Executor(executor.Executor):  # type: ignore[misc]
-    """Blesses a model that a model server answers with, as the Evaluator has seen it answer, and fast enough."""
+    """Blesses a model that a model server loads, that answers as it answered in the Evaluator, and fast enough."""
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -52,118 +87,220 @@ class Executor(executor.Executor):  # type: ignore[misc]
 
         Args:
           input_dict: `model`, raw `examples`, and `evaluation` if there is one.
-          output_dict: `blessing`; gets what TFX's InfraValidator gives it, and check.json.
+          output_dict: `blessing`, which receives what TFX's InfraValidator writes, and check.json.
           exec_properties: TFX's, `plan` (a ServingConfig as JSON), and `predictions` (the file in `evaluation`).
+
+        Raises:
+          MachineError: the check could not finish; there is no verdict.
         """
         self._config = ServingConfig.model_validate_json(exec_properties[PLAN])
-        self._found = Found(self._config.check if self._config.check == "server" else self._config.image)
-        self._predicted = _predictions(input_dict.get(EVALUATION, []), exec_properties[PREDICTIONS])
+        self._result = ServingCheckResult(self._config.check if self._config.check == "server" else self._config.image)
+        self._predicted = _read_predictions(input_dict.get(EVALUATION, []), exec_properties[PREDICTIONS])
         model = artifact_utils.get_single_instance(input_dict[standard_component_specs.MODEL_KEY])
         if not _takes_examples(path_utils.serving_model_path(model.uri)):
-            logging.warning("serving_default takes no serialized tf.Examples: the model is loaded, and not asked")
+            logging.warning("serving_default takes no serialized tf.Examples: the model is loaded, but not called")
             input_dict = {key: each for key, each in input_dict.items() if key != standard_component_specs.EXAMPLES_KEY}
         super().Do(input_dict, output_dict, exec_properties)
         blessing = artifact_utils.get_single_instance(output_dict[standard_component_specs.BLESSING_KEY])
         with fileio.open(f"{blessing.uri}/{FILE}", "w") as file:
-            file.write(self._found.to_json())
+            file.write(self._result.to_json())
 
-    def _ValidateOnce(  # noqa: N802 - TFX's name
+    def _ValidateWithRetry(  # noqa: N802 - TFX's name
         self, model_path: str, serving_binary: Any, serving_spec: Any, validation_spec: Any, requests: list[Any]
-    ) -> None:
-        started = time.time()
-        deadline = started + validation_spec.max_loading_time_seconds
-        if self._config.check == "server":
-            runner = LocalServerRunner(model_path, serving_spec.model_name)
-        else:
-            runner = executor._create_model_server_runner(model_path, serving_binary, serving_spec)
-        endpoint = None
+    ) -> bool:
+        """Checks the model once.
+
+        TFX's method takes every exception for a refusal, and tries again: a second attempt would hide a server that
+        fails now and then.
+
+        Returns:
+          Whether the model passed.
+
+        Raises:
+          MachineError: the check could not finish.
+          GracefulShutdown: the node was asked to stop.
+        """
+        runner = None
         try:
-            runner.Start()
-            runner.WaitUntilRunning(deadline)
-            endpoint = runner.GetEndpoint()
-            client = serving_binary.MakeClient(endpoint)
-            client.WaitUntilModelLoaded(deadline, polling_interval_sec=_TICK_SECONDS)
-            self._found.loaded_seconds = time.time() - started
-            client.SendRequests(requests)
-            self._ask(endpoint, serving_spec.model_name, requests)
-            self._found.passed = True
+            if self._config.check == "server":
+                runner = LocalServerRunner(model_path, serving_spec.model_name)
+            else:
+                runner = executor._create_model_server_runner(model_path, serving_binary, serving_spec)
+            deadline = time.time() + validation_spec.max_loading_time_seconds
+            self._check(runner, serving_binary, serving_spec.model_name, deadline, requests)
         except error_types.GracefulShutdown:
             raise
         except Exception as error:
-            self._found.why = _why(error, endpoint, serving_spec.model_name)
-            logging.error("%s; the server has told: %s", self._found.why, runner.GetLogs())
-            raise
+            logs = (runner.GetLogs() if runner else None) or ""
+            refusal = _refusal(error)
+            logging.error("%s; output of the model server: %s", refusal or "the check could not finish", logs)
+            if refusal is None:
+                raise _failure(error, logs) from error
+            self._result.why = refusal
+        else:
+            self._result.passed = True
         finally:
-            runner.Stop()
+            if runner is not None:
+                runner.Stop()
+        return self._result.passed
 
-    def _ask(self, endpoint: str, name: str, requests: Sequence[Any]) -> None:
-        """Holds answers against predictions, and takes the time.
+    def _check(self, runner: Any, serving_binary: Any, name: str, deadline: float, requests: Sequence[Any]) -> None:
+        """Starts a server, and holds it against the section of the config.
+
+        Args:
+          runner: TFX's, of a server that has not been started.
+          serving_binary: TFX's, which has the client.
+          name: the model's name in requests.
+          deadline: when the model has to be loaded, in seconds since the epoch.
+          requests: of the signatures of the model, one row each.
 
         Raises:
-          ValidationFailed: an answer is another, or too slow.
+          ValidationFailed: the model does not pass.
+          Exception: the check cannot finish.
         """
+        started = time.time()
+        runner.Start()
+        runner.WaitUntilRunning(deadline)
+        endpoint = runner.GetEndpoint()
         with grpc.insecure_channel(endpoint) as channel:
-            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-            for predicted in self._predicted:
-                predicted.request.model_spec.name = name
-                self._compare(predicted.response, stub.Predict(predicted.request, timeout=_CALL_SECONDS))
-            rows = [each for each in requests if isinstance(each, predict_pb2.PredictRequest)]
-            if not rows:
-                return
-            milliseconds = []
-            for request in itertools.islice(itertools.cycle(rows), max(len(rows), _LEAST_TIMED)):
-                before = time.perf_counter()
-                stub.Predict(request, timeout=_CALL_SECONDS)
-                milliseconds.append((time.perf_counter() - before) * 1e3)
+            _wait_until_loaded(runner, model_service_pb2_grpc.ModelServiceStub(channel), name, deadline)
+            self._result.loaded_seconds = time.time() - started
+            serving_binary.MakeClient(endpoint).SendRequests(requests)
+            predict = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
+            for log in self._predicted:
+                log.request.model_spec.name = name
+                self._compare(log.response, predict(log.request, timeout=_CALL_SECONDS))
+            self._measure_latency(predict, [each for each in requests if isinstance(each, predict_pb2.PredictRequest)])
+
+    def _measure_latency(self, predict: Any, requests: Sequence[Any]) -> None:
+        """Sends requests one after the other.
+
+        Raises:
+          ValidationFailed: the 99th percentile of the latency is above the budget.
+        """
+        if not requests:
+            return
+        milliseconds = []
+        for request in itertools.islice(itertools.cycle(requests), max(len(requests), _MIN_TIMED_REQUESTS)):
+            before = time.perf_counter()
+            predict(request, timeout=_CALL_SECONDS)
+            milliseconds.append((time.perf_counter() - before) * 1e3)
         p99, budget = _percentile(milliseconds, 99), self._config.max_p99_ms
-        self._found.timed, self._found.p50_ms, self._found.p99_ms = (
-            len(milliseconds),
-            _percentile(milliseconds, 50),
-            p99,
-        )
+        self._result.timed = len(milliseconds)
+        self._result.p50_ms, self._result.p99_ms = _percentile(milliseconds, 50), p99
         if budget is not None and p99 > budget:
             raise error_types.ValidationFailed(
                 f"expected 99 of 100 requests to take {budget:g} ms at most (serving.max_p99_ms), received {p99:g} ms"
             )
 
-    def _compare(self, predicted: Any, answered: Any) -> None:
-        """Holds an answer against the Evaluator's prediction for the same row.
+    def _compare(self, predicted: Any, answer: Any) -> None:
+        """Compares two PredictResponses for the same row: the Evaluator's and the server's.
 
         Raises:
-          ValidationFailed: they differ.
+          ValidationFailed: they differ by more than the tolerance.
         """
         for name, tensor in predicted.outputs.items():
             expected = tf.make_ndarray(tensor)
-            received = tf.make_ndarray(answered.outputs[name]) if name in answered.outputs else None
+            received = tf.make_ndarray(answer.outputs[name]) if name in answer.outputs else None
             difference = _difference(expected, received)
             if difference < float("inf"):
-                self._found.max_difference = max(self._found.max_difference or 0.0, difference)
+                self._result.max_difference = max(self._result.max_difference or 0.0, difference)
             if difference > self._config.tolerance:
-                told = "nothing" if received is None else received.ravel()[:_SHOWN].tolist()
+                values = "nothing" if received is None else received.ravel()[:_VALUES_IN_MESSAGE].tolist()
                 raise error_types.ValidationFailed(
-                    f"{name}: expected the Evaluator's {expected.ravel()[:_SHOWN].tolist()} within "
-                    f"{self._config.tolerance:g} (serving.tolerance), the server answers {told}"
+                    f"{name}: expected the Evaluator's {expected.ravel()[:_VALUES_IN_MESSAGE].tolist()} within "
+                    f"{self._config.tolerance:g} (serving.tolerance), the server answers {values}"
                 )
-        self._found.compared += 1
+        self._result.compared += 1
 
 
-def _predictions(evaluation: Sequence[types.Artifact], name: str) -> list[Any]:
-    """What the Evaluator has recorded: requests for one row, and the model's answers, as PredictLogs."""
-    files = [f"{artifact.uri}/{name}" for artifact in evaluation]
-    found = [file for file in files if fileio.exists(file)]
-    records = tf.data.TFRecordDataset(found).as_numpy_iterator() if found else ()
+def _wait_until_loaded(runner: Any, models: Any, name: str, deadline: float) -> None:
+    """Waits until all versions of a model are loaded.
+
+    TFX's client waits until the deadline for a server that has ended, and does not report why a model cannot be loaded.
+
+    Raises:
+      ValidationFailed: the server has refused to load the model.
+      RuntimeError: the server could not load the model for a reason that is not the model's.
+      JobAborted: the server has ended.
+      DeadlineExceeded: the model is not loaded in time.
+    """
+    request = get_model_status_pb2.GetModelStatusRequest()
+    request.model_spec.name = name
+    states = get_model_status_pb2.ModelVersionStatus
+    while (seconds := deadline - time.time()) > 0:
+        try:
+            versions = models.GetModelStatus(request, timeout=min(seconds, _CALL_SECONDS)).model_version_status
+        except grpc.RpcError:
+            versions = ()
+            # Raises if the server has ended, rather than not begun to answer.
+            runner.WaitUntilRunning(deadline)
+        for version in versions:
+            if version.state == states.END:
+                _raise_not_loaded(version.status)
+        if versions and all(version.state == states.AVAILABLE for version in versions):
+            return
+        time.sleep(_POLL_SECONDS)
+    raise error_types.DeadlineExceeded("the model is not loaded within serving.max_loading_seconds")
+
+
+def _raise_not_loaded(status: Any) -> None:
+    message = status.error_message or "no reason is given"
+    # `find` recognizes a full disk.
+    if status.error_code in _MACHINE_CODES or _MACHINE_FAULT.search(message) or find(RuntimeError(message)):
+        raise RuntimeError(f"the model could not be loaded: {message}")
+    raise error_types.ValidationFailed(f"the server cannot load the model: {message}")
+
+
+def _refusal(error: Exception) -> str | None:
+    """Why a running server refuses the model, in one line; None for an error that is no verdict on the model."""
+    # TFX's client raises a ValidationFailed from whatever goes wrong with a request.
+    cause = error.__cause__ if isinstance(error, error_types.ValidationFailed) else error
+    if isinstance(cause, grpc.RpcError):
+        return f"the server refuses a row: {cause.details()}" if cause.code() in _REFUSALS else None
+    return _first_line(error) if cause is None else None
+
+
+def _failure(error: Exception, logs: str) -> MachineError:
+    """The error for a check that could not finish.
+
+    Args:
+      error: what kept it from finishing.
+      logs: output of the server.
+    """
+    for known in (find(error), find(RuntimeError(logs))):
+        # A full disk has a headline and a remedy of its own.
+        if isinstance(known, MachineError):
+            return known
+    cause = error.__cause__ if isinstance(error, error_types.ValidationFailed) else error
+    if isinstance(cause, grpc.RpcError):
+        reason = f"the server answers {cause.code().name}: {cause.details()}"
+    else:
+        reason = _first_line(cause or error)
+    last_line = next((line.strip() for line in reversed(logs.splitlines()) if line.strip()), "")
+    return MachineError(
+        f"the serving check could not finish: {reason}",
+        "see its log, which has the server's output; then --resume the run",
+        [f"last line of the server's output: {last_line}"] if last_line else [],
+    )
+
+
+def _read_predictions(evaluation: Sequence[types.Artifact], name: str) -> list[Any]:
+    """The PredictLogs that the Evaluator has recorded: requests for one row each, and the model's answers."""
+    files = [file for artifact in evaluation if fileio.exists(file := f"{artifact.uri}/{name}")]
+    records: Iterable[bytes] = tf.data.TFRecordDataset(files).as_numpy_iterator() if files else ()
     return [prediction_log_pb2.PredictionLog.FromString(record).predict_log for record in records]
 
 
 def _takes_examples(model: str) -> bool:
-    """Whether TFX can build requests: it does so for a signature with one input, the serialized rows."""
+    """Whether TFX can build requests: it does so for a signature with one input, the serialized tf.Examples."""
     with fileio.open(f"{model}/saved_model.pb", "rb") as file:
         graphs = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs
-    # Of a graph without that signature, a protobuf map gives an empty one.
-    inputs = [graph.signature_def["serving_default"].inputs.values() for graph in graphs]
+    # For a graph without that signature, a protobuf map returns an empty one.
+    signatures = [graph.signature_def["serving_default"].inputs.values() for graph in graphs]
     rows = [(tf.string.as_datatype_enum, [-1])]
     return any(
-        [(each.dtype, [dim.size for dim in each.tensor_shape.dim]) for each in given] == rows for given in inputs
+        [(each.dtype, [dim.size for dim in each.tensor_shape.dim]) for each in inputs] == rows for inputs in signatures
     )
 
 
@@ -171,33 +308,19 @@ def _percentile(values: Sequence[float], percent: float) -> float:
     return round(float(np.percentile(values, percent)), 3)
 
 
-def _difference(expected: Any, received: Any) -> float:
-    """The largest difference, relative to values above one; infinite where there is nothing to subtract."""
+def _difference(expected: npt.NDArray[Any], received: npt.NDArray[Any] | None) -> float:
+    """The largest difference, relative to values above one; infinite if shape, dtype or a text differs."""
     if received is None or received.shape != expected.shape or received.dtype != expected.dtype:
         return float("inf")
     if expected.dtype.kind not in "fiu":
         return 0.0 if bool(np.all(received == expected)) else float("inf")
     if not expected.size:
         return 0.0
-    apart = np.abs(received.astype(float) - expected.astype(float)) / np.maximum(1.0, np.abs(expected.astype(float)))
-    apart[np.isnan(expected) & np.isnan(received)] = 0.0
-    return float("inf") if np.isnan(apart).any() else float(apart.max())
+    difference = np.abs(received.astype(float) - expected.astype(float))
+    difference /= np.maximum(1.0, np.abs(expected.astype(float)))
+    difference[np.isnan(expected) & np.isnan(received)] = 0.0
+    return float("inf") if np.isnan(difference).any() else float(difference.max())
 
 
-def _why(error: Exception, endpoint: str | None, model: str) -> str:
-    """The reason in one line, from whoever knows it best."""
-    cause = error.__cause__
-    if isinstance(cause, grpc.RpcError):
-        return f"the server refuses a row: {cause.details()}"
-    if endpoint is not None and isinstance(error, error_types.ValidationFailed):
-        status = get_model_status_pb2.GetModelStatusRequest()
-        status.model_spec.name = model
-        try:
-            with grpc.insecure_channel(endpoint) as channel:
-                told = model_service_pb2_grpc.ModelServiceStub(channel).GetModelStatus(status, timeout=_CALL_SECONDS)
-            messages = [each.status.error_message for each in told.model_version_status if each.status.error_message]
-            if messages:
-                return f"the server cannot load the model: {messages[0]}"
-        except grpc.RpcError:
-            logging.exception("the server does not tell how the model is")
-    return str(error).partition("\n")[0]
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,4 +1,4 @@
-"""Checkpoints of training: written whole, kept a few deep, and read back from the newest that is not damaged."""
+"""Checkpoints of a training: the newest ones are retained, and the newest one that is not damaged is restored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from components.trainer.cluster import signs
+from components.trainer.cluster import heartbeat
 
 _NAME = "step"
 _INDEX = re.compile(rf"{_NAME}-(\d+)\.index$")
@@ -18,10 +18,10 @@ class Checkpoints:
     """The checkpoints in one folder.
 
     Args:
-      folder: where they lie.
-      scratch: where this process writes instead, if it is not the one whose checkpoints count. All replicas in step
-        have to save, since some variables are only whole in all of them together.
-      keep: how many are kept.
+      folder: the checkpoints that are restored.
+      scratch: where this process writes instead, if it is not the lead. All synchronous replicas have to save, because
+        some variables are aggregated over them when they are saved.
+      keep: how many are retained.
       objects: what is saved and restored, by name; trackable objects of TensorFlow.
     """
 
@@ -33,42 +33,42 @@ class Checkpoints:
         )
 
     def save(self, step: int) -> None:
-        """Writes one. TensorFlow writes its index last and by renaming, so that half of one is never taken for one."""
+        """Writes a checkpoint. TensorFlow renames its index last, so an incomplete checkpoint is never restored."""
         self._manager.save(checkpoint_number=step)
-        signs.tell("saved", step)
+        heartbeat.send_status("saved", step)
 
     def restore(self) -> int:
-        """Restores from the newest checkpoint that can be read; returns its step, or 0 if there is none."""
+        """Restores the newest checkpoint that is not damaged; returns its step, or 0 if there is none."""
         step = newest(self._folder)
         if step:
             self._checkpoint.restore(path(self._folder, step)).assert_existing_objects_matched()
-        signs.tell("restored", step)
+        heartbeat.send_status("restored", step)
         return step
 
 
 def path(folder: str, step: int) -> str:
-    """The path of a checkpoint, as TensorFlow takes it."""
+    """The path prefix of a checkpoint, which TensorFlow's functions take."""
     return f"{folder}/{_NAME}-{step}"
 
 
 def steps(folder: str) -> list[int]:
     """The steps of the checkpoints in a folder, the newest first.
 
-    TensorFlow's own list in the file `checkpoint` is not asked: it may be the thing that is damaged.
+    They are read from the folder, because TensorFlow's list in the file `checkpoint` may be damaged itself.
     """
     names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-    return sorted((int(found[1]) for name in names if (found := _INDEX.fullmatch(name))), reverse=True)
+    return sorted((int(match[1]) for name in names if (match := _INDEX.fullmatch(name))), reverse=True)
 
 
 def newest(folder: str) -> int:
-    """The step of the newest checkpoint all of which can be read; 0 if there is none."""
+    """The step of the newest checkpoint that is not damaged; 0 if there is none."""
     for step in steps(folder):
         try:
             _read_through(path(folder, step))
-        # TensorFlow raises what it likes here: DataLossError, IndexError, ValueError.
+        # TensorFlow raises various types here: DataLossError, IndexError, ValueError.
         except Exception as error:
-            logging.warning("checkpoint %s is damaged, the one before it is used: %s", path(folder, step), error)
-            signs.tell("damaged", f"{_NAME}-{step}")
+            logging.warning("checkpoint %s is damaged; the one before it is used: %s", path(folder, step), error)
+            heartbeat.send_status("damaged", f"{_NAME}-{step}")
         else:
             return step
     return 0
@@ -77,7 +77,7 @@ def newest(folder: str) -> int:
 def _read_through(checkpoint: str) -> None:
     """Reads every tensor, which checks its length and its checksum.
 
-    It is done before anything is restored: a restore that fails half-way would leave weights of two states.
+    This happens before a restore: a restore that fails half-way would leave weights of two states.
     """
     reader = tf.train.load_checkpoint(checkpoint)
     for name in reader.get_variable_to_shape_map():

@@ -1,4 +1,4 @@
-"""TFX's Trainer executor, for one process or a cluster: it starts the cluster, or is one task of it, or is alone."""
+"""TFX's Trainer executor: trains in this process, supervises a local cluster, or runs one task of a cluster."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils
 
+from components.compat import tfx as compat
 from components.errors import InputError, MachineError
-from components.trainer.cluster import roles
-from components.trainer.cluster.roles import Role
+from components.files import is_remote
+from components.trainer.cluster import tf_config
+from components.trainer.cluster.tf_config import Role
 from components.trainer.plan import TrainingPlan
 
 _LOGS = "logs"
 _CHECKPOINTS = "checkpoints"
-_SHAPING = (
+_CHECKPOINT_FIELDS = (
     *("steps", "batch_size", "learning_rate", "table_learning_rate", "weight_decay", "class_weights", "precision"),
     *("seed", "warm_start", "early_stopping"),
 )
-"""What of the training section a checkpoint depends on; the cluster may be another one when a run is resumed."""
+"""The fields of the training section that a checkpoint depends on. A resumed run may have another cluster."""
 
 
 class Executor(GenericExecutor):  # type: ignore[misc]
     """Trains by the plan in `custom_config`.
 
-    Without TF_CONFIG and with a strategy that takes several processes it supervises a cluster on this machine. With
-    TF_CONFIG it acts as the task that this tells of, and so runs unchanged under Kubernetes' operators and Vertex AI.
+    Without TF_CONFIG and with a strategy of several processes it supervises a cluster on this machine. With TF_CONFIG
+    it runs the task that is named there, under Kubernetes' operators and Vertex AI.
     """
 
     def Do(  # noqa: N802 - TFX's name
@@ -46,21 +48,22 @@ class Executor(GenericExecutor):  # type: ignore[misc]
         """Trains.
 
         Args:
-          input_dict: examples, transform_graph and schema; and hyperparameters, if a Tuner has found some: they take
-            the place of the plan's. And base_model, for a warm start.
-          output_dict: model and model_run. The ModelRun gets TensorBoard's files, the last checkpoints, and of a
-            cluster on this machine the tasks' logs and, as custom properties, a Summary.
+          input_dict: examples, transform_graph and schema; optionally hyperparameters of a Tuner, which replace the
+            plan's, and base_model, for a warm start.
+          output_dict: model and model_run. The ModelRun contains TensorBoard's files and the last checkpoints; for a
+            local cluster also the tasks' logs and, as custom properties, the supervisor's Summary.
           exec_properties: the Trainer's.
 
         Raises:
-          PipelineError: what the config, the data or the machine has to do with it.
+          PipelineError: the config, the data or the machine makes the training fail.
         """
         plan = _plan(input_dict, exec_properties)
         config = plan.training
-        role = roles.role()
-        act = functools.partial(self._act, input_dict, output_dict, exec_properties)
+        role = tf_config.role()
+        tf_config.remove_evaluator()
+        run_task = functools.partial(self._run_task, input_dict, output_dict, exec_properties)
         if role is not None:
-            act(Path(tempfile.mkdtemp()), role)
+            run_task(Path(tempfile.mkdtemp()), role)
             return
         if config.cluster != "local":
             raise InputError(
@@ -68,30 +71,30 @@ class Executor(GenericExecutor):  # type: ignore[misc]
                 "start the tasks that `runner.py manifest` describes, or train here with training.cluster: local",
             )
         model_run = artifact_utils.get_single_instance(output_dict["model_run"])
-        kept = self._working_folder(output_dict)
-        # The tasks' logs are files of this machine, wherever the checkpoints lie.
-        work = Path(tempfile.mkdtemp()) if "://" in kept else Path(kept)
+        durable = self._durable_folder(output_dict)
+        # The tasks' logs are local files, also if the checkpoints are remote.
+        local = Path(tempfile.mkdtemp()) if is_remote(durable) else Path(durable)
         try:
             if config.strategy.is_cluster:
                 from components.trainer.cluster.supervisor import Supervisor
 
-                summary = Supervisor(config, functools.partial(act, work), work / _LOGS).run()
+                summary = Supervisor(config, functools.partial(run_task, local), local / _LOGS).run()
                 for name, value in dataclasses.asdict(summary).items():
                     model_run.set_int_custom_property(name, value)
             else:
                 super().Do(input_dict, output_dict, exec_properties)
         except SystemExit as error:
             raise MachineError(
-                "training was asked to end by SIGTERM", "--resume the run: it goes on from the last checkpoint"
+                "training was stopped by SIGTERM", "--resume the run: it continues from the last checkpoint"
             ) from error
-        left = {_LOGS: f"{work}/{_LOGS}", _CHECKPOINTS: f"{kept}/{_CHECKPOINTS}/{_digest(plan, exec_properties)}"}
-        for name, folder in left.items():
+        checkpoints = f"{durable}/{_CHECKPOINTS}/{_digest(plan, exec_properties)}"
+        for name, folder in {_LOGS: f"{local}/{_LOGS}", _CHECKPOINTS: checkpoints}.items():
             if fileio.exists(folder) and not folder.startswith(f"{model_run.uri}/"):
                 _move(folder, f"{model_run.uri}/{name}")
-        if "://" in kept:
-            shutil.rmtree(work)
+        if is_remote(durable):
+            shutil.rmtree(local)
 
-    def _act(
+    def _run_task(
         self,
         input_dict: dict[str, list[Any]],
         output_dict: dict[str, list[Any]],
@@ -99,19 +102,20 @@ class Executor(GenericExecutor):  # type: ignore[misc]
         folder: Path,
         role: Role,
     ) -> None:
-        """What one task of a cluster does; `folder` is on its machine, for what nobody else needs."""
+        """Runs one task of a cluster; `folder` is a local one for the files that no other task reads."""
         if role.is_server:
-            from components.trainer.cluster.server import serve
+            from components.trainer.cluster.task_server import serve
 
             serve(role, folder / role.name)
         elif role.is_lead:
             super().Do(input_dict, output_dict, exec_properties)
         else:
             arguments = self._GetFnArgs(input_dict, output_dict, exec_properties)
-            # Only the lead's model counts, and the evaluator's curves; TFX would look for a model of each.
+            # Only the lead writes the model, and the lead and the evaluator their curves. Not TFX's Do, which expects a
+            # model of every process.
             scratch = str(folder / role.name)
             arguments.serving_model_dir = arguments.eval_model_dir = f"{scratch}/model"
-            if role.kind != "evaluator":
+            if not role.is_evaluator:
                 arguments.model_run_dir = f"{scratch}/model_run"
             udf_utils.get_fn(exec_properties, "run_fn")(arguments)
 
@@ -120,7 +124,7 @@ class Executor(GenericExecutor):  # type: ignore[misc]
     ) -> FnArgs:
         arguments = super()._GetFnArgs(input_dict, output_dict, exec_properties)
         plan = _plan(input_dict, exec_properties)
-        checkpoints = f"{self._working_folder(output_dict)}/{_CHECKPOINTS}/{_digest(plan, exec_properties)}"
+        checkpoints = f"{self._durable_folder(output_dict)}/{_CHECKPOINTS}/{_digest(plan, exec_properties)}"
         arguments.custom_config = {
             **arguments.custom_config,
             "plan": plan.model_dump_json(),
@@ -128,29 +132,28 @@ class Executor(GenericExecutor):  # type: ignore[misc]
         }
         return arguments
 
-    def _working_folder(self, output_dict: dict[str, list[Any]]) -> str:
-        """What outlives a failed attempt: TFX's folder for that, or the ModelRun where nobody takes that away."""
-        kept = self._context.stateful_working_dir if self._context else None
-        return str(kept or artifact_utils.get_single_uri(output_dict["model_run"]))
+    def _durable_folder(self, output_dict: dict[str, list[Any]]) -> str:
+        """A folder that remains after a failed attempt: TFX's own, or the ModelRun's if TFX's launcher is not used."""
+        return str(compat.stateful_working_dir(self) or artifact_utils.get_single_uri(output_dict["model_run"]))
 
 
-def _move(folder: str, target: str) -> None:
-    """Moves a folder, also from this disk into an object store."""
-    if "://" in target and "://" not in folder:
-        io_utils.copy_dir(folder, target)
-        fileio.rmtree(folder)
+def _move(source: str, destination: str) -> None:
+    """Moves a folder, also from the local disk into an object store."""
+    if is_remote(destination) and not is_remote(source):
+        io_utils.copy_dir(source, destination)
+        fileio.rmtree(source)
     else:
-        fileio.rename(folder, target)
+        fileio.rename(source, destination)
 
 
 def _plan(input_dict: dict[str, list[Any]], exec_properties: dict[str, Any]) -> TrainingPlan:
-    """The plan of the config, with the values that a Tuner has found best, if there was one."""
+    """The plan of the config, with the best values of a Tuner, if there is one."""
     plan = TrainingPlan.model_validate_json(_custom_config(exec_properties)["plan"])
     if not input_dict.get("hyperparameters"):
         return plan
     file = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(input_dict["hyperparameters"]))
     values = json.loads(io_utils.read_string_file(file))["values"]
-    logging.info("trained with the values that the Tuner has found: %s", values)
+    logging.info("the Tuner's best values are used: %s", values)
     return plan.with_values(values)
 
 
@@ -160,7 +163,9 @@ def _custom_config(exec_properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _digest(plan: TrainingPlan, exec_properties: dict[str, Any]) -> str:
-    """A name for everything that a checkpoint depends on, so that none is taken up by another model or schedule."""
-    shaping = plan.model_dump(mode="json", include={"features": True, "model": True, "training": set(_SHAPING)})
-    told = json.dumps([shaping, _custom_config(exec_properties).get("code")], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    """A digest of all that a checkpoint depends on, so that no other model or schedule restores it."""
+    fields = plan.model_dump(
+        mode="json", include={"features": True, "model": True, "training": set(_CHECKPOINT_FIELDS)}
+    )
+    text = json.dumps([fields, _custom_config(exec_properties).get("code")], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

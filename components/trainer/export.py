@@ -1,14 +1,14 @@
-"""The SavedModel that leaves the Trainer: the transform graph and the network in one, behind named signatures.
+"""Exports the SavedModel: the transform graph and the network, with these signatures.
 
-    serving_default     serialized tf.Examples → the answer
-    raw                 one tensor per raw column → the answer
-    transform_features  serialized tf.Examples → what the network reads
+    serving_default     serialized tf.Examples → predictions
+    raw                 one tensor per raw column → predictions
+    transform_features  serialized tf.Examples → the network's inputs
     transform_labels    serialized tf.Examples → the label; for evaluation
 
-The label's own columns are asked for by `transform_labels` alone.
+Only `transform_labels` reads the columns of the label.
 
 In `raw` every column has shape [batch], one value for each example. A value is missing where a text is empty, a float
-is NaN, or a whole number is the smallest int64.
+is NaN, or an integer is the smallest int64.
 """
 
 from __future__ import annotations
@@ -19,92 +19,107 @@ from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
+import tf_keras
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
-from components.features import names
+from components.compat.tfx import transform_resources
+from components.features import feature_names
 from components.features.plan import FeaturePlan
-from components.trainer import fresh
-from components.trainer.rows import MISSING_INT, rows
+from components.trainer import export_check
+from components.trainer.probe_rows import MISSING_INT, probe_rows
+
+RawColumns = dict[str, Any]
+"""Raw column → tf.Tensor or tf.SparseTensor, as tf.io.parse_example returns it."""
 
 
 def export(
-    network: Any,
-    answers: Callable[[Any], dict[str, Any]],
+    network: tf_keras.Model,
+    outputs_by_name: Callable[[tf.Tensor], dict[str, tf.Tensor]],
     plan: FeaturePlan,
     transform: tft.TFTransformOutput,
     path: str,
 ) -> None:
-    """Writes the SavedModel, and has a fresh process load it and answer as the network does.
+    """Writes the SavedModel, and checks that a new process loads it and predicts the same as the network.
 
     Args:
       network: tf_keras model from transformed features to logits.
-      answers: logits → named answers.
+      outputs_by_name: logits → the outputs of a prediction, by name.
       plan: the features and the label.
       transform: the transform graph.
       path: the folder to write.
 
     Raises:
-      MachineError: the SavedModel does not load, or answers something else.
+      MachineError: the SavedModel does not load, or its predictions differ.
     """
     loader = SavedModelLoader(transform.transform_savedmodel_dir)
     raw = transform.raw_feature_spec()
     feature_spec = {name: raw[name] for name in plan.features.columns_read}
     label_spec = {name: raw[name] for name in plan.label_expression().columns}
-    reads = tuple(tensor.name for tensor in network.inputs)
+    input_names = tuple(tensor.name for tensor in network.inputs)
 
-    def features(columns: dict[str, Any]) -> dict[str, Any]:
+    def features(columns: RawColumns) -> dict[str, tf.Tensor]:
         transformed = loader.apply_transform_model(columns)
-        return {name: transformed[name] for name in reads}
+        return {name: transformed[name] for name in input_names}
 
-    def answer(columns: dict[str, Any]) -> dict[str, Any]:
-        return answers(network(features(columns), training=False))
+    def predictions(columns: RawColumns) -> dict[str, tf.Tensor]:
+        return outputs_by_name(network(features(columns), training=False))
 
-    def label(columns: dict[str, Any]) -> dict[str, Any]:
-        return {names.LABEL: loader.apply_transform_model(columns)[names.LABEL]}
+    def label(columns: RawColumns) -> dict[str, tf.Tensor]:
+        return {feature_names.LABEL: loader.apply_transform_model(columns)[feature_names.LABEL]}
 
     examples = tf.TensorSpec([None], tf.string, name="examples")
     columns = {name: tf.TensorSpec([None], spec.dtype, name=name) for name, spec in feature_spec.items()}
     signatures = {
-        "serving_default": _graph(lambda given: answer(tf.io.parse_example(given, feature_spec)), examples),
-        "raw": _graph(
-            lambda given: answer({name: _as_parsed(given[name], spec) for name, spec in feature_spec.items()}), columns
+        "serving_default": _graph(
+            lambda serialized: predictions(tf.io.parse_example(serialized, feature_spec)), examples
         ),
-        "transform_features": _graph(lambda given: features(tf.io.parse_example(given, feature_spec)), examples),
-        "transform_labels": _graph(lambda given: label(tf.io.parse_example(given, label_spec)), examples),
+        "raw": _graph(
+            lambda values: predictions({name: _as_parsed(values[name], spec) for name, spec in feature_spec.items()}),
+            columns,
+        ),
+        "transform_features": _graph(
+            lambda serialized: features(tf.io.parse_example(serialized, feature_spec)), examples
+        ),
+        "transform_labels": _graph(lambda serialized: label(tf.io.parse_example(serialized, label_spec)), examples),
     }
     # The process imports TensorFlow while the model is written.
-    with fresh.process() as ask:
+    with export_check.prediction_process() as predict:
         tf.saved_model.save(_Resources(network, loader), path, signatures=signatures)
-        tried = rows(plan, feature_spec, transform)
+        probes = probe_rows(plan, feature_spec, transform)
         with tf.device("CPU:0"):
-            wanted = signatures["serving_default"](tried.examples())
-        fresh.check(ask, path, tried, wanted)
+            expected = signatures["serving_default"](probes.examples())
+        export_check.check(predict, path, probes, expected)
 
 
 class _Resources(tf.Module):  # type: ignore[misc]
-    """What the signatures need beside their graphs: the weights, and the transform graph's tables and files.
+    """The resources of the signatures' graphs: the weights, and the transform graph's tables and files.
 
-    The network itself stays out. tf_keras would trace each of its layers once more for a Keras loader that nobody
-    uses, which takes longer than the training, and its optimizer's slots would be saved too.
+    Not the network itself: tf_keras would trace each of its layers again for Keras' loader, which is not used, in more
+    time than the training takes, and would save the optimizer's slots too.
     """
 
-    def __init__(self, network: Any, loader: SavedModelLoader) -> None:
+    def __init__(self, network: tf_keras.Model, loader: SavedModelLoader) -> None:
         super().__init__()
         self.weights = network.variables
-        self.transform = loader.__dict__
+        self.transform = transform_resources(loader)
 
 
-def _graph(function: Callable[[Any], dict[str, Any]], signature: Any) -> Any:
-    # There is no Python control flow to convert in here, and AutoGraph would go through all of tf_keras to see that.
+def _graph(function: Callable[[Any], dict[str, tf.Tensor]], signature: Any) -> tf.types.experimental.GenericFunction:
+    # Without AutoGraph: there is no Python control flow to convert, and AutoGraph would search all of tf_keras for it.
     return tf.function(function, input_signature=[signature], autograph=False)
 
 
-def _as_parsed(values: Any, spec: Any) -> Any:
-    """A column of `raw`, shape [batch], in the form that parsing a tf.Example gives it."""
+def _as_parsed(values: tf.Tensor, spec: Any) -> tf.Tensor | tf.SparseTensor:
+    """A column of `raw`, shape [batch], in the form of a column of a parsed tf.Example.
+
+    Args:
+      values: the column; a missing value as in the module's docstring.
+      spec: tf.io.VarLenFeature or tf.io.FixedLenFeature.
+    """
     if not isinstance(spec, tf.io.VarLenFeature):
-        # Where the schema asks for several values, the one stands for all: the operations make the same of it.
-        several = tf.tile(values[:, tf.newaxis], [1, math.prod(spec.shape)])
-        return tf.reshape(several, [-1, *spec.shape])
+        # If the schema expects several values, all are set to the one: the operations compute the same from it.
+        repeated = tf.tile(values[:, tf.newaxis], [1, math.prod(spec.shape)])
+        return tf.reshape(repeated, [-1, *spec.shape])
     if values.dtype == tf.string:
         present = tf.not_equal(values, "")
     elif values.dtype.is_floating:

@@ -1,71 +1,70 @@
-"""Adam, or Adagrad, for tables of ids: a step costs what its batch names, however long the tables are."""
+"""Adam and Adagrad with sparse updates: a step updates only the rows of a table that its batch contains."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import tensorflow as tf
 import tf_keras
 
-from components.models import sharding
+from components.compat.tensorflow import adam_slots, local_copy
 
-_NO_MATRIX = r"^(?!.*/kernel)"
-"""Names of the variables that no weight decay touches: biases, scales, and the tables of ids, of which a step names
-only a few rows."""
+_NO_KERNEL = r"^(?!.*/kernel)"
+"""Matches the variables without weight decay: biases, scales, and tables of ids, of which a step updates few rows."""
 
-_FIRST = 0.1
-"""What Adagrad's sums begin with, as in TensorFlow; about what ten examples add."""
+_INITIAL_ACCUMULATOR = 0.1
+"""The initial value of Adagrad's accumulators, as in TensorFlow; about ten examples add as much."""
 
 
 def adam(
-    learning_rate: Any, weight_decay: float = 0.0, table_learning_rate: float | None = None, batch_size: int = 1
-) -> Any:
+    learning_rate: float | tf_keras.optimizers.schedules.LearningRateSchedule,
+    weight_decay: float = 0.0,
+    table_learning_rate: float | None = None,
+    batch_size: int = 1,
+) -> LazyAdam:
     """Adam (Kingma & Ba 2015, Adam: A Method for Stochastic Optimization), lazy where a gradient is sparse.
 
     Args:
-      learning_rate: a float, or a tf_keras LearningRateSchedule.
-      weight_decay: share of a matrix that a step takes away, times the learning rate.
-      table_learning_rate: the rate of Adagrad, which then takes the place of Adam where a gradient is sparse.
-      batch_size: examples that the loss is the mean of; Adagrad's rate goes by their sum.
+      learning_rate: a constant, or a schedule.
+      weight_decay: the part of a matrix that a step subtracts, times the learning rate.
+      table_learning_rate: the rate of Adagrad, which then replaces Adam for sparse gradients.
+      batch_size: the number of examples in the mean loss; Adagrad uses the gradient of their sum.
 
     Returns:
-      A tf_keras optimizer, for any strategy; create and build it under the strategy's scope.
+      An optimizer for any strategy; create and build it in the strategy's scope.
     """
-    # XLA would compile anew for every number of ids that a batch happens to name.
+    # XLA would compile again for every new number of ids in a batch.
     optimizer = LazyAdam(learning_rate, weight_decay=weight_decay or None, jit_compile=False)
     if table_learning_rate:
         optimizer.adagrad = (table_learning_rate, batch_size)
-    optimizer.exclude_from_weight_decay(var_names=[_NO_MATRIX])
+    optimizer.exclude_from_weight_decay(var_names=[_NO_KERNEL])
     return optimizer
 
 
 class LazyAdam(tf_keras.optimizers.Adam):  # type: ignore[misc]
-    """Adam that, given tf.IndexedSlices, reads and writes only the rows they name, as TensorFlow Addons' LazyAdam did.
+    """Adam that reads and writes only the rows of a tf.IndexedSlices gradient, like TensorFlow Addons' LazyAdam.
 
-    tf_keras' own decays both moments of every row in every step, and moves every row by them: for a table of a million
-    ids and a batch of a thousand, a thousand times the work. Here a row that is not named keeps its value and its
-    moments. The bias correction goes by the optimizer's steps, not by how often a row was named. Dense gradients are
-    tf_keras' own business.
+    The Adam of tf_keras decays both moments of every row in every step, and updates every row: for a table of a million
+    ids and a batch of a thousand, a thousand times the work. Here a row without a gradient keeps its value and its
+    moments. The bias correction depends on the optimizer's steps, not on the number of a row's updates. Dense gradients
+    are handled by tf_keras.
 
     Attributes:
-      adagrad: Adagrad's rate for sparse gradients, and the examples that a loss is the mean of; None: Adam for all.
+      adagrad: Adagrad's rate for sparse gradients, and the number of examples in the mean loss; None: Adam.
     """
 
     adagrad: tuple[float, int] | None = None
 
-    def update_step(self, gradient: Any, variable: Any) -> None:
+    def update_step(self, gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> None:
         """Updates one variable, or one shard of it.
 
         Args:
-          gradient: tf.Tensor, or tf.IndexedSlices that name a row once at most; `apply_gradients` sees to that.
+          gradient: dense; or sparse, with each row at most once, which `apply_gradients` ensures.
           variable: float variable, shape [rows, …] if the gradient is sparse.
         """
         if not isinstance(gradient, tf.IndexedSlices):
             super().update_step(gradient, variable)
             return
         dtype, rows = variable.dtype, gradient.indices
-        index = self._index_dict[self._var_key(variable)]
-        m, v = sharding.here(self._momentums[index]), sharding.here(self._velocities[index])
+        m, v = (local_copy(slot) for slot in adam_slots(self, variable))
         if self.adagrad:
             self._adagrad(gradient, variable, v, *self.adagrad)
             return
@@ -78,21 +77,23 @@ class LazyAdam(tf_keras.optimizers.Adam):  # type: ignore[misc]
         v.scatter_update(tf.IndexedSlices(new_v, rows))
         variable.scatter_sub(tf.IndexedSlices(rate * new_m / (tf.sqrt(new_v) + self.epsilon), rows))
 
-    def _adagrad(self, gradient: Any, variable: Any, squares: Any, rate: float, examples: int) -> None:
+    def _adagrad(
+        self, gradient: tf.IndexedSlices, variable: tf.Variable, squares: tf.Variable, rate: float, examples: int
+    ) -> None:
         """Adagrad (Duchi et al. 2011, Adaptive Subgradient Methods for Online Learning and Stochastic Optimization).
 
-        Adam moves a row by about its rate each time that the row is named, whatever its gradient. An id that has a few
-        rows only is then learned by heart. Here a row's first steps are as large as its gradient says, and each one
-        makes the later ones smaller, so one pass over the rows is nearly as good as these can be.
+        Adam changes a row by about its rate in every update, however small the gradient, so ids with few examples
+        overfit. Adagrad's first updates of a row are proportional to its gradient, and each one makes the later ones
+        smaller, so one pass over the examples is nearly enough.
 
         Args:
-          gradient: tf.IndexedSlices, as above.
-          variable: as above.
-          squares: the sum of squared gradients so far, in the shape of the variable.
-          rate: constant; the sums are schedule enough.
-          examples: that the loss is the mean of.
+          gradient: each row at most once.
+          variable: shape [rows, …].
+          squares: the sum of squared gradients so far, shape of the variable.
+          rate: constant, because the sums decrease the update.
+          examples: number of examples in the mean loss.
         """
         summed = gradient.values * tf.cast(examples, variable.dtype)
         new = tf.gather(squares, gradient.indices) + tf.square(summed)
         squares.scatter_update(tf.IndexedSlices(new, gradient.indices))
-        variable.scatter_sub(tf.IndexedSlices(rate * summed / tf.sqrt(new + _FIRST), gradient.indices))
+        variable.scatter_sub(tf.IndexedSlices(rate * summed / tf.sqrt(new + _INITIAL_ACCUMULATOR), gradient.indices))

@@ -1,4 +1,4 @@
-"""What the Trainer depends on, as JSON in its parameters: features, model and training, and nothing else."""
+"""All that the Trainer depends on, as JSON in its parameters: features, model and training."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from components.config_section import Section
 from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig
-from components.section import Section
 from components.trainer.config import TrainingConfig
 
 
 class TrainingPlan(Section):
-    """Everything from the config that decides what is trained."""
+    """The part of the config that determines the trained model."""
 
     features: FeaturePlan
     model: ModelConfig
     training: TrainingConfig
 
     def with_values(self, values: Mapping[str, Any]) -> TrainingPlan:
-        """The same plan with a Tuner's values in their places.
+        """The same plan with a Tuner's values.
 
         Args:
-          values: field of the model or of the training section → its value; `hidden` may be JSON, since KerasTuner
-            knows no lists.
+          values: field of the model or of the training section → its value; `hidden` may be JSON, because KerasTuner
+            has no lists.
 
         Raises:
-          ValidationError: a value is none for its field, or there is no such field.
+          ValidationError: a value is not valid for its field, or there is no such field.
         """
-        given = dict(values)
-        if isinstance(given.get("hidden"), str):
-            given["hidden"] = json.loads(given["hidden"])
-        training = {name: value for name, value in given.items() if name in TrainingConfig.model_fields}
-        model = {name: value for name, value in given.items() if name not in training}
+        fields = dict(values)
+        if isinstance(fields.get("hidden"), str):
+            fields["hidden"] = json.loads(fields["hidden"])
+        training = {name: value for name, value in fields.items() if name in TrainingConfig.model_fields}
+        model = {name: value for name, value in fields.items() if name not in training}
         return TrainingPlan(
             features=self.features,
             model=ModelConfig.model_validate({**self.model.model_dump(), **model}),

@@ -1,106 +1,166 @@
-"""From the config to a tf.distribute strategy, and what a process must set before TensorFlow starts for it."""
+"""From the config to a tf.distribute strategy, and the TensorFlow settings that a process needs before its first op."""
 
 from __future__ import annotations
 
 import logging
 import os
-from typing import Any
+from dataclasses import dataclass
 
 import tensorflow as tf
 import tf_keras
 
 from components.errors import InputError
 from components.models import sharding
-from components.trainer.cluster.roles import Role
-from components.trainer.cluster.server import inter_op_threads
+from components.trainer.cluster.task_server import inter_op_threads
+from components.trainer.cluster.tf_config import Role
 from components.trainer.config import StrategyConfig, TrainingConfig
 
 _MOST_SHARDS = 1 << 10
 
 
+@dataclass(frozen=True)
+class Distribution:
+    """How this process takes part in a training.
+
+    Attributes:
+      strategy: the strategy of this process.
+      role: its role in a cluster; None if it trains alone.
+    """
+
+    strategy: tf.distribute.Strategy
+    role: Role | None = None
+
+    @property
+    def is_lead(self) -> bool:
+        """Whether this process writes the checkpoints that are restored, and the model."""
+        return self.role is None or self.role.is_lead
+
+    @property
+    def workers(self) -> int:
+        """Number of tasks that compute gradients."""
+        return self.role.workers if self.role else 1
+
+
 def prepare(role: Role | None, precision: str) -> None:
-    """Settles threads, GPU memory and precision; before the first op of this process."""
+    """Sets threads, GPU memory and precision; before the first op of this process.
+
+    Args:
+      role: of this process; None if it trains alone.
+      precision: a tf_keras policy: float32, mixed_bfloat16 or mixed_float16.
+    """
     if role is not None:
         tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads())
     for gpu in tf.config.list_physical_devices("GPU"):
-        # All of a GPU's memory would be taken by the first process that looks at it.
+        # By default the first process that uses a GPU allocates all of its memory.
         tf.config.experimental.set_memory_growth(gpu, True)
     tf_keras.mixed_precision.set_global_policy(precision)
 
 
-def strategy(config: TrainingConfig, role: Role | None) -> Any:
-    """The strategy of this process; under parameter_server it waits until the whole cluster is up.
+def distribute(config: TrainingConfig, role: Role | None) -> Distribution:
+    """Makes the strategy of this process; under parameter_server it waits until the complete cluster is up.
+
+    Args:
+      config: the training section.
+      role: of this process; None if it is no task of a cluster.
 
     Raises:
       InputError: the cluster or the machine does not fit the strategy.
     """
-    chosen = config.strategy
-    if chosen.kind == "mirrored":
+    return Distribution(_strategy(config.strategy, role), role)
+
+
+def replica_batch_size(config: TrainingConfig, replicas: int) -> int:
+    """The examples per batch of one replica.
+
+    A synchronous step divides `training.batch_size` by the replicas. Under parameter_server a step is one worker's, so
+    each worker takes all of it.
+
+    Args:
+      config: the training section.
+      replicas: the strategy's `num_replicas_in_sync`.
+
+    Raises:
+      InputError: the batch size is not a multiple of the replicas.
+    """
+    if config.strategy.kind == "parameter_server":
+        return config.batch_size
+    if config.batch_size % replicas:
+        raise InputError(
+            f"training.batch_size: expected a multiple of the number of replicas, {replicas}, "
+            f"received {config.batch_size}",
+            f"choose a multiple of {replicas}",
+        )
+    return config.batch_size // replicas
+
+
+def wait_for_all_replicas(strategy: tf.distribute.Strategy) -> None:
+    """Waits until all synchronous replicas have called this; one that exits earlier would make the others fail.
+
+    After a first barrier each replica knows that all have finished. But the first to know may exit before the others
+    have received the result, which they receive from each other. So there is a second barrier, whose failure is
+    harmless.
+    """
+    _barrier(strategy)
+    try:
+        _barrier(strategy)
+    except tf.errors.OpError as error:
+        logging.info("another replica has already exited: %s", error.message)
+
+
+def _strategy(config: StrategyConfig, role: Role | None) -> tf.distribute.Strategy:
+    if config.kind == "mirrored":
         return tf.distribute.MirroredStrategy()
-    if chosen.kind == "tpu":
+    if config.kind == "tpu":
         return _tpu()
-    if not chosen.is_cluster:
+    if not config.is_cluster:
         return tf.distribute.get_strategy()
     if role is None:
         raise InputError(
-            f"training.strategy.kind: {chosen.kind} takes a cluster, and this process is no task of one",
+            f"training.strategy.kind: {config.kind} takes a cluster, and this process is no task of one",
             "choose training.cluster: local, or start it where TF_CONFIG is set",
         )
     kinds = {kind for kind, addresses in role.cluster.items() if addresses}
-    if chosen.kind == "multi_worker" and "ps" not in kinds:
+    if config.kind == "multi_worker" and "ps" not in kinds:
         return tf.distribute.MultiWorkerMirroredStrategy()
-    if chosen.kind == "multi_worker" or not {"worker", "ps"} <= kinds:
-        takes = "workers alone" if chosen.kind == "multi_worker" else "a chief, workers and ps"
-        told = ", ".join(f"{len(role.cluster[kind])} {kind}" for kind in sorted(kinds))
+    if config.kind == "multi_worker" or not {"worker", "ps"} <= kinds:
+        expected = "workers only" if config.kind == "multi_worker" else "a chief, workers and ps"
+        received = ", ".join(f"{len(role.cluster[kind])} {kind}" for kind in sorted(kinds))
         raise InputError(
-            f"{chosen.kind} takes {takes}; TF_CONFIG tells of {told}",
+            f"TF_CONFIG: expected {expected} for {config.kind}, received {received}",
             "give the cluster these tasks, or choose the strategy that fits them",
         )
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    partitioner = _partitioner(chosen, len(role.cluster["ps"]))
+    partitioner = _partitioner(config, len(role.cluster["ps"]))
     return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
 
 
 def _partitioner(config: StrategyConfig, servers: int) -> sharding.Partitioner:
     size = int(config.shard_over_mb * (1 << 20))
     partitioners = tf.distribute.experimental.partitioners
-    chosen: sharding.Partitioner
+    partitioner: sharding.Partitioner
     if config.partitioner == "fixed":
-        chosen = partitioners.FixedShardsPartitioner(servers)
+        partitioner = partitioners.FixedShardsPartitioner(servers)
     elif config.partitioner == "max_size":
-        chosen = partitioners.MaxSizePartitioner(max_shard_bytes=size, max_shards=_MOST_SHARDS)
+        partitioner = partitioners.MaxSizePartitioner(max_shard_bytes=size, max_shards=_MOST_SHARDS)
     else:
-        chosen = partitioners.MinSizePartitioner(min_shard_bytes=size, max_shards=servers)
-    return sharding.of_tables(chosen)
+        partitioner = partitioners.MinSizePartitioner(min_shard_bytes=size, max_shards=servers)
+    return sharding.for_tables_only(partitioner)
 
 
-def _tpu() -> Any:
+def _tpu() -> tf.distribute.TPUStrategy:
     try:
-        # Not TPUClusterResolver.connect, which TensorFlow 2.16 calls wrongly itself.
+        # Not TPUClusterResolver.connect: in TensorFlow 2.16 it leaves out an argument of initialize_tpu_system_impl.
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(os.environ.get("TPU_NAME", "local"))
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except (OSError, ValueError, RuntimeError, tf.errors.OpError) as error:
         raise InputError(
-            "training.strategy.kind: tpu, and no TPU answers here",
+            "training.strategy.kind: expected a TPU for tpu, received no answer from one",
             "run on a TPU VM, or name the TPU in TPU_NAME; mirrored trains on GPUs",
         ) from error
 
 
-def part(strategy: Any) -> None:
-    """Waits for all replicas in step, and lets them go; a replica that left early would take the others down.
-
-    The first time all meet, each learns that all have done their work. But who learns it first may be gone before the
-    others have heard, for they hear it from each other. So all meet once more, and how that ends matters to nobody.
-    """
-    _meet(strategy)
-    try:
-        _meet(strategy)
-    except tf.errors.OpError as error:
-        logging.info("another replica has left already: %s", error.message)
-
-
-def _meet(strategy: Any) -> None:
-    told = strategy.run(tf.function(lambda: tf.constant(1.0)))
-    strategy.reduce(tf.distribute.ReduceOp.SUM, told, axis=None).numpy()
+def _barrier(strategy: tf.distribute.Strategy) -> None:
+    ones = strategy.run(tf.function(lambda: tf.constant(1.0)))
+    strategy.reduce(tf.distribute.ReduceOp.SUM, ones, axis=None).numpy()

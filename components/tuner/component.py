@@ -1,4 +1,4 @@
-"""The Tuner node: TFX's, with an executor that resumes a search and writes its trials down."""
+"""The Tuner node: TFX's, with an executor that resumes a search and records its trials."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Tuner(StockTuner):  # type: ignore[misc]
     """Trials by KerasTuner; outputs `best_hyperparameters` for the Trainer, and `tuner_results`.
 
     Args:
-      plan: what is tried, and how.
-      code: a digest of the code that a trial runs, for the cache.
-      examples: transformed ones, with the splits `train` and `eval`.
-      transform_graph: Transform's.
+      plan: the training of a trial, the values to try, and how they are chosen.
+      code: a digest of the code that a trial runs, for the cache key.
+      examples: transformed examples with the splits `train` and `eval`.
+      transform_graph: output of Transform.
       schema: of the raw examples.
     """
 

@@ -1,4 +1,4 @@
-"""The `tune` section: which fields of `training` and `model` are tried with which values."""
+"""The `tune` section: the fields of `training` and `model` that are tuned, and the values to try."""
 
 from __future__ import annotations
 
@@ -7,81 +7,81 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
+from components.config_section import Section
 from components.models.config import Kind
-from components.section import Section
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Values(Section):
-    """What a field may be: one way of saying it has to be given, and no second one."""
+    """The values of a field: exactly one of the keys is set."""
 
     @model_validator(mode="after")
-    def _one_way(self) -> Values:
-        ways = list(type(self).model_fields)
-        given = [way for way in ways if getattr(self, way) is not None]
-        if len(given) != 1:
-            expected = ways[0] if len(ways) == 1 else f"one of {', '.join(ways)}"
-            raise ValueError(f"expected {expected}, received {' and '.join(given) or 'nothing'}")
-        if self.way != "choice" and not self.told[0] < self.told[1]:
-            raise ValueError(f"{self.way}: expected [least, greatest], received {list(self.told)}")
+    def _exactly_one(self) -> Values:
+        keys = list(type(self).model_fields)
+        present = [key for key in keys if getattr(self, key) is not None]
+        if len(present) != 1:
+            expected = keys[0] if len(keys) == 1 else f"one of {', '.join(keys)}"
+            raise ValueError(f"expected {expected}, received {' and '.join(present) or 'nothing'}")
+        if self.sampling != "choice" and not self.candidates[0] < self.candidates[1]:
+            raise ValueError(f"{self.sampling}: expected [minimum, maximum], received {list(self.candidates)}")
         return self
 
     @property
-    def way(self) -> str:
-        """choice, or how a range is drawn from: linear, log or int."""
-        return next(way for way in type(self).model_fields if getattr(self, way) is not None)
+    def sampling(self) -> str:
+        """The key that is set: choice, or the distribution over a range: linear, log or int."""
+        return next(key for key in type(self).model_fields if getattr(self, key) is not None)
 
     @property
-    def told(self) -> tuple[Any, ...]:
-        """The values to choose from, or the least and the greatest of a range."""
-        return tuple(getattr(self, self.way))
+    def candidates(self) -> tuple[Any, ...]:
+        """The values to choose from, or the minimum and the maximum of a range."""
+        return tuple(getattr(self, self.sampling))
 
 
 class Numbers(Values):
     """Numbers to try."""
 
     choice: tuple[_Number, ...] | None = Field(default=None, min_length=1)
-    """These."""
+    """A list of values."""
     linear: tuple[_Number, _Number] | None = None
-    """[least, greatest]: any number between them, each as likely."""
+    """[minimum, maximum]: uniformly distributed numbers."""
     log: tuple[_Positive, _Positive] | None = None
-    """[least, greatest]: any number between them, each order of magnitude as likely."""
+    """[minimum, maximum]: log-uniformly distributed numbers."""
 
 
 class WholeNumbers(Values):
     """Whole numbers to try."""
 
     choice: tuple[PositiveInt, ...] | None = Field(default=None, min_length=1)
-    """These."""
+    """A list of values."""
     int: tuple[PositiveInt, PositiveInt] | None = None
-    """[least, greatest]: any whole number from the one to the other, each as likely."""
+    """[minimum, maximum]: uniformly distributed whole numbers."""
 
 
 class BatchSizes(Values):
     """Batch sizes to try."""
 
     choice: tuple[PositiveInt, ...] | None = Field(default=None, min_length=1)
-    """These."""
+    """A list of values."""
 
 
 class HiddenLayers(Values):
     """Hidden layers to try."""
 
     choice: tuple[tuple[PositiveInt, ...], ...] | None = Field(default=None, min_length=1)
-    """These, each a list of units such as [128, 64]."""
+    """A list of values, each a list of units such as [128, 64]."""
 
 
 class Kinds(Values):
     """Kinds of networks to try."""
 
     choice: tuple[Kind, ...] | None = Field(default=None, min_length=1)
-    """These."""
+    """A list of values."""
 
 
 class TuneConfig(Section):
-    """Trials before the training: each trains with other values, and the best of them are the Trainer's."""
+    """Trials before the training: each trains with other values, and the Trainer uses the best ones."""
 
     learning_rate: Numbers | None = None
     """Values for `training.learning_rate`."""
@@ -96,34 +96,34 @@ class TuneConfig(Section):
     dropout: Numbers | None = None
     """Values for `model.dropout`."""
     trials: PositiveInt = 10
-    """Trials in all; fewer, if there are no more combinations."""
+    """Number of trials; fewer, if there are fewer combinations."""
     steps: PositiveInt | None = None
-    """Optimizer steps of a trial, `training.steps` if it is not given. The learning rate's schedule ends with them."""
+    """Optimizer steps of a trial, and of its learning rate's schedule; by default `training.steps`."""
     search: Literal["random", "bayesian"] = "random"
-    """How the next values are found. random: drawn; bayesian: by a model of the losses so far, after as many random
-    trials as three for each field (Gaussian process, upper confidence bound)."""
+    """How the next values are chosen. random: at random; bayesian: by a model of the losses so far (Gaussian process,
+    upper confidence bound), after three random trials for each field."""
     seed: PositiveInt = 1
-    """Seed of the values that are tried; every trial has `training.seed` for its weights and shuffling."""
+    """Seed of the search; every trial uses `training.seed` for its weights and shuffling."""
 
     @model_validator(mode="after")
-    def _something(self) -> TuneConfig:
+    def _not_empty(self) -> TuneConfig:
         if not self.values():
             raise ValueError(f"expected values for at least one of {', '.join(FIELDS)}, received none")
         return self
 
     def values(self) -> dict[str, Values]:
-        """Field → what it may be, of those that are tuned."""
+        """Field → its values, for the fields that are tuned."""
         return {name: getattr(self, name) for name in FIELDS if getattr(self, name) is not None}
 
     def candidates(self) -> Iterator[tuple[tuple[str | int, ...], str, Any]]:
-        """(place in this section, field, value) of every value to choose from, and of both ends of every range.
+        """(key in this section, field, value) of every value to choose from, and of both bounds of every range.
 
-        What a field refuses lies below a bound or above one, so a range is sound if its ends are.
+        A field's valid values are an interval, so a range is valid if its bounds are.
         """
         for name, values in self.values().items():
-            for index, value in enumerate(values.told):
-                yield (name, values.way, index), name, value
+            for index, value in enumerate(values.candidates):
+                yield (name, values.sampling, index), name, value
 
 
 FIELDS = ("learning_rate", "batch_size", "kind", "hidden", "embedding", "dropout")
-"""What can be tuned."""
+"""The fields that can be tuned."""

@@ -1,4 +1,4 @@
-"""TFX's Tuner executor: it takes up a search that was interrupted, and writes down every trial, the failed ones too."""
+"""TFX's Tuner executor that resumes an interrupted search, and records every trial, including the failed ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tfx.components.tuner import executor as stock
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
+from components.compat import tfx as compat
 from components.errors import MachineError
 from components.tuner.search import TRIALS, Search
 
@@ -29,17 +30,17 @@ class Executor(stock.Executor):  # type: ignore[misc]
 
         Raises:
           InputError: every trial has failed, or the label cannot be learned.
-          MachineError: the process was asked to end by SIGTERM.
+          MachineError: the process received SIGTERM.
         """
-        # Another plan, or other code, is another search: a resumed run must not go on with the old one's trials.
+        # Another plan, or other code, is another search: a resumed run must not use its trials.
         digest = hashlib.sha256(str(exec_properties["custom_config"]).encode()).hexdigest()[:16]
         results = artifact_utils.get_single_uri(output_dict["tuner_results"])
-        kept = self._context.stateful_working_dir if self._context else None
+        folder = compat.stateful_working_dir(self) or self._get_tmp_dir()
         try:
-            search: Search = stock.search(input_dict, exec_properties, f"{kept or self._get_tmp_dir()}/{digest}")
+            search: Search = stock.search(input_dict, exec_properties, f"{folder}/{digest}")
         except SystemExit as error:
             raise MachineError(
-                "tuning was asked to end by SIGTERM", "--resume the run: it goes on with the trial it was at"
+                "tuning was stopped by SIGTERM", "--resume the run: it continues with the interrupted trial"
             ) from error
         stock.write_best_hyperparameters(search, output_dict)
-        io_utils.write_string_file(f"{results}/{TRIALS}", json.dumps(search.told(), indent=1))
+        io_utils.write_string_file(f"{results}/{TRIALS}", json.dumps(search.records(), indent=1))

@@ -1,15 +1,15 @@
-"""What the Tuner depends on, as JSON in its parameters."""
+"""All that the Tuner depends on, as JSON in its parameters."""
 
 from __future__ import annotations
 
-from components.section import Section
+from components.config_section import Section
 from components.trainer.config import CheckpointConfig, StrategyConfig, TensorBoardConfig
 from components.trainer.plan import TrainingPlan
 from components.tuner.config import TuneConfig
 
 
 class TuningPlan(Section):
-    """A trial's training but for the values that are tried, and which these are."""
+    """The training of a trial, and the values that the trials replace in it."""
 
     trial: TrainingPlan
     tune: TuneConfig
@@ -18,15 +18,15 @@ class TuningPlan(Section):
 def tuning_plan(plan: TrainingPlan, tune: TuneConfig) -> TuningPlan:
     """The plan of a search.
 
-    A trial is one process alone, for `tune.steps`, and is saved once, at its end. What else the config says of
-    clusters and checkpoints has no effect on it, and so stays out of the Tuner's cache key.
+    A trial trains in one process for `tune.steps`, and saves one checkpoint at its end. The config's other fields for
+    clusters and checkpoints have no effect on it, so they are not part of the Tuner's cache key.
 
     Args:
       plan: the Trainer's.
-      tune: what is tried.
+      tune: the values to try.
     """
     steps = tune.steps or plan.training.steps
-    alone = plan.training.model_copy(
+    training = plan.training.model_copy(
         update={
             "steps": steps,
             "strategy": StrategyConfig(),
@@ -40,4 +40,6 @@ def tuning_plan(plan: TrainingPlan, tune: TuneConfig) -> TuningPlan:
             "tensorboard": TensorBoardConfig(),
         }
     )
-    return TuningPlan(trial=plan.model_copy(update={"training": alone}), tune=tune.model_copy(update={"steps": steps}))
+    return TuningPlan(
+        trial=plan.model_copy(update={"training": training}), tune=tune.model_copy(update={"steps": steps})
+    )

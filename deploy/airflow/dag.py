@@ -1,7 +1,7 @@
 """A pipeline for Airflow 3: a task per node, each a process in the pipeline's own environment. Imports no TFX.
 
-Written by `python runner.py --airflow`, together with the folder of the same name beside it; write it anew rather than
-edit it.
+Written by `python runner.py --airflow`, together with the folder of the same name beside it. Do not edit it: write it
+again.
 """
 
 import json
@@ -19,15 +19,15 @@ SKIPPED = 3
 
 
 def span_of(logical_date: datetime | None) -> int:
-    """The span of a run's day; one that somebody has started by hand is today's."""
+    """The span of a run's day; today's for a run that was started by hand."""
     day = logical_date or datetime.now(timezone.utc)
     return (day.astimezone(timezone.utc).date() - date(1970, 1, 1)).days
 
 
 def task(name: str, *arguments: str) -> BashOperator:
-    """A task that runs a verb in the pipeline's own environment."""
+    """Make a task that runs a verb in the pipeline's own environment."""
     given = " ".join(shlex.quote(each) for each in (MANIFEST["python"], MANIFEST["runner"], *arguments))
-    # What stands between braces is filled in by Airflow when the task runs.
+    # Airflow replaces the expressions in braces when the task runs.
     run_id = " --run-id '{{ run_id }}'" if "run-node" in arguments else ""
     span = " --span {{ span_of(logical_date) }}" if run_id and SCHEDULE.get("span") == "date" else ""
     return BashOperator(

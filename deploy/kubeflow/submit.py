@@ -1,4 +1,4 @@
-"""Submits a written pipeline to Kubeflow by its own client: a run, or a recurring one in place of an earlier one.
+"""Submit a pipeline to Kubeflow with its own client: as a run, or as a recurring run that replaces an earlier one.
 
 Started by `python runner.py --kubeflow --submit`, in an environment that has kfp. Reads and writes a JSON object.
 """
@@ -10,20 +10,20 @@ import kfp
 from kfp_server_api.exceptions import ApiException
 
 
-def main(told: dict) -> dict:
-    """Submits; returns what has come of it."""
-    client = kfp.Client(host=told["host"], namespace=told["namespace"] or "kubeflow")
-    experiment = client.create_experiment(told["experiment"], namespace=told["namespace"]).experiment_id
-    common = {"enable_caching": False, "service_account": told["service_account"]}
-    schedule = told["schedule"]
+def main(request: dict) -> dict:
+    """Submit the request; return the ids of what was created and replaced."""
+    client = kfp.Client(host=request["host"], namespace=request["namespace"] or "kubeflow")
+    experiment = client.create_experiment(request["experiment"], namespace=request["namespace"]).experiment_id
+    common = {"enable_caching": False, "service_account": request["service_account"]}
+    schedule = request["schedule"]
     if schedule is None:
-        return {"run": client.run_pipeline(experiment, told["name"], told["file"], **common).run_id}
+        return {"run": client.run_pipeline(experiment, request["name"], request["file"], **common).run_id}
     known = client.list_recurring_runs(experiment_id=experiment, page_size=100).recurring_runs or []
-    earlier = [each.recurring_run_id for each in known if each.display_name == told["name"]]
+    earlier = [each.recurring_run_id for each in known if each.display_name == request["name"]]
     made = client.create_recurring_run(
         experiment,
-        told["name"],
-        pipeline_package_path=told["file"],
+        request["name"],
+        pipeline_package_path=request["file"],
         params=schedule["parameters"],
         start_time=schedule["start"],
         cron_expression=schedule["cron"],
@@ -31,7 +31,7 @@ def main(told: dict) -> dict:
         no_catchup=not schedule["catch_up"],
         **common,
     )
-    # Only now: if anything goes wrong above, the earlier one goes on.
+    # Last, so that the earlier one continues if a call above fails.
     for each in earlier:
         client.delete_recurring_run(each)
     return {"recurring_run": made.recurring_run_id, "replaced": len(earlier)}

@@ -1,1 +1,1 @@
-"""Pushed versions: which there are, which serve, and how that changes."""
+"""The registry of pushed versions: lists them, verifies them, and changes which ones serve."""

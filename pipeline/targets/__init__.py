@@ -1,1 +1,1 @@
-"""Where a compiled pipeline runs: one module per place."""
+"""Alias for one release; see `managed`."""

@@ -11,9 +11,10 @@ import pytest
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Its driver keeps an event loop running in this thread, so it must be gone before the next file's tests begin."""
-    from browsing import CHROMIUM, sync_api
+    import programs
+    from browsing import sync_api
 
     with sync_api.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM)
+        started = driver.chromium.launch(executable_path=programs.find("chromium"))
         yield started
         started.close()

@@ -35,18 +35,18 @@ def test_a_run_is_followed_from_nothing_to_its_report(tab: Any, tmp_path: Path):
             while tab.evaluate("document.activeElement.textContent") != run.run:
                 tab.keyboard.press("Tab")
             tab.keyboard.press("Enter")
-            shows(tab, ".now", "The pipeline is being put together.")
+            shows(tab, ".now", "The pipeline is being compiled.")
             tab.evaluate("window.sameDocument = true")
 
             run.step("nodes")
             shows(tab, "#summary", "0 of 4")
             run.step("ExampleGen running")
-            shows(tab, ".now", "At work: ExampleGen.")
+            shows(tab, ".now", "Running: ExampleGen.")
             tab.get_by_role("link", name="All runs").focus()
             run.step("ExampleGen done")
             run.step("StatisticsGen running")
             run.step("Trainer running")
-            shows(tab, ".now", "At work: StatisticsGen, Trainer.")
+            shows(tab, ".now", "Running: StatisticsGen, Trainer.")
             shows(tab, "#summary", "1 of 4")
             shows(tab, "#summary", "1,234 MB")
             shows(tab, "tr:has(> th > a:text('ExampleGen'))", "3.0 s")
@@ -73,7 +73,7 @@ def test_a_run_that_dies_is_told_so(tab: Any, tmp_path: Path):
         run.end()
         shows(tab, f'tr[data-key="{run.run}"]', "died")
         tab.get_by_role("link", name=run.run).click()
-        shows(tab, ".now", "It has ended: died.")
+        shows(tab, ".now", "The run has ended: died.")
 
 
 def test_a_server_that_has_gone_is_told_and_forgotten_when_it_is_back(tab: Any, tmp_path: Path):
@@ -81,7 +81,7 @@ def test_a_server_that_has_gone_is_told_and_forgotten_when_it_is_back(tab: Any, 
         tab.goto(address)
         assert tab.locator("#lost").is_hidden()
         tab.context.set_offline(True)
-        shows(tab, "#lost:visible", "The server does not answer")
+        shows(tab, "#lost:visible", "The server does not respond")
         tab.context.set_offline(False)
         sync_api.expect(tab.locator("#lost")).to_be_hidden(timeout=60_000)
 

@@ -11,8 +11,8 @@ import pytest
 from browsing import WIDTHS, keep, needs_browser, sync_api, violations, watched
 from reported import HARM, the_run, write_run
 
-from pipeline.metadata import history
-from pipeline.report import site, write
+from pipeline.inspection import run_history
+from pipeline.inspection.report import runs_page, write
 
 pytestmark = needs_browser
 
@@ -30,8 +30,9 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         told = {"pipeline": "toy", "state": "done", "started": 1e9 * (number + 1), "updated": 1e9 * (number + 1) + 75}
         (logs / run_id).mkdir(parents=True)
         (logs / run_id / "run.json").write_text(json.dumps({**told, "metrics": {"auc": 0.75 + number / 10}}))
-    write.report(store, logs, run, logs / "r2" / write.NAME)
-    write.whole(logs / "index.html", site.rendered(history.rows(store, logs), site.to_files(logs, logs)))
+    write.write_report(store, logs, run, logs / "r2" / write.NAME)
+    runs = run_history.list_runs(store, logs)
+    write.write_text(logs / "index.html", runs_page.render(runs, runs_page.file_links(logs, logs)))
     return logs / "index.html" if request.param == "all runs" else logs / "r2" / write.NAME
 
 

@@ -15,7 +15,7 @@ from beam_servers import Server, served
 from command import Ended, command
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-pytestmark = [pytest.mark.both_lines, pytest.mark.slow]
+pytestmark = pytest.mark.both_lines
 
 SPLITS = ("train", "eval")
 
@@ -129,6 +129,7 @@ def _order(example: tf.train.Example) -> tuple[str, str]:
     return repr(exact), repr(rounded)
 
 
+@pytest.mark.slow
 def test_two_processes_of_beams_own(folder: Path, in_memory: Ran) -> None:
     found = ran(folder, "direct", "processes", {"direct": {"mode": "multi_processing", "workers": 2}})
     assert found.ended.told["beam"] == [
@@ -147,6 +148,7 @@ def test_a_job_service_with_loopback_workers(folder: Path, in_memory: Ran, beam:
     assert_equal(found, in_memory)
 
 
+@pytest.mark.slow
 def test_a_job_service_with_a_pool(folder: Path, in_memory: Ran, beam: Beam) -> None:
     before = [pool.asked for pool in beam.pools]
     section = {"job_endpoint": beam.job_service.address, "worker_pools": [beam.pools[1].address]}
@@ -156,6 +158,7 @@ def test_a_job_service_with_a_pool(folder: Path, in_memory: Ran, beam: Beam) -> 
     assert asked[1] >= 3, "ExampleGen, StatisticsGen and Transform have had one each"
 
 
+@pytest.mark.slow
 def test_two_pools_without_a_job_service(folder: Path, in_memory: Ran, beam: Beam) -> None:
     before = [pool.asked for pool in beam.pools]
     section = {"worker_pools": [pool.address for pool in beam.pools]}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dataflow_stand_in
-import ingesting
+import ingest_runs
 import people
 import pytest
 from apache_beam.portability import common_urns
@@ -21,10 +21,10 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2
 from command import ROOT, Ended, command, program
 from google.protobuf import json_format
 
-from pipeline import engines
-from pipeline.config.runtime import RuntimeConfig
+from pipeline.authoring.config.runtime import RuntimeConfig
+from pipeline.orchestration import engines
 
-pytestmark = [pytest.mark.both_lines, pytest.mark.slow]
+pytestmark = pytest.mark.both_lines
 
 RECORDER = ROOT / "tests" / "support" / "recording_job_service.py"
 IMAGE = "us-docker.pkg.dev/rides/tfx/worker:1"
@@ -36,8 +36,8 @@ EXTERNAL = common_urns.environments.EXTERNAL.urn
 
 
 def test_a_job_for_dataflow(tmp_path: Path) -> None:
-    examples = ingesting.ingest(
-        ingesting.data(people.write(tmp_path / "people.csv", people.rows(), delimiter=","), label="income"),
+    examples = ingest_runs.ingest(
+        ingest_runs.data(people.write(tmp_path / "people.csv", people.rows(), delimiter=","), label="income"),
         tmp_path / "examples",
     )
     staging = tmp_path / "staging"
@@ -60,7 +60,7 @@ def test_a_job_for_dataflow(tmp_path: Path) -> None:
         runtime = RuntimeConfig.model_validate({"engine": "dataflow", "dataflow": section, "beam_args": args})
         told = {
             "examples": examples.uri,
-            "splits": ingesting.splits(examples),
+            "splits": ingest_runs.splits(examples),
             "statistics": str(tmp_path / "statistics"),
             "beam_args": engines.beam_args(runtime),
         }
@@ -139,8 +139,8 @@ def submit(tmp_path: Path, engine: str, section: dict[str, Any], **environment: 
 def assert_told_that_nothing_came(ended: Ended) -> None:
     error = ended.told["error"]
     assert (ended.exit_code, ended.states["ExampleGen"]) == (1, "failed")
-    assert error["headline"].startswith("Beam's engine says that it is done, and has left nothing in ")
-    assert "let its workers see the folder" in error["remedy"]
+    assert error["headline"].startswith("expected Beam's workers to write to ")
+    assert "mount the folder in the workers" in error["remedy"]
 
 
 def prepared(record: Path) -> tuple[Any, dict[str, Any]]:
@@ -154,7 +154,7 @@ def prepared(record: Path) -> tuple[Any, dict[str, Any]]:
 def assert_ingests_in(pool: str, pipeline: Any) -> None:
     """The steps are those of our ingest, and they run in a worker pool, which fetches nothing."""
     steps = {step.unique_name for step in pipeline.components.transforms.values()}
-    assert {"Ingest", "IngestAgain", "WriteManifest"} <= {step.partition("/")[0] for step in steps}
+    assert {"FirstPass", "SecondPass", "WriteManifest"} <= {step.partition("/")[0] for step in steps}
     [environment] = pipeline.components.environments.values()
     assert environment.urn == EXTERNAL
     assert beam_runner_api_pb2.ExternalPayload.FromString(environment.payload).endpoint.url == pool

@@ -1,4 +1,4 @@
-"""What every evaluation gives: the numbers are right, the verdict is in a file, and the blessing is as TFX's."""
+"""Every evaluation: correct metrics, a verdict in a file, and a blessing as TFX's Evaluator sets it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from children import in_child
 from evaluating import Evaluated
 from sklearn import metrics
 
-from components.evaluator import plots
-from components.evaluator.plots import Drawn
-from components.section import Task
+from components.config_section import Task
+from components.evaluator import plot_data
+from components.evaluator.plot_data import ModelPlots
 
-pytestmark = [pytest.mark.both_lines, pytest.mark.slow]
+pytestmark = pytest.mark.both_lines
 
 SECTION = {
     "metrics": ["auc", "binary_accuracy", "calibration", "expected_calibration_error"],
@@ -29,13 +29,13 @@ WEIGHT, BEFORE = 0.9, 0.5
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
-    """A model beside an earlier one, blessed by force: its groups are too far apart."""
+    """A model with a baseline, blessed by force, because the rates of its groups differ too much."""
     return run(tmp_path_factory.mktemp("compared"), SECTION, BEFORE, "they really are")
 
 
 @pytest.fixture(scope="module", params=["multiclass", "regression"])
 def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
-    """The same models, taken for those of another task."""
+    """The same models, evaluated as models of another task."""
     metric = {"multiclass": "accuracy", "regression": "mean_absolute_error"}[request.param]
     section = {"slices": ["group"], "thresholds": {metric: {"min": 0.0}}}
     return run(tmp_path_factory.mktemp(request.param), section, BEFORE, task=request.param)
@@ -48,43 +48,43 @@ def run(
     force: str | None = None,
     task: Task = "binary",
 ) -> Evaluated:
-    found = in_child(folder / "log", evaluating.evaluate, folder, section, WEIGHT, before, force, 5, task)
-    assert isinstance(found, Evaluated)
-    return found
+    result = in_child(folder / "log", evaluating.evaluate, folder, section, WEIGHT, before, force, 5, task)
+    assert isinstance(result, Evaluated)
+    return result
 
 
 def expected(rows: Any, weight: float, rates: bool) -> dict[str, float]:
-    """The metrics of some of the rows, counted without TFMA; rates are those of all rows and of groups only."""
+    """The metrics of a slice, computed without TFMA; rates only for the whole split and for groups."""
     table = evaluating.columns()
     label, probability = table["label"][rows], weight * table["score"][rows].astype(float)
     positive, bins = probability > 0.4, np.minimum((probability * 10).astype(int), 9)
     off = [abs((probability - label)[bins == each].sum()) for each in range(10)]
-    told = {
+    actual = {
         "binary_accuracy": float(((probability > 0.5) == label).mean()),
         "expected_calibration_error": sum(off) / len(label),
     }
     if rates:
-        told["positive_rate"] = float(positive.mean())
-        told["false_positive_rate"] = float(positive[label == 0].mean())
+        actual["positive_rate"] = float(positive.mean())
+        actual["false_positive_rate"] = float(positive[label == 0].mean())
     if label.any():
-        told["auc"] = float(metrics.roc_auc_score(label, probability))
-        told["calibration"] = float(probability.sum() / label.sum())
+        actual["auc"] = float(metrics.roc_auc_score(label, probability))
+        actual["calibration"] = float(probability.sum() / label.sum())
     if rates and label.any():
-        told["false_negative_rate"] = float(1 - positive[label == 1].mean())
-    return told
+        actual["false_negative_rate"] = float(1 - positive[label == 1].mean())
+    return actual
 
 
-def test_the_numbers_are_right_for_both_models_and_every_slice(compared: Evaluated) -> None:
+def test_metrics_of_both_models_and_every_slice(compared: Evaluated) -> None:
     group, place = (evaluating.columns()[name] for name in ("group", "place"))
-    wanted = {
+    requested = {
         (): np.full(evaluating.ROWS, True),
         **{(("group", each),): group == each for each in "abc"},
         (("place", "1"),): place == 1,
     }
-    assert {tuple(each.slice.items()) for each in compared.verdict.slices} == set(wanted)
+    assert {tuple(each.slice.items()) for each in compared.verdict.slices} == set(requested)
     assert not compared.verdict.slices[0].slice
     for each in compared.verdict.slices:
-        rows = wanted[tuple(each.slice.items())]
+        rows = requested[tuple(each.slice.items())]
         assert each.rows == rows.sum()
         # The area under the curve is taken over thresholds, not over all rows.
         rates = "place" not in each.slice
@@ -92,7 +92,7 @@ def test_the_numbers_are_right_for_both_models_and_every_slice(compared: Evaluat
         assert each.baseline == pytest.approx(expected(rows, BEFORE, rates), abs=1e-3)
 
 
-def test_the_verdict_names_every_bound(compared: Evaluated) -> None:
+def test_the_verdict_has_a_check_per_bound(compared: Evaluated) -> None:
     checks = [(check.metric, *check.slice.values(), check.passed, check.judged) for check in compared.verdict.checks]
     assert checks == [
         ("auc", True, True),
@@ -107,81 +107,81 @@ def test_the_verdict_names_every_bound(compared: Evaluated) -> None:
     assert why[4:6] == ["not judged: all labels are alike", "not judged: 10 rows of 50"]
 
 
-def test_a_forced_blessing_is_one_and_says_so(compared: Evaluated) -> None:
+def test_a_forced_blessing_has_its_reason(compared: Evaluated) -> None:
     assert (compared.verdict.blessed, compared.verdict.forced) == (True, "they really are")
     assert compared.marks == ["BLESSED"]
     assert compared.blessing["blessed"] == 1
     assert compared.blessing["forced"] == "they really are"
 
 
-def test_a_blessing_names_both_models_as_tfx_does(compared: Evaluated) -> None:
+def test_a_blessing_has_tfx_properties_of_both_models(compared: Evaluated) -> None:
     assert (compared.blessing["current_model_id"], compared.blessing["baseline_model_id"]) == (7, 5)
     assert Path(compared.blessing["current_model"]).name == "model"
     assert Path(compared.blessing["baseline_model"]).name == "baseline"
 
 
-def test_the_first_rows_are_recorded_with_the_models_answers(compared: Evaluated) -> None:
+def test_the_first_rows_are_recorded_with_their_predictions(compared: Evaluated) -> None:
     assert compared.asked == evaluating.columns()["score"][:5].tolist()
     assert compared.answered == pytest.approx([WEIGHT * score for score in compared.asked])
 
 
-def test_without_force_a_model_that_misses_a_bound_is_not_blessed(tmp_path: Path) -> None:
-    found = run(tmp_path, {"metrics": ["auc"], "thresholds": {"auc": {"min": 0.99, "worse_by": 0.1}}})
-    assert [(check.passed, check.why) for check in found.verdict.checks] == [
+def test_a_model_that_fails_a_check_is_not_blessed(tmp_path: Path) -> None:
+    result = run(tmp_path, {"metrics": ["auc"], "thresholds": {"auc": {"min": 0.99, "worse_by": 0.1}}})
+    assert [(check.passed, check.why) for check in result.verdict.checks] == [
         (False, None),
         (True, "no earlier blessed model"),
     ]
-    assert (found.verdict.blessed, found.verdict.forced, found.marks) == (False, None, ["NOT_BLESSED"])
-    assert (found.blessing["blessed"], found.blessing["forced"], found.blessing["baseline_model_id"]) == (0, "", 0)
-    assert all(not each.baseline for each in found.verdict.slices)
+    assert (result.verdict.blessed, result.verdict.forced, result.marks) == (False, None, ["NOT_BLESSED"])
+    assert (result.blessing["blessed"], result.blessing["forced"], result.blessing["baseline_model_id"]) == (0, "", 0)
+    assert all(not each.baseline for each in result.verdict.slices)
 
 
 def answers(weight: float) -> tuple[Any, Any]:
-    """Labels and answers of a model."""
+    """Labels and predictions of a model."""
     table = evaluating.columns()
     return table["label"], (np.float32(weight) * table["score"]).astype(float)
 
 
-def models(found: Evaluated) -> list[tuple[float, Drawn, dict[str, float]]]:
+def models(result: Evaluated) -> list[tuple[float, ModelPlots, dict[str, float]]]:
     """Weight, plots and metrics of both models."""
-    whole = found.verdict.slices[0]
-    assert found.plots.baseline is not None
-    return [(WEIGHT, found.plots.candidate, whole.metrics), (BEFORE, found.plots.baseline, whole.baseline)]
+    whole = result.verdict.slices[0]
+    assert result.plots.baseline is not None
+    return [(WEIGHT, result.plots.candidate, whole.metrics), (BEFORE, result.plots.baseline, whole.baseline)]
 
 
-def test_the_curves_are_those_of_the_predictions(compared: Evaluated) -> None:
+def test_the_curves_match_the_predictions(compared: Evaluated) -> None:
     for weight, drawn, measured in models(compared):
         label, probability = answers(weight)
         buckets = drawn.predictions
-        assert plots.area(plots.roc(buckets)) == pytest.approx(measured["auc"], abs=1e-3)
+        assert plot_data.area(plot_data.roc(buckets)) == pytest.approx(measured["auc"], abs=1e-3)
         false, recall, _ = metrics.roc_curve(label, probability, drop_intermediate=False)
-        for x, y in plots.roc(buckets):
+        for x, y in plot_data.roc(buckets):
             # A point of the drawn curve is one of the exact one, but for rows of equal buckets.
             assert np.hypot(false - x, recall - y).min() < 0.02
         precision, recall, _ = metrics.precision_recall_curve(label, probability)
-        for x, y in plots.precision_recall(buckets)[20:]:
+        for x, y in plot_data.precision_recall(buckets)[20:]:
             assert np.hypot(recall - x, precision - y).min() < 0.02
 
 
 def test_calibration_has_the_mean_prediction_and_all_rows(compared: Evaluated) -> None:
     for weight, drawn, _ in models(compared):
         label, probability = answers(weight)
-        groups = plots.calibration(drawn.predictions, 10)
+        groups = plot_data.calibration(drawn.predictions, 10)
         assert len(groups) == 10
         assert sum(each.rows for each in groups) == evaluating.ROWS
         assert sum(each.labels for each in groups) == label.sum()
         assert sum(each.predictions for each in groups) == pytest.approx(probability.sum())
 
 
-def test_the_binary_matrix_is_that_at_the_threshold(compared: Evaluated) -> None:
+def test_the_confusion_matrix_at_the_threshold(compared: Evaluated) -> None:
     for weight, drawn, measured in models(compared):
         label, probability = answers(weight)
-        counts = np.array(plots.at_threshold(drawn.predictions).counts)
+        counts = np.array(plot_data.at_threshold(drawn.predictions).counts)
         assert counts.tolist() == metrics.confusion_matrix(label, probability >= 0.5, labels=[0, 1]).tolist()
         assert np.trace(counts) / evaluating.ROWS == pytest.approx(measured["binary_accuracy"])
 
 
-def test_every_metric_lies_in_its_interval(compared: Evaluated, other: Evaluated) -> None:
+def test_every_metric_is_in_its_interval(compared: Evaluated, other: Evaluated) -> None:
     whole = compared.verdict.slices[0]
     # How far off a bin is has no sign, so it is too high on average: no interval would be true of it.
     assert set(whole.intervals) == set(whole.metrics) - {"expected_calibration_error"}
@@ -217,10 +217,10 @@ def test_other_tasks_have_their_own_plots(other: Evaluated) -> None:
         assert sum(each.predictions for each in drawn.predictions) == pytest.approx(answer.sum())
         assert sum(each.labels for each in drawn.predictions) == label.sum()
         for share in (0.05, 0.5, 0.95):
-            assert plots.quantile(drawn.residuals, share) == pytest.approx(np.quantile(residuals, share), abs=0.02)
+            assert plot_data.quantile(drawn.residuals, share) == pytest.approx(np.quantile(residuals, share), abs=0.02)
 
 
-def test_the_interval_of_a_regressions_error_is_that_of_its_rows(other: Evaluated) -> None:
+def test_the_interval_of_a_regressions_error(other: Evaluated) -> None:
     label, answer = answers(WEIGHT)
     errors = {
         "accuracy": ((answer > 0.5) == label).astype(float),

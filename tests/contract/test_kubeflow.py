@@ -16,13 +16,12 @@ import pytest
 from command import command
 from store_writer import Writer
 
-from pipeline.config.kubeflow import KubeflowConfig
-from pipeline.config.schedule import ScheduleConfig
-from pipeline.graph import GraphNode
-from pipeline.metadata.store import Store
-from pipeline.targets import kubeflow
+from pipeline.authoring.config.orchestrators import KubeflowConfig, ScheduleConfig
+from pipeline.core.metadata.store import Store
+from pipeline.core.records import GraphNode
+from pipeline.orchestration import kubeflow
 
-pytestmark = [pytest.mark.slow, kubeflow_pipelines.needs_kfp]
+pytestmark = kubeflow_pipelines.needs_kfp
 
 SECTION = {"image": "example.com/team/pipeline:1.4", "claim": "pipeline"}
 SERVER = ("metadata.backend=postgresql", "metadata.host=db", "metadata.database=metadata", "metadata.user=tfx")

@@ -18,14 +18,13 @@ from store_writer import Writer
 from toy_jobs import result_of_toy, start_toy
 
 from components.errors import InputError, MachineError
-from pipeline.metadata import lineage
-from pipeline.metadata.check import check_store
-from pipeline.metadata.connection import config_of, connect, from_ir, to_ir
-from pipeline.metadata.copying import copy
-from pipeline.metadata.database import Database, Tls
-from pipeline.metadata.migration import migrate
-from pipeline.metadata.store import Store
-from pipeline.report.live import Pages
+from pipeline.authoring.preflight import check_store
+from pipeline.core.metadata.connection import connect, connection_config, from_ir, to_ir
+from pipeline.core.metadata.location import Database, Tls
+from pipeline.core.metadata.maintenance import copy, migrate
+from pipeline.core.metadata.store import Store
+from pipeline.inspection import lineage
+from pipeline.inspection.report.live_pages import Pages
 
 pytestmark = pytest.mark.both_lines
 
@@ -90,18 +89,18 @@ def test_the_same_words(both: tuple[past.Past, past.Past], verb: str):
 def test_the_pages_on_runs_are_served_from_it(server: Server, tmp_path: Path):
     server.renew()
     pages = Pages(server.place, tmp_path / "logs", None)
-    assert pages.answer("/").status == 200
+    assert pages.respond("/").status == 200
     writer = Writer(server.place)
     seen = set()
     for run in ("first", "second"):
         writer.execution(run, "Trainer")
         # The list is made anew no sooner than is good for the machine.
         anew = Pages(server.place, tmp_path / "logs", None)
-        listed = anew.answer("/")
+        listed = anew.respond("/")
         assert run in listed.body.decode()
-        assert anew.answer("/", listed.tag).status == 304
+        assert anew.respond("/", listed.tag).status == 304
         seen.add(listed.tag)
-        assert "Trainer" in pages.answer(f"/run/{run}/").body.decode()
+        assert "Trainer" in pages.respond(f"/run/{run}/").body.decode()
         assert Store(server.place).changed() == round(Store(server.place).executions(run)[0].updated * 1000)
     assert len(seen) == 2
 
@@ -143,7 +142,6 @@ def test_what_is_found_by_numbers_comes_in_their_order(server: Server):
     assert [each.id for each in writer.store.get_executions()] == executions
 
 
-@pytest.mark.slow
 def test_two_runs_side_by_side_share_it(server: Server, tmp_path: Path):
     server.renew()
     folders = [tmp_path / "one", tmp_path / "two"]
@@ -161,7 +159,6 @@ def test_two_runs_side_by_side_share_it(server: Server, tmp_path: Path):
         assert all(execution.succeeded for execution in executions)
 
 
-@pytest.mark.slow
 def test_a_run_and_the_next_from_the_cache(server: Server, tmp_path: Path):
     server.renew()
     first = result_of_toy(start_toy(tmp_path, store=str(server.place)))
@@ -202,12 +199,12 @@ def test_an_older_store_is_migrated_only_when_asked_for(server: Server):
     server.renew()
     Writer(server.place).execution("r1", "Trainer")
     before = Store(server.place).executions("r1")
-    downgrade_schema(config_of(server.place), 8)
+    downgrade_schema(connection_config(server.place), 8)
     for open_it in (check_store, Store, connect):
-        with pytest.raises(MachineError, match="expected schema version 10, found 8") as told:
+        with pytest.raises(MachineError, match="expected schema version 10, received 8") as told:
             open_it(server.place)
         assert "metadata migrate" in told.value.remedy
-    with pytest.raises(InputError, match="received no word") as refused:
+    with pytest.raises(InputError, match="received no --backed-up") as refused:
         migrate(server.place)
     assert "dump" in refused.value.remedy
     if server.backend == "postgresql":

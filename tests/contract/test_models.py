@@ -16,7 +16,7 @@ import tf_keras
 
 from components.errors import InputError
 from components.features.ops import Dense, Ids
-from components.models import parts, tabular
+from components.models import layers, tabular
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
@@ -136,7 +136,7 @@ def test_a_model_saves_and_loads_with_the_same_predictions(kind: str, tmp_path: 
 
 
 def test_the_columns_of_a_table_do_not_share_rows() -> None:
-    table = parts.Table([3, 4], 2, "uniform")
+    table = layers.Table([3, 4], 2, "uniform")
     looked_up = table([tf.constant([0, 2], tf.int64), tf.constant([0, 3], tf.int64)]).numpy()
     assert looked_up.shape == (2, 2, 2)
     np.testing.assert_array_equal(looked_up[0, 1], table.rows.numpy()[3])
@@ -144,7 +144,7 @@ def test_the_columns_of_a_table_do_not_share_rows() -> None:
 
 
 def test_of_several_ids_a_table_gives_the_mean_without_those_that_are_none() -> None:
-    table = parts.Table([5, 3], 2, "uniform")
+    table = layers.Table([5, 3], 2, "uniform")
     ids = tf.constant([[4, 0, 2], [0, 0, 0], [1, 1, 3]], tf.int64)
     looked_up, rows = table([ids, tf.constant([0, 1, 2], tf.int64)]).numpy(), table.rows.numpy()
     np.testing.assert_allclose(looked_up[0, 0], (rows[4] + rows[2]) / 2, rtol=1e-6)
@@ -154,7 +154,7 @@ def test_of_several_ids_a_table_gives_the_mean_without_those_that_are_none() -> 
 
 
 def test_a_table_has_a_sparse_gradient() -> None:
-    table = parts.Table([3, 4], 2, "uniform")
+    table = layers.Table([3, 4], 2, "uniform")
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(table([tf.constant([0, 2], tf.int64), tf.constant([0, 2], tf.int64)]))
     gradient = tape.gradient(total, table.rows)
@@ -193,7 +193,7 @@ def own(make: Callable[[Inputs, int], Any], monkeypatch: pytest.MonkeyPatch, out
 
 
 def network(inputs: Inputs, outputs: int, **last: Any) -> Any:
-    given = parts.input_layers(inputs)
+    given = layers.input_layers(inputs)
     numbers = tf_keras.layers.Reshape((1,))(given["a"])
     return tf_keras.Model(given, tf_keras.layers.Dense(outputs, **last)(numbers))
 

@@ -19,18 +19,21 @@ import tensorflow_transform.beam as tft_beam
 from tensorflow_transform.tf_metadata import dataset_metadata, metadata_io, schema_utils
 
 from components.errors import InputError
-from components.features import names, ops
+from components.features import feature_names, ops
+from components.features.base_op import Op
 from components.features.column import column
-from components.features.config import OPS, Cross, DatePart, Feature, FeaturesConfig, MultiHot, Op, Split, Text
+from components.features.config import OPS, Cross, Feature, FeaturesConfig
+from components.features.date_ops import DatePart
 from components.features.ops import Dense, Ids
 from components.features.plan import FeaturePlan
 from components.features.preprocessing import preprocessing_fn
+from components.features.text_ops import MultiHot, Split, Text
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import inputs
 from components.trainer.export import export
-from pipeline.config.runtime import RuntimeConfig
-from pipeline.engines import beam_args
+from pipeline.authoring.config.runtime import RuntimeConfig
+from pipeline.orchestration.engines import beam_args
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "z_score": {},
@@ -151,12 +154,12 @@ def transformed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str
     folder: Path = tmp_path_factory.mktemp("ops")
     given = rows(200, seed=1)
     metadata = dataset_metadata.DatasetMetadata(schema_utils.schema_from_feature_spec(SPEC))
-    told = {"plan": plan().model_dump_json()}
+    config = {"plan": plan().model_dump_json()}
     options = beam.options.pipeline_options.PipelineOptions(beam_args(RuntimeConfig()))
     with tft_beam.Context(temp_dir=str(folder / "tmp")), beam.Pipeline(options=options) as pipeline:
         data = pipeline | beam.Create([{k: values(v) for k, v in row.items()} for row in given])
         (out, _), transform = (data, metadata) | tft_beam.AnalyzeAndTransformDataset(
-            lambda features: preprocessing_fn(features, told)
+            lambda features: preprocessing_fn(features, config)
         )
         _ = transform | tft_beam.WriteTransformFn(str(folder / "graph"))
         _ = (
@@ -220,7 +223,7 @@ FEATURES = plan().features.declared
 by_feature = pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
 
 
-def test_every_registered_operation_is_under_contract() -> None:
+def test_every_registered_operation_is_tested_here() -> None:
     assert {type(feature.op) for feature in FEATURES} == set(ops.OPERATIONS)
     assert {type(each) for op in OPS.values() for each in made(op).expanded()} | {Cross} == set(ops.OPERATIONS)
 
@@ -242,29 +245,29 @@ def test_training_and_serving_compute_the_same(transformed: Any) -> None:
 
 
 @by_feature
-def test_a_feature_is_what_it_says_to_the_model(transformed: Any, feature: Feature) -> None:
+def test_a_feature_matches_its_output_spec(transformed: Any, feature: Feature) -> None:
     _, _, transform = transformed
     fresh = [*rows(100, seed=2), NOTHING]
-    found = served(transform, 2)[feature.name]
-    gives = inputs(plan(), transform.vocabulary_size_by_name).features[feature.name]
-    known = np.array([is_known(row, feature) for row in fresh])
-    assert np.isfinite(found).all()
-    if isinstance(gives, Ids):
-        assert found.dtype == np.int64
-        assert found.shape == ((101,) if gives.values == 1 else (101, gives.values))
-        assert found.min() >= 0
-        assert found.max() < gives.cardinality
-        each = found.reshape(101, -1)
-        assert (each[~known] == 0).all(), "a missing value has id 0"
-        assert (each[known, 0] != 0).all(), "and no other value has"
+    outputs = served(transform, 2)[feature.name]
+    spec = inputs(plan(), transform.vocabulary_size_by_name).features[feature.name]
+    present = np.array([is_known(row, feature) for row in fresh])
+    assert np.isfinite(outputs).all()
+    if isinstance(spec, Ids):
+        assert outputs.dtype == np.int64
+        assert outputs.shape == ((101,) if spec.values == 1 else (101, spec.values))
+        assert outputs.min() >= 0
+        assert outputs.max() < spec.cardinality
+        each = outputs.reshape(101, -1)
+        assert (each[~present] == 0).all(), "a missing value has id 0"
+        assert (each[present, 0] != 0).all(), "and no other value has"
         assert (np.diff((each == 0).astype(int)) >= 0).all(), "what is none stands last"
-        assert gives.width == feature.op.embedding
+        assert spec.width == feature.op.embedding
     else:
-        assert isinstance(gives, Dense)
-        assert found.dtype == np.float32
-        assert found.shape == ((101,) if gives.width == 1 else (101, gives.width))
+        assert isinstance(spec, Dense)
+        assert outputs.dtype == np.float32
+        assert outputs.shape == ((101,) if spec.width == 1 else (101, spec.width))
         if feature.name != "row_z_score":
-            assert (found[~known] == (feature.op.op == "missing")).all(), "a missing number is 0, a picture black"
+            assert (outputs[~present] == (feature.op.op == "missing")).all(), "a missing number is 0, a picture black"
 
 
 @by_feature
@@ -272,8 +275,8 @@ def test_a_column_that_is_always_missing_gives_a_constant(transformed: Any, feat
     _, trained, _ = transformed
     if not any(name.startswith("never_") for name in feature.columns):
         return
-    found = np.stack([row[feature.name] for row in trained])
-    assert (found == (feature.op.op == "missing")).all()
+    outputs = np.stack([row[feature.name] for row in trained])
+    assert (outputs == (feature.op.op == "missing")).all()
 
 
 @by_feature
@@ -281,10 +284,10 @@ def test_all_values_of_an_example_are_read(transformed: Any, feature: Feature) -
     given, _, transform = transformed
     if not isinstance(feature.op, (Split, MultiHot)) or feature.columns[0].startswith("never_"):
         return
-    found = serve(transform, given)[feature.name]
+    outputs = serve(transform, given)[feature.name]
     vocabulary = transform.vocabulary_by_name(feature.name)
     assert len(vocabulary) == feature.op.size
-    for row, answer in zip(given, found, strict=True):
+    for row, answer in zip(given, outputs, strict=True):
         read = words(row, feature)
         if isinstance(feature.op, MultiHot):
             hot = [float(entry in read) for entry in vocabulary]
@@ -299,35 +302,35 @@ def test_all_values_of_an_example_are_read(transformed: Any, feature: Feature) -
             assert (answer[len(read) :] == 0).all()
 
 
-def test_words_and_their_sequences_are_counted(transformed: Any) -> None:
+def test_words_and_ngrams_have_ids(transformed: Any) -> None:
     _, _, transform = transformed
     vocabulary = {entry.decode() for entry in transform.vocabulary_by_name("note_text")}
     assert {"red", "red shoes", "red shoes red", "größe 42 été", "caf"} <= vocabulary
-    found = serve(transform, [{**NOTHING, "note": "Shoes; ¡RED?".encode()}])["note_text"][0]
+    outputs = serve(transform, [{**NOTHING, "note": "Shoes; ¡RED?".encode()}])["note_text"][0]
     names_of = [entry.decode() for entry in transform.vocabulary_by_name("note_text")]
     # `shoes red` is known from `Red Shoes, red!`.
-    assert [names_of[id_ - 1] for id_ in found[:3]] == ["shoes", "red", "shoes red"]
-    assert not found[3:].any()
+    assert [names_of[id_ - 1] for id_ in outputs[:3]] == ["shoes", "red", "shoes red"]
+    assert not outputs[3:].any()
 
 
-def test_dates_are_those_of_python(transformed: Any) -> None:
+def test_parts_of_dates_equal_pythons(transformed: Any) -> None:
     given, _, transform = transformed
-    found = serve(transform, given)
+    outputs = serve(transform, given)
     for index, row in enumerate(given):
         if row["when"] is not None:
             when = datetime.fromisoformat(row["when"].decode())
-            assert found["when_month"][index] == when.month
-            assert found["when_day"][index] == when.day
-            assert found["when_weekday"][index] == when.weekday() + 1
-            assert found["when_hour"][index] == when.hour + 1
-            assert found["when_minute"][index] == when.minute + 1
-            assert found["when_day_of_year"][index] == when.timetuple().tm_yday
+            assert outputs["when_month"][index] == when.month
+            assert outputs["when_day"][index] == when.day
+            assert outputs["when_weekday"][index] == when.weekday() + 1
+            assert outputs["when_hour"][index] == when.hour + 1
+            assert outputs["when_minute"][index] == when.minute + 1
+            assert outputs["when_day_of_year"][index] == when.timetuple().tm_yday
         if row["stamp"] is not None:
             stamp = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=row["stamp"])
-            assert found["stamp_hour"][index] == stamp.hour + 1
+            assert outputs["stamp_hour"][index] == stamp.hour + 1
 
 
-def test_a_cross_tells_all_combinations_apart(transformed: Any) -> None:
+def test_a_cross_distinguishes_all_combinations(transformed: Any) -> None:
     _, _, transform = transformed
     pairs = [(left, seat) for left in (b"l", b"l1", b"l:1", b"1") for seat in (1, 11, -1)]
     given = [{**NOTHING, "left": left, "seats": seat} for left, seat in pairs]
@@ -336,7 +339,7 @@ def test_a_cross_tells_all_combinations_apart(transformed: Any) -> None:
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", ["int", "float", "bytes"])
-def test_an_operation_refuses_a_dtype_it_does_not_take(op: str, dtype: str) -> None:
+def test_an_unsupported_dtype_is_an_error(op: str, dtype: str) -> None:
     for feature in FeaturesConfig.model_validate({"columns": {"x": {op: OPTIONS[op]}}}).declared:
         if dtype not in feature.op.takes:
             with pytest.raises(InputError, match=rf"features.columns.x: \w+ takes .*, and .* x holds {dtype}"):
@@ -346,14 +349,14 @@ def test_an_operation_refuses_a_dtype_it_does_not_take(op: str, dtype: str) -> N
 TENSORS = {"int": tf.constant([1], tf.int64), "float": tf.constant([1.0]), "bytes": tf.constant([b"a"])}
 
 
-def test_a_cross_refuses_floats() -> None:
+def test_a_cross_of_floats_is_an_error() -> None:
     (feature,) = FeaturesConfig.model_validate({"crosses": {"z": {"columns": ["a", "b"], "buckets": 5}}}).declared
     given = {"a": column("a", TENSORS["bytes"]), "b": column("b", TENSORS["float"])}
     with pytest.raises(InputError, match=r"features.crosses.z: cross takes bytes or int, and the column b holds float"):
         ops.read(feature, given)
 
 
-def test_a_model_of_all_operations_is_exported_and_answers_by_both_signatures(transformed: Any, tmp_path: Path) -> None:
+def test_a_model_of_all_operations_is_exported_with_both_signatures(transformed: Any, tmp_path: Path) -> None:
     _, _, transform = transformed
     network = build(ModelConfig(hidden=(8,)), inputs(plan(), transform.vocabulary_size_by_name), 1)
     # It holds the answers of a fresh process, by both signatures, against the network's.
@@ -362,7 +365,7 @@ def test_a_model_of_all_operations_is_exported_and_answers_by_both_signatures(tr
 
 def test_the_label_is_false_where_a_value_is_missing(transformed: Any) -> None:
     given, _, transform = transformed
-    label = serve(transform, given)[names.LABEL]
+    label = serve(transform, given)[feature_names.LABEL]
     want = [
         row["price"] is not None and row["count"] is not None and row["price"] > 10 and row["count"] > 1
         for row in given

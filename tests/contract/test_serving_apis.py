@@ -1,4 +1,4 @@
-"""Every route and every RPC of TensorFlow Serving's two APIs, asked of a real server process."""
+"""Every route and every RPC of TensorFlow Serving's two APIs, against a real server process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from components import version as pushed
+from components import version_manifest as pushed
 
 pytestmark = pytest.mark.both_lines
 
@@ -48,9 +48,9 @@ def b64(content: bytes) -> dict[str, str]:
 
 
 def config(folder: Path, *models: str) -> str:
-    told = " ".join(f'config {{ name: "{name}" base_path: "{folder / name}" {more} }}' for name, _, more in
+    models_text = " ".join(f'config {{ name: "{name}" base_path: "{folder / name}" {more} }}' for name, _, more in
                     (each.partition(" ") for each in models))  # fmt: skip
-    return f"model_config_list {{ {told} }}"
+    return f"model_config_list {{ {models_text} }}"
 
 
 LABELS = 'version_labels { key: "stable" value: 1 } version_labels { key: "canary" value: 2 }'
@@ -71,7 +71,8 @@ def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     """Two versions of `line` under labels, and `old`."""
     (models / "models.config").write_text(config(models, *MODELS))
     folder = tmp_path_factory.mktemp("server")
-    with serving(folder, f"--model_config_file={models / 'models.config'}", "--enable_batching") as server:
+    options = (f"--model_config_file={models / 'models.config'}", "--enable_batching", "--allow_unverified")
+    with serving(folder, *options) as server:
         server.wait("old", 1)
         yield server
 
@@ -151,13 +152,13 @@ def test_grpc_predicts_by_version_and_label(
     assert (spec.name, spec.version.value, spec.signature_name) == ("line", expected, "serving_default")
 
 
-@pytest.mark.parametrize("wanted", [[], ["y"], ["greeting", "y"]])
-def test_an_output_filter_is_kept(server: Server, wanted: list[str]) -> None:
+@pytest.mark.parametrize("names", [[], ["y"], ["greeting", "y"]])
+def test_an_output_filter_is_kept(server: Server, names: list[str]) -> None:
     request = predict(signature="raw", x=np.float32([1]), name=[b"\xff"])
-    request.output_filter.extend(wanted)
+    request.output_filter.extend(names)
     everything = {"y": [4], "greeting": [b"hello \xff"], "name_bytes": [b"\xff"]}
     with server.stubs() as (stub, _):
-        assert outputs(stub.Predict(request)) == {name: everything[name] for name in wanted or everything}
+        assert outputs(stub.Predict(request)) == {name: everything[name] for name in names or everything}
 
 
 def test_grpc_gives_single_values(server: Server) -> None:
@@ -173,9 +174,9 @@ def test_grpc_classifies_and_regresses(server: Server, shared: bool) -> None:
         row = tf.train.Example.FromString(example(0.25))
         if shared:
             # What an example says itself counts, and what it leaves out is shared.
-            given = request.input.example_list_with_context
-            given.context.CopyFrom(row)
-            given.examples.extend([tf.train.Example(), tf.train.Example.FromString(example(1))])
+            examples = request.input.example_list_with_context
+            examples.context.CopyFrom(row)
+            examples.examples.extend([tf.train.Example(), tf.train.Example.FromString(example(1))])
         else:
             request.input.example_list.examples.extend([row, tf.train.Example.FromString(example(1))])
         return request
@@ -189,7 +190,7 @@ def test_grpc_classifies_and_regresses(server: Server, shared: bool) -> None:
 
 
 def test_status_by_model_version_and_label(server: Server) -> None:
-    def told(*numbers: int) -> Any:
+    def expected(*numbers: int) -> Any:
         status = {"error_code": "OK", "error_message": ""}
         return {
             "model_version_status": [
@@ -197,9 +198,9 @@ def test_status_by_model_version_and_label(server: Server) -> None:
             ]
         }
 
-    assert server.ask("GET", "/v1/models/line") == (200, told(2, 1))
-    assert server.ask("GET", "/v1/models/line/versions/1") == (200, told(1))
-    assert server.ask("GET", "/v1/models/line/labels/canary") == (200, told(2))
+    assert server.ask("GET", "/v1/models/line") == (200, expected(2, 1))
+    assert server.ask("GET", "/v1/models/line/versions/1") == (200, expected(1))
+    assert server.ask("GET", "/v1/models/line/labels/canary") == (200, expected(2))
     request = get_model_status_pb2.GetModelStatusRequest()
     request.model_spec.name = "line"
     with server.stubs() as (_, stub):
@@ -214,9 +215,9 @@ def test_metadata_is_the_saved_models_own(server: Server, models: Path) -> None:
         if not name.startswith("__"):
             expected.signature_def[name].CopyFrom(signature)
     assert set(expected.signature_def) == {"serving_default", "raw", "pairs", "loop"}
-    status, told = server.ask("GET", "/v1/models/line/versions/1/metadata")
-    assert (status, told["model_spec"]) == (200, {"name": "line", "signature_name": "", "version": "1"})
-    rest = json_format.ParseDict(told["metadata"]["signature_def"], get_model_metadata_pb2.SignatureDefMap())
+    status, answer = server.ask("GET", "/v1/models/line/versions/1/metadata")
+    assert (status, answer["model_spec"]) == (200, {"name": "line", "signature_name": "", "version": "1"})
+    rest = json_format.ParseDict(answer["metadata"]["signature_def"], get_model_metadata_pb2.SignatureDefMap())
     request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
     request.model_spec.name, request.model_spec.version_label = "line", "stable"
     rpc = get_model_metadata_pb2.SignatureDefMap()
@@ -233,9 +234,9 @@ def test_a_thousand_rows_are_predicted_alike_by_rest_grpc_and_in_process(server:
     parts = [rows[start : start + 8] for start in range(0, len(rows), 8)]
 
     def by_rest(part: list[bytes]) -> list[float]:
-        status, told = server.ask("POST", "/v1/models/line:predict", {"instances": [b64(row) for row in part]})
-        assert status == 200, told
-        return list(told["predictions"])
+        status, answer = server.ask("POST", "/v1/models/line:predict", {"instances": [b64(row) for row in part]})
+        assert status == 200, answer
+        return list(answer["predictions"])
 
     with server.stubs() as (stub, _), ThreadPoolExecutor(8) as threads:
         rest = np.concatenate(list(threads.map(by_rest, parts)))
@@ -279,10 +280,10 @@ def test_prometheus_reads_the_metrics(server: Server) -> None:
         ("OPTIONS", "*", 404),
     ],
 )
-def test_what_is_not_there_is_told(server: Server, method: str, path: str, status: int) -> None:
-    answered, told = server.ask(method, path, {"instances": [b64(example(1))]} if method == "POST" else None)
+def test_unknown_models_and_paths(server: Server, method: str, path: str, status: int) -> None:
+    answered, answer = server.ask(method, path, {"instances": [b64(example(1))]} if method == "POST" else None)
     assert answered == status
-    assert set(told) == {"error"}
+    assert set(answer) == {"error"}
 
 
 def reload(server: Server, text: str) -> None:
@@ -296,10 +297,10 @@ def reload(server: Server, text: str) -> None:
 def test_a_port_that_another_server_has_is_not_shared(server: Server, models: Path, tmp_path: Path, api: str) -> None:
     taken = server.rpc if api == "port" else server.rest
     what = ("--model_name=line", f"--model_base_path={models / 'line'}")
-    told = pytest.raises(
+    raises = pytest.raises(
         AssertionError, match=rf"cannot listen at 127.0.0.1:{taken}: Address already in use; end what "
     )
-    with told, serving(tmp_path, f"--{api}={taken}", *what):
+    with raises, serving(tmp_path, f"--{api}={taken}", *what):
         pass
 
 
@@ -321,25 +322,28 @@ def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(mode
         return server.ask("POST", "/v1/models/line/labels/stable:predict", {"instances": [b64(example(1))]})
 
     put("")
-    with serving(tmp_path / "server", f"--model_config_file={file}") as server:
+    options = (f"--model_config_file={file}", f"--reload_root={models}", "--allow_unverified")
+    with serving(tmp_path / "server", *options) as server:
         assert server.ask("GET", "/v1/models/line")[0] == 404
         put(want(1, 1, 2))
         server.wait("line", 1)
         assert answers() == (200, {"predictions": [3]})
         # A version with one byte changed is not loaded, and says why; put right, it is.
-        shutil.copytree(models / "line" / "2", tmp_path / "beside")
-        data = next((tmp_path / "beside" / "variables").glob("*.data-*"))
+        shutil.copytree(models / "line" / "2", tmp_path / "copy")
+        data = next((tmp_path / "copy" / "variables").glob("*.data-*"))
         good = data.read_bytes()
         data.write_bytes(bytes([good[0] ^ 1]) + good[1:])
-        (tmp_path / "beside").rename(tmp_path / "line" / "2")
+        (tmp_path / "copy").rename(tmp_path / "line" / "2")
         server.wait("line", 2, "END")
-        told = server.ask("GET", "/v1/models/line/versions/2")[1]["model_version_status"][0]["status"]
-        assert told["error_code"] == "UNKNOWN"
-        assert told["error_message"].endswith(f"variables/{data.name} is not what was pushed: its content differs")
+        version_status = server.ask("GET", "/v1/models/line/versions/2")[1]["model_version_status"][0]["status"]
+        assert version_status["error_code"] == "UNKNOWN"
+        assert version_status["error_message"].endswith(
+            f"variables/{data.name} was changed after the push: its content differs"
+        )
         assert server.ask("POST", "/v1/models/line/versions/2:predict", {"instances": [1]})[0] == 404
         put(want(2, 1, 2))
         put("model_config_list {")
-        server.until(lambda: "the models cannot be looked after" in server.log.read_text())
+        server.until(lambda: "the models cannot be updated" in server.log.read_text())
         assert answers() == (200, {"predictions": [3]})
         put(want(2, 1, 2))
         (tmp_path / "line" / "2" / "variables" / data.name).write_bytes(good)
@@ -348,15 +352,36 @@ def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(mode
         put(want(1, 1))
         server.until(lambda: answers() == (200, {"predictions": [3]}))
         server.wait("line", 2, "END")
-        # What a client tells the server to serve.
+        # What a client configures.
         reload(server, config(models, "old"))
         server.wait("old", 1)
         server.until(lambda: server.ask("GET", "/v1/models/line")[0] == 404)
         # From a bad config nothing follows.
-        with pytest.raises(grpc.RpcError) as refused:
+        with pytest.raises(grpc.RpcError) as caught:
             reload(server, 'model_config_list { config { name: "line" } }')
-        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
         assert server.states("old") == {1: "AVAILABLE"}
+
+
+def test_a_reload_is_rejected_unless_it_is_enabled_and_inside_of_the_folder(
+    server: Server, models: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(grpc.RpcError, match="start the server with --reload_root=FOLDER") as caught:
+        reload(server, config(models, "old"))
+    assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
+    assert set(server.states("line")) == {1, 2}
+    options = ("--model_name=line", f"--model_base_path={models / 'line'}", f"--reload_root={models}")
+    line(tmp_path / "elsewhere", 1, manifest=True)
+    with serving(tmp_path / "server", *options) as reloading:
+        reloading.wait("line", 2)
+        with pytest.raises(grpc.RpcError, match="expected a base_path inside") as caught:
+            reload(reloading, config(tmp_path, "elsewhere"))
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert reloading.states("line")[2] == "AVAILABLE"
+        reload(reloading, config(models, "line"))
+        # `old` has no manifest.
+        reload(reloading, config(models, "line", "old"))
+        assert reloading.states("old") == {1: "END"}
 
 
 def test_after_sigterm_what_is_in_flight_is_answered_and_recorded(models: Path, tmp_path: Path) -> None:
@@ -399,9 +424,9 @@ _PARENT = "import os, subprocess, sys; subprocess.run([*sys.argv[1:], f'--die_wi
 def test_with_a_key_the_unsigned_is_refused_and_the_server_ends_with_its_parent(models: Path, tmp_path: Path) -> None:
     for number, key in ((1, b"secret"), (2, None), (3, b"another")):
         folder = Path(shutil.copytree(models / "line" / "1", tmp_path / "line" / str(number)))
-        facts = pushed.read(folder).model_dump(include=set(pushed.Facts.model_fields))
+        facts = pushed.read(folder).model_dump(include=set(pushed.Provenance.model_fields))
         (folder / "manifest.json").unlink()
-        pushed.write(folder, pushed.Facts(**{**facts, "version": number}), key)
+        pushed.write(folder, pushed.Provenance(**{**facts, "version": number}), key)
     file, ready, log = tmp_path / "models.config", tmp_path / "ready.json", tmp_path / "server.log"
     file.write_text(config(tmp_path, "line model_version_policy { all { } }"))
     command = [sys.executable, "-m", "components.serving.server", "--port=0", "--rest_api_port=0"]
@@ -412,14 +437,14 @@ def test_with_a_key_the_unsigned_is_refused_and_the_server_ends_with_its_parent(
     try:
         server = Server(parent, 0, 0, log)
         server.until(ready.exists)
-        told = json.loads(ready.read_text())
-        ends, server.rest = os.pidfd_open(told["pid"]), told["rest_port"]
+        ports = json.loads(ready.read_text())
+        ends, server.rest = os.pidfd_open(ports["pid"]), ports["rest_port"]
         server.wait("line", 1)
         server.wait("line", 3, "END")
         assert server.states("line") == {1: "AVAILABLE", 2: "END", 3: "END"}
         versions = server.ask("GET", "/v1/models/line")[1]["model_version_status"]
         reasons = [each["status"]["error_message"].partition("manifest.json: ")[2] for each in versions]
-        assert reasons == ["the signature does not fit the key", "expected a signature, found none", ""]
+        assert reasons == ["the signature does not match the key", "expected a signature, found none", ""]
         assert server.ask("POST", "/v1/models/line:predict", {"instances": [b64(example(1))]})[1] == {
             "predictions": [3]
         }

@@ -1,4 +1,4 @@
-"""What every training gives, whatever the strategy, the precision and the input: the same model, exported alike."""
+"""Every strategy, precision and input trains the same model, and exports it in the same form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from training import Prepared, Training
 
 from components.errors import InputError, MachineError
 from components.trainer import strategy
-from components.trainer.cluster import roles
+from components.trainer.cluster import tf_config
 from components.trainer.config import TrainingConfig
 
 STEPS, EVERY = 200, 50
@@ -33,24 +33,29 @@ CONFIG: dict[str, Any] = {
     "learning_rate": RATE,
     "checkpoint": {"every_steps": EVERY, "keep": 3},
 }
-SERVED = {"kind": "parameter_server", "workers": 2, "ps": 2, "shard_over_mb": 0.0001}
-IN_STEP = {"kind": "multi_worker", "workers": 2}
+PARAMETER_SERVER = {"kind": "parameter_server", "workers": 2, "ps": 2, "shard_over_mb": 0.0001}
+MULTI_WORKER = {"kind": "multi_worker", "workers": 2}
 TRAININGS: dict[str, dict[str, Any]] = {
     "alone": {"evaluator": True, "tensorboard": {"histograms": True, "profile": [60, 80]}},
     "alone-bfloat16": {"precision": "mixed_bfloat16"},
     "alone-float16": {"precision": "mixed_float16"},
     "mirrored": {"strategy": {"kind": "mirrored"}},
-    "min_size": {"strategy": SERVED, "evaluator": True},
-    "max_size-bfloat16": {"strategy": {**SERVED, "partitioner": "max_size"}, "precision": "mixed_bfloat16"},
-    "fixed-streaming": {"strategy": {**SERVED, "partitioner": "fixed"}, "cache": "none", "table_learning_rate": 0.05},
+    "min_size": {"strategy": PARAMETER_SERVER, "evaluator": True},
+    "max_size-bfloat16": {"strategy": {**PARAMETER_SERVER, "partitioner": "max_size"}, "precision": "mixed_bfloat16"},
+    "fixed-streaming": {
+        "strategy": {**PARAMETER_SERVER, "partitioner": "fixed"},
+        "cache": "none",
+        "table_learning_rate": 0.05,
+    },
     "in_step-bfloat16-streaming": {
-        "strategy": IN_STEP,
+        "strategy": MULTI_WORKER,
         "precision": "mixed_bfloat16",
         "cache": "none",
         "table_learning_rate": 0.05,
     },
 }
 BOTH_LINES = {"min_size", "in_step-bfloat16-streaming"}
+SLOW = {"alone-bfloat16", "alone-float16", "max_size-bfloat16", "fixed-streaming"}
 SCALARS = {"loss", "learning_rate", "steps_per_second"}
 TABLES = {
     "min_size": {(41, 8): 2, (5, 4): 1, (46, 1): 2},
@@ -61,12 +66,18 @@ TABLES = {
 shard is at least, or at most, 104."""
 
 
+def marked(*names: str) -> list[Any]:
+    """The names of trainings, as parameters of a test with the marks that they have."""
+    marks = ((BOTH_LINES, pytest.mark.both_lines), (SLOW, pytest.mark.slow))
+    return [pytest.param(name, marks=[mark for several, mark in marks if name in several]) for name in names]
+
+
 @dataclass(frozen=True)
 class Made:
     """A training that has ended, and what it has left."""
 
     folder: Path
-    told: dict[str, Any]
+    summary: dict[str, Any]
     left: Trained
 
     def curves(self, kind: str) -> dict[str, dict[int, Any]]:
@@ -83,19 +94,14 @@ def made(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Callab
     @functools.cache
     def make(name: str) -> Made:
         folder = tmp_path_factory.mktemp(name)
-        told = Training(prepared, folder, {**CONFIG, **TRAININGS[name]}).end()
-        return Made(folder, told, trained.look(prepared, folder))
+        summary = Training(prepared, folder, {**CONFIG, **TRAININGS[name]}).end()
+        return Made(folder, summary, trained.look(prepared, folder))
 
     return make
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.both_lines] if name in BOTH_LINES else []) for name in TRAININGS]
-)
-def test_the_exported_model_is_as_good_and_says_what_the_checkpoint_says(
-    made: Callable[[str], Made], name: str
-) -> None:
+@pytest.mark.parametrize("name", marked(*TRAININGS))
+def test_the_exported_model_predicts_the_same_as_the_checkpoint(made: Callable[[str], Made], name: str) -> None:
     left = made(name).left
     assert abs(left.auc - made("alone").left.auc) < 0.005
     assert left.auc > 0.95
@@ -105,27 +111,23 @@ def test_the_exported_model_is_as_good_and_says_what_the_checkpoint_says(
     assert left.saved == left.weights, "neither slots of the optimizer nor anything else"
 
 
-@pytest.mark.slow
 def test_mirrored_on_one_device_is_the_same_training(made: Callable[[str], Made]) -> None:
     np.testing.assert_allclose(made("mirrored").left.predictions, made("alone").left.predictions, rtol=0, atol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["alone-bfloat16", "alone-float16"])
+@pytest.mark.parametrize("name", marked("alone-bfloat16", "alone-float16"))
 def test_in_16_bits_something_else_is_computed(made: Callable[[str], Made], name: str) -> None:
     first, whole = (made(each).curves("train")["loss"][EVERY] for each in (name, "alone"))
     assert first != whole
     assert first == pytest.approx(whole, rel=0.05)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", marked(*TABLES))
 def test_tables_in_shards_are_whole_in_the_checkpoint(made: Callable[[str], Made], name: str) -> None:
     assert made(name).left.tables == TABLES[name]
     assert made("alone").left.tables == dict.fromkeys(TABLES[name], 1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "off"), [("alone", 1e-6), ("min_size", RATE / 10)])
 def test_the_curves_of_training(made: Callable[[str], Made], name: str, off: float) -> None:
     curves = made(name).curves("train")
@@ -137,7 +139,6 @@ def test_the_curves_of_training(made: Callable[[str], Made], name: str, off: flo
     assert all(rate > 0 for rate in curves["steps_per_second"].values())
 
 
-@pytest.mark.slow
 def test_checkpoints_are_evaluated_on_every_row(made: Callable[[str], Made]) -> None:
     inline, beside = made("alone"), made("min_size")
     assert set(inline.curves("eval")["auc"]) == CHECKPOINTS
@@ -152,7 +153,6 @@ def test_checkpoints_are_evaluated_on_every_row(made: Callable[[str], Made]) -> 
         assert {(int(step), int(rows)) for step, rows in evaluated} == {(step, EVAL_ROWS) for step in curves["auc"]}
 
 
-@pytest.mark.slow
 def test_a_training_that_gets_no_better_ends_early_with_its_best_weights(prepared: Prepared, tmp_path: Path) -> None:
     looks = {"early_stopping": 3, "checkpoint": {"every_steps": 10, "keep": 2}}
     Training(prepared, tmp_path, {**CONFIG, "steps": 2000, "learning_rate": 0.3, **looks}).end()
@@ -163,7 +163,6 @@ def test_a_training_that_gets_no_better_ends_early_with_its_best_weights(prepare
     assert not np.allclose(left.predictions, left.restored, atol=1e-3), "the last checkpoint is another one"
 
 
-@pytest.mark.slow
 def test_histograms_and_a_profile_are_there_if_asked_for(made: Callable[[str], Made]) -> None:
     asked, unasked = made("alone"), made("min_size")
     curves = asked.curves("train")
@@ -178,23 +177,22 @@ def test_histograms_and_a_profile_are_there_if_asked_for(made: Callable[[str], M
     assert not (unasked.folder / "run" / "train" / "plugins").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.both_lines
 def test_a_checkpoint_restores_into_another_number_of_ps(
     prepared: Prepared, made: Callable[[str], Made], tmp_path: Path
 ) -> None:
-    # Checkpoints keep it busy, so that it is asked to go long before it would have ended.
+    # Frequent checkpoints make it slow, so that SIGTERM arrives long before it would have ended.
     often = {**CONFIG, "checkpoint": {"every_steps": 10, "keep": 3}}
-    running = Training(prepared, tmp_path, {**often, "strategy": SERVED})
+    running = Training(prepared, tmp_path, {**often, "strategy": PARAMETER_SERVER})
     running.until_step(EVERY)
     running.supervisor.terminate()
-    with pytest.raises(MachineError, match="asked to end by SIGTERM"):
+    with pytest.raises(MachineError, match="training was stopped by SIGTERM"):
         running.end()
     saved = max(int(file.name.split(".")[0].removeprefix("step-")) for file in running.checkpoints())
     assert 0 < saved < STEPS
-    told = Training(prepared, tmp_path, {**often, "strategy": {**SERVED, "ps": 3, "workers": 1}}).end()
-    assert_undisturbed(told, STEPS, tmp_path / "run" / "logs")
-    again = Made(tmp_path, told, trained.look(prepared, tmp_path))
+    summary = Training(prepared, tmp_path, {**often, "strategy": {**PARAMETER_SERVER, "ps": 3, "workers": 1}}).end()
+    assert_undisturbed(summary, STEPS, tmp_path / "run" / "logs")
+    again = Made(tmp_path, summary, trained.look(prepared, tmp_path))
     steps = re.findall(r"step (\d+): loss", again.log("chief-0").rpartition("=== chief-0, process")[2])
     assert [int(step) for step in steps] == [step for step in sorted(CHECKPOINTS) if step > saved]
     assert again.left.tables == {(41, 8): 3, (5, 4): 1, (46, 1): 2}
@@ -202,46 +200,46 @@ def test_a_checkpoint_restores_into_another_number_of_ps(
 
 
 @pytest.mark.parametrize("cluster", ["tfjob", "given"])
-def test_a_cluster_that_nobody_has_started_is_told(prepared: Prepared, tmp_path: Path, cluster: str) -> None:
-    config = {**CONFIG, "cluster": cluster, "strategy": SERVED}
+def test_a_cluster_that_was_not_started_is_an_error(prepared: Prepared, tmp_path: Path, cluster: str) -> None:
+    config = {**CONFIG, "cluster": cluster, "strategy": PARAMETER_SERVER}
     with pytest.raises(InputError, match=f"training.cluster: {cluster}, and .* TF_CONFIG is not set") as raised:
         Training(prepared, tmp_path, config).end()
     assert "runner.py manifest" in raised.value.remedy
 
 
 @pytest.mark.parametrize(
-    ("kind", "cluster", "told"),
+    ("kind", "cluster", "message"),
     [
         (
             "parameter_server",
             {"chief": ["chief:1"], "worker": ["worker:1", "worker:2"]},
-            "takes a chief, workers and ps; TF_CONFIG tells of 1 chief, 2 worker",
+            "expected a chief, workers and ps for parameter_server, received 1 chief, 2 worker",
         ),
         (
             "parameter_server",
             {"chief": ["chief:1"], "ps": ["ps:1"]},
-            "takes a chief, workers and ps; TF_CONFIG tells of 1 chief, 1 ps",
+            "expected a chief, workers and ps for parameter_server, received 1 chief, 1 ps",
         ),
         (
             "multi_worker",
             {"chief": ["chief:1"], "worker": ["worker:1"], "ps": ["ps:1"]},
-            "takes workers alone; TF_CONFIG tells of 1 chief, 1 ps, 1 worker",
+            "expected workers only for multi_worker, received 1 chief, 1 ps, 1 worker",
         ),
     ],
     ids=["no-ps", "no-worker", "ps-in-step"],
 )
-def test_a_cluster_that_does_not_fit_is_told(
-    monkeypatch: pytest.MonkeyPatch, kind: str, cluster: dict[str, list[str]], told: str
+def test_a_cluster_that_does_not_fit_the_strategy_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, kind: str, cluster: dict[str, list[str]], message: str
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}}))
     config = TrainingConfig.model_validate({**CONFIG, "strategy": {"kind": kind}})
-    with pytest.raises(InputError, match=f"{kind} {told}"):
-        strategy.strategy(config, roles.role())
+    with pytest.raises(InputError, match=f"TF_CONFIG: {message}"):
+        strategy.distribute(config, tf_config.role())
 
 
 @pytest.mark.both_lines
-def test_a_machine_without_a_tpu_is_told(prepared: Prepared, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="tpu, and no TPU answers here"):
+def test_a_machine_without_a_tpu_is_an_error(prepared: Prepared, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a TPU for tpu, received no answer"):
         Training(prepared, tmp_path, {**CONFIG, "strategy": {"kind": "tpu"}}).end()
 
 

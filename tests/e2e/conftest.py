@@ -1,4 +1,7 @@
-"""The first runs that the end-to-end tests look at: each made once, when it is first asked for."""
+"""The first runs that the end-to-end tests look at: each made once, when a test of any process first asks for it.
+
+A test may read them from any process. Tests that make further runs into the same folder share an xdist group.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ import people
 import pytest
 import yaml
 from command import OWN_CODE, ROOT, SUPPORT, Runs, first_run, make_data
+from shared import shared
 
 
 def _taxi(folder: Path) -> Runs:
     """The shipped example, as `make run` runs it."""
     make_data("taxi")
-    return first_run(folder, "taxi")
+    return first_run(folder, "taxi", process=True)
 
 
 def _clicks(folder: Path) -> Runs:
@@ -123,6 +127,19 @@ def _tuned(folder: Path) -> Runs:
     return first_run(folder, "tuned", "--config", str(config))
 
 
+def _few(folder: Path) -> Runs:
+    """The same rows for the orchestrators: trained by two workers, judged beside a baseline, checked by a server."""
+    data = people.write(folder / "people.csv", people.rows())
+    config = people.write_config(
+        folder / "few.yaml",
+        data,
+        training={**people.CONFIG["training"], "strategy": {"kind": "multi_worker", "workers": 2}},
+        evaluation={**people.CONFIG["evaluation"], "thresholds": {"auc": {"min": 0.7, "worse_by": 0.1}}},
+        serving={"check": "server"},
+    )
+    return first_run(folder, "few", "--config", str(config))
+
+
 def _misfits(folder: Path) -> Runs:
     """Rows that do not fit their curated schema, with a column for a label that nothing can be learned from."""
     table = [{**row, "vip": "" if at < 30 else 1} for at, row in enumerate(people.rows(300))]
@@ -143,11 +160,19 @@ def _misfits(folder: Path) -> Runs:
 def _fixture(make: Callable[[Path], Runs]) -> Any:
     @pytest.fixture(scope="session", name=make.__name__.removeprefix("_"))
     def first(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-        return make(tmp_path_factory.mktemp(make.__name__.removeprefix("_")))
+        return shared(tmp_path_factory, make.__name__.removeprefix("_"), make)
 
     first.__doc__ = make.__doc__
     return first
 
 
-taxi, stock, small, own, files = map(_fixture, (_taxi, _stock, _small, _own, _files))
+taxi, stock, small, own, files, few = map(_fixture, (_taxi, _stock, _small, _own, _files, _few))
 built, tuned, misfits, clicks, digits = map(_fixture, (_built, _tuned, _misfits, _clicks, _digits))
+
+
+@pytest.fixture(scope="session", params=["few", pytest.param("taxi", marks=pytest.mark.slow)])
+def example(request: pytest.FixtureRequest) -> Runs:
+    """What an orchestrator runs, as a run on this machine: few rows, and in make test-slow the shipped example."""
+    runs: Runs = request.getfixturevalue(request.param)
+    assert runs.first.exit_code == 0, runs.first.out or runs.first.err
+    return runs

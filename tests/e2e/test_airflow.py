@@ -7,7 +7,6 @@ import functools
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,15 +18,14 @@ from command import SUPPORT, Runs, command
 from lineages import edges
 from toy_jobs import compile_in_child
 
-from pipeline.config.schedule import ScheduleConfig
-from pipeline.metadata.store import Store
-from pipeline.targets import work
-from pipeline.targets.airflow import Dag, place, write_dag
+from pipeline.authoring.config.orchestrators import ScheduleConfig
+from pipeline.core.metadata.store import Store
+from pipeline.orchestration.airflow import Dag, pipeline_file, write_dag
+from pipeline.orchestration.local import processes
 
 pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.xdist_group("taxi"),
-    pytest.mark.skipif(sys.version_info >= (3, 11), reason="Airflow is tried on one line"),
+    pytest.mark.e2e,
+    pytest.mark.needs("airflow"),
 ]
 
 
@@ -37,27 +35,28 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
         yield started
 
 
-def test_the_same_config_gives_the_same_model_and_lineage(site: Airflow, taxi: Runs, tmp_path: Path):
-    # The shipped example, unedited.
-    shared = ("--set", f"runtime.output={tmp_path / 'out'}")
+def test_the_same_config_gives_the_same_model_and_lineage(site: Airflow, example: Runs, tmp_path: Path):
+    name = example.pipeline
+    shared = (*example.config, "--set", f"runtime.output={tmp_path / 'out'}")
     written = command("--airflow", *shared, "--output", str(site.dags))
     assert (written.exit_code, written.err) == (0, "")
-    site.knows("taxi")
-    site.command("dags", "trigger", "taxi", "--run-id", "manual__one")
-    assert site.ended("taxi") == {"manual__one": "success"}
-    nodes = set(taxi.first.states)
-    assert site.tasks("taxi", "manual__one") == dict.fromkeys(nodes, ("success", 1))
+    site.fork(name)
+    site.knows(name)
+    site.command("dags", "trigger", name, "--run-id", "manual__one")
+    assert site.ended(name) == {"manual__one": "success"}
+    nodes = set(example.first.states)
+    assert site.tasks(name, "manual__one") == dict.fromkeys(nodes, ("success", 1))
 
     [run] = [json.loads(line) for line in command("runs", *shared, "--json").out.splitlines()]
     assert (run["run"], run["state"], run["verdict"]) == ("manual__one", "done", "blessed")
-    local = taxi.first.told
+    local = example.first.told
     assert run["metrics"] == pytest.approx(local["metrics"], abs=0.01)
-    ours, theirs = Store(tmp_path / "out/taxi/metadata.db"), Store(taxi.output / "metadata.db")
+    ours, theirs = Store(tmp_path / "out" / name / "metadata.db"), Store(example.output / "metadata.db")
     assert edges(ours, "manual__one") == edges(theirs, local["run"])
     shown = json.loads(command("show", "manual__one", *shared, "--json").out)
     assert {name: node["state"] for name, node in shown["nodes"].items()} == dict.fromkeys(nodes, "done")
     assert "manual__one" in command("lineage", run["version"], *shared).out
-    assert "LatestBlessedModel" in (tmp_path / "out/taxi/logs/manual__one/report.html").read_text()
+    assert "LatestBlessedModel" in (tmp_path / "out" / name / "logs/manual__one/report.html").read_text()
     # A run on this machine finds all of it in the cache: it is the same pipeline.
     states = command("--local", "--json", *shared).states
     assert {states[name] for name in nodes - {"LatestBlessedModel", "Evaluator", "InfraValidator", "Pusher"}} == {
@@ -65,14 +64,14 @@ def test_the_same_config_gives_the_same_model_and_lineage(site: Airflow, taxi: R
     }
 
 
-@pytest.mark.parametrize("deed", ["raise", "kill"])
+@pytest.mark.parametrize("deed", [pytest.param("raise", marks=pytest.mark.slow), "kill"])
 def test_a_node_that_fails_once_is_tried_again(site: Airflow, tmp_path: Path, deed: str):
     dag = f"toy_{deed}"
     script = tmp_path / "Actor.script"
     script.write_text(f"once {script} {deed}")
     compiled = functools.partial(compile_in_child, tmp_path, "chain", 1)
-    ir, graph = in_child(tmp_path / "log", work.compile_pipeline, compiled)
-    file = place(site.dags, dag)
+    ir, graph = in_child(tmp_path / "log", processes.compile_pipeline, compiled)
+    file = pipeline_file(site.dags, dag)
     file.parent.mkdir()
     file.write_bytes(ir)
     schedule = ScheduleConfig.model_validate(
@@ -81,6 +80,7 @@ def test_a_node_that_fails_once_is_tried_again(site: Airflow, tmp_path: Path, de
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(SUPPORT))
         write_dag(Dag(dag, graph, (), tmp_path / "logs", schedule), site.dags)
+    site.fork(dag)
     site.knows(dag)
     site.command("dags", "trigger", dag, "--run-id", "manual__one")
     assert site.ended(dag) == {"manual__one": "success"}
@@ -101,9 +101,10 @@ def test_a_backfill_over_three_spans(site: Airflow, tmp_path: Path):
     shared = ("--config", str(config), "--set", f"runtime.output={tmp_path / 'out'}")
     assert command("--airflow", *shared, "--output", str(site.dags)).exit_code == 0
     # What follows ExampleGen is as in any other run.
-    manifest = place(site.dags, "spans").with_name("manifest.json")
+    manifest = pipeline_file(site.dags, "spans").with_name("manifest.json")
     told = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**told, "nodes": told["nodes"][:1]}))
+    site.fork("spans")
     site.knows("spans")
     dates = ("--from-date", str(days[0]), "--to-date", str(days[-1]))
     site.command("backfill", "create", "--dag-id", "spans", *dates)
@@ -117,7 +118,7 @@ def test_a_backfill_over_three_spans(site: Airflow, tmp_path: Path):
     assert found == [(first, 301), (first + 1, 302), (first + 2, 303)]
 
 
-def test_the_dag_is_read_within_a_second(site: Airflow):
+def test_the_dag_is_read_within_a_second(site: Airflow, few: Runs):
     timed = (
         "import airflow.sdk, airflow.providers.standard.operators.bash, runpy, sys, time\n"
         "began = time.process_time()\n"
@@ -125,9 +126,9 @@ def test_the_dag_is_read_within_a_second(site: Airflow):
         "print(time.process_time() - began)\n"
         "print([name for name in ('tensorflow', 'tfx', 'apache_beam', 'pipeline') if name in sys.modules])\n"
     )
-    site.knows("taxi")
+    assert command("--airflow", *few.config, "--output", str(site.dags)).exit_code == 0
     ended = subprocess.run(
-        [PROGRAM.with_name("python"), "-c", timed, site.dags / "taxi.py"],
+        [PROGRAM.with_name("python"), "-c", timed, site.dags / "few.py"],
         env={**os.environ, "AIRFLOW_HOME": str(site.home)},
         capture_output=True,
         text=True,

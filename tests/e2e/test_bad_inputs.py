@@ -16,9 +16,9 @@ import people
 import pytest
 from command import OWN_CODE, ROOT, SECONDS, Ended, Runs, assert_nothing_half, command, light_command
 
-from pipeline.metadata.store import Store
+from pipeline.core.metadata.store import Store
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("people")]
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("small")]
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def test_every_column_that_is_not_there_is_told_with_its_line(desk: Desk):
     assert refusal.details == [
         f"  - {config}:{line}: features.columns.agee: the data has no column 'agee'; did you mean 'age'?",
         f"  - {config}:{line + 1}: features.columns.town: the data has no column 'town'; "
-        "known are age, city, hours, income, spent",
+        "expected one of age, city, hours, income, spent",
     ]
 
 
@@ -215,7 +215,7 @@ def test_ragged_rows(desk: Desk):
     # The header is row 1, as in an editor.
     assert error["headline"] == f"{desk.data}, row 22: expected 5 fields, received 3"
     assert error["details"] == [f"{desk.data}, row 23: expected 5 fields, received 7"]
-    assert error["remedy"].startswith("mend these rows")
+    assert error["remedy"].startswith("fix or remove these rows")
     assert_nothing_half(desk.output, ended.told["run"])
 
 
@@ -232,6 +232,7 @@ def test_a_label_expression_that_is_constant(small: Runs):
     assert small.pushed == before
 
 
+@pytest.mark.both_lines
 def test_the_gate_stops_what_does_not_fit(misfits: Runs):
     stopped = misfits.first
     told = stopped.told
@@ -243,6 +244,7 @@ def test_the_gate_stops_what_does_not_fit(misfits: Runs):
     assert_nothing_half(misfits.output, told["run"])
 
 
+@pytest.mark.both_lines
 @pytest.mark.parametrize(
     ("feature", "value_and_threshold", "remedy"),
     [
@@ -252,8 +254,8 @@ def test_the_gate_stops_what_does_not_fit(misfits: Runs):
             r"Out-of-range values.*500; expected at least 0 and at most 80",
             r"widen .* range in .*people\.pbtxt",
         ),
-        ("vip", r"the label is missing in \d+ of \d+ rows; the threshold is 0", "fill the label in"),
-        ("vip", r"the label is constant: '1' in all \d+ rows; expected at least 2 values", "differs between rows"),
+        ("vip", r"the label is missing in \d+ of \d+ rows; the threshold is 0", "fill in the label"),
+        ("vip", r"the label is constant: '1' in all \d+ rows; expected at least 2 values", "choose another label"),
     ],
     ids=["unexpected-value", "out-of-range", "label-missing", "label-constant"],
 )

@@ -17,9 +17,9 @@ import pytest
 from command import OWN_CODE, SECONDS, Ended, Runs, assert_nothing_half, start, wait
 from torn import assert_undisturbed
 
-from pipeline.metadata.store import Store
+from pipeline.core.metadata.store import Store
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("people")]
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("own")]
 
 BEFORE = {"ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "DataGate", "Transform"}
 
@@ -79,6 +79,27 @@ def test_a_kill_from_outside(own: Runs, tmp_path: Path):
     assert_resumes(own, died, before, *another)
 
 
+KILLED_SERVER = """
+import os, signal, sys
+if "components.serving.server" in sys.orig_argv:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""sitecustomize.py, which Python imports at its start: the server of the serving check is killed."""
+
+
+def test_a_serving_check_whose_server_is_killed_fails_and_is_tried_again(small: Runs, tmp_path: Path):
+    before, checked = small.pushed, ("--set", "serving.check=server")
+    (tmp_path / "sitecustomize.py").write_text(KILLED_SERVER)
+    died = small.again(*checked, environment={"PYTHONPATH": str(tmp_path)})
+    assert (died.exit_code, died.told["state"], died.nodes("failed")) == (1, "failed", {"InfraValidator"})
+    assert died.told["error"]["headline"].startswith("the serving check could not finish: the server has ended")
+    assert small.pushed == before
+
+    again = small.again(*checked)
+    assert (again.exit_code, again.states["Evaluator"], again.states["InfraValidator"]) == (0, "cached", "done")
+    assert again.told["serving"]["passed"]
+
+
 EVERY = 50
 """Steps between two checkpoints, and between two lines of a task's log."""
 
@@ -113,6 +134,8 @@ def attempts(log: Path) -> list[list[int]]:
     return [[int(step) for step in re.findall(r"step (\d+): loss", text)] for text in texts]
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("small")
 def test_a_killed_run_goes_on_from_its_checkpoint_with_another_strategy_too(small: Runs):
     before, steps = small.pushed, 800
     fields = (

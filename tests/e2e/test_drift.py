@@ -10,7 +10,7 @@ import pytest
 from command import command
 from store_writer import Writer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.e2e
 
 
 def test_a_run_is_due_when_a_column_has_moved(tmp_path: Path) -> None:

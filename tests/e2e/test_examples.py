@@ -9,7 +9,7 @@ import pytest
 from command import Ended, Runs
 from torn import assert_undisturbed
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("people")]
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("small")]
 
 
 def assert_pushed(ended: Ended) -> None:
@@ -25,6 +25,7 @@ def tasks(runs: Runs) -> set[str]:
     return {log.stem for log in runs.model_run.glob("logs/*.log")}
 
 
+@pytest.mark.slow
 def test_clicks_train_beside_parameter_servers(clicks: Runs):
     assert_pushed(clicks.first)
     assert clicks.first.told["rows_read"] == 12_000
@@ -33,6 +34,7 @@ def test_clicks_train_beside_parameter_servers(clicks: Runs):
     assert tasks(clicks) == {"chief-0", "worker-0", "worker-1", "ps-0", "ps-1"}
 
 
+@pytest.mark.slow
 def test_digits_train_in_one_process(digits: Runs):
     assert_pushed(digits.first)
     told = digits.first.told

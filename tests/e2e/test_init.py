@@ -45,6 +45,7 @@ def init(data: Path, label: str, *options: str) -> tuple[Ended, Path]:
     return command("init", "--data", str(data), "--label", label, *written, *options), config
 
 
+@pytest.mark.both_lines
 def test_a_census_becomes_a_pushed_model(tmp_path: Path) -> None:
     said, config = init(census(tmp_path / "census.csv"), "income")
     assert said.exit_code == 0, said.err
@@ -60,7 +61,7 @@ def test_a_census_becomes_a_pushed_model(tmp_path: Path) -> None:
 def test_rare_classes_stop_no_run(tmp_path: Path) -> None:
     said, config = init(kinds(tmp_path / "kinds.csv"), "kind")
     assert said.exit_code == 0, said.err
-    assert "too few rows to be learned or judged: 'rare0' (1)" in config.read_text()
+    assert "too few rows to be learned or evaluated: 'rare0' (1)" in config.read_text()
     ended = command("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--json")
     assert (ended.exit_code, ended.told["verdict"]) == (0, "blessed"), ended.out or ended.err
     assert ended.told["metrics"]["accuracy"] > 0.7

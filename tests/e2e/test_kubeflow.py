@@ -1,4 +1,4 @@
-"""The shipped example, unedited, as Kubeflow would run it: every container's command is run, metadata on a server."""
+"""A config, unedited, as Kubeflow would run it: every container's command is run, metadata on a server."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from command import Runs, command
 from databases import PASSWORD, SERVERS
 from lineages import edges
 
-from pipeline.metadata.store import Store
+from pipeline.core.metadata.store import Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("taxi"), kubeflow_pipelines.needs_kfp]
+pytestmark = [pytest.mark.e2e, kubeflow_pipelines.needs_kfp]
 
 
 def test_the_same_config_gives_the_same_model_and_lineage(
-    taxi: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    example: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, volume = tmp_path / "taxi.yaml", tmp_path / "volume"
+    file, volume = tmp_path / "pipeline.yaml", tmp_path / "volume"
     with SERVERS["postgresql"]() as server:
         place = server.place
         sets = [f"metadata.backend={place.backend}", f"metadata.host={place.host}", f"metadata.port={place.port}"]
@@ -27,7 +27,7 @@ def test_the_same_config_gives_the_same_model_and_lineage(
         section = ["kubeflow.image=example.com/pipeline:1", "kubeflow.claim=pipeline", f"kubeflow.mount={volume}"]
         secret = ["METADATA_PASSWORD.secret=metadata", "METADATA_PASSWORD.key=password"]
         section += [f"kubeflow.secrets.{each}" for each in secret]
-        shared = [word for each in sets for word in ("--set", each)]
+        shared = [*example.config, *(word for each in sets for word in ("--set", each))]
         added = [word for each in section for word in ("--set", each)]
         written = command("--kubeflow", *shared, *added, "--output", str(file))
         assert (written.exit_code, written.err) == (0, "")
@@ -38,12 +38,13 @@ def test_the_same_config_gives_the_same_model_and_lineage(
         assert sorted(cluster.ran) == sorted(pipeline.spec["root"]["dag"]["tasks"])
 
         monkeypatch.setenv("METADATA_PASSWORD", PASSWORD)
+        folder = volume / "out" / example.pipeline
         looked = (*shared, "--output", str(volume / "out"))
         [row] = [json.loads(line) for line in command("runs", *looked, "--json").out.splitlines()]
         assert (row["run"], row["state"], row["verdict"]) == (run, "done", "blessed")
-        local = taxi.first.told
+        local = example.first.told
         assert row["metrics"] == pytest.approx(local["metrics"], abs=0.01)
-        assert edges(Store(place), run) == edges(Store(taxi.output / "metadata.db"), local["run"])
+        assert edges(Store(place), run) == edges(Store(example.output / "metadata.db"), local["run"])
         assert run in command("lineage", row["version"], *looked).out
-    assert "LatestBlessedModel" in (volume / "out/taxi/logs" / run / "report.html").read_text()
-    assert (volume / "out/taxi/pushed" / row["version"] / "saved_model.pb").is_file()
+    assert "LatestBlessedModel" in (folder / "logs" / run / "report.html").read_text()
+    assert (folder / "pushed" / row["version"] / "saved_model.pb").is_file()

@@ -29,8 +29,8 @@ CONFIG: dict[str, Any] = {
     "learning_rate": 0.01,
     "checkpoint": {"every_steps": 20, "keep": 3},
 }
-SERVED = {"kind": "parameter_server", "workers": 2, "ps": 2}
-IN_STEP = {"kind": "multi_worker", "workers": 2}
+PARAMETER_SERVER = {"kind": "parameter_server", "workers": 2, "ps": 2}
+MULTI_WORKER = {"kind": "multi_worker", "workers": 2}
 
 
 class Job:
@@ -43,7 +43,7 @@ class Job:
 
     def __init__(self, manifest: dict[str, Any], logs: Path) -> None:
         self.tasks = {f"{task.type}-{task.index}": task for task in tasks(manifest)}
-        self.decisive = [
+        self.lead_tasks = [
             name for name in self.tasks if name.startswith("worker" if _all_workers(manifest) else "chief")
         ]
         self._logs = logs
@@ -91,7 +91,7 @@ class Job:
         log = self._log(name, len(self._processes[name]) - 1).read_text()
         return [int(step) for step in re.findall(r"step (\d+): loss", log)]
 
-    def told(self, name: str) -> str:
+    def log_tail(self, name: str) -> str:
         """The end of the newest log of a task."""
         return self._log(name, len(self._processes[name]) - 1).read_text()[-3000:]
 
@@ -103,9 +103,9 @@ def _all_workers(manifest: dict[str, Any]) -> bool:
     return bool(manifest["spec"]["successPolicy"] == "AllWorkers")
 
 
-def manifest_of(prepared: Prepared, strategy: dict[str, Any], to: Path) -> dict[str, Any]:
+def manifest_of(prepared: Prepared, strategy: dict[str, Any], to: Path, evaluator: bool = False) -> dict[str, Any]:
     """The manifest of a training on prepared data, with the job file in a new folder."""
-    sets = {**CONFIG, "strategy": strategy}
+    sets = {**CONFIG, "strategy": strategy, "evaluator": evaluator}
     ended = command(
         "manifest",
         *("--kind", "tfjob", "--image", "registry.example/people:1", "--to", str(to)),
@@ -117,39 +117,50 @@ def manifest_of(prepared: Prepared, strategy: dict[str, Any], to: Path) -> dict[
     return manifest
 
 
-def assert_made(prepared: Prepared, to: Path) -> None:
-    """The outputs that the job file names are there, and nothing beside them."""
+def assert_made(prepared: Prepared, to: Path, *more: str) -> None:
+    """The outputs that the job file names are there, and nothing beside them; `more` in the ModelRun."""
     assert {entry.name for entry in to.iterdir()} == {"job.json", "model", "model_run"}
     assert {entry.name for entry in (to / "model").iterdir()} == {"Format-Serving"}
-    assert {entry.name for entry in (to / "model_run").iterdir()} == {"train", "checkpoints"}
+    assert {entry.name for entry in (to / "model_run").iterdir()} == {"train", "checkpoints", *more}
     assert training.auc(prepared, to) > 0.95
 
 
-@pytest.mark.parametrize("strategy", [SERVED, IN_STEP], ids=lambda strategy: strategy["kind"])
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", [PARAMETER_SERVER, MULTI_WORKER], ids=lambda strategy: strategy["kind"])
 def test_a_tfjob_trains(prepared: Prepared, tmp_path: Path, strategy: dict[str, Any]) -> None:
     with Job(manifest_of(prepared, strategy, tmp_path / "to"), tmp_path) as job:
-        for name in job.decisive:
-            assert job.wait(name) == 0, job.told(name)
-        assert job.running() == set(job.tasks) - set(job.decisive)
-        assert job.steps(job.decisive[0])[-1] == CONFIG["steps"]
+        for name in job.lead_tasks:
+            assert job.wait(name) == 0, job.log_tail(name)
+        assert job.running() == set(job.tasks) - set(job.lead_tasks)
+        assert job.steps(job.lead_tasks[0])[-1] == CONFIG["steps"]
     assert_made(prepared, tmp_path / "to")
 
 
+def test_a_tfjob_with_parameter_servers_and_an_evaluator_trains(prepared: Prepared, tmp_path: Path) -> None:
+    """The chief does not wait for the evaluator, which the operator lists in the cluster."""
+    with Job(manifest_of(prepared, PARAMETER_SERVER, tmp_path / "to", evaluator=True), tmp_path) as job:
+        for name in ("chief-0", "evaluator-0"):
+            assert job.wait(name) == 0, job.log_tail(name)
+        assert job.running() == set(job.tasks) - {"chief-0", "evaluator-0"}
+        assert job.steps("chief-0")[-1] == CONFIG["steps"]
+    assert_made(prepared, tmp_path / "to", "eval")
+
+
 def test_a_killed_ps_has_the_chief_started_again_and_the_job_ends_well(prepared: Prepared, tmp_path: Path) -> None:
-    with Job(manifest_of(prepared, SERVED, tmp_path / "to"), tmp_path) as job:
+    with Job(manifest_of(prepared, PARAMETER_SERVER, tmp_path / "to"), tmp_path) as job:
         deadline = time.monotonic() + SECONDS
         while not job.steps("chief-0"):
-            assert job.running() == set(job.tasks), job.told("chief-0")
+            assert job.running() == set(job.tasks), job.log_tail("chief-0")
             assert time.monotonic() < deadline
             time.sleep(0.01)
         job.kill("ps-1")
         codes = {name: job.wait(name) for name in ("ps-1", "chief-0")}
         assert codes["ps-1"] == 128 + signal.SIGKILL
-        assert all(tfjob_operator.restarts(code) for code in codes.values()), (codes, job.told("chief-0"))
+        assert all(tfjob_operator.restarts(code) for code in codes.values()), (codes, job.log_tail("chief-0"))
         assert job.running() == {"worker-0", "worker-1", "ps-0"}
         before = job.steps("chief-0")[-1]
         job.start(*codes)
-        assert job.wait("chief-0") == 0, job.told("chief-0")
+        assert job.wait("chief-0") == 0, job.log_tail("chief-0")
         steps = job.steps("chief-0")
         assert steps[-1] == CONFIG["steps"]
         assert steps[0] > before - CONFIG["checkpoint"]["every_steps"], "it went on from a checkpoint"

@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 from command import OWN_CODE, SUPPORT, Runs
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("people")]
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("own")]
 
 
+@pytest.mark.slow
+@pytest.mark.both_lines
 def test_the_stock_taxi_module_runs_as_it_is(stock: Runs):
     assert stock.first.exit_code == 0, stock.first.out or stock.first.err
     assert stock.first.told["verdict"] == "blessed"
     assert (Path(stock.first.told["pushed"]) / "saved_model.pb").is_file()
 
 
+@pytest.mark.both_lines
 def test_a_module_file_for_stock_tfx_runs_as_it_is(files: Runs):
     assert (files.first.exit_code, files.first.told["verdict"]) == (0, "blessed"), files.first.out or files.first.err
     again = files.again("--to", "Trainer")

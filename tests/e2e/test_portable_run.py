@@ -9,7 +9,7 @@ import pytest
 from beam_servers import Server, served
 from command import Runs, command
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("taxi")]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

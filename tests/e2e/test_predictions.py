@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from command import SUPPORT, Runs, program
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("taxi")]
+pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
 
 ROWS = 10
 

@@ -11,12 +11,12 @@ import pytest
 from command import command
 from databases import PASSWORD, SERVERS
 
-from pipeline.metadata.store import Store
+from pipeline.core.metadata.store import Store
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.e2e
 
 
-@pytest.mark.parametrize("backend", SERVERS)
+@pytest.mark.parametrize("backend", ["postgresql", pytest.param("mysql", marks=pytest.mark.slow)])
 def test_a_whole_run_and_what_is_known_of_it(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DATABASE_PASSWORD", PASSWORD)
     monkeypatch.setenv("METADATA_PASSWORD", PASSWORD)
@@ -60,4 +60,4 @@ def _look_back(told: Callable[..., str], run: dict[str, str]) -> None:
     assert [node["id"] for node in after["nodes"] if node["will"] == "run"] == ["LatestBlessedModel"]
     assert run["run"] in told("runs")
     assert "Examples" in told("lineage", run["pushed_version"])
-    assert "is needed" in told("gc")
+    assert "all artifacts are needed" in told("gc")

@@ -10,18 +10,19 @@ import pytest
 from children import in_child
 from command import command
 
-from pipeline.graph import NODES, NodeOutcome
-from pipeline.metadata.store import Store
+from pipeline.core.metadata.store import Store
+from pipeline.core.records import NODES, NodeOutcome
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.e2e
 
 
 def run_single(ir: Path, node: str, run: str, span: int) -> NodeOutcome:
     """A node, where TFX is imported already."""
-    from pipeline.targets.single import NodeJob
-    from pipeline.targets.single import run as run_job
+    from pipeline.cli.reporting import REPORTING
+    from pipeline.orchestration.single_node import NodeJob
+    from pipeline.orchestration.single_node import run as run_job
 
-    return run_job(NodeJob(ir.read_bytes(), node, run, span=span))
+    return run_job(NodeJob(ir.read_bytes(), node, run, REPORTING, span=span))
 
 
 def test_a_backfill_over_spans(tmp_path: Path):

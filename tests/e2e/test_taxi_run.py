@@ -28,6 +28,7 @@ NODES = {
 }
 
 
+@pytest.mark.both_lines
 def test_one_command_takes_the_rows_to_a_pushed_model(taxi: Runs):
     assert (taxi.first.exit_code, taxi.first.err) == (0, "")
     told = taxi.first.told
@@ -135,6 +136,7 @@ def test_the_resolved_config_is_recorded_with_the_run(taxi: Runs):
     assert recorded["pipeline"]["name"] == "taxi"
 
 
+@pytest.mark.both_lines
 def test_a_second_run_with_nothing_changed_is_all_cache(taxi: Runs):
     again = taxi.again()
     assert again.exit_code == 0

@@ -23,7 +23,7 @@ def test_the_trainer_takes_the_best_values(tuned: Runs) -> None:
         {"learning_rate": 1e-9, "hidden": [8]},
     ]
     log = Path(tuned.first.told["nodes"]["Trainer"]["log"]).read_text()
-    assert "trained with the values that the Tuner has found" in log
+    assert "the Tuner's best values are used" in log
 
 
 def test_a_second_run_takes_trials_and_training_from_the_cache(tuned: Runs) -> None:

@@ -13,10 +13,10 @@ from command import ROOT, Runs, command
 from gcs_stand_in import Bucket, stand_in
 from managed_pipelines import Edge, Run, Service
 
-from pipeline.graph import NODES
-from pipeline.metadata.store import INPUT, Store
+from pipeline.core.metadata.store import INPUT, Store
+from pipeline.core.records import NODES
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("taxi")]
+pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
 
 CONTAINERS = set(NODES) - {"Tuner", "BaseModel", "LatestBlessedModel"}
 LOOKUPS = {"LatestBlessedModel-model-blessing-resolver", "LatestBlessedModel-model-resolver"}
@@ -33,22 +33,25 @@ def service(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield Service(bucket, environment)
 
 
-def spec_of(folder: Path, *sets: str) -> Path:
-    """The shipped example for Vertex AI; the config stays as it is."""
-    file = folder / "taxi.yaml"
+def spec_of(example: Runs, folder: Path, *sets: str) -> Path:
+    """A config for Vertex AI; it stays as it is."""
+    file = folder / "spec.yaml"
     fields = ["vertex.project=mine", "vertex.region=europe-west4", "vertex.image=an/image:1", *sets]
-    given = [word for field in ("vertex.root=gs://bucket/taxi", *fields) for word in ("--set", field)]
-    ended = command("--vertex", "--config", "configs/taxi.yaml", "--output", str(file), *given)
+    given = [word for field in (f"vertex.root={root(example)}", *fields) for word in ("--set", field)]
+    ended = command("--vertex", *example.config, "--output", str(file), *given)
     assert (ended.exit_code, ended.err) == (0, "")
-    assert ended.out.splitlines()[1].startswith("note: data.path: data/taxi is on this machine")
+    assert re.match(r"note: data\.path: \S+ is on this machine", ended.out.splitlines()[1])
     return file
 
 
+def root(example: Runs) -> str:
+    return f"gs://bucket/{example.pipeline}"
+
+
 @pytest.fixture(scope="module")
-def first(service: Service, taxi: Runs, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The first run; `taxi` has made the data."""
-    assert taxi.first.exit_code == 0
-    run = service.run(spec_of(tmp_path_factory.mktemp("first")))
+def first(service: Service, example: Runs, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The first run."""
+    run = service.run(spec_of(example, tmp_path_factory.mktemp("first")))
     assert run.named("failed") == set(), "\n".join(run.tasks[each].log[-3000:] for each in run.named("failed"))
     return run
 
@@ -66,14 +69,14 @@ def test_every_container_has_run(first: Run):
     assert (blessing.metadata["blessed"], blessing.metadata["current_model_id"]) == (1, model.name)
 
 
-def test_the_model_is_as_good_as_that_of_a_local_run(first: Run, service: Service, taxi: Runs):
+def test_the_model_is_as_good_as_that_of_a_local_run(first: Run, service: Service, example: Runs):
     [whole] = [each for each in verdict(service, first)["slices"] if not each["slice"]]
-    assert whole["metrics"] == pytest.approx(taxi.first.told["metrics"], abs=5e-3)
+    assert whole["metrics"] == pytest.approx(example.first.told["metrics"], abs=5e-3)
 
 
-def test_the_lineage_is_that_of_a_local_run(first: Run, taxi: Runs):
-    store = Store(taxi.output / "metadata.db")
-    executions = [each for each in store.executions(taxi.first.told["run"]) if each.node in CONTAINERS]
+def test_the_lineage_is_that_of_a_local_run(first: Run, example: Runs):
+    store = Store(example.output / "metadata.db")
+    executions = [each for each in store.executions(example.first.told["run"]) if each.node in CONTAINERS]
     nodes = {each.id: each.node for each in executions}
     read = [event for event in store.events(nodes) if event.kind == INPUT]
     artifacts = store.artifacts_by_id(event.artifact for event in read)
@@ -85,14 +88,14 @@ def test_the_lineage_is_that_of_a_local_run(first: Run, taxi: Runs):
 
 
 def test_the_version_is_where_model_servers_look_and_says_where_it_is_from(
-    first: Run, service: Service, bucket: Bucket
+    first: Run, service: Service, bucket: Bucket, example: Runs
 ):
     [pushed] = first.tasks["Pusher"].outputs["pushed_model"]
-    place = f"gs://bucket/taxi/pushed/{pushed.metadata['pushed_version']}"
+    place = f"{root(example)}/pushed/{pushed.metadata['pushed_version']}"
     assert pushed.metadata["pushed_destination"] == place
     manifest = json.loads(service.read(f"{place}/manifest.json"))
-    assert (manifest["pipeline"], manifest["run"]) == ("taxi", first.name)
-    assert manifest["metrics"]["auc"] > 0.93
+    assert (manifest["pipeline"], manifest["run"]) == (example.pipeline, first.name)
+    assert manifest["metrics"] == pytest.approx(example.first.told["metrics"], abs=5e-3)
     warm_up = f"{place}/assets.extra/tf_serving_warmup_requests".removeprefix("gs://bucket/")
     assert {warm_up, *(f"{place}/{name}".removeprefix("gs://bucket/") for name in manifest["files"])} <= set(
         bucket.objects
@@ -106,20 +109,21 @@ def test_checkpoints_and_logs_of_the_cluster_are_kept(first: Run, bucket: Bucket
     assert {"checkpoints/step-200.index", "logs/worker-0.log", "logs/worker-1.log"} <= found
 
 
-def test_nothing_is_left_beside_the_artifacts(first: Run, bucket: Bucket):
-    assert {name.split("/")[2] for name in bucket.files() if name.startswith("taxi/123456789/")} == {first.name}
+def test_nothing_is_left_beside_the_artifacts(first: Run, bucket: Bucket, example: Runs):
+    artifacts = f"{example.pipeline}/123456789/"
+    assert {name.split("/")[2] for name in bucket.files() if name.startswith(artifacts)} == {first.name}
     assert [name for name in bucket.files() if "/." in name] == []
     assert not (ROOT / "gs:").exists(), "a URL was taken for a path"
 
 
 def test_another_run_takes_what_is_unchanged_finds_the_baseline_and_survives_a_lost_machine(
-    first: Run, service: Service, bucket: Bucket, tmp_path: Path
+    first: Run, service: Service, bucket: Bucket, example: Runs, tmp_path: Path
 ):
     sets = ("training.strategy.kind=none", "training.steps=150", "training.checkpoint.every_steps=50")
     # Without the check, for what it takes: the first run has seen that.
     schedule = "schedule={start: 2026-01-01, retries: 1, retry_minutes: 0}"
     bucket.awaited["step-50.index"] = service.kill
-    second = service.run(spec_of(tmp_path, *sets, "serving.check=none", schedule))
+    second = service.run(spec_of(example, tmp_path, *sets, "serving.check=none", schedule))
     assert second.named("failed") == set(), "\n".join(second.tasks[each].log[-3000:] for each in second.named("failed"))
     anew = {"Trainer", "Evaluator", "Pusher"}
     assert second.named("succeeded") == anew | LOOKUPS

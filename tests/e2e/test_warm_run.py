@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command import Runs
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("people")]
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("own")]
 
 
 def test_a_second_run_begins_with_the_blessed_model_of_the_first(built: Runs):
@@ -18,4 +18,4 @@ def test_a_second_run_begins_with_the_blessed_model_of_the_first(built: Runs):
     assert again.told["model"] != built.first.told["model"]
     assert again.nodes("done") >= {"BaseModel", "Trainer"}
     log = Path(again.told["nodes"]["Trainer"]["log"]).read_text()
-    assert "2 of 2 variables taken over: of_the_user/kernel, of_the_user/bias" in log
+    assert "2 of 2 variables copied: of_the_user/kernel, of_the_user/bias" in log

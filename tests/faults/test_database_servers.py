@@ -15,10 +15,10 @@ from store_writer import Writer
 from toy_jobs import result_of_toy, start_toy
 
 from components.errors import MachineError
-from pipeline.metadata.check import check_store
-from pipeline.metadata.connection import connect
-from pipeline.metadata.database import Database, Tls
-from pipeline.metadata.store import Store
+from pipeline.authoring.preflight import check_store
+from pipeline.core.metadata.connection import connect
+from pipeline.core.metadata.location import Database, Tls
+from pipeline.core.metadata.store import Store
 
 pytestmark = pytest.mark.both_lines
 
@@ -33,7 +33,6 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         yield started
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("killed", [True, False])
 def test_a_server_started_anew_costs_a_run_nothing(server: Server, tmp_path: Path, killed: bool):
     # The third node of four waits in a pipe until the server has gone; what it then publishes waits for its return.
@@ -48,7 +47,6 @@ def test_a_server_started_anew_costs_a_run_nothing(server: Server, tmp_path: Pat
 
     restarting = threading.Thread(target=restart, daemon=True)
     restarting.start()
-    # In a process of its own: the server of nodes in this one may be older than the password.
     result = result_of_toy(start_toy(tmp_path, store=str(server.place)))
     assert (result["state"], result["error"]) == ("done", None)
     restarting.join()
@@ -76,7 +74,7 @@ def test_a_server_that_is_not_there_is_told_at_once(server: Server):
     server.stop()
     with pytest.raises(MachineError, match="cannot be opened") as told:
         check_store(server.place)
-    assert "see that the server runs" in told.value.remedy
+    assert "check that the server runs" in told.value.remedy
 
 
 @pytest.mark.parametrize("backend", SERVERS)

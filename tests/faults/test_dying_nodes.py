@@ -12,8 +12,8 @@ import psutil
 import pytest
 from toy_jobs import run_toy
 
-from pipeline.metadata.store import Store
-from pipeline.targets.result import RunResult
+from pipeline.core.metadata.store import Store
+from pipeline.core.records import RunResult
 
 
 def states(result: RunResult) -> dict[str, str]:

@@ -9,40 +9,64 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from toy_jobs import run_toy
 
-from pipeline.metadata.store import Store
+from pipeline.core.metadata.store import Store
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, str(ROOT / "tests" / "support" / "toy_jobs.py")]
 
 
 class WaitingRun:
-    """A run in a process of its own, whose third node has begun and waits."""
+    """A run in a process group of its own, whose third node has begun and waits."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "Actor.script").write_text(f"wait {folder / 'pipe'}")
         os.mkfifo(folder / "pipe")
-        self.process = subprocess.Popen(
-            [*PROGRAM, str(folder), "chain", json.dumps({"screen": "plain"})],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self.process = start_run(folder, {"screen": "plain"})
         node, below = (folder / "pipe").read_text().split()
         self.family = [psutil.Process(int(below)), *psutil.Process(self.process.pid).children(recursive=True)]
         assert int(node) in [process.pid for process in self.family]
 
+    def fork_server(self) -> psutil.Process:
+        """The process from which the nodes are forked."""
+        children = psutil.Process(self.process.pid).children()
+        [server] = [child for child in children if "forkserver" in " ".join(child.cmdline())]
+        return server
+
     def end_with(self, signum: signal.Signals) -> tuple[int, str]:
-        """The exit code and the screen after a signal to the run's own process alone; all its children must be gone."""
+        """The exit code and the output after a signal to the run's own process alone."""
         self.process.send_signal(signum)
-        out, _ = self.process.communicate(timeout=60)
+        returned, out, _ = self.wait()
+        return returned, out
+
+    def wait(self) -> tuple[int, str, str]:
+        """The exit code, the output and the errors of the run; all its children must have ended."""
+        out, err = self.process.communicate(timeout=120)
         _, alive = psutil.wait_procs(self.family, timeout=10)
         assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
-        return self.process.returncode, out
+        return self.process.returncode, out, err
+
+
+def start_run(folder: Path, options: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*PROGRAM, str(folder), "chain", json.dumps(options)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def record_of(folder: Path) -> dict[str, Any]:
+    [file] = folder.glob("logs/*/run.json")
+    content: dict[str, Any] = json.loads(file.read_text())
+    return content
 
 
 def run_states(folder: Path) -> tuple[str, list[str]]:
@@ -51,7 +75,6 @@ def run_states(folder: Path) -> tuple[str, list[str]]:
     return run.name, [execution.state for execution in store.executions(run.name)]
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_the_children_and_leaves_metadata_clean(tmp_path: Path):
     returned, out = WaitingRun(tmp_path).end_with(signal.SIGINT)
     assert returned == 130
@@ -64,13 +87,7 @@ def test_ctrl_c_ends_the_children_and_leaves_metadata_clean(tmp_path: Path):
 
 
 def test_ctrl_c_before_the_first_node_waits_for_no_imports(tmp_path: Path):
-    process = subprocess.Popen(
-        [*PROGRAM, str(tmp_path), "chain", "{}"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start_run(tmp_path, {})
     assert process.stdout is not None
     assert process.stdout.readline().startswith("run ")
     children = psutil.Process(process.pid).children(recursive=True)
@@ -79,6 +96,46 @@ def test_ctrl_c_before_the_first_node_waits_for_no_imports(tmp_path: Path):
     assert (process.returncode, err) == (130, "")
     _, alive = psutil.wait_procs(children, timeout=10)
     assert not alive
+
+
+def test_sigterm_to_the_process_group_before_the_first_node_closes_the_run(tmp_path: Path):
+    process = start_run(tmp_path, {})
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("run ")
+    children = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (143, "")
+    assert record_of(tmp_path)["state"] == "interrupted"
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive
+
+
+@pytest.mark.slow
+def test_sigterm_to_the_process_group_interrupts_the_run_and_closes_it(tmp_path: Path):
+    waiting = WaitingRun(tmp_path)
+    os.killpg(waiting.process.pid, signal.SIGTERM)
+    returned, out, err = waiting.wait()
+    assert (returned, err) == (143, "")
+    assert "Actor: interrupted" in out
+    content = record_of(tmp_path)
+    assert (content["state"], content["nodes"]["Actor"]["state"]) == ("interrupted", "interrupted")
+    assert run_states(tmp_path) == (content["run"], ["COMPLETE", "COMPLETE", "CANCELED"])
+
+
+@pytest.mark.slow
+def test_a_killed_fork_server_fails_the_run_with_a_headline(tmp_path: Path):
+    waiting = WaitingRun(tmp_path)
+    waiting.fork_server().kill()
+    returned, out, err = waiting.wait()
+    assert returned == 1
+    assert "Traceback" not in out + err
+    content = record_of(tmp_path)
+    assert (content["state"], content["nodes"]["Actor"]["state"]) == ("failed", "failed")
+    assert content["error"]["headline"].startswith("Actor ended without a result")
+    assert content["error"]["headline"] in out + err
+    # A new fork server is started, so that what the killed node has left is cleaned up.
+    assert run_states(tmp_path) == (content["run"], ["COMPLETE", "COMPLETE", "CANCELED"])
 
 
 def signal_this_process(pipe: Path, signums: list[signal.Signals], told: list[int]) -> threading.Thread:
@@ -105,7 +162,7 @@ def signal_this_process(pipe: Path, signums: list[signal.Signals], told: list[in
 def test_a_node_that_will_not_end_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grace: float, signums: list[signal.Signals], exit_code: int
 ):
-    monkeypatch.setattr("pipeline.targets.local._GRACE_SECONDS", grace)
+    monkeypatch.setattr("pipeline.orchestration.local.scheduler._GRACE_SECONDS", grace)
     (tmp_path / "Actor.script").write_text(f"refuse {tmp_path / 'pipe'}")
     pids: list[int] = []
     thread = signal_this_process(tmp_path / "pipe", signums, pids)
@@ -116,7 +173,6 @@ def test_a_node_that_will_not_end_is_killed(
     assert not [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
 
 
-@pytest.mark.slow
 def test_a_killed_run_leaves_no_orphans_and_can_be_resumed(tmp_path: Path):
     returned, _ = WaitingRun(tmp_path).end_with(signal.SIGKILL)
     assert returned == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""Tasks of a training cluster are killed, frozen and asked to go: the training ends with all its steps, and as good.
+"""Tasks of a training cluster are killed, frozen and preempted: the training completes, with an equally good model.
 
 The cases are those of TensorFlow's own fault_tolerance_test_base, as far as they are a training's and not the
 coordinator's alone, and what clusters suffer beside them.
@@ -19,8 +19,6 @@ from training import Prepared, Training
 
 from components.errors import MachineError
 
-pytestmark = pytest.mark.slow
-
 STEPS, EVERY = 400, 50
 CONFIG = {
     "steps": STEPS,
@@ -29,28 +27,28 @@ CONFIG = {
     "checkpoint": {"every_steps": EVERY, "keep": 3},
 }
 ALONE: dict[str, Any] = {**CONFIG, "strategy": {"kind": "none"}}
-IN_STEP: dict[str, Any] = {**CONFIG, "strategy": {"kind": "multi_worker", "workers": 2}}
-SERVED: dict[str, Any] = {
+MULTI_WORKER: dict[str, Any] = {**CONFIG, "strategy": {"kind": "multi_worker", "workers": 2}}
+PARAMETER_SERVER: dict[str, Any] = {
     **CONFIG,
     "strategy": {"kind": "parameter_server", "workers": 2, "ps": 2, "shard_over_mb": 0.0001},
 }
-WATCHED = {**SERVED, "evaluator": True}
+WITH_EVALUATOR = {**PARAMETER_SERVER, "evaluator": True}
 AT_LEAST_ONCE = 2 * 10
-"""Steps of the closures of two workers, which may be done again when their workers die: see steps.Coordinated."""
+"""Steps of the closures of two workers, which may be done again when their workers die: see ParameterServerSteps."""
 
 
 @pytest.fixture(scope="session")
 def undisturbed(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
-    """Kind → AUC of a training that nothing happens to."""
-    found = {}
-    for config in (ALONE, IN_STEP, WATCHED):
+    """Kind → AUC of a training without a fault."""
+    aucs = {}
+    for config in (ALONE, MULTI_WORKER, WITH_EVALUATOR):
         folder = tmp_path_factory.mktemp("undisturbed")
-        told = Training(prepared, folder, config).end()
+        summary = Training(prepared, folder, config).end()
         kind = config["strategy"]["kind"]
         if kind != "none":
-            assert told == {"steps": STEPS, "restarts": 0, "repeated": 0, "damaged": 0}
-        found[kind] = training.auc(prepared, folder)
-    return found
+            assert summary == {"steps": STEPS, "restarts": 0, "repeated": 0, "damaged": 0}
+        aucs[kind] = training.auc(prepared, folder)
+    return aucs
 
 
 @pytest.mark.both_lines
@@ -62,15 +60,15 @@ def test_every_strategy_makes_the_same_model(undisturbed: dict[str, float]) -> N
 @pytest.mark.parametrize(
     ("config", "victims", "restarts"),
     [
-        pytest.param(IN_STEP, ["worker-0"], 1, id="lead-in-step"),
-        pytest.param(IN_STEP, ["worker-1"], 1, id="worker-in-step", marks=pytest.mark.both_lines),
-        pytest.param(IN_STEP, ["worker-0", "worker-1"], 1, id="all-in-step"),
-        pytest.param(SERVED, ["worker-1"], 1, id="worker", marks=pytest.mark.both_lines),
-        pytest.param(SERVED, ["ps-1"], 1, id="ps", marks=pytest.mark.both_lines),
-        pytest.param(SERVED, ["chief-0"], 1, id="chief"),
-        pytest.param(WATCHED, ["evaluator-0"], 1, id="evaluator"),
-        pytest.param(SERVED, ["worker-0", "worker-1"], 2, id="all-workers"),
-        pytest.param(SERVED, ["chief-0", "ps-0"], 1, id="chief-and-ps"),
+        pytest.param(MULTI_WORKER, ["worker-0"], 1, id="lead-in-step", marks=pytest.mark.slow),
+        pytest.param(MULTI_WORKER, ["worker-1"], 1, id="worker-in-step", marks=pytest.mark.both_lines),
+        pytest.param(MULTI_WORKER, ["worker-0", "worker-1"], 1, id="all-in-step", marks=pytest.mark.slow),
+        pytest.param(PARAMETER_SERVER, ["worker-1"], 1, id="worker", marks=pytest.mark.both_lines),
+        pytest.param(PARAMETER_SERVER, ["ps-1"], 1, id="ps", marks=pytest.mark.both_lines),
+        pytest.param(PARAMETER_SERVER, ["chief-0"], 1, id="chief"),
+        pytest.param(WITH_EVALUATOR, ["evaluator-0"], 1, id="evaluator", marks=pytest.mark.slow),
+        pytest.param(PARAMETER_SERVER, ["worker-0", "worker-1"], 2, id="all-workers", marks=pytest.mark.slow),
+        pytest.param(PARAMETER_SERVER, ["chief-0", "ps-0"], 1, id="chief-and-ps", marks=pytest.mark.slow),
     ],
 )
 def test_killed_mid_step(
@@ -90,10 +88,10 @@ def test_killed_mid_step(
 @pytest.mark.parametrize(
     ("config", "victim"),
     [
-        pytest.param(IN_STEP, "worker-0", id="in-step"),
-        pytest.param(SERVED, "chief-0", id="chief"),
-        pytest.param(SERVED, "ps-0", id="ps"),
-        pytest.param(SERVED, "worker-0", id="worker"),
+        pytest.param(MULTI_WORKER, "worker-0", id="in-step", marks=pytest.mark.slow),
+        pytest.param(PARAMETER_SERVER, "chief-0", id="chief"),
+        pytest.param(PARAMETER_SERVER, "ps-0", id="ps", marks=pytest.mark.slow),
+        pytest.param(PARAMETER_SERVER, "worker-0", id="worker", marks=pytest.mark.slow),
     ],
 )
 def test_killed_mid_checkpoint(
@@ -109,10 +107,10 @@ def test_killed_mid_checkpoint(
 @pytest.mark.parametrize(
     ("config", "victim"),
     [
-        pytest.param(IN_STEP, "worker-1", id="in-step"),
-        pytest.param(SERVED, "worker-0", id="worker"),
-        pytest.param(SERVED, "ps-0", id="ps"),
-        pytest.param(SERVED, "chief-0", id="chief"),
+        pytest.param(MULTI_WORKER, "worker-1", id="in-step", marks=pytest.mark.slow),
+        pytest.param(PARAMETER_SERVER, "worker-0", id="worker"),
+        pytest.param(PARAMETER_SERVER, "ps-0", id="ps", marks=pytest.mark.slow),
+        pytest.param(PARAMETER_SERVER, "chief-0", id="chief", marks=pytest.mark.slow),
     ],
 )
 def test_frozen_past_its_heartbeat(
@@ -122,8 +120,8 @@ def test_frozen_past_its_heartbeat(
     running.until_step(EVERY)
     running.kill(victim, by=signal.SIGSTOP)
     ends_well(running, prepared, undisturbed, 1)
-    noticed = [f"{victim} has shown no sign of life for 8 s: it is killed"]
-    if config is IN_STEP:
+    noticed = [f"{victim} has sent no heartbeat for 8 s: it is killed"]
+    if config is MULTI_WORKER:
         # TensorFlow misses its peer after ten seconds, too; on a busy machine it may be the first to say so.
         noticed.append("worker-0 ended with exit code")
     assert any(each in running.log.read_text() for each in noticed)
@@ -131,7 +129,10 @@ def test_frozen_past_its_heartbeat(
 
 @pytest.mark.parametrize(
     ("config", "victim"),
-    [pytest.param(IN_STEP, "worker-1", id="in-step"), pytest.param(SERVED, "chief-0", id="chief")],
+    [
+        pytest.param(MULTI_WORKER, "worker-1", id="in-step", marks=pytest.mark.slow),
+        pytest.param(PARAMETER_SERVER, "chief-0", id="chief"),
+    ],
 )
 def test_preempted_with_a_grace(
     prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path, config: dict[str, Any], victim: str
@@ -139,21 +140,23 @@ def test_preempted_with_a_grace(
     running = Training(prepared, tmp_path, config)
     running.until_step(EVERY)
     running.kill(victim, by=signal.SIGTERM)
-    told = ends_well(running, prepared, undisturbed, 1)
-    assert told["repeated"] == 0
+    summary = ends_well(running, prepared, undisturbed, 1)
+    assert summary["repeated"] == 0
     assert "ended with exit code 143" in running.log.read_text()
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_again_and_again(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
-    running = Training(prepared, tmp_path, SERVED)
+    running = Training(prepared, tmp_path, PARAMETER_SERVER)
     for step in (EVERY, 4 * EVERY, 7 * EVERY):
         running.until_step(step)
         running.kill("worker-1")
     ends_well(running, prepared, undisturbed, 3)
 
 
+@pytest.mark.slow
 def test_a_ps_dies_while_a_worker_comes_back(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
-    running = Training(prepared, tmp_path, SERVED)
+    running = Training(prepared, tmp_path, PARAMETER_SERVER)
     running.until_step(EVERY)
     before = running.process("worker-0")
     running.kill("worker-0")
@@ -162,25 +165,25 @@ def test_a_ps_dies_while_a_worker_comes_back(prepared: Prepared, undisturbed: di
     ends_well(running, prepared, undisturbed, 2)
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_told(
+def test_a_damaged_checkpoint_is_skipped_and_counted(
     prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path
 ) -> None:
-    running = Training(prepared, tmp_path, IN_STEP)
+    running = Training(prepared, tmp_path, MULTI_WORKER)
     running.until_step(4 * EVERY)
     running.supervisor.terminate()
-    with pytest.raises(MachineError, match="asked to end by SIGTERM"):
+    with pytest.raises(MachineError, match="training was stopped by SIGTERM"):
         running.end()
     *_, older, newest = running.checkpoints()
     with newest.open("r+b") as file:
         file.truncate(newest.stat().st_size // 2)
-    again = Training(prepared, tmp_path, IN_STEP)
-    told = ends_well(again, prepared, undisturbed, 0)
-    assert told["damaged"] == 1
+    again = Training(prepared, tmp_path, MULTI_WORKER)
+    summary = ends_well(again, prepared, undisturbed, 0)
+    assert summary["damaged"] == 1
     assert f"checkpoint {newest.name.partition('.')[0]} is damaged" in again.log.read_text()
     assert older.name.partition(".")[0] != newest.name.partition(".")[0]
 
 
-def test_one_process_alone_goes_on_too(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
+def test_a_single_process_continues_too(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
     running = Training(prepared, tmp_path, ALONE)
     running.until(lambda: len(running.checkpoints()) > 1)
     running.supervisor.kill()
@@ -200,19 +203,22 @@ def test_a_task_that_dies_at_every_start(prepared: Prepared, tmp_path: Path) -> 
     # Where its working directory should be.
     (tmp_path / "work" / "ps-1").write_text("in the way")
     with pytest.raises(MachineError, match=r"task ps-1 ended with exit code 1, 3 times in a row") as raised:
-        Training(prepared, tmp_path, {**SERVED, "max_restarts": 2}).end()
+        Training(prepared, tmp_path, {**PARAMETER_SERVER, "max_restarts": 2}).end()
     log = Path(raised.value.remedy.removeprefix("see "))
     assert log.name == "ps-1.log"
     assert log.read_text().count("FileExistsError") == 3
     assert "File exists" in raised.value.details[0]
 
 
-@pytest.mark.parametrize("config", [pytest.param(IN_STEP, id="in-step"), pytest.param(WATCHED, id="served")])
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(MULTI_WORKER, id="in-step", marks=pytest.mark.slow), pytest.param(WITH_EVALUATOR, id="served")],
+)
 def test_nobody_outlives_the_supervisor(prepared: Prepared, tmp_path: Path, config: dict[str, Any]) -> None:
     running = Training(prepared, tmp_path, config)
     running.until_step(EVERY)
     family = running.supervisor.children(recursive=True)
-    assert len(family) == (2 if config is IN_STEP else 6)
+    assert len(family) == (2 if config is MULTI_WORKER else 6)
     os.kill(running.supervisor.pid, signal.SIGKILL)
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
@@ -221,24 +227,27 @@ def test_nobody_outlives_the_supervisor(prepared: Prepared, tmp_path: Path, conf
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
-@pytest.mark.parametrize("config", [pytest.param(IN_STEP, id="in-step"), pytest.param(SERVED, id="served")])
-def test_a_full_disk_at_the_export_is_told(prepared: Prepared, tmp_path: Path, config: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(MULTI_WORKER, id="in-step", marks=pytest.mark.slow), pytest.param(PARAMETER_SERVER, id="served")],
+)
+def test_a_full_disk_at_the_export_is_an_error(prepared: Prepared, tmp_path: Path, config: dict[str, Any]) -> None:
     running = Training(prepared, tmp_path, {**config, "steps": EVERY}, small_disk=True)
     with pytest.raises(MachineError) as raised:
         running.end()
     if "no small disk" in raised.value.headline:
         pytest.skip("no right to mount here")
     assert raised.value.headline.startswith("the disk is full")
-    assert "is started again" not in running.log.read_text()
+    assert "restarted" not in running.log.read_text()
 
 
 def ends_well(running: Training, prepared: Prepared, undisturbed: dict[str, float], restarts: int) -> dict[str, Any]:
-    told = running.end()
+    summary = running.end()
     kind = running.config["strategy"]["kind"]
     most = 0 if kind == "multi_worker" else AT_LEAST_ONCE
-    assert STEPS <= told["steps"] <= STEPS + most
+    assert STEPS <= summary["steps"] <= STEPS + most
     torn = torn_requests(running.folder / "run" / "logs")
-    assert restarts <= told["restarts"] <= restarts + torn
-    assert told["repeated"] <= (EVERY + most) * (1 + torn)
+    assert restarts <= summary["restarts"] <= restarts + torn
+    assert summary["repeated"] <= (EVERY + most) * (1 + torn)
     assert abs(training.auc(prepared, running.folder) - undisturbed[kind]) < 0.005
-    return told
+    return summary

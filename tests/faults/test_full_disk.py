@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounting a small disk takes root")
 def test_a_full_disk_is_told(tmp_path: Path):
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as proto
 
-from pipeline.metadata import connection
-from pipeline.metadata.connection import connect
-from pipeline.metadata.tables import Tables
+from pipeline.core.metadata import connection
+from pipeline.core.metadata.connection import connect
+from pipeline.core.metadata.sql import Tables
 
-pytestmark = [pytest.mark.slow, pytest.mark.both_lines]
+pytestmark = pytest.mark.both_lines
 
 _HOLDS = """
 import sqlite3, sys

@@ -11,16 +11,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import programs
 import pytest
-from balancer import free_address, haproxy, program
+from balancer import free_address, haproxy
 from load import Answer, Load
 from serving import Server, example, line, serving
 
 from components.pusher.config import RolloutConfig
-from pipeline.registry import change
-from pipeline.registry.place import Place
-
-pytestmark = pytest.mark.slow
+from pipeline.registry import promotion
+from pipeline.registry.versions import PushFolder
 
 PATH = "/v1/models/line:predict"
 BODY = json.dumps({"instances": [{"b64": base64.b64encode(example(1)).decode()}]}).encode()
@@ -31,7 +30,7 @@ NEW: Answer = (200, b'{"predictions": [4.0]}')
 @pytest.fixture(scope="module")
 def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A push folder with a version that answers OLD; one that answers NEW waits beside it."""
-    program("haproxy")
+    programs.find("haproxy")
     folder = tmp_path_factory.mktemp("rollouts")
     line(folder / "line", 1, slope=2.0, manifest=True)
     line(folder / "beside" / "line", 2, slope=3.0, manifest=True)
@@ -52,27 +51,27 @@ def servers(pushed: Path) -> Iterator[list[Server]]:
         yield [one, two]
 
 
-def place(pushed: Path, servers: list[Server]) -> Place:
-    """The push folder; its version 1 is the stable one, there is no canary, and these servers have it."""
+def roll_back(pushed: Path, servers: list[Server]) -> PushFolder:
+    """Makes version 1 the stable one, without a canary, and waits until these servers have loaded it."""
     settings = RolloutConfig(
         servers=tuple(f"127.0.0.1:{each.rest}" for each in servers),
         grpc_servers=(),
         listen=free_address(),
         listen_metrics=free_address(),
     )
-    told = Place(str(pushed), None, settings)
-    change.rollback(told, to=1)
+    push_folder = PushFolder(str(pushed), None, settings)
+    promotion.rollback(push_folder, to=1)
     for each in servers:
         each.wait("line", 1)
-    return told
+    return push_folder
 
 
 @contextlib.contextmanager
-def load(place: Place, backends: dict[str, int]) -> Iterator[Load]:
+def load(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Load]:
     """A busy client of HAProxy, once all servers are up; no request of it fails, whatever is done meanwhile."""
-    assert place.settings is not None
-    rest, metrics = place.settings.listen, place.settings.listen_metrics
-    with haproxy(Path(place.folder, "rollout", "haproxy.cfg"), rest, metrics) as balancer:
+    assert push_folder.settings is not None
+    rest, metrics = push_folder.settings.listen, push_folder.settings.listen_metrics
+    with haproxy(Path(push_folder.path, "rollout", "haproxy.cfg"), rest, metrics) as balancer:
         for backend, servers in backends.items():
             balancer.wait_until_up(backend, servers)
         with Load(rest, PATH, BODY) as asking:
@@ -83,7 +82,7 @@ def load(place: Place, backends: dict[str, int]) -> Iterator[Load]:
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
 def test_a_server_ends_under_load(pushed: Path, servers: list[Server], signum: signal.Signals) -> None:
-    with server(pushed, signum.name) as victim, load(place(pushed, [servers[0], victim]), {"stable": 2}) as asking:
+    with server(pushed, signum.name) as victim, load(roll_back(pushed, [servers[0], victim]), {"stable": 2}) as asking:
         victim.process.send_signal(signum)
         asking.wait(5000)
         assert victim.process.poll() in (-signal.SIGKILL, 0)
@@ -92,14 +91,14 @@ def test_a_server_ends_under_load(pushed: Path, servers: list[Server], signum: s
 
 
 def test_a_version_is_pushed_promoted_and_rolled_back_under_load(pushed: Path, servers: list[Server]) -> None:
-    here = place(pushed, servers)
+    here = roll_back(pushed, servers)
     with load(here, {"stable": 2}) as asking:
         shutil.copytree(pushed.parent / "beside" / "line" / "2", pushed / ".2")
         (pushed / ".2").rename(pushed / "2")
-        change.promote(here, 2)
+        promotion.promote(here, 2)
         asking.wait(1000, NEW)
         back = time.monotonic()
-        change.rollback(here)
+        promotion.rollback(here)
         while asking.last[NEW] > time.monotonic() - 1:
             asking.wait(100)
         assert asking.last[NEW] - back < 5
@@ -107,10 +106,10 @@ def test_a_version_is_pushed_promoted_and_rolled_back_under_load(pushed: Path, s
 
 
 def test_a_canary_gets_its_share(pushed: Path, servers: list[Server]) -> None:
-    here = place(pushed, servers)
+    here = roll_back(pushed, servers)
     if not (pushed / "2").exists():
         shutil.copytree(pushed.parent / "beside" / "line" / "2", pushed / "2")
-    change.canary(here, 2, 10)
+    promotion.canary(here, 2, 10)
     with load(here, {"stable": 2, "canary": 2}) as asking:
         asking.wait(9500)
     assert asking.told.total() >= 10_000

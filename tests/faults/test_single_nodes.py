@@ -15,12 +15,10 @@ from command import SUPPORT, command, start, wait
 from toy_jobs import compile_in_child
 
 from components.errors import InputError
-from pipeline.graph import NodeOutcome
-from pipeline.metadata import history, story
-from pipeline.metadata.store import Store
-from pipeline.targets import work
-
-pytestmark = pytest.mark.slow
+from pipeline.core.metadata.store import Store
+from pipeline.core.records import NodeOutcome
+from pipeline.inspection import run_history
+from pipeline.orchestration.local import processes
 
 CHAIN = ("Source", "Add", "Actor", "Rows")
 
@@ -30,10 +28,11 @@ RUN = "r 1:+"
 
 def run_single(ir: Path, node: str, run: str) -> NodeOutcome:
     """A node, where TFX is imported already."""
-    from pipeline.targets.single import NodeJob
-    from pipeline.targets.single import run as run_job
+    from pipeline.cli.reporting import REPORTING
+    from pipeline.orchestration.single_node import NodeJob
+    from pipeline.orchestration.single_node import run as run_job
 
-    return run_job(NodeJob(ir.read_bytes(), node, run))
+    return run_job(NodeJob(ir.read_bytes(), node, run, REPORTING))
 
 
 class Toy:
@@ -43,7 +42,7 @@ class Toy:
         self.folder = folder
         self.file = folder / "toy.pb"
         ir, _ = in_child(
-            folder / "test.log", work.compile_pipeline, functools.partial(compile_in_child, folder, shape, 1)
+            folder / "test.log", processes.compile_pipeline, functools.partial(compile_in_child, folder, shape, 1)
         )
         self.file.write_bytes(ir)
 
@@ -62,7 +61,7 @@ class Toy:
         """All that is known of a run."""
         store = Store(self.folder / "metadata.db")
         [found] = [each for each in store.runs() if each.name == run]
-        return story.of_run(store, self.folder / "logs", found)
+        return run_history.describe_run(store, self.folder / "logs", found)
 
 
 def test_a_pipeline_node_by_node_then_from_the_cache(tmp_path: Path):
@@ -81,7 +80,7 @@ def test_a_pipeline_node_by_node_then_from_the_cache(tmp_path: Path):
     assert toy.run("Rows").earlier
     assert toy.told() == told
     assert [toy.run(node, "r2").state for node in CHAIN] == ["cached"] * 4
-    rows = list(history.rows(Store(tmp_path / "metadata.db"), tmp_path / "logs", "toy"))
+    rows = list(run_history.list_runs(Store(tmp_path / "metadata.db"), tmp_path / "logs", "toy"))
     assert [(row.run, row.state) for row in rows] == [("r2", "done"), (RUN, "done")]
 
 

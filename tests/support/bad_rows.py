@@ -1,4 +1,4 @@
-"""Reads the file of bad rows as a user would: gzip-compressed JSON lines."""
+"""Reads the file of bad rows: gzip-compressed JSON lines."""
 
 from __future__ import annotations
 

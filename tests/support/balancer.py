@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import re
-import shutil
 import socket
 import subprocess
 import threading
@@ -18,20 +16,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Literal
 
-import pytest
+import programs
 
 _SECONDS = 60
 """No test waits for this: it only keeps one that hangs from holding up all the others."""
-
-
-def program(name: str) -> str:
-    """The path of a program; the test is skipped where it is not installed, but in CI that is a failure."""
-    path = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if path is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"{name} is not installed")
-        pytest.skip(f"{name} is not installed")
-    return path
 
 
 @dataclass
@@ -152,7 +140,7 @@ def haproxy(config: Path, rest: str, metrics: str) -> Iterator[Balancer]:
       metrics: where it says that metrics are told.
     """
     process = subprocess.Popen(
-        [program("haproxy"), "-W", "-db", "-f", str(config)],
+        [programs.find("haproxy"), "-W", "-db", "-f", str(config)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

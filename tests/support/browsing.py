@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,10 @@ import pytest
 sync_api = pytest.importorskip("playwright.sync_api", reason="no driver for a browser: playwright is not installed")
 axe = pytest.importorskip("axe_core_python.sync_playwright", reason="no axe: axe-core-python is not installed")
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, PROGRAMS)), None)
 WIDTHS = (400, 900, 1400)
 """Of a phone, a tablet, and a screen on a desk."""
 
-needs_browser = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason=f"no browser: none of {', '.join(PROGRAMS)} is on the PATH"),
-]
+needs_browser = pytest.mark.needs("chromium")
 
 
 def watched(context: Any) -> Any:

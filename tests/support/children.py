@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.targets.server import start_server
-from pipeline.targets.task import Task
+from pipeline.orchestration.local.processes import ChildProcess, start_server
 
 
 def in_child(log: Path, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -20,15 +19,15 @@ def in_child(log: Path, function: Callable[..., Any], *arguments: Any) -> Any:
       arguments: its arguments.
     """
     start_server()
-    return result_of(Task(function.__name__, log, function, *arguments))
+    return result_of(ChildProcess(function.__name__, log, function, *arguments))
 
 
-def result_of(task: Task) -> Any:
+def result_of(task: ChildProcess) -> Any:
     """What a task that has been started returns."""
     while not task.poll():
         multiprocessing.connection.wait(task.waitables)
     if task.reply is None:
-        raise task.death()
+        raise task.exit_error()
     if task.reply.error is not None:
         raise task.reply.error
     return task.reply.value

@@ -1,8 +1,9 @@
-"""Clusters of tasks that only play their part: each start of a task does what stands next in its script."""
+"""Scripted clusters: each start of a task runs the next line of its script instead of a training."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import signal
@@ -12,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from components.errors import InputError
-from components.trainer.cluster import signs
+from components.trainer.cluster import heartbeat
 from components.trainer.cluster import supervisor as supervisor_module
-from components.trainer.cluster.roles import Role
 from components.trainer.cluster.supervisor import Supervisor
+from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
 
 DETAILS = tuple(f"{number}: {'too long, ' * 60}and not over" for number in range(200))
-"""Of an error that is longer than a pipe holds; `refuse=N` tells N of them."""
+"""Of an error that is longer than a pipe holds; `refuse=N` raises an error with N of them."""
 
 
 def supervise(
@@ -28,33 +29,36 @@ def supervise(
     """Runs a cluster to its end, and returns the supervisor's summary.
 
     Args:
-      folder: where each task notes its starts, and the logs.
+      folder: where each task records its starts, and the logs.
       training: the config's section.
-      scripts: task → what its first start does, its second, and so on, the last for good. A task without one serves.
-      stalled_heartbeats: heartbeats that the cluster may live without a step.
+      scripts: task → what its first start does, its second, and so on, the last for all others.
+        A task without a script serves.
+      stalled_heartbeats: heartbeats without a step after which the lead is killed.
     """
     supervisor_module._STALLED_HEARTBEATS = stalled_heartbeats
     config = TrainingConfig.model_validate(training)
-    supervisor = Supervisor(config, lambda role: _act(role, folder, scripts.get(role.name, ["serve"])), folder / "logs")
+    run_task = functools.partial(_act, folder, scripts)
+    supervisor = Supervisor(config, run_task, folder / "logs")
     return dataclasses.asdict(supervisor.run())
 
 
 def starts(folder: Path, task: str) -> list[dict[str, Any]]:
-    """The TF_CONFIG that each start of a task has seen."""
+    """The TF_CONFIG of each start of a task."""
     file = folder / f"{task}.starts"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def _act(role: Role, folder: Path, script: Sequence[str]) -> None:
+def _act(folder: Path, scripts: Mapping[str, Sequence[str]], role: Role) -> None:
+    script = scripts.get(role.name, ["serve"])
     number = len(starts(folder, role.name))
     with (folder / f"{role.name}.starts").open("a") as file:
         file.write(os.environ["TF_CONFIG"] + "\n")
-    for deed in script[min(number, len(script) - 1)].split():
-        what, _, value = deed.partition("=")
+    for instruction in script[min(number, len(script) - 1)].split():
+        what, _, value = instruction.partition("=")
         if what in ("restored", "saved", "step"):
-            signs.tell(what, int(value))
+            heartbeat.send_status(what, int(value))
         elif what == "damaged":
-            signs.tell(what, value)
+            heartbeat.send_status(what, value)
         elif what == "serve":
             signal.pause()
         elif what == "kill":
@@ -76,7 +80,7 @@ def _act(role: Role, folder: Path, script: Sequence[str]) -> None:
             (folder / value).write_text(str(os.getpid()))
         elif what == "outlive":
             process = Path("/proc", (folder / value).read_text())
-            # Nothing tells when somebody else has waited for a process.
+            # No event tells when another process has reaped one.
             while process.exists():
                 time.sleep(0.01)
         elif what == "stop":

@@ -1,4 +1,8 @@
-"""Types the project's commands as a user does: `python runner.py …` in the project's root, with nothing to read."""
+"""Runs the project's commands as a user types them: `python runner.py …` in the project's root, with an empty stdin.
+
+Most commands are forks of the preloaded node server (`forked_command`): the same code with the same arguments, without
+seconds of imports. `command_process`, `light_command` and `start` start a real process.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.metadata.store import Store
+from forked_command import ForkedCommand
+
+from pipeline.cli import main
+from pipeline.core.metadata.store import Store
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
@@ -23,7 +30,7 @@ SECONDS = 600
 # Says in its exit code whether the command imported what takes seconds. The process server's imports do not count.
 _WATCHED = """
 import sys
-from pipeline.commands import main
+from pipeline.cli import main
 try:
     code = main()
 except SystemExit as exit:
@@ -59,7 +66,13 @@ class Ended:
 
 
 def command(*arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
-    """`python runner.py` with these arguments."""
+    """`runner.py` with these arguments, in a fork of the preloaded node server."""
+    given = {**os.environ, **(environment or {})}
+    return Ended(*ForkedCommand(main, arguments, ROOT, given).wait(SECONDS))
+
+
+def command_process(*arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
+    """`python runner.py` with these arguments, in a process that imports everything by itself."""
     return _call([sys.executable, "runner.py", *arguments], environment)
 
 
@@ -117,6 +130,16 @@ class Runs:
         return command(*self.arguments, *arguments, environment=environment)
 
     @property
+    def config(self) -> tuple[str, ...]:
+        """The arguments that name the config: all but those of a run here."""
+        return self.arguments[2:-2]
+
+    @property
+    def pipeline(self) -> str:
+        """Its name."""
+        return self.output.name
+
+    @property
     def model_run(self) -> Path:
         """The first ModelRun: what the Trainer has left beside the model."""
         return min((self.output / "artifacts" / "Trainer" / "model_run").iterdir(), key=lambda each: int(each.name))
@@ -133,6 +156,7 @@ def first_run(
     *arguments: str,
     only: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
+    process: bool = False,
 ) -> Runs:
     """Runs a pipeline for the first time.
 
@@ -142,9 +166,11 @@ def first_run(
       arguments: of every run.
       only: of this run.
       environment: of this run.
+      process: run it in a process of its own, as a user does, and not in a fork.
     """
     every = ("--local", "--json", *arguments, "--output", str(folder / "out"))
-    return Runs(every, folder / "out" / pipeline, command(*every, *only, environment=environment))
+    run = command_process if process else command
+    return Runs(every, folder / "out" / pipeline, run(*every, *only, environment=environment))
 
 
 def assert_nothing_half(output: Path, run: str, pushed: Sequence[str] = ()) -> None:

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import programs
 import psutil
-import pytest
 
-from pipeline.metadata.database import Database
+from pipeline.core.metadata.location import Database
 
 PASSWORD = "open sesame: %1$'\"\\"  # noqa: S105 - of a server that lives for a test
 USER = "tfx"
@@ -104,11 +104,11 @@ _CREATE = {
 @contextlib.contextmanager
 def postgresql(tls: Keys | None = None) -> Iterator[Server]:
     """A PostgreSQL; with keys, it talks to nobody without TLS."""
-    programs = _programs("initdb", "usr/lib/postgresql/*/bin")
+    binaries = Path(programs.find("initdb")).parent
     with _scratch("postgres") as folder:
         data, port = folder / "data", _free_port()
         as_user = _as("postgres")
-        made = [f"{programs}/initdb", "-D", data, "-U", "root", "-A", "trust", "--no-sync", "-E", "UTF8"]
+        made = [binaries / "initdb", "-D", data, "-U", "root", "-A", "trust", "--no-sync", "-E", "UTF8"]
         # A locale whose order is not that of bytes.
         subprocess.run([*as_user, *made, "--locale=C.UTF-8"], check=True, capture_output=True, timeout=_SECONDS)
         kind = "hostssl" if tls else "host"
@@ -121,7 +121,7 @@ def postgresql(tls: Keys | None = None) -> Iterator[Server]:
             "postgresql",
             folder,
             port,
-            [*as_user, *map(str, [f"{programs}/postgres", "-D", data, *options])],
+            [*as_user, *map(str, [binaries / "postgres", "-D", data, *options])],
             ["psql", "-h", str(folder), "-p", str(port), "-U", "root", "-d", "postgres", "-v", "ON_ERROR_STOP=1", "-q"],
         )
         server.start()
@@ -137,7 +137,7 @@ def postgresql(tls: Keys | None = None) -> Iterator[Server]:
 @contextlib.contextmanager
 def mariadb(tls: Keys | None = None) -> Iterator[Server]:
     """A MariaDB; with keys, its user may not come without TLS."""
-    _programs("mariadb-install-db", "usr/bin")
+    server_program = programs.find("mariadbd")
     with _scratch("mysql") as folder:
         data, port, way = folder / "data", _free_port(), str(folder / "socket")
         as_user = _as("mysql")
@@ -154,7 +154,7 @@ def mariadb(tls: Keys | None = None) -> Iterator[Server]:
             "mysql",
             folder,
             port,
-            [*as_user, _programs("mariadbd", "usr/sbin") + "/mariadbd", *common, *options],
+            [*as_user, server_program, *common, *options],
             ["mariadb", "--no-defaults", f"--socket={way}", "-u", "root"],
         )
         server.start()
@@ -229,16 +229,6 @@ def _as(user: str) -> list[str]:
         return []
     entry = pwd.getpwnam(user)
     return ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
-
-
-def _programs(name: str, place: str) -> str:
-    """The folder of a program; the test is skipped where it is not installed, but in CI that is a failure."""
-    found = sorted(Path("/").glob(f"{place}/{name}"))
-    if not found:
-        if os.environ.get("CI"):
-            pytest.fail(f"{name} is not installed")
-        pytest.skip(f"{name} is not installed")
-    return str(found[-1].parent)
 
 
 def _free_port() -> int:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from components.config_section import Task
 from components.evaluator.plan import EvaluationPlan
-from components.evaluator.plots import Plots
+from components.evaluator.plot_data import Plots
 from components.evaluator.verdict import Verdict
-from components.section import Task
 
 ROWS = 400
 ANSWER = {"binary": "probability", "multiclass": "probabilities", "regression": "prediction"}

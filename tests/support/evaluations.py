@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.metadata.facts import Facts
+from pipeline.core.records import RunSummary
 
 # Label, prediction, hour: the hours differ in how good the predictions are.
 ROWS = [(0, 0.1, 1), (1, 0.9, 1), (0, 0.2, 1), (1, 0.8, 1), (0, 0.6, 2), (1, 0.4, 2), (0, 0.3, 2), (1, 0.7, 2)]
@@ -58,9 +58,9 @@ def write_statistics(folder: Path, rows: dict[str, int]) -> None:
         (folder / f"Split-{split}" / "FeatureStats.pb").write_bytes(statistics.SerializeToString())
 
 
-def read_facts(store: Path, run: str) -> Facts:
+def read_facts(store: Path, run: str) -> RunSummary:
     """The facts of a run in an SQLite store."""
-    from pipeline.metadata.gather import facts
-    from pipeline.metadata.store import Store
+    from pipeline.core.metadata.store import Store
+    from pipeline.inspection.run_summary import summarize
 
-    return facts(Store(store), run)
+    return summarize(Store(store), run)

@@ -24,7 +24,7 @@ import tensorflow_model_analysis as tfma
 from apache_beam.options.pipeline_options import PipelineOptions
 from tfx_bsl.public import tfxio
 
-from pipeline.metadata.store import Store
+from pipeline.core.metadata.store import Store
 
 
 def main(output: Path, run: str, count: int, label_column: str) -> dict[str, Any]:

@@ -15,9 +15,8 @@ from pathlib import Path
 import apache_beam as beam
 
 from components.errors import InputError
-from pipeline import engines
-from pipeline.config.engines import PortableConfig
-from pipeline.config.runtime import RuntimeConfig
+from pipeline.authoring.config.runtime import PortableConfig, RuntimeConfig
+from pipeline.orchestration import engines
 
 
 def square(number: int, task: str, folder: str) -> tuple[int, int]:
@@ -38,7 +37,11 @@ def note(results: list[tuple[int, int]], path: str) -> None:
 
 def main(task: str, workers: str, folder: str) -> None:
     """Runs the pipeline in so many forked workers, or with the pools that are named."""
-    argv = ["--runner=pipeline.workers.ForkedRunner", f"--direct_num_workers={workers}", "--sdk_container_image=none"]
+    argv = [
+        "--runner=pipeline.orchestration.engines.forked_runner.ForkedRunner",
+        f"--direct_num_workers={workers}",
+        "--sdk_container_image=none",
+    ]
     if ":" in workers:
         section = PortableConfig(worker_pools=tuple(workers.split(",")))
         argv = engines.beam_args(RuntimeConfig(engine="portable", portable=section))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from reported import write_run
 
-from pipeline.targets.record import new_run
+from pipeline.core.run_record import new_run
 
 NODES = {"ExampleGen": (), "StatisticsGen": ("ExampleGen",), "Trainer": ("ExampleGen",), "Pusher": ("Trainer",)}
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import graphlib
 import json
-import os
 import re
 import subprocess
-import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,14 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import ROOT, command, command_process
 
-ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".cache" / "kubeflow" / "bin" / "python"
-# In CI, on the line that it is installed for, its absence is a failure.
-needs_kfp = pytest.mark.skipif(
-    not PYTHON.exists() and ("CI" not in os.environ or sys.version_info >= (3, 11)),
-    reason="kfp is not installed: tools/environment.sh kubeflow",
-)
+needs_kfp = pytest.mark.needs("kfp")
 _PLACEHOLDER = re.compile(r"\{\{\$(.*?)\}\}")
 _INPUT = re.compile(r"\.inputs\.parameters\['(\w+)'\]")
 _OUTPUT = re.compile(r"\.outputs\.parameters\['(\w+)'\]\.output_file")
@@ -58,7 +52,9 @@ def read(file: Path) -> Spec:
 
 @dataclass
 class Cluster:
-    """Runs pipelines task after task, each container as a process in this project's folder, as in its image.
+    """Runs pipelines task after task, each container in this project's folder, as in its image.
+
+    The first container is a process, the others are forks of the node server.
 
     Attributes:
       folder: scratch.
@@ -130,17 +126,9 @@ class Cluster:
         for secret in kubernetes.get("secretAsEnv", ()):
             for key in secret["keyToEnv"]:
                 environment[key["envVar"]] = self.secrets[secret["secretName"], key["secretKey"]]
-        assert first == "python"
-        ended = subprocess.run(
-            [sys.executable, *rest],
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=int(kubernetes["activeDeadlineSeconds"]),
-            check=False,
-        )
-        assert ended.returncode == 0, (name, ended.stderr[-4000:])
+        program, *arguments = rest
+        assert (first, program) == ("python", "runner.py")
+        ended = (command if self.ran else command_process)(*arguments, environment=environment)
+        assert ended.exit_code == 0, (name, ended.err[-4000:])
         self.ran.append(name)
         return {key: place.read_text() for key, place in outputs.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.metadata.store import INPUT, OUTPUT, Store
+from pipeline.core.metadata.store import INPUT, OUTPUT, Store
 
 
 def edges(store: Store, run: str) -> set[tuple[str, str, str]]:

@@ -1,4 +1,4 @@
-"""A small stand-in for Vertex AI Pipelines: it runs a written spec, each container as a process on this machine.
+"""A small stand-in for Vertex AI Pipelines: it runs a written spec, each container's command on this machine.
 
 What it knows of the service is what TFX's own sources say of it: how it calls a container, where outputs go, what a
 resolver asks for, and that a driver may settle parameters before the cache is looked into.
@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,9 +19,12 @@ from typing import Any
 
 import yaml
 from command import ROOT, SECONDS
+from forked_command import ForkedCommand
 from gcs_stand_in import Bucket
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
+
+from pipeline.orchestration import vertex_entrypoint
 
 _SCHEME = re.compile(r"gs://[^/]+/")
 _PLACEHOLDER = re.compile(r"\{\{\$\.inputs\.artifacts\['(\w+)'\]\.metadata\['(\w+)'\]\}\}")
@@ -111,7 +113,8 @@ class Service:
         self._store: list[Stored] = []
         self._cache: dict[str, dict[str, list[Stored]]] = {}
         self._runs = 0
-        self._going: subprocess.Popen[str]
+        self._has_run = False
+        self._going: ForkedCommand | None = None
 
     def run(self, file: Path, to: str | None = None) -> Run:
         """Runs a spec.
@@ -204,33 +207,41 @@ class Service:
 
     def kill(self) -> None:
         """Ends the container that is at work, and all that it has started: its machine is taken away."""
-        os.killpg(self._going.pid, signal.SIGKILL)
+        assert self._going is not None
+        self._going.kill()
 
     def read(self, uri: str) -> bytes:
         """An object."""
         return self._bucket.objects[_SCHEME.sub("", uri)]
 
     def _process(self, line: list[str], told: str) -> tuple[int, str]:
-        """Runs a container's command in the project's folder, as in the image; its exit code, and what it writes."""
-        filled = [sys.executable if word == "python" else told if word == "{{$}}" else word for word in line]
+        """Runs a container's command in the project's folder, as in the image; its exit code, and what it writes.
+
+        The first one is a process, the others are forks of the node server.
+        """
+        filled = [told if word == "{{$}}" else word for word in line]
         assert not [word for word in filled if "{{$" in word and word != told], "a placeholder that nobody fills in"
-        self._going = subprocess.Popen(
-            filled,
-            cwd=ROOT,
-            env={**os.environ, **self._environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        try:
-            out, _ = self._going.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise
-        return self._going.returncode, out
+        python, option, module, *arguments = filled
+        assert (python, option, module) == ("python", "-m", vertex_entrypoint.__name__)
+        environment = {**os.environ, **self._environment}
+        if not self._has_run:
+            self._has_run = True
+            ended = subprocess.run(
+                [sys.executable, "-m", module, *arguments],
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=SECONDS,
+                check=False,
+            )
+            return ended.returncode, ended.stdout
+        self._going = ForkedCommand(vertex_entrypoint.main, arguments, ROOT, environment)
+        code, out, err = self._going.wait(SECONDS)
+        return code, out + err
 
 
 @dataclass(frozen=True)

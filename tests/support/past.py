@@ -9,8 +9,8 @@ from pathlib import Path
 from ml_metadata.proto import metadata_store_pb2 as proto
 from store_writer import Writer
 
-from pipeline.metadata.database import Location
-from pipeline.metadata.store import Store
+from pipeline.core.metadata.location import Location
+from pipeline.core.metadata.store import Store
 
 
 @dataclass

@@ -8,9 +8,9 @@ from tfx.orchestration.portable import execution_publish_utils
 from tfx.orchestration.portable.mlmd import context_lib
 from tfx.types import artifact_utils
 
-from pipeline.build import compile_pipeline
-from pipeline.config import Config
-from pipeline.nodes import Metadata, load, nodes_of, store_of
+from pipeline.authoring.config import Config
+from pipeline.orchestration.compiler import compile_pipeline
+from pipeline.orchestration.node import Metadata, load, nodes_of, store_of
 
 
 def publish(

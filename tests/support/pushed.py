@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from components import version
-from components.pusher import target
-from components.version import Facts
+from components import version_manifest
+from components.pusher import local_folder
+from components.version_manifest import Provenance
 
-FACTS = Facts(
+PROVENANCE = Provenance(
     pipeline="taxi",
     version=0,
     run="20261121T162305-eb56",
@@ -30,6 +30,6 @@ def push(folder: Path, number: int, key: bytes | None = None) -> Path:
     (model / "variables" / "variables.index").write_bytes(b"values")
 
     def complete(unfinished: Path, version_number: int) -> None:
-        version.write(unfinished, FACTS.model_copy(update={"version": version_number}), key)
+        version_manifest.write(unfinished, PROVENANCE.model_copy(update={"version": version_number}), key)
 
-    return Path(target.place(str(model), str(folder), number, complete)[0])
+    return Path(local_folder.add_version(str(model), str(folder), number, complete)[0])

@@ -1,13 +1,13 @@
-"""Pushes a model to a URL in a process of its own, whose TensorFlow knows a stand-in for the object store.
+"""Pushes a model to a URL in a fork of the node server, whose TensorFlow knows a stand-in for the object store.
 
-The standard input has one JSON object: `directory`, `model` (the folder of a Model artifact), `out` (a folder for what
+The argument is a JSON object: `directory`, `model` (the folder of a Model artifact), `out` (a folder for what
 stays with the run), `push` (the section of the config) and `times`. Each push is told by its version, or by its error.
 """
 
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Sequence
 
 from tfx.types import Channel
 from tfx.types.standard_artifacts import Model, PushedModel
@@ -18,9 +18,9 @@ from components.pusher.executor import Executor
 from components.pusher.plan import PushPlan
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> int:
     """Pushes as often as asked."""
-    told = json.load(sys.stdin)
+    told = json.loads(arguments[0])
     plan = PushPlan(push=PushConfig.model_validate(told["push"]), model_name="taxi")
     node = Pusher(plan, told["directory"], model=Channel(type=Model))
     model = Model()
@@ -35,7 +35,4 @@ def main() -> None:
         except Exception as error:
             ended.append(f"{type(error).__name__}: {error}")
     print(json.dumps(ended))  # noqa: T201 - the answer
-
-
-if __name__ == "__main__":
-    main()
+    return 0

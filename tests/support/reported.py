@@ -11,12 +11,12 @@ from store_writer import Writer
 from tensorboard.compat.proto import event_pb2
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
-from components.evaluator.plots import Bucket, Confusion, Drawn, Plots
+from components.config_section import Task
+from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
 from components.evaluator.verdict import Check, Measured, Verdict
-from components.section import Task
-from pipeline.metadata.store import Run, Store
-from pipeline.report import content
-from pipeline.report.content import Content
+from pipeline.core.metadata.store import Run, Store
+from pipeline.inspection.report import content
+from pipeline.inspection.report.content import Content
 
 HARM = "</title></style><script>alert(1)</script>'\"><img src=x onerror=alert(1)>\n\x1b[31m\u202e{{ 7 * 7 }}&amp;"
 """A name that breaks out of whatever forgets to escape it."""
@@ -117,9 +117,9 @@ def plots(task: Task = "binary", classes: int = 2) -> Plots:
             1000,
             tuple(tuple(20.0 if at == other else 1.0 for other in range(classes + 1)) for at in range(classes + 1)),
         )
-        return Plots(task, Drawn(confusion=right), Drawn(confusion=right))
+        return Plots(task, ModelPlots(confusion=right), ModelPlots(confusion=right))
     residuals = tuple(Bucket(low - 0.5, high - 0.5, 50.0, 0.0, 0.0) for low, high in itertools.pairwise(edges))
-    sides = [Drawn(buckets[share], residuals if task == "regression" else ()) for share in (1.0, 0.7)]
+    sides = [ModelPlots(buckets[share], residuals if task == "regression" else ()) for share in (1.0, 0.7)]
     return Plots(task, *sides)
 
 
@@ -205,4 +205,4 @@ def the_run(folder: Path, run: str = "r1") -> tuple[Store, Run]:
 def content_of(folder: Path, run: str = "r1") -> Content:
     """All that the report of a run tells."""
     store, found = the_run(folder, run)
-    return content.of_run(store, folder / "logs", found)
+    return content.collect(store, folder / "logs", found)

@@ -20,13 +20,13 @@ import grpc
 import tensorflow as tf
 from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
 
-from components import version as pushed
+from components import version_manifest as pushed
 
 PATIENCE_SECONDS = 120.0
 
 
 class _Line(tf.Module):
-    """y = slope · x + 1, asked for in several ways; `loop` counts down from x, an op at a time."""
+    """y = slope · x + 1, with several signatures; `loop` counts down from x, an op at a time."""
 
     def __init__(self, slope: float) -> None:
         super().__init__()
@@ -64,30 +64,35 @@ def line(base: Path, number: int, slope: float = 2.0, manifest: bool = False) ->
       base: the model's folder.
       number: the version.
       slope: of the line.
-      manifest: whether it gets one, as pushed models do.
+      manifest: whether to write a manifest, as a push does.
     """
     base.mkdir(parents=True, exist_ok=True)
     model = _Line(slope)
-    with tempfile.TemporaryDirectory(dir=base, prefix=".") as beside:
-        folder = Path(beside, str(number))
+    with tempfile.TemporaryDirectory(dir=base, prefix=".") as temporary:
+        folder = Path(temporary, str(number))
         signatures = {name: getattr(model, name) for name in ("serving_default", "raw", "pairs", "loop")}
         tf.saved_model.save(model, str(folder), signatures=signatures)
         if manifest:
-            facts = pushed.Facts(
-                pipeline=base.name,
-                version=number,
-                run="r",
-                created="2026-01-01T00:00:00+00:00",
-                spans=(),
-                metrics={},
-                blessed_by="thresholds",
-                config_digest="",
-                tfx="",
-                tensorflow="",
-            )
-            pushed.write(folder, facts)
+            add_manifest(folder, base.name)
         folder.rename(base / str(number))
     return base / str(number)
+
+
+def add_manifest(folder: Path, model: str) -> None:
+    """Write the manifest of a version, as a push does."""
+    facts = pushed.Provenance(
+        pipeline=model,
+        version=int(folder.name),
+        run="r",
+        created="2026-01-01T00:00:00+00:00",
+        spans=(),
+        metrics={},
+        blessed_by="thresholds",
+        config_digest="",
+        tfx="",
+        tensorflow="",
+    )
+    pushed.write(folder, facts)
 
 
 def example(x: float) -> bytes:
@@ -101,7 +106,7 @@ class Server:
     """A server that listens.
 
     Attributes:
-      process: it.
+      process: the server.
       rest: port of the REST API.
       rpc: port of the gRPC API.
       log: its output.
@@ -119,28 +124,28 @@ class Server:
             connection.request(method, path, body if body is None or isinstance(body, bytes) else json.dumps(body))
             answer = connection.getresponse()
             content = answer.read()
-            told = json.loads(content) if "json" in answer.headers.get("Content-Type", "") else content
-            return answer.status, told
+            value = json.loads(content) if "json" in answer.headers.get("Content-Type", "") else content
+            return answer.status, value
         finally:
             connection.close()
 
     def states(self, model: str) -> dict[int, str]:
         """The versions of a model and their states."""
-        status, told = self.ask("GET", f"/v1/models/{model}")
+        status, answer = self.ask("GET", f"/v1/models/{model}")
         if status != 200:
             return {}
-        return {int(each["version"]): each["state"] for each in told["model_version_status"]}
+        return {int(each["version"]): each["state"] for each in answer["model_version_status"]}
 
     def wait(self, model: str, number: int, state: str = "AVAILABLE") -> None:
         """Waits until a version is in a state."""
         self.until(lambda: self.states(model).get(number) == state)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Waits until something holds, as long as the server lives."""
+        """Wait for a condition while the server runs."""
         end = time.monotonic() + PATIENCE_SECONDS
         while not condition():
             if self.process.poll() is not None or time.monotonic() > end:
-                raise AssertionError(f"the server did not get there:\n{self.log.read_text(errors='replace')}")
+                raise AssertionError(f"the condition did not become true:\n{self.log.read_text(errors='replace')}")
             time.sleep(0.02)
 
     @contextlib.contextmanager
@@ -153,7 +158,7 @@ class Server:
             )
 
     def stop(self) -> int:
-        """Asks it to end; returns its exit code."""
+        """Send SIGTERM; return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE_SECONDS)
 
@@ -172,9 +177,9 @@ def serving(folder: Path, *options: str, environment: dict[str, str] | None = No
     ready.unlink(missing_ok=True)
     command = [sys.executable, "-m", "components.serving.server", "--port=0", "--rest_api_port=0"]
     command += [f"--ready_file={ready}", f"--die_with_parent={os.getpid()}", "--file_system_poll_wait_seconds=0.1"]
-    told = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **(environment or {})}
+    variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **(environment or {})}
     with log.open("wb") as output:
-        process = subprocess.Popen([*command, *options], stdout=output, stderr=subprocess.STDOUT, env=told)
+        process = subprocess.Popen([*command, *options], stdout=output, stderr=subprocess.STDOUT, env=variables)
     try:
         server = Server(process, 0, 0, log)
         server.until(ready.exists)

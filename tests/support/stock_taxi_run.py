@@ -15,7 +15,7 @@ from google.protobuf import json_format
 from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
 from benchmarks import stock_taxi
-from pipeline.metadata.store import Store
+from pipeline.core.metadata.store import Store
 
 _TRIPS = 600
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ml_metadata.proto import metadata_store_pb2 as proto
 
-from pipeline.metadata.connection import connect
-from pipeline.metadata.database import Location
+from pipeline.core.metadata.connection import connect
+from pipeline.core.metadata.location import Location
 
 
 class Writer:

@@ -1,7 +1,8 @@
-"""Plays Kubeflow's training operator on this machine: the tasks of a TFJob, each with the TF_CONFIG it would be given.
+"""Stands in for Kubeflow's training operator on this machine: the tasks of a TFJob, each with its TF_CONFIG.
 
-As `SetClusterSpec` of the operator's TFJob controller (release 1.7) does it, but for the addresses: instead of a
-service per task, `train-taxi-worker-0.default.svc:2222`, each task has a port of the loopback device.
+TF_CONFIG is that of the operator's TFJob controller (`SetClusterSpec` and `genClusterSpec`, release 1.8.1), except for
+the addresses: instead of a service per task, `train-taxi-worker-0.default.svc:2222`, each task has a port of the
+loopback device. The controller lists every replica type in the cluster, the evaluator included.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Task:
     index: int
     command: list[str]
     tf_config: dict[str, Any] | None
-    """What TF_CONFIG says; None where the operator sets none, because the job has a single task."""
+    """The value of TF_CONFIG; None if the operator sets none, because the job has a single task."""
 
 
 def tasks(manifest: dict[str, Any]) -> list[Task]:
@@ -31,7 +32,7 @@ def tasks(manifest: dict[str, Any]) -> list[Task]:
     replicas = manifest["spec"]["tfReplicaSpecs"]
     counts = {kind.lower(): spec["replicas"] for kind, spec in replicas.items()}
     commands = {kind.lower(): _command(spec) for kind, spec in replicas.items()}
-    cluster = _addresses({kind: count for kind, count in counts.items() if kind != "evaluator"})
+    cluster = _addresses(counts)
     distributed = sum(counts.values()) != 1
     return [
         Task(kind, index, commands[kind], _tf_config(cluster, kind, index) if distributed else None)
@@ -41,7 +42,7 @@ def tasks(manifest: dict[str, Any]) -> list[Task]:
 
 
 def restarts(exit_code: int) -> bool:
-    """Whether the operator starts a pod anew that ended with this code, its restart policy being ExitCode."""
+    """Whether the operator restarts a pod with this exit code, under the restart policy ExitCode."""
     return exit_code >= 128
 
 
@@ -56,10 +57,10 @@ def _command(spec: dict[str, Any]) -> list[str]:
 
 
 def _addresses(counts: dict[str, int]) -> dict[str, list[str]]:
-    """A free address per task; all are found while all sockets are held, or one port would be found twice."""
-    with contextlib.ExitStack() as held:
+    """A free address per task; all sockets stay open until every port is chosen, so that no port is chosen twice."""
+    with contextlib.ExitStack() as stack:
         sockets = {
-            kind: [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+            kind: [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
             for kind, count in counts.items()
         }
-        return {kind: [f"127.0.0.1:{each.getsockname()[1]}" for each in found] for kind, found in sockets.items()}
+        return {kind: [f"127.0.0.1:{each.getsockname()[1]}" for each in bound] for kind, bound in sockets.items()}

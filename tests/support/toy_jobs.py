@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 import json
 import os
-import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.targets.local import LocalJob, run
-from pipeline.targets.result import RunResult
-from pipeline.targets.screen import summary
+from forked_command import ForkedCommand
+
+from pipeline.cli.reporting import REPORTING
+from pipeline.cli.run_output import Mode, Screen, summary
+from pipeline.core.records import RunResult
+from pipeline.orchestration.local.scheduler import LocalJob, run
 
 _SECONDS = 300
 """No test waits for this: it only keeps one that hangs from holding up all the others."""
@@ -27,34 +30,37 @@ def compile_in_child(folder: Path, shape: str, value: int, store: str = "") -> b
 
 def toy_job(folder: Path, shape: str = "chain", value: int = 1, store: str = "", **options: Any) -> LocalJob:
     """A job for `local.run`."""
-    return LocalJob("toy", folder, functools.partial(compile_in_child, folder, shape, value, store), **options)
+    compile_ = functools.partial(compile_in_child, folder, shape, value, store)
+    return LocalJob("toy", folder, compile_, REPORTING, **options)
 
 
-def run_toy(folder: Path, shape: str = "chain", value: int = 1, store: str = "", **options: Any) -> RunResult:
+def run_toy(
+    folder: Path, shape: str = "chain", value: int = 1, store: str = "", screen: Mode = "plain", **options: Any
+) -> RunResult:
     """Runs a toy pipeline in this process."""
-    return run(toy_job(folder, shape, value, store, **options))
+    return run(toy_job(folder, shape, value, store, **options), functools.partial(Screen, screen))
 
 
-def start_toy(folder: Path, shape: str = "chain", **options: Any) -> subprocess.Popen[str]:
-    """Starts one in a process of its own, whose nodes have this environment; it prints its result as JSON."""
-    root = Path(__file__).parents[2]
-    return subprocess.Popen(
-        [sys.executable, __file__, str(folder), shape, json.dumps({"screen": "json", **options})],
-        env={**os.environ, "PYTHONPATH": str(root)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def start_toy(folder: Path, shape: str = "chain", **options: Any) -> ForkedCommand:
+    """Starts one in a fork of the node server, whose nodes have this environment; it prints its result as JSON."""
+    arguments = (str(folder), shape, json.dumps({"screen": "json", **options}))
+    return ForkedCommand(main, arguments, Path(__file__).parents[2], os.environ)
 
 
-def result_of_toy(process: subprocess.Popen[str]) -> dict[str, Any]:
+def result_of_toy(started: ForkedCommand) -> dict[str, Any]:
     """What a toy pipeline that has been started comes to."""
-    told: dict[str, Any] = json.loads(process.communicate(timeout=_SECONDS)[0])
+    told: dict[str, Any] = json.loads(started.wait(_SECONDS)[1])
     return told
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs one, and prints its result: FOLDER SHAPE OPTIONS, these as JSON."""
+    folder, shape, options = Path(arguments[0]), arguments[1], json.loads(arguments[2])
+    result = run_toy(folder, shape, **options)
+    summary(result, options.get("screen", "plain"))
+    return result.exit_code
 
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
-    folder, shape, options = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
-    result = run_toy(folder, shape, **options)
-    summary(result, options.get("screen", "plain"))
-    sys.exit(result.exit_code)
+    sys.exit(main(sys.argv[1:]))

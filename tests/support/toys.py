@@ -23,8 +23,8 @@ from tfx.types import Channel
 from tfx.types.standard_artifacts import Examples, Integer
 
 from components.errors import GateError, InputError
-from pipeline.metadata.connection import to_ir
-from pipeline.metadata.database import location
+from pipeline.core.metadata.connection import to_ir
+from pipeline.core.metadata.location import location
 
 
 @component

@@ -65,7 +65,7 @@ def _look(prepared: Prepared, folder: Path) -> Trained:
     from components.models.build import build
     from components.models.inputs import inputs
     from components.trainer import checkpoint
-    from pipeline.config.load import load
+    from pipeline.authoring.config import load
 
     files = tf.io.gfile.glob(f"{prepared.uri('ExampleGen', 'examples')}/Split-eval/*")
     rows = tf.constant(list(tf.data.TFRecordDataset(files, "GZIP").as_numpy_iterator()))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import multiprocessing.connection
 import os
 import re
-import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -21,8 +19,7 @@ import psutil
 from children import in_child, result_of
 from command import command
 
-from pipeline.targets.server import start_server
-from pipeline.targets.task import Task
+from pipeline.orchestration.local.processes import ChildProcess, start_server
 
 PATIENCE_SECONDS = 240
 """No test waits so long: it only keeps one that hangs from holding up the others."""
@@ -65,7 +62,7 @@ class Training:
         self.config = training
         self.log = folder / "node.log"
         start_server()
-        self._task = Task("Trainer", self.log, train, prepared, folder, dict(training), small_disk, model, base)
+        self._task = ChildProcess("Trainer", self.log, train, prepared, folder, dict(training), small_disk, model, base)
         self.supervisor = psutil.Process(self._task._process.pid)
 
     def process(self, task: str) -> int:
@@ -142,7 +139,7 @@ def train(
     if small_disk:
         _mount_small_disk(folder / "model")
     properties = {
-        "run_fn": "components.trainer.run.run_fn",
+        "run_fn": "components.trainer.run_fn.run_fn",
         "train_args": '{"num_steps": 1}',
         "eval_args": '{"num_steps": 1}',
         "custom_config": json.dumps({"plan": plan.model_dump_json(), "code": "of the test"}),
@@ -156,7 +153,7 @@ def plan_of(prepared: Prepared, training: Mapping[str, Any], model: Mapping[str,
     """The Trainer's plan, with these fields of both sections; imports what a node imports."""
     from components.features.plan import FeaturePlan
     from components.trainer.plan import TrainingPlan
-    from pipeline.config.load import load
+    from pipeline.authoring.config import load
 
     config = load(prepared.config).config
     return TrainingPlan(
@@ -214,23 +211,8 @@ def _auc(examples: str, model: str) -> float:
     return float(roc_auc_score(label.numpy().ravel(), probability.numpy().ravel()))
 
 
-def prepared(folder: Path) -> Prepared:
-    """Some thousands of made people, up to Transform; made by the first process that asks for this folder."""
-    made = Prepared(str(folder / "people.yaml"), folder / "people" / "artifacts")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            try:
-                _prepare(folder)
-            except BaseException:
-                shutil.rmtree(folder)
-                raise
-    return made
-
-
-def _prepare(folder: Path) -> None:
-    folder.mkdir()
+def prepare(folder: Path) -> Prepared:
+    """Some thousands of made people, up to Transform, in an empty folder."""
     config = people.write_config(
         folder / "people.yaml",
         people.write(folder / "people.csv", people.rows(8000)),
@@ -240,3 +222,4 @@ def _prepare(folder: Path) -> None:
     )
     ended = command("--local", "--config", str(config), "--to", "Transform", "--output", str(folder))
     assert ended.exit_code == 0, ended.err
+    return Prepared(str(config), folder / "people" / "artifacts")

@@ -19,10 +19,10 @@ def tune(prepared: Prepared, folder: Path, training: dict[str, Any], tune: dict[
       folder: for all it makes; empty, or that of an earlier attempt.
       training: fields of the training section.
       tune: the `tune` section.
-      stop_at: the trial that ends as if this process had been asked to go; none for 0.
+      stop_at: the trial that ends as if this process had received SIGTERM; none for 0.
 
     Returns:
-      What stands in trials.json, in TFX's tuner_results.json, and the best values.
+      The contents of trials.json and of TFX's tuner_results.json, and the best values.
     """
     from tfx.dsl.components.base.base_executor import BaseExecutor
     from tfx.types.standard_artifacts import HyperParameters, TunerResults
@@ -58,23 +58,23 @@ def tune(prepared: Prepared, folder: Path, training: dict[str, Any], tune: dict[
 
 
 def _stop_at(number: int) -> None:
-    """Ends this process's search at a trial, as SIGTERM in the midst of its training does."""
-    from components.trainer.training import Training
+    """Ends this process's search during a trial, as SIGTERM does."""
+    from components.trainer.run_fn import Training
 
-    whole, begun = Training.fit, []
+    original, begun = Training.fit, []
 
     def fit(self: Any, *arguments: Any) -> None:
         begun.append(self)
         if len(begun) == number:
             raise SystemExit(143)
-        whole(self, *arguments)
+        original(self, *arguments)
 
     Training.fit = fit
 
 
 def without_a_disk(prepared: Prepared, folder: Path, training: dict[str, Any], section: dict[str, Any]) -> Any:
-    """Runs a search whose trials find the disk full; returns what is told of it, and how many had begun."""
-    from components.trainer.training import Training
+    """Runs a search whose trials fail with a full disk; returns the error, and how many trials had begun."""
+    from components.trainer.run_fn import Training
 
     begun = []
 

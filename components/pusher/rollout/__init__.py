@@ -1,4 +1,4 @@
-"""The files written from the state of a push folder: what model servers and proxies have to know of it."""
+"""The configuration files of model servers and proxies, written from the state of a push folder."""
 
 from components.pusher.rollout.write import FOLDER, write
 

@@ -6,10 +6,10 @@ import ipaddress
 import re
 from collections.abc import Iterator
 
-from components.pusher.rollout.view import View
+from components.pusher.rollout.snapshot import RolloutSnapshot
 
 _GLOBAL = """\
-# Written from registry.json with every change of it; don't edit. HAProxy reads it anew at SIGUSR2 (started with -W).
+# Written from registry.json with every change of it; don't edit. HAProxy (started with -W) reloads it at SIGUSR2.
 global
   maxconn 2000
   # A request is sent to another server only as long as all of it is in this buffer.
@@ -22,8 +22,8 @@ defaults
   timeout server 30s
   timeout check 2s
   timeout http-request 10s
-  # One lost server costs no request: what it did not answer is asked of another one. A prediction may be asked twice.
-  # 404 is what a server says that has not loaded the version yet; only a whole request can be sent again.
+  # A request that a failed server did not answer is sent to another server; so a prediction may be computed twice.
+  # 404: the server has not loaded the version yet. Only a completely buffered request can be sent again.
   option http-buffer-request
   retries 3
   option redispatch 1
@@ -31,83 +31,85 @@ defaults
 """
 
 
-def config(view: View) -> str:
-    """The configuration for the whole rollout."""
-    return "\n".join([_GLOBAL, *_resolvers(view), *_rest(view), *_grpc(view), *_metrics(view)])
+def config(snapshot: RolloutSnapshot) -> str:
+    """Returns the content of haproxy.cfg."""
+    return "\n".join([_GLOBAL, *_resolvers(snapshot), *_rest(snapshot), *_grpc(snapshot), *_metrics(snapshot)])
 
 
-def _resolvers(view: View) -> Iterator[str]:
-    if _has_names(view):
-        # A container that is made anew has another address under its old name.
+def _resolvers(snapshot: RolloutSnapshot) -> Iterator[str]:
+    if _has_names(snapshot):
+        # A container that was recreated has another address under its old name.
         yield "resolvers system"
         yield "  parse-resolv-conf"
         yield "  hold valid 5s"
         yield ""
 
 
-def _rest(view: View) -> Iterator[str]:
+def _rest(snapshot: RolloutSnapshot) -> Iterator[str]:
     yield "frontend rest"
-    yield f"  bind {view.settings.listen}"
-    name = re.escape(view.name)
+    yield f"  bind {snapshot.settings.listen}"
+    name = re.escape(snapshot.name)
     yield f"  acl unversioned path_reg ^/v1/models/{name}:(predict|classify|regress)$"
     yield "  http-request set-var(txn.label) str(stable) if unversioned"
-    if view.canary:
-        weights = view.weights
-        # Chosen only while a server holds it: it may still be loading.
+    if snapshot.canary:
+        weights = snapshot.weights
+        # Only while a server has loaded the canary.
         canary = "  http-request set-var(txn.label) str(canary) if unversioned { nbsrv(canary) gt 0 }"
         yield f"{canary} {{ rand({sum(weights)}) lt {weights[1]} }}"
         yield f"{canary} {{ req.hdr(x-canary) -m str always }}"
-    rewritten = rf"/v1/models/{view.name}/labels/%[var(txn.label)]:\1"
+    rewritten = rf"/v1/models/{snapshot.name}/labels/%[var(txn.label)]:\1"
     yield f"  http-request replace-path ^/v1/models/{name}:(predict|classify|regress)$ {rewritten} if unversioned"
-    if view.canary:
+    if snapshot.canary:
         yield "  use_backend canary if { var(txn.label) -m str canary }"
     yield "  default_backend stable"
     yield ""
-    for label in ("stable", "canary") if view.canary else ("stable",):
+    for label in ("stable", "canary") if snapshot.canary else ("stable",):
         yield f"backend {label}"
-        yield from _check(view, label)
-        for at, server in enumerate(view.settings.servers):
-            yield f"  server {_named(at)} {server}"
+        yield from _check(snapshot, label)
+        for index, server in enumerate(snapshot.settings.servers):
+            yield f"  server {_server_name(index)} {server}"
         yield ""
 
 
-def _grpc(view: View) -> Iterator[str]:
-    if not view.settings.grpc_servers:
+def _grpc(snapshot: RolloutSnapshot) -> Iterator[str]:
+    if not snapshot.settings.grpc_servers:
         return
-    # The label is in the message, where HAProxy does not look: clients name it, so there are no weights here.
+    # gRPC has the label in the message, which HAProxy does not parse: clients choose it, so there are no weights here.
     yield "frontend grpc"
-    yield f"  bind {view.settings.listen_grpc} proto h2"
+    yield f"  bind {snapshot.settings.listen_grpc} proto h2"
     yield "  default_backend grpc"
     yield ""
     yield "backend grpc"
-    yield from _check(view, "stable")
-    for at, (server, checked) in enumerate(zip(view.settings.grpc_servers, view.settings.servers, strict=True)):
-        # The status is asked for by REST, on the same host.
+    yield from _check(snapshot, "stable")
+    for index, (server, checked) in enumerate(
+        zip(snapshot.settings.grpc_servers, snapshot.settings.servers, strict=True)
+    ):
+        # The status is requested by REST, on the same host.
         port = checked.rpartition(":")[2]
-        yield f"  server {_named(at)} {server} proto h2 check-proto h1 port {port}"
+        yield f"  server {_server_name(index)} {server} proto h2 check-proto h1 port {port}"
     yield ""
 
 
-def _check(view: View, label: str) -> Iterator[str]:
+def _check(snapshot: RolloutSnapshot, label: str) -> Iterator[str]:
     yield "  balance roundrobin"
     yield "  option httpchk"
-    yield f"  http-check send meth GET uri /v1/models/{view.name}/labels/{label}"
+    yield f"  http-check send meth GET uri /v1/models/{snapshot.name}/labels/{label}"
     yield "  http-check expect string '\"AVAILABLE\"'"
-    named = " resolvers system init-addr last,libc,none" if _has_names(view) else ""
+    named = " resolvers system init-addr last,libc,none" if _has_names(snapshot) else ""
     yield f"  default-server check inter 500ms fall 2 rise 1{named}"
 
 
-def _metrics(view: View) -> Iterator[str]:
+def _metrics(snapshot: RolloutSnapshot) -> Iterator[str]:
     yield "frontend metrics"
-    yield f"  bind {view.settings.listen_metrics}"
+    yield f"  bind {snapshot.settings.listen_metrics}"
     yield "  no log"
     yield "  http-request use-service prometheus-exporter if { path /metrics }"
     yield "  http-request return status 404"
     yield ""
 
 
-def _has_names(view: View) -> bool:
-    return not all(_is_address(server) for server in (*view.settings.servers, *view.settings.grpc_servers))
+def _has_names(snapshot: RolloutSnapshot) -> bool:
+    return not all(_is_address(server) for server in (*snapshot.settings.servers, *snapshot.settings.grpc_servers))
 
 
 def _is_address(server: str) -> bool:
@@ -118,5 +120,5 @@ def _is_address(server: str) -> bool:
     return True
 
 
-def _named(at: int) -> str:
-    return f"server{at + 1}"
+def _server_name(index: int) -> str:
+    return f"server{index + 1}"

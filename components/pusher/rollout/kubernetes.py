@@ -7,15 +7,18 @@ from typing import Any
 
 import yaml
 
-from components.pusher.rollout.view import View
+from components.pusher.rollout.snapshot import RolloutSnapshot
 
 _HEAD = "# Written from registry.json with every change of it; don't edit.\n"
 
 
-def virtual_service(view: View) -> str:
-    """Requests by weight to the pods labelled `track: stable` and `track: canary`; see deploy/kubernetes."""
-    host = _name(view)
-    stable, canary = view.weights
+def virtual_service(snapshot: RolloutSnapshot) -> str:
+    """Returns Istio's files: requests by weight to the pods labelled `track: stable` and `track: canary`.
+
+    See deploy/kubernetes.
+    """
+    host = _name(snapshot)
+    stable, canary = snapshot.weights
     to_canary = {"destination": {"host": host, "subset": "canary"}}
     to_stable = {"destination": {"host": host, "subset": "stable"}}
     retries = {"attempts": 2, "perTryTimeout": "5s", "retryOn": "connect-failure,refused-stream,unavailable,503"}
@@ -42,19 +45,20 @@ def virtual_service(view: View) -> str:
     )
 
 
-def inference_service(view: View) -> str:
-    """KServe sends a share of the requests to the newest revision, and the rest to the one before.
+def inference_service(snapshot: RolloutSnapshot) -> str:
+    """Returns KServe's InferenceService.
 
-    The revision that is newest holds the canary, or the stable version where there is none. `latest` in KServe means
-    the greatest number, so the version is given by a file under `rollout/versions/`.
+    KServe sends a share of the requests to the newest revision, and the rest to the one before. The newest revision
+    loads the canary, or else the stable version. `latest` in KServe means the greatest number, so the version is set
+    by a file under `rollout/versions/`.
     """
-    uri = view.settings.storage_uri or f"pvc://models/{view.name}"
-    newest = view.canary.version if view.canary else view.stable
+    uri = snapshot.settings.storage_uri or f"pvc://models/{snapshot.name}"
+    newest = snapshot.canary.version if snapshot.canary else snapshot.stable
     file = "models-stable.config" if newest is None else f"versions/{newest}.config"
     predictor: dict[str, Any] = {
         "minReplicas": 1,
-        # A whole number for KServe: any canary gets at least one percent.
-        **({"canaryTrafficPercent": max(1, round(view.canary.percent))} if view.canary else {}),
+        # KServe takes an integer: a canary gets at least one percent.
+        **({"canaryTrafficPercent": max(1, round(snapshot.canary.percent))} if snapshot.canary else {}),
         "model": {
             "modelFormat": {"name": "tensorflow"},
             "storageUri": uri,
@@ -65,18 +69,18 @@ def inference_service(view: View) -> str:
         {
             "apiVersion": "serving.kserve.io/v1beta1",
             "kind": "InferenceService",
-            "metadata": {"name": _name(view)},
+            "metadata": {"name": _name(snapshot)},
             "spec": {"predictor": predictor},
         }
     )
 
 
-def _name(view: View) -> str:
-    """A name that Kubernetes takes."""
-    return view.settings.host or view.name.lower().replace("_", "-").replace(".", "-")
+def _name(snapshot: RolloutSnapshot) -> str:
+    """Returns a valid Kubernetes name."""
+    return snapshot.settings.host or snapshot.name.lower().replace("_", "-").replace(".", "-")
 
 
 def _documents(*documents: dict[str, Any]) -> str:
-    # By way of JSON, since YAML would write what stands twice as a reference.
+    # Copied through JSON, since YAML writes an object that occurs twice as a reference.
     plain = [json.loads(json.dumps(document)) for document in documents]
     return _HEAD + "---\n".join(yaml.safe_dump(document, sort_keys=False) for document in plain)

@@ -1,124 +1,96 @@
-"""What the server counts, for Prometheus: under TensorFlow Serving's names, with the version as one label more.
+"""Metrics for Prometheus, under the names of TensorFlow Serving and with the version as an additional label.
 
-So the same rules and dashboards serve for both. How TensorFlow Serving tells its own:
+The same rules and dashboards serve for both servers. TensorFlow Serving's:
 https://www.tensorflow.org/tfx/serving/serving_config#monitoring_configuration
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric, UntypedMetricFamily
+import prometheus_client
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric, UntypedMetricFamily
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
-from components.serving.server.library import Version
+from components.serving.server.model_manager import Version
 
 _PREFIX = ":tensorflow:serving:"
 _MICROSECONDS = [10 * 1.8**power for power in range(33)]
-"""TensorFlow Serving's own buckets."""
+"""The buckets of TensorFlow Serving."""
 _ROWS = [2.0**power for power in range(14)]
 
 
-class _Histogram:
-    """Counts values up to each bound; prometheus_client's own takes a lock and goes over all of them."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds, self._counts, self._sum = bounds, [0] * (len(bounds) + 1), 0.0
-
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    def add_to(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
-        bounds = [*map(floatToGoString, self._bounds), "+Inf"]
-        family.add_metric(labels, list(zip(bounds, accumulate(self._counts), strict=True)), self._sum)
-
-
 class Metrics(Collector):
-    """Counts requests, their latency, and the rows of batches; by one thread.
+    """Counts requests, their latency and the rows of batches.
 
     Args:
-      versions: tells all versions there are.
-      dropped: tells how many requests should have been recorded, but were not.
+      versions: returns all versions.
+      dropped: returns how many records the request log dropped.
     """
 
     def __init__(self, versions: Callable[[], Iterable[Version]], dropped: Callable[[], int]) -> None:
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self._versions, self._dropped = versions, dropped
-        self._requests: Counter[tuple[Version | None, str, str]] = Counter()
-        self._latency: dict[tuple[Version, str, str], _Histogram] = defaultdict(lambda: _Histogram(_MICROSECONDS))
-        self._batches: dict[Version, _Histogram] = defaultdict(lambda: _Histogram(_ROWS))
+        self._requests: Counter[tuple[str, str, str, str]] = Counter()
         self._registry = CollectorRegistry()
         self._registry.register(self)
+        names = ["model_name", "version", "API", "entrypoint"]
+        help_text = "Microseconds from a request's arrival to its answer."
+        self._latency = Histogram(
+            f"{_PREFIX}request_latency", help_text, names, buckets=_MICROSECONDS, registry=self._registry
+        )
+        name = f"{_PREFIX}batching_session:processed_batch_size"
+        self._rows = Histogram(name, "Rows of a batch.", names[:2], buckets=_ROWS, registry=self._registry)
 
-    def request(self, version: Version | None, api: str, entrypoint: str, status: str, seconds: float) -> None:
-        """Counts a request.
+    def request(self, version: Version | None, method: str, api: str, status: str, seconds: float) -> None:
+        """Count a request.
 
         Args:
-          version: who has answered it; None where there is no such model, whatever name was asked for.
-          api: predict, classify or regress.
-          entrypoint: REST or GRPC.
-          status: gRPC's name of how it ended.
-          seconds: how long it took.
+          version: what answered it; None if there is no such model. Names that clients invent are not stored.
+          method: predict, classify or regress.
+          api: REST or GRPC.
+          status: the name of gRPC's status code.
+          seconds: latency.
         """
-        self._requests[version, entrypoint, status] += 1
+        labels = _labels(version)
+        self._requests[labels[0], labels[1], api, status] += 1
         if version is not None:
-            self._latency[version, api, entrypoint].observe(seconds * 1e6)
+            self._latency.labels(*labels, method, api).observe(seconds * 1e6)
 
     def batch(self, version: Version, rows: int) -> None:
-        """Counts a batch."""
-        self._batches[version].observe(rows)
+        """Count a batch."""
+        self._rows.labels(*_labels(version)).observe(rows)
 
-    def forget(self, version: Version) -> None:
-        """Drops what belongs to a version that is gone: a server that lives long would tell of ever more."""
-        self._requests = Counter({key: count for key, count in self._requests.items() if key[0] is not version})
-        for key in [key for key in self._latency if key[0] is version]:
-            del self._latency[key]
-        self._batches.pop(version, None)
+    def remove(self, version: Version) -> None:
+        """Remove what belongs to a version that was unloaded."""
+        labels = _labels(version)
+        self._requests = Counter({key: count for key, count in self._requests.items() if key[:2] != labels})
+        self._rows.remove_by_labels(dict(zip(("model_name", "version"), labels, strict=True)))
+        self._latency.remove_by_labels(dict(zip(("model_name", "version"), labels, strict=True)))
 
     def collect(self) -> Iterator[Metric]:
-        """All of it, under names of which prometheus_client would call some otherwise: a counter …_total."""
-        requests = UntypedMetricFamily(
-            f"{_PREFIX}request_count", "Requests.", labels=["model_name", "version", "entrypoint", "status"]
-        )
-        for (asked, *labels), count in self._requests.items():
-            requests.add_metric([*_names(asked), *labels], count)
-        yield requests
-        latency = HistogramMetricFamily(
-            f"{_PREFIX}request_latency",
-            "Microseconds from a request's arrival to its answer.",
-            labels=["model_name", "version", "API", "entrypoint"],
-        )
-        for (version, *labels), histogram in self._latency.items():
-            histogram.add_to(latency, [*_names(version), *labels])
-        yield latency
-        batches = HistogramMetricFamily(
-            f"{_PREFIX}batching_session:processed_batch_size",
-            "Rows that went through a model together.",
-            labels=["model_name", "version"],
-        )
-        for version, histogram in self._batches.items():
-            histogram.add_to(batches, _names(version))
-        yield batches
+        """Yield the metrics for which prometheus_client has no type: its counters get the suffix _total."""
+        names = ["model_name", "version", "entrypoint", "status"]
+        requests = UntypedMetricFamily(f"{_PREFIX}request_count", "Requests.", labels=names)
+        for labels, count in self._requests.items():
+            requests.add_metric(labels, count)
         states = GaugeMetricFamily(
-            f"{_PREFIX}version_state", "30: available; 50: gone, or not to be loaded.", labels=["model_name", "version"]
+            f"{_PREFIX}version_state", "30: available; 50: unloaded or failed to load.", labels=names[:2]
         )
         for version in self._versions():
-            states.add_metric(_names(version), version.state)
+            states.add_metric(_labels(version), version.state)
+        dropped = f"{_PREFIX}request_log_dropped"
+        yield requests
         yield states
-        yield UntypedMetricFamily(
-            f"{_PREFIX}request_log_dropped", "Requests that came too fast to be recorded.", value=self._dropped()
-        )
+        yield UntypedMetricFamily(dropped, "Requests that the request log dropped.", value=self._dropped())
 
     def text(self) -> bytes:
-        """All of it in Prometheus' text format."""
-        told: bytes = generate_latest(self._registry)
-        return told
+        """Return all metrics in the text format of Prometheus."""
+        content: bytes = generate_latest(self._registry)
+        return content
 
 
-def _names(version: Version | None) -> list[str]:
-    return ["", ""] if version is None else [version.model, str(version.number)]
+def _labels(version: Version | None) -> tuple[str, str]:
+    return ("", "") if version is None else (version.model, str(version.number))

@@ -1,4 +1,4 @@
-"""A sample of requests and answers, as PredictionLog records in TFRecord files; what watches for drift reads them."""
+"""Records a sample of requests and answers as PredictionLog records in compressed TFRecord files."""
 
 from __future__ import annotations
 
@@ -9,84 +9,98 @@ import queue
 import random
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-_WAITING = 256
-"""Records between the server and the disk; with more, what comes is not recorded: a slow disk must not slow answers."""
+_QUEUE_RECORDS = 256
+"""Records between the server and the disk. More are dropped: a slow disk must not slow down answers."""
 _FILE_BYTES = 64 << 20
 _FILE_SECONDS = 300.0
 
 
 class RequestLog:
-    """Writes records from a thread of its own; a file has its final name when it is whole.
+    """Writes records in a thread of its own.
+
+    Each record is handed to the operating system before the next one is taken, so a killed process loses at most the
+    records in the queue. A file is hidden while it grows; files that a killed process left behind become visible at the
+    next start. Only the user of the server can read them. When the folder exceeds its size, the oldest files go.
 
     Args:
-      folder: where to; made if it is not there.
-      rate: share of requests that are recorded.
-      file_seconds: the longest that a file is written to.
+      folder: created if it does not exist.
+      rate: share of requests to record, 0 to 1.
+      max_bytes: of all files in the folder.
     """
 
-    def __init__(self, folder: Path, rate: float, file_seconds: float = _FILE_SECONDS) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._rate, self._file_seconds = folder, rate, file_seconds
-        self._chance = random.Random()  # noqa: S311 - a sample, no secret
-        self._records: queue.Queue[Callable[[], Any] | None] = queue.Queue(_WAITING)
+    def __init__(self, folder: Path, rate: float, max_bytes: int) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for hidden in folder.glob(".requests-*"):
+            hidden.replace(folder / hidden.name[1:])
+        self._folder, self._rate, self._max_bytes = folder, rate, max_bytes
+        self._sample = random.Random()  # noqa: S311 - not used for security
+        self._queue: queue.Queue[Callable[[], Any] | None] = queue.Queue(_QUEUE_RECORDS)
         self.dropped = 0
-        self._files = 0
-        self._ended = False
-        self._thread = threading.Thread(target=self._write, name="request log", daemon=True)
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="request log", daemon=True)
         self._thread.start()
 
     def add(self, record: Callable[[], Any]) -> None:
-        """Records a request, or not, as chance wills.
+        """Record a request if the sample includes it.
 
         Args:
-          record: makes the PredictionLog; called later, in another thread.
+          record: returns the PredictionLog; called in the thread of the log.
         """
-        if self._chance.random() < self._rate:
+        if self._sample.random() < self._rate:
             try:
-                self._records.put_nowait(record)
+                self._queue.put_nowait(record)
             except queue.Full:
                 self.dropped += 1
 
     def close(self) -> None:
-        """Writes what is waiting."""
-        self._records.put(None)
+        """Write the records in the queue."""
+        self._queue.put(None)
         self._thread.join()
 
-    def _write(self) -> None:
-        while not self._ended:
-            if (first := self._next(None)) is not None:
-                try:
-                    self._write_file(first)
-                except Exception:
-                    logging.exception("requests are not recorded: %s", self._folder)
-
-    def _next(self, seconds: float | None) -> Callable[[], Any] | None:
-        """The next record; None if none comes in time, or the log is closed."""
+    def _next(self, timeout: float | None = None) -> Callable[[], Any] | None:
         with contextlib.suppress(queue.Empty):
-            record = self._records.get(timeout=seconds)
-            self._ended = record is None
+            record = self._queue.get(timeout=timeout)
+            self._closed = record is None
             return record
         return None
 
-    def _write_file(self, first: Callable[[], Any]) -> None:
-        # Readers leave hidden files alone.
-        self._files += 1
-        name = f"requests-{time.time_ns()}-{os.getpid()}-{self._files}.tfrecord.gz"
-        hidden, size = self._folder / f".{name}", 0
-        until = time.monotonic() + self._file_seconds
-        with tf.io.TFRecordWriter(str(hidden), tf.io.TFRecordOptions(compression_type="GZIP")) as writer:
-            record: Callable[[], Any] | None = first
-            while record is not None:
-                serialized = record().SerializeToString()
-                writer.write(serialized)
-                size += len(serialized)
-                if size >= _FILE_BYTES:
-                    break
-                record = self._next(max(0.0, until - time.monotonic()))
-        hidden.replace(self._folder / name)
+    def _run(self) -> None:
+        while not self._closed:
+            if (record := self._next()) is not None:
+                try:
+                    self._write_file(record)
+                except Exception:
+                    logging.exception("requests are not recorded in %s", self._folder)
+
+    def _write_file(self, record: Callable[[], Any] | None) -> None:
+        path = self._folder / f".requests-{time.time_ns()}-{os.getpid()}.tfrecord.gz"
+        path.touch(mode=0o600)
+        size, end = 0, time.monotonic() + _FILE_SECONDS
+        # Without a flush mode, flush() leaves records in the buffer of zlib.
+        options = tf.io.TFRecordOptions(compression_type="GZIP", flush_mode=zlib.Z_SYNC_FLUSH)
+        try:
+            with tf.io.TFRecordWriter(str(path), options) as writer:
+                while record is not None:
+                    content = record().SerializeToString()
+                    writer.write(content)
+                    writer.flush()
+                    size += len(content)
+                    expired = size >= min(_FILE_BYTES, self._max_bytes // 2) or time.monotonic() >= end
+                    record = None if expired else self._next(max(0.0, end - time.monotonic()))
+        finally:
+            path.replace(path.with_name(path.name[1:]))
+            self._delete_oldest()
+
+    def _delete_oldest(self) -> None:
+        files = sorted(self._folder.glob("requests-*"))
+        sizes = [file.stat().st_size for file in files]
+        while len(files) > 1 and sum(sizes) > self._max_bytes:
+            files.pop(0).unlink(missing_ok=True)
+            sizes.pop(0)

@@ -1,1 +1,1 @@
-"""A training cluster: its tasks, who starts and watches them on one machine, and what each of them does."""
+"""A training cluster: the roles of its tasks, their status messages, and a supervisor for a cluster on one machine."""

@@ -1,13 +1,14 @@
-"""Runs a training cluster on this machine: a process for each task, watched, and started again when it dies.
+"""Runs a training cluster on this machine: one process per task, which is supervised and restarted when it fails.
 
-What is started again, and why:
+What is restarted, and why:
 
-    worker beside a ps       it alone, at the same address: the coordinator hands its steps to others, and takes it back
-    evaluator                it alone: nobody waits for it
-    chief, ps, replica       all tasks, at new addresses: what they know together is lost, and the checkpoint has it
+    worker of a cluster with ps   only this task, at the same address: the coordinator schedules its steps on other
+                                  workers, and uses it again when it is back
+    evaluator                     only this task: no other task waits for it
+    chief, ps, replica            all tasks, at new addresses: their state is lost, and is restored from the checkpoint
 
-The tasks are forked from this process, which has imported everything and started nothing, so a start takes
-milliseconds. None of them outlives it.
+The tasks are forked from this process, which has imported all modules and started no thread, so a start takes
+milliseconds. No task outlives it.
 """
 
 from __future__ import annotations
@@ -27,29 +28,29 @@ from typing import Any, NoReturn
 
 from components.errors import MachineError, find
 from components.processes import signal_at_parents_death
-from components.trainer.cluster import roles, signs
-from components.trainer.cluster.roles import Role
+from components.trainer.cluster import heartbeat, tf_config
+from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
 
 _STALLED_HEARTBEATS = 10
-"""Heartbeats without a step after which a cluster that lives is taken to be stuck."""
-_LOOK_MILLISECONDS = 250
-"""How long a look for signs lasts where there are none: a signal does not end it, so SIGTERM is heard as late as this.
-Together with `_LEAVE_SECONDS` it has to stay below what the run gives its nodes."""
-_LEAVE_SECONDS = 4.0
-"""What tasks get to save when the run is ended; the run itself gives its nodes five."""
+"""The lead is killed if there was no step for this many times `heartbeat_seconds`, though all tasks send heartbeats."""
+_POLL_MILLISECONDS = 250
+"""The longest wait for a message or an exit. A signal does not end the wait, so SIGTERM is noticed after this time at
+the latest. Together with `_STOP_SECONDS` it must be less than the five seconds that a run gives its nodes."""
+_STOP_SECONDS = 4.0
+"""How long tasks may take to save a checkpoint when the run is stopped."""
 _EVALUATOR_SECONDS = 120.0
-"""What the evaluator gets for the last checkpoint."""
+"""How long the evaluator may take for the last checkpoint."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """How a training went.
+    """The result of a training.
 
     Attributes:
-      steps: optimizer steps that the model has made.
-      restarts: tasks or clusters that were started again.
-      repeated: steps that were done again because a checkpoint had not seen them.
+      steps: optimizer steps of the model.
+      restarts: restarts of single tasks and of the cluster.
+      repeated: steps that were repeated, because they were newer than the restored checkpoint.
       damaged: checkpoints that could not be read.
     """
 
@@ -63,45 +64,45 @@ class Supervisor:
     """One cluster.
 
     Args:
-      config: the strategy, and how much patience it has.
-      work: what a task does; called in its process, and its end is the task's.
+      config: the strategy, and the limits for restarts and heartbeats.
+      run_task: runs a task; called in the task's process, which exits when it returns.
       logs: the folder of the tasks' logs.
     """
 
-    def __init__(self, config: TrainingConfig, work: Callable[[Role], None], logs: Path) -> None:
+    def __init__(self, config: TrainingConfig, run_task: Callable[[Role], None], logs: Path) -> None:
         self._config = config
-        self._work = work
+        self._run_task = run_task
         self._logs = logs
         self._tasks: list[_Task] = []
         self._events = select.poll()
-        self._asked_to_go = False
-        self._restarts = self._in_vain = self._repeated = self._damaged = 0
+        self._stop_requested = False
+        self._restarts = self._failures = self._repeated = self._damaged = 0
         self._step = self._saved = 0
         self._progress = time.monotonic()
 
     def run(self) -> Summary:
-        """Runs the cluster until its lead has ended well. Main thread only, and before any thread was started.
+        """Runs the cluster until its lead has succeeded. Main thread only, and before any thread was started.
 
         Raises:
-          PipelineError: a task has said what is wrong, or dies again and again.
-          SystemExit: this process was asked to end by SIGTERM; its tasks were let save.
+          PipelineError: a task has reported one, or fails repeatedly.
+          SystemExit: this process received SIGTERM; its tasks had time to save a checkpoint.
         """
         self._logs.mkdir(parents=True, exist_ok=True)
-        before = signal.signal(signal.SIGTERM, self._note)
+        previous = signal.signal(signal.SIGTERM, self._handle_sigterm)
         try:
             self._start_all()
             while not self._watch():
-                if self._asked_to_go:
-                    self._let_leave()
+                if self._stop_requested:
+                    self._stop_gracefully()
                     raise SystemExit(128 + signal.SIGTERM)
             self._await_evaluator()
         finally:
             self._kill_all()
-            signal.signal(signal.SIGTERM, before)
+            signal.signal(signal.SIGTERM, previous)
         return Summary(self._step, self._restarts, self._repeated, self._damaged)
 
-    def _note(self, _signum: int, _frame: FrameType | None) -> None:
-        self._asked_to_go = True
+    def _handle_sigterm(self, _signum: int, _frame: FrameType | None) -> None:
+        self._stop_requested = True
 
     def _start_all(self) -> None:
         cluster = _addresses(self._config)
@@ -111,81 +112,81 @@ class Supervisor:
             self._start(task)
 
     def _start(self, task: _Task) -> None:
-        task.start(self._work, [other.pipe for other in self._tasks if other.pipe >= 0])
+        task.start(self._run_task, [other.pipe for other in self._tasks if other.pipe >= 0])
         self._events.register(task.pipe, select.POLLIN)
-        self._events.register(task.ended, select.POLLIN)
+        self._events.register(task.pidfd, select.POLLIN)
 
     def _watch(self) -> bool:
-        """Waits for the next sign or end, and does what follows from it; whether the lead has ended well."""
-        self._events.poll(_LOOK_MILLISECONDS)
+        """Waits for the next message or exit, and handles it; returns whether the lead has succeeded."""
+        self._events.poll(_POLL_MILLISECONDS)
         for task in self._tasks:
-            self._listen(task)
+            self._read_messages(task)
         for task in self._tasks:
             if (code := task.poll()) is not None:
-                # Once more: what it has told since, and then ended, counts.
-                self._listen(task)
-                self._forget(task)
+                # Again, for the messages that it sent between the first read and its exit.
+                self._read_messages(task)
+                self._unregister(task)
                 if code == 0:
                     if task.role.is_lead:
                         return True
                 else:
-                    self._bury(task, code)
+                    self._handle_exit(task, code)
                     return False
-        self._look_for_frozen()
+        self._check_heartbeats()
         return False
 
-    def _listen(self, task: _Task) -> None:
-        for what, value in task.signs():
-            self._hear(task, what, value)
+    def _read_messages(self, task: _Task) -> None:
+        for name, value in task.messages():
+            self._handle_status(task, name, value)
 
-    def _hear(self, task: _Task, what: str, value: Any) -> None:
-        if what == "error":
+    def _handle_status(self, task: _Task, name: str, value: Any) -> None:
+        if name == "error":
             raise find(RuntimeError(value)) or MachineError(value, f"see {task.log}")
         if not task.role.is_lead:
             return
-        if what == "restored":
+        if name == "restored":
             self._repeated += max(0, self._step - value)
             self._step = value
-        elif what == "damaged":
+        elif name == "damaged":
             self._damaged += 1
             logging.warning("checkpoint %s is damaged; the one before it is used", value)
-        elif what == "saved" and value > self._saved:
-            self._saved, self._in_vain = value, 0
-        elif what == "step":
+        elif name == "saved" and value > self._saved:
+            self._saved, self._failures = value, 0
+        elif name == "step":
             self._step = value
-        if what in ("step", "saved", "restored"):
+        if name in ("step", "saved", "restored"):
             self._progress = time.monotonic()
 
-    def _bury(self, task: _Task, code: int) -> None:
-        """A task has died: counts, and starts again what has to be."""
-        died = f"{task.role.name} {_how(code)}"
+    def _handle_exit(self, task: _Task, code: int) -> None:
+        """Restarts a task that has failed, or all tasks."""
+        failure = f"{task.role.name} {_describe_exit(code)}"
         self._restarts += 1
-        self._in_vain += 1
-        if self._in_vain > self._config.max_restarts:
+        self._failures += 1
+        if self._failures > self._config.max_restarts:
             raise MachineError(
-                f"training task {died}, {self._in_vain} times in a row without a new checkpoint"
-                if self._in_vain > 1
-                else f"training task {died}",
+                f"training task {failure}, {self._failures} times in a row without a new checkpoint"
+                if self._failures > 1
+                else f"training task {failure}",
                 f"see {task.log}",
-                task.last_words(),
+                task.last_log_lines(),
             )
-        if task.role.kind == "evaluator" or (task.role.kind == "worker" and task.role.is_server):
-            logging.warning("%s at step %d: it is started again", died, self._step)
+        if task.role.is_evaluator or (task.role.kind == "worker" and task.role.is_server):
+            logging.warning("%s at step %d: it is restarted", failure, self._step)
             self._start(task)
         else:
-            logging.warning("%s at step %d: all tasks are started again, from the last checkpoint", died, self._step)
+            logging.warning("%s at step %d: all tasks are restarted from the last checkpoint", failure, self._step)
             self._kill_all()
             self._start_all()
 
-    def _look_for_frozen(self) -> None:
-        now, patience = time.monotonic(), self._config.heartbeat_seconds
+    def _check_heartbeats(self) -> None:
+        now, limit = time.monotonic(), self._config.heartbeat_seconds
         for task in self._tasks:
-            if task.process and now - task.heard > patience:
-                logging.warning("%s has shown no sign of life for %.0f s: it is killed", task.role.name, patience)
+            if task.process and now - task.last_message > limit:
+                logging.warning("%s has sent no heartbeat for %.0f s: it is killed", task.role.name, limit)
                 task.kill()
-                # Once is enough, though it may take a few more looks until it has ended.
-                task.heard = now
-        if now - self._progress > _STALLED_HEARTBEATS * patience:
+                # So that it is killed once, though its exit may be noticed later.
+                task.last_message = now
+        if now - self._progress > _STALLED_HEARTBEATS * limit:
             lead = next(task for task in self._tasks if task.role.is_lead)
             logging.warning("no step for %.0f s: %s is killed", now - self._progress, lead.role.name)
             lead.kill()
@@ -193,28 +194,28 @@ class Supervisor:
 
     def _await_evaluator(self) -> None:
         deadline = time.monotonic() + _EVALUATOR_SECONDS
-        evaluators = [task for task in self._tasks if task.role.kind == "evaluator"]
+        evaluators = [task for task in self._tasks if task.role.is_evaluator]
         while any(task.process for task in evaluators) and time.monotonic() < deadline:
-            if self._asked_to_go:
+            if self._stop_requested:
                 raise SystemExit(128 + signal.SIGTERM)
-            self._let_end(_LOOK_MILLISECONDS)
+            self._wait_for_exit(_POLL_MILLISECONDS)
 
-    def _let_leave(self) -> None:
-        """Lets the tasks that compute save: they tell each other, so all of them leave at the same step."""
+    def _stop_gracefully(self) -> None:
+        """Sends SIGTERM: the replicas inform each other, save a checkpoint at the same step, and exit."""
         for task in self._tasks:
             task.signal(signal.SIGTERM)
-        deadline = time.monotonic() + _LEAVE_SECONDS
+        deadline = time.monotonic() + _STOP_SECONDS
         lead = next(task for task in self._tasks if task.role.is_lead)
         while lead.process and time.monotonic() < deadline:
-            self._let_end(100)
+            self._wait_for_exit(100)
 
-    def _let_end(self, milliseconds: int) -> None:
-        """Waits for an end; whatever is told now changes nothing any more."""
+    def _wait_for_exit(self, milliseconds: int) -> None:
+        """Waits for an exit; messages are read and ignored."""
         self._events.poll(milliseconds)
         for task in self._tasks:
-            list(task.signs())
+            list(task.messages())
             if task.poll() is not None:
-                self._forget(task)
+                self._unregister(task)
 
     def _kill_all(self) -> None:
         for task in self._tasks:
@@ -222,58 +223,58 @@ class Supervisor:
         for task in self._tasks:
             if task.process:
                 task.wait()
-                self._forget(task)
+                self._unregister(task)
 
-    def _forget(self, task: _Task) -> None:
-        for descriptor in (task.pipe, task.ended):
+    def _unregister(self, task: _Task) -> None:
+        for descriptor in (task.pipe, task.pidfd):
             self._events.unregister(descriptor)
         task.close()
 
 
 class _Task:
-    """One task, over all its lives."""
+    """One task of the cluster, including its restarts."""
 
     def __init__(self, role: Role, log: Path) -> None:
         self.role = role
         self.log = log
         self.process = 0
-        self.pipe = self.ended = -1
-        self.heard = 0.0
+        self.pipe = self.pidfd = -1
+        self.last_message = 0.0
         self._code: int | None = None
         self._partial = b""
 
-    def start(self, work: Callable[[Role], None], not_its_own: list[int]) -> None:
-        self.pipe, theirs = os.pipe2(os.O_CLOEXEC)
+    def start(self, run_task: Callable[[Role], None], pipes_of_others: list[int]) -> None:
+        self.pipe, child_end = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.pipe, False)
-        self.heard, self._code, self._partial = time.monotonic(), None, b""
+        self.last_message, self._code, self._partial = time.monotonic(), None, b""
         sys.stdout.flush()
         sys.stderr.flush()
         supervisor = os.getpid()
         self.process = os.fork()
         if not self.process:
-            for descriptor in (self.pipe, *not_its_own):
+            for descriptor in (self.pipe, *pipes_of_others):
                 os.close(descriptor)
-            _live(self.role, self.log, supervisor, theirs, work)
-        os.close(theirs)
-        self.ended = os.pidfd_open(self.process)
+            _run_in_child(self.role, self.log, supervisor, child_end, run_task)
+        os.close(child_end)
+        self.pidfd = os.pidfd_open(self.process)
         logging.info("started %s as process %d", self.role.name, self.process)
 
-    def signs(self) -> Iterator[tuple[str, Any]]:
-        """What it has told since the last time."""
+    def messages(self) -> Iterator[tuple[str, Any]]:
+        """The (name, value) pairs that the task has sent since the last call."""
         if self.pipe < 0:
             return
         try:
-            # More than a pipe holds, so that one look after a task's end finds all the rest.
-            told = self._partial + os.read(self.pipe, 1 << 20)
+            # More than a pipe holds, so that one read after a task's exit returns all that remains.
+            received = self._partial + os.read(self.pipe, 1 << 20)
         except BlockingIOError:
             return
-        *lines, self._partial = told.split(b"\n")
+        *lines, self._partial = received.split(b"\n")
         for line in lines:
-            self.heard = time.monotonic()
-            yield from signs.read(line)
+            self.last_message = time.monotonic()
+            yield from heartbeat.parse(line)
 
     def poll(self) -> int | None:
-        """The code it has ended with, as `os.waitstatus_to_exitcode` gives it; None as long as it lives."""
+        """The exit code, as `os.waitstatus_to_exitcode` returns it; None while the task runs."""
         if self.process and self._code is None:
             process, status = os.waitpid(self.process, os.WNOHANG)
             self._code = os.waitstatus_to_exitcode(status) if process else None
@@ -293,36 +294,36 @@ class _Task:
 
     def close(self) -> None:
         os.close(self.pipe)
-        os.close(self.ended)
-        self.process, self.pipe, self.ended = 0, -1, -1
+        os.close(self.pidfd)
+        self.process, self.pipe, self.pidfd = 0, -1, -1
 
-    def last_words(self) -> list[str]:
-        """The last line of its log, if it has left one."""
+    def last_log_lines(self) -> list[str]:
+        """The last line of the task's log; empty if there is none."""
         lines = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
         return lines[-1:]
 
 
-def _live(role: Role, log: Path, supervisor: int, pipe: int, work: Callable[[Role], None]) -> NoReturn:
-    """A task's whole life, in its own process."""
+def _run_in_child(role: Role, log: Path, supervisor: int, pipe: int, run_task: Callable[[Role], None]) -> NoReturn:
+    """Runs a task in the process that was forked for it."""
     code = 1
     try:
         signal_at_parents_death(signal.SIGKILL, supervisor)
-        # What only serves goes on while the others save; it ends by SIGKILL.
+        # A server continues while the others save a checkpoint; SIGKILL ends it.
         signal.signal(signal.SIGTERM, signal.SIG_IGN if role.is_server else signal.SIG_DFL)
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        os.environ.update(roles.ENVIRONMENT | {roles.VARIABLE: role.tf_config} | _devices(role))
-        signs.begin(pipe)
+        os.environ.update(tf_config.ENVIRONMENT | {tf_config.VARIABLE: role.tf_config} | _devices(role))
+        heartbeat.start(pipe)
         logging.info("=== %s, process %d ===", role.name, os.getpid())
-        work(role)
+        run_task(role)
         code = 0
-    except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else 1
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
     except BaseException as error:
         logging.exception("%s failed", role.name)
-        if told := find(error):
-            signs.tell("error", str(told))
+        if pipeline_error := find(error):
+            heartbeat.send_status("error", str(pipeline_error))
     finally:
         logging.shutdown()
         sys.stdout.flush()
@@ -331,10 +332,10 @@ def _live(role: Role, log: Path, supervisor: int, pipe: int, work: Callable[[Rol
 
 
 def _addresses(config: TrainingConfig) -> dict[str, tuple[str, ...]]:
-    """Where each task listens, on the loopback interface.
+    """The address of each task, on the loopback interface.
 
-    All ports are taken while the sockets of all are open. One after the other could give a port twice, and gRPC's
-    servers would share it without a word.
+    All sockets stay open until every port is chosen. Otherwise a port might be chosen twice, and gRPC's servers would
+    share it without an error.
     """
     strategy = config.strategy
     counts = {"worker": strategy.workers}
@@ -352,26 +353,26 @@ def _addresses(config: TrainingConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _roles(config: TrainingConfig, cluster: dict[str, tuple[str, ...]]) -> list[Role]:
-    """The tasks of a cluster; the servers first, since the others look for them."""
-    found = [
+    """The tasks of a cluster; the servers first, because the others connect to them."""
+    roles = [
         Role(kind, index, cluster) for kind in ("ps", "worker", "chief") for index in range(len(cluster.get(kind, ())))
     ]
-    return [*found, Role("evaluator", 0, cluster)] if config.evaluator else found
+    return [*roles, Role("evaluator", 0, cluster)] if config.evaluator else roles
 
 
 def _devices(role: Role) -> dict[str, str]:
-    """Which GPUs a task sees: the workers share them out, the others compute nothing that is worth one."""
+    """The GPUs that a task may use: the workers divide them, other tasks need none."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    found = [str(number) for number, _ in enumerate(_GPUS.iterdir())] if _GPUS.is_dir() else []
-    gpus = found if visible is None else [each for each in visible.split(",") if each]
+    installed = [str(number) for number, _ in enumerate(_GPUS.iterdir())] if _GPUS.is_dir() else []
+    gpus = installed if visible is None else [each for each in visible.split(",") if each]
     if not gpus:
         return {}
-    mine = gpus[role.index :: role.workers] or [gpus[role.index % len(gpus)]]
-    return {"CUDA_VISIBLE_DEVICES": ",".join(mine) if role.kind == "worker" else "-1"}
+    own = gpus[role.index :: role.workers] or [gpus[role.index % len(gpus)]]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(own) if role.kind == "worker" else "-1"}
 
 
 _GPUS = Path("/proc/driver/nvidia/gpus")
 
 
-def _how(code: int) -> str:
+def _describe_exit(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from benchmarks import history_store
-from pipeline.metadata import history, lineage, story
-from pipeline.metadata.reasons import why_not_cached
-from pipeline.metadata.store import Store
+from pipeline.core.metadata.store import Store
+from pipeline.inspection import lineage, run_history
+from pipeline.inspection.cache_reasons import why_not_cached
 
 _AT_ONCE = 10
 """Steps between two looks of the counter."""
 ASKED: dict[str, Callable[[Store], object]] = {
-    "runs": lambda store: list(history.rows(store, Path("none"), newest=10)),
-    "show": lambda store: story.of_run(store, Path("none"), store.runs(newest=1)[0]),
+    "runs": lambda store: list(run_history.list_runs(store, Path("none"), newest=10)),
+    "show": lambda store: run_history.describe_run(store, Path("none"), store.runs(newest=1)[0]),
     "runs_like": lambda store: store.runs_like("run-00002"),
     "lineage": lambda store: lineage.trace(store, lineage.find(store, "version:20")),
     "why-not-cached": lambda store: why_not_cached(store, store.runs(newest=1)[0], "Trainer"),
@@ -67,9 +67,9 @@ def test_the_made_history_is_one_that_the_library_reads(stores: tuple[Path, Path
     """As TFX would: by contexts, events and properties."""
     import ml_metadata as mlmd
 
-    from pipeline.metadata.connection import read_only
+    from pipeline.core.metadata.connection import read_only_config
 
-    store = mlmd.MetadataStore(read_only(stores[0]))
+    store = mlmd.MetadataStore(read_only_config(stores[0]))
     run = store.get_context_by_type_and_name("pipeline_run", "run-000007")
     assert len(store.get_executions_by_context(run.id)) == len(history_store.NODES)
     artifacts = store.get_artifacts_by_context(run.id)

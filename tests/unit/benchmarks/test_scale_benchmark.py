@@ -13,7 +13,7 @@ from benchmarks import measure, scale
 from benchmarks.measure import Measurement, Spread, Work
 from benchmarks.scale import Dlrm, Measured, Plan, Shares
 from benchmarks.training import Bench, Tasks
-from pipeline.targets.environment import ENVIRONMENT
+from components.compat.tensorflow import ENVIRONMENT
 
 PAGE = Path(__file__).parents[3] / "docs" / "scale.md"
 MEASURED = Measured(write=100, read=300, step=300, spread=0.05, worker=300, server=90, chief=1)

@@ -1,4 +1,4 @@
-"""The serving benchmark: its sides against a small model, and what it makes of what they tell."""
+"""The serving benchmark: each benchmark against a small model, and the figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from serving import example, line
+from serving import add_manifest, example, line
 from tensorflow_serving.apis import prediction_log_pb2
 
 from benchmarks import serving
@@ -32,6 +32,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
             log.predict_log.request.model_spec.name = "taxi"
             log.predict_log.request.inputs["examples"].CopyFrom(tf.make_tensor_proto([example(float(x))]))
             writer.write(log.SerializeToString())
+    add_manifest(models / "1", "taxi")
     return models
 
 
@@ -51,7 +52,7 @@ def test_a_version_without_warm_up_requests_is_refused(tmp_path: Path) -> None:
 
 
 def test_mlserver_takes_an_environment_of_its_own(models: Path, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="expected --mlserver"), Bench(models, tmp_path, 1, 1).theirs():
+    with pytest.raises(SystemExit, match="expected --mlserver"), Bench(models, tmp_path, 1, 1).mlserver_process():
         pass
 
 
@@ -59,9 +60,7 @@ def test_mlserver_takes_an_environment_of_its_own(models: Path, tmp_path: Path) 
 @pytest.mark.skipif(shutil.which("h2load") is None, reason="needs h2load")
 def test_requests_in_batches_and_alone_over_both_apis(models: Path, tmp_path: Path) -> None:
     measured, facts = serving.throughput(Bench(models, tmp_path, 1, REQUESTS))
-    assert measured.keys() == {
-        f"{api}, {how}" for api in ("rest", "grpc") for how in ("alone", "in batches", "no model")
-    }
+    assert measured.keys() == {f"{api}, {how}" for api in ("rest", "grpc") for how in ("alone", "in batches")}
     for (one,) in measured.values():
         assert one.work is not None
         assert one.work.rows == REQUESTS
@@ -69,14 +68,30 @@ def test_requests_in_batches_and_alone_over_both_apis(models: Path, tmp_path: Pa
         assert one.work.cpu > 0
     for name in measured:
         for fact in ("requests/s", "median ms", "99th percentile, ms"):
-            told = facts[f"{name}: {fact}"]
-            assert isinstance(told, Spread)
-            assert told.median > 0
+            value = facts[f"{name}: {fact}"]
+            assert isinstance(value, Spread)
+            assert value.median > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("h2load") is None, reason="needs h2load")
+def test_two_checkouts(models: Path, tmp_path: Path) -> None:
+    measured, facts = serving.checkouts(Bench(models, tmp_path, 1, REQUESTS, checkout=Path.cwd()))
+    assert measured.keys() == {f"{api}, {which}" for api in ("rest", "grpc") for which in ("this", "other")}
+    for api in ("rest", "grpc"):
+        ratio = facts[f"{api}: requests/s, this / other"]
+        assert isinstance(ratio, Spread)
+        assert ratio.median > 0
+
+
+def test_another_checkout_is_required(models: Path, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="expected --checkout"):
+        serving.checkouts(Bench(models, tmp_path, 1, 1))
 
 
 def test_the_model_in_a_process_answers_every_row(models: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.serving_side", "call", str(REQUESTS), str(models / "1"), "0.001"]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
-    took = json.loads(told)["took"]
+    value = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+    took = json.loads(value)["took"]
     assert len(took) == REQUESTS
     assert min(took) > 0

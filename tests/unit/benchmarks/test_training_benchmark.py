@@ -13,7 +13,7 @@ import pytest
 from benchmarks import measure, training
 from benchmarks.measure import Measurement, Spread, Work
 from benchmarks.training import Bench, Tasks
-from pipeline.targets.environment import ENVIRONMENT
+from components.compat.tensorflow import ENVIRONMENT
 
 ROWS = 1_000
 

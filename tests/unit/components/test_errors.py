@@ -1,4 +1,4 @@
-"""An error keeps headline, details and remedy across process and Beam boundaries."""
+"""An error keeps headline, details and remedy when only its text crosses a process or Beam boundary."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from components.errors import GateError, InputError, MachineError, PipelineError
 
 
 @pytest.mark.parametrize(("kind", "code"), [(MachineError, 1), (InputError, 2), (GateError, 3)])
-def test_an_error_is_found_again_in_its_text(kind: type[PipelineError], code: int) -> None:
-    error = kind("a.csv, row 7: expected 18 fields,\nreceived 17", "mend the row", ["row 9 too", "and row 11"])
+def test_an_error_is_parsed_from_its_text(kind: type[PipelineError], code: int) -> None:
+    error = kind("a.csv, row 7: expected 18 fields,\nreceived 17", "fix the row", ["row 9 too", "and row 11"])
     wrapped = RuntimeError(
         f"Traceback ...\ncomponents.errors.{kind.__name__}: {error} [while running 'Read/ParDo(X)']\n"
     )
@@ -21,19 +21,19 @@ def test_an_error_is_found_again_in_its_text(kind: type[PipelineError], code: in
     assert found.exit_code == code
     assert found.headline == "a.csv, row 7: expected 18 fields, received 17"
     assert found.details == ("row 9 too", "and row 11")
-    assert found.remedy == "mend the row"
+    assert found.remedy == "fix the row"
 
 
-def test_an_error_is_found_in_what_caused_another() -> None:
-    told = InputError("no such column", "choose another")
+def test_an_error_is_found_among_the_causes() -> None:
+    cause = InputError("no such column", "choose another")
     outer = RuntimeError("node failed")
-    outer.__cause__ = told
-    assert find(outer) is told
+    outer.__cause__ = cause
+    assert find(outer) is cause
 
 
 def test_an_error_survives_pickling() -> None:
-    error = pickle.loads(pickle.dumps(GateError("no", "ask again", ["why"])))  # noqa: S301 - our own
-    assert (error.headline, error.remedy, error.details, error.exit_code) == ("no", "ask again", ("why",), 3)
+    error = pickle.loads(pickle.dumps(GateError("no", "try again", ["why"])))  # noqa: S301 - our own
+    assert (error.headline, error.remedy, error.details, error.exit_code) == ("no", "try again", ("why",), 3)
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,11 @@ def test_an_error_survives_pickling() -> None:
         RuntimeError("database or disk is full"),
     ],
 )
-def test_a_full_disk_is_told_however_it_is_said(error: Exception) -> None:
+def test_every_form_of_a_full_disk_is_recognized(error: Exception) -> None:
     found = find(error)
     assert isinstance(found, MachineError)
     assert "the disk is full" in found.headline
 
 
-def test_another_error_is_not_taken_for_a_told_one() -> None:
+def test_the_text_of_another_error_does_not_match() -> None:
     assert find(ValueError("error: something")) is None

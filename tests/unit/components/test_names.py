@@ -1,4 +1,4 @@
-"""How headers become names of columns, and what is offered for a name that is not known."""
+"""Column names made from headers, and suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from components.names import column_name, did_you_mean
         ("_ fare _", "__fare__"),
         ("2020", "_2020"),
         (" 1st class", "_1st_class"),
-        # Accents go; letters that have no other form are spelled out, others become their code point.
+        # Accents are dropped; some letters have an ASCII spelling, others become their code point.
         ("Größe", "Grosse"),
         ("Gro\u0308\u00dfe", "Grosse"),
         ("Łódź", "Lodz"),
@@ -45,20 +45,20 @@ from components.names import column_name, did_you_mean
         ("taxi 🚕", "taxi"),
     ],
 )
-def test_headers_are_spelled_in_one_way(header: str, name: str) -> None:
+def test_a_header_becomes_a_column_name(header: str, name: str) -> None:
     assert column_name(header) == name
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(max_size=12))
-def test_any_header_gives_a_name_or_nothing(header: str) -> None:
+def test_any_header_becomes_a_valid_name_or_an_empty_one(header: str) -> None:
     name = column_name(header)
     assert re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)?", name)
-    # What is a name already stays, so it does not matter how often this is done.
+    # A valid name does not change, so the function is idempotent.
     assert column_name(name) == name
 
 
-def test_the_nearest_name_is_offered() -> None:
+def test_a_similar_name_is_suggested() -> None:
     assert did_you_mean("fair", ["tips", "fare"]) == "; did you mean 'fare'?"
-    assert did_you_mean("x", ["tips", "fare"]) == "; known are fare, tips"
+    assert did_you_mean("x", ["tips", "fare"]) == "; expected one of fare, tips"
     assert did_you_mean("x", []) == did_you_mean("x", map(str, range(100))) == ""

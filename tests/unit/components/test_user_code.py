@@ -1,4 +1,4 @@
-"""The user's own functions are found by path, blamed by line, and noticed when they change."""
+"""User functions: loading by path, errors with the user's file and line, digests of their code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from components.errors import GateError, InputError
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A package of the user's, importable for this test."""
+    """A user package that can be imported during this test."""
     package = tmp_path / "theirs"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -34,7 +34,7 @@ def test_a_function_is_called(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "message"),
     [
         ("theirs.cod.works", "no module 'theirs.cod'"),
         ("theirs.code.work", "did you mean 'works'"),
@@ -43,16 +43,16 @@ def test_a_function_is_called(module: str) -> None:
         ("theirs.code.breaks", "code.py:7: theirs.code.breaks failed: KeyError: 'fare'"),
     ],
 )
-def test_a_failure_points_at_the_users_line(module: str, path: str, told: str) -> None:
-    with pytest.raises(InputError) as refusal:
+def test_an_error_names_the_users_file_and_line(module: str, path: str, message: str) -> None:
+    with pytest.raises(InputError) as raised:
         user_code.call(path, "fare")
-    assert told in refusal.value.headline
-    assert refusal.value.exit_code == 2
+    assert message in raised.value.headline
+    assert raised.value.exit_code == 2
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A module of the user's in no package, beside another one that it imports; an installed one has its name."""
+    """A user module outside any package that imports a neighbour and has the name of an installed package."""
     folder = tmp_path / "stock"
     folder.mkdir()
     (folder / "constants_of_stock.py").write_text("ONE = 1\n")
@@ -76,14 +76,14 @@ def test_a_function_in_a_file_is_called(file: Path, monkeypatch: pytest.MonkeyPa
         user_code.load(f"{file}:work")
 
 
-def test_a_file_that_is_not_there_or_breaks_is_told(tmp_path: Path) -> None:
+def test_a_missing_or_broken_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("1 / 0\n")
     with pytest.raises(InputError, match=r"broken\.py:1: .*:f failed: ZeroDivisionError"):
         user_code.load(f"{tmp_path}/broken.py:f")
     sys.path.remove(str(tmp_path))
-    for refused in (user_code.load, lambda path: user_code.digest(user_code.module_of(path))):
+    for function in (user_code.load, lambda path: user_code.digest(user_code.module_of(path))):
         with pytest.raises(InputError, match=r"no file 'none/mine\.py'"):
-            refused("none/mine.py:f")
+            function("none/mine.py:f")
 
 
 def test_the_digest_of_a_file_changes_with_it(tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_the_digest_of_a_file_changes_with_it(tmp_path: Path) -> None:
     assert user_code.digest(str(file)) != before
 
 
-def test_an_error_that_is_told_already_passes_through(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipeline_error_of_user_code_is_not_wrapped(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
-        raise GateError("no", "ask again")
+        raise GateError("rejected", "try again")
 
     monkeypatch.setattr("theirs.code.works", refuse)
     with pytest.raises(GateError):
@@ -114,6 +114,6 @@ def test_the_digest_changes_with_the_code_and_only_then(module: str, tmp_path: P
     assert after[1] != before[1]
 
 
-def test_a_digest_of_what_is_not_there_is_refused() -> None:
+def test_the_digest_of_a_missing_module_is_an_error() -> None:
     with pytest.raises(InputError, match="no module"):
         user_code.digest("nothing_of_that_name")

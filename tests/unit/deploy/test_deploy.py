@@ -12,16 +12,17 @@ from typing import Any
 import check_jsonschema
 import jsonschema
 import kubernetes_validate
+import programs
 import pytest
 import yaml
-from balancer import StandIn, program
+from balancer import StandIn
 from google.protobuf import text_format
 from serving_protos import message
 from tensorflow_serving.config import model_server_config_pb2
 
 from components.pusher import rollout
 from components.pusher.config import PushConfig, RolloutConfig
-from components.pusher.state import Canary, Stages, State
+from components.pusher.serving_state import Canary, Stages, State
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 CRDS = {"VirtualService", "DestinationRule", "Kustomization"}
@@ -42,7 +43,9 @@ SNIPPETS = [
 
 
 def run(*words: str | Path) -> str:
-    ended = subprocess.run([program(str(words[0])), *map(str, words[1:])], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [programs.find(str(words[0])), *map(str, words[1:])], capture_output=True, text=True, timeout=60
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
@@ -111,7 +114,9 @@ def test_the_config_of_the_readme_fits_the_compose_file(tmp_path: Path) -> None:
         for target in each["targets"]
     }
     assert scraped == {*settings.servers, f"haproxy:{settings.listen_metrics.rpartition(':')[2]}"}
-    ended = subprocess.run([program("haproxy"), "-c", "-f", str(out / "haproxy.cfg")], capture_output=True, timeout=60)
+    ended = subprocess.run(
+        [programs.find("haproxy"), "-c", "-f", str(out / "haproxy.cfg")], capture_output=True, timeout=60
+    )
     assert ended.returncode == 0
 
 

@@ -9,7 +9,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import pytest
 from command import ROOT
 
 DOCKER = ROOT / "deploy" / "docker"
@@ -55,7 +54,6 @@ def test_what_it_copies_is_sent_along() -> None:
         ), source
 
 
-@pytest.mark.slow
 def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
     # Setuptools puts its own files beside the project's.
     for file in tracked("pyproject.toml", "README.md", "LICENSE", "pipeline", "components"):

@@ -12,30 +12,17 @@ from typing import Any, get_args
 
 import pytest
 import yaml
+from doc_pages import PAGES, ROOT, all_blocks, blocks, prose
 
 from components.features import expression
-from pipeline.commands.main import VERBS
-from pipeline.config import Config, load
+from pipeline.authoring.config import Config, load
+from pipeline.cli.main import VERBS
 from tools import config_docs
 
-ROOT = Path(__file__).parents[3]
-PAGES = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "data" / "README.md", *(ROOT / "docs").glob("*.md")]
-)
-
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return [text for kind, text in _FENCE.findall(page.read_text(encoding="utf-8")) if kind == language]
-
-
-def prose(page: Path) -> str:
-    return _FENCE.sub("", page.read_text(encoding="utf-8"))
 
 
 def anchors(page: Path) -> set[str]:
@@ -47,13 +34,13 @@ def anchors(page: Path) -> set[str]:
 def options(verb: str) -> set[str]:
     parser = argparse.ArgumentParser()
     module = verb.replace("-", "_")
-    importlib.import_module(f"pipeline.commands.{module}").add_arguments(parser)
+    importlib.import_module(f"pipeline.cli.{module}").add_arguments(parser)
     return {flag for action in parser._actions for flag in action.option_strings}
 
 
 def commands(page: Path) -> list[str]:
     """What the page types after `runner.py`: in blocks by line, in prose by inline code."""
-    lines = [line for _, text in _FENCE.findall(page.read_text(encoding="utf-8")) for line in text.splitlines()]
+    lines = [line for _, text in all_blocks(page) for line in text.splitlines()]
     code = [*lines, *_INLINE.findall(prose(page))]
     found = (re.search(r"runner\.py ((?:--)?[a-z][^`…]*)", line) for line in code)
     return [typed[1] for typed in found if typed]
@@ -127,8 +114,8 @@ def test_the_tables_of_the_config_page_are_the_models():
     assert page == config_docs.rendered(page), "bring it up to date with: python -m tools.config_docs"
 
 
-def test_the_readme_shows_every_section_of_the_config():
-    shown = max(blocks(ROOT / "README.md", "yaml"), key=len)
+def test_the_example_config_has_every_section():
+    [shown] = blocks(ROOT / "docs" / "config-example.md", "yaml")
     # One that is only there if it is asked for would make the example another one.
     sections = {field.alias or name for name, field in Config.model_fields.items() if not _is_optional(field)}
     assert set(yaml.safe_load(shown)) == sections

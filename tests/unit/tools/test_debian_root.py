@@ -75,4 +75,4 @@ def test_with_an_environment_on_the_current_line(checkout: Path) -> None:
         timeout=60,
         check=True,
     )
-    assert done.stdout == '--no-print-directory pytest ARGS=-m "e2e or both_lines"\n'
+    assert done.stdout == '--no-print-directory pytest ARGS=-m "both_lines and not slow"\n'

@@ -1,4 +1,4 @@
-"""The data gate turns statistics and anomalies into lines with split, feature, figures and remedy."""
+"""The data gate's findings: each line has split, feature, figures and remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def statistics(**columns: list[object]) -> statistics_pb2.DatasetFeatureStatisti
     return tfdv.generate_statistics_from_dataframe(pd.DataFrame(columns), n_jobs=1)
 
 
-def found(**columns: list[object]) -> dict[str, findings.Finding]:
+def result(**columns: list[object]) -> dict[str, findings.Finding]:
     anomalies = tfdv.validate_statistics(statistics(**columns), SCHEMA)
     return {finding.feature: finding for finding in findings.anomalies("train", anomalies, "schema/mine.pbtxt")}
 
@@ -34,7 +34,7 @@ GOOD: dict[str, list[object]] = {"fare": [1.5, 2.5], "hour": [1, 23], "pay": ["c
 
 
 def test_good_data_has_no_findings() -> None:
-    assert found(**GOOD) == {}
+    assert result(**GOOD) == {}
 
 
 @pytest.mark.parametrize(
@@ -48,20 +48,20 @@ def test_good_data_has_no_findings() -> None:
             "bitcoin (~50%); the threshold is 0%",
             "add the values to the column's domain in schema/mine.pbtxt",
         ),
-        ("fare", ["a", "b"], "got STRING", "mend the column's values, or its type in schema/mine.pbtxt"),
+        ("fare", ["a", "b"], "got STRING", "fix the column's values, or change its type in schema/mine.pbtxt"),
     ],
 )
 def test_an_anomaly_names_value_and_remedy(column: str, values: list[object], what: str, remedy: str) -> None:
-    finding = found(**{**GOOD, column: values})[column]
+    finding = result(**{**GOOD, column: values})[column]
     assert what in finding.what
     assert remedy in finding.remedy
     assert finding.line.startswith(f"train: {column}: ")
 
 
 def test_a_new_and_a_lost_column_are_found() -> None:
-    lost_and_new = found(fare=[1.5], hour=[1], pay=["cash"], extra=[1])
+    lost_and_new = result(fare=[1.5], hour=[1], pay=["cash"], extra=[1])
     assert "add the column to schema/mine.pbtxt" in lost_and_new["extra"].remedy
-    assert "bring the column back" in found(hour=[1], pay=["cash"])["fare"].remedy
+    assert "restore the column" in result(hour=[1], pay=["cash"])["fare"].remedy
 
 
 def test_too_few_rows_are_found() -> None:

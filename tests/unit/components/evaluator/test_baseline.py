@@ -44,14 +44,14 @@ def test_the_latest_other_one(blessed: dict[int, int], candidate: int, expected:
         "model_blessing": [blessing(number, yes) for number, yes in blessed.items()],
         "candidate": [models[candidate]],
     }
-    found = LatestOtherBlessedModel().resolve_artifacts(None, given)
-    assert [each.id for each in found["model"]] == expected
-    assert [each.get_int_custom_property("current_model_id") for each in found["model_blessing"]] == expected
-    assert found["candidate"] == [models[candidate]]
+    result = LatestOtherBlessedModel().resolve_artifacts(None, given)
+    assert [each.id for each in result["model"]] == expected
+    assert [each.get_int_custom_property("current_model_id") for each in result["model_blessing"]] == expected
+    assert result["candidate"] == [models[candidate]]
 
 
 @pytest.mark.parametrize(
-    ("found", "kept"),
+    ("result", "kept"),
     [
         pytest.param(None, None, id="none-was-looked-up"),
         pytest.param([], None, id="none-was-found"),
@@ -59,9 +59,9 @@ def test_the_latest_other_one(blessed: dict[int, int], candidate: int, expected:
         pytest.param([2], [2], id="another-one"),
     ],
 )
-def test_a_candidate_is_not_held_against_itself(found: list[int] | None, kept: list[int] | None):
+def test_a_candidate_is_not_held_against_itself(result: list[int] | None, kept: list[int] | None):
     inputs = {"model": [model(1)], "examples": []}
-    given = inputs if found is None else {**inputs, "baseline_model": [model(number) for number in found]}
+    given = inputs if result is None else {**inputs, "baseline_model": [model(number) for number in result]}
     left = without_candidate(given)
     assert left.keys() == inputs.keys() | ({"baseline_model"} if kept else set())
     assert [each.id for each in left.get("baseline_model", [])] == (kept or [])

@@ -21,17 +21,17 @@ def value(labels: list[int], probabilities: list[list[float]], pieces: int = 1) 
             )
             total = combiner.add_input(total, element)
         totals.append(total)
-    ((_, found),) = derived.result(combiner.extract_output(combiner.merge_accumulators(totals))).items()
-    return float(found)
+    ((_, actual),) = derived.result(combiner.extract_output(combiner.merge_accumulators(totals))).items()
+    return float(actual)
 
 
 def test_it_is_the_mean_of_all_examples_however_they_are_cut() -> None:
     random = np.random.default_rng(1)
     probabilities = random.dirichlet([1, 1, 1], 30).tolist()
     labels = random.integers(0, 3, 30).tolist()
-    wanted = log_loss(labels, probabilities, labels=[0, 1, 2])
-    assert value(labels, probabilities) == pytest.approx(wanted)
-    assert value(labels, probabilities, pieces=4) == pytest.approx(wanted)
+    expected = log_loss(labels, probabilities, labels=[0, 1, 2])
+    assert value(labels, probabilities) == pytest.approx(expected)
+    assert value(labels, probabilities, pieces=4) == pytest.approx(expected)
 
 
 def test_a_class_that_training_does_not_know_has_the_least_probability() -> None:

@@ -14,44 +14,51 @@ def config(**fields: object) -> tfma.EvalConfig:
     return eval_config(section, "binary", "label", ("transform_labels",), "probability")
 
 
-def classes(told: tfma.EvalConfig) -> list[str]:
-    return [metric.class_name for spec in told.metrics_specs for metric in spec.metrics]
+def classes(actual: tfma.EvalConfig) -> list[str]:
+    return [metric.class_name for spec in actual.metrics_specs for metric in spec.metrics]
 
 
-def slices(told: tfma.EvalConfig) -> list[tuple[list[str], dict[str, str]]]:
-    return [(list(spec.feature_keys), dict(spec.feature_values)) for spec in told.slicing_specs]
+def slices(actual: tfma.EvalConfig) -> list[tuple[list[str], dict[str, str]]]:
+    return [(list(spec.feature_keys), dict(spec.feature_values)) for spec in actual.slicing_specs]
 
 
 def test_metrics_default_to_the_task_and_include_every_threshold() -> None:
-    told = config(
+    actual = config(
         thresholds={"recall": {"min": 0.5}}, slice_thresholds={"hour": {"precision": {"min": 0.5}, "auc": {"min": 0.5}}}
     )
     default = ["AUC", "AUCPrecisionRecall", "BinaryAccuracy", "BinaryCrossEntropy", "HistogramCalibration"]
-    assert classes(told) == ["ExampleCount", *default, "Recall", "Precision", "HistogramPrevalence", "BinaryEvidence"]
+    assert classes(actual) == [
+        "ExampleCount",
+        *default,
+        "Recall",
+        "Precision",
+        "HistogramPrevalence",
+        "BinaryDiagnostics",
+    ]
 
 
 def test_where_labels_may_be_alike_is_only_asked_for_a_metric_that_cares() -> None:
-    told = config(metrics=["recall"], thresholds={"recall": {"min": 0.5}})
-    assert classes(told) == ["ExampleCount", "Recall", "BinaryEvidence"]
+    actual = config(metrics=["recall"], thresholds={"recall": {"min": 0.5}})
+    assert classes(actual) == ["ExampleCount", "Recall", "BinaryDiagnostics"]
 
 
 def test_a_metric_is_called_as_in_the_config() -> None:
     section = EvaluationConfig.model_validate({"thresholds": {"accuracy": {"min": 0.5}}})
-    told = eval_config(section, "multiclass", "label", (), "probabilities")
-    computations = tfma.metrics.metric_specs.to_computations(told.metrics_specs, eval_config=told)
+    actual = eval_config(section, "multiclass", "label", (), "probabilities")
+    computations = tfma.metrics.metric_specs.to_computations(actual.metrics_specs, eval_config=actual)
     names = {key.name for computation in computations for key in computation.keys}
     assert {"accuracy", "crossentropy"} <= names
 
 
 def test_tfma_gets_no_threshold_and_so_blesses_nothing() -> None:
-    told = config(
+    actual = config(
         thresholds={"auc": {"min": 0.9, "worse_by": 0.01}}, slice_thresholds={"hour": {"auc": {"worse_by": 0.1}}}
     )
-    assert not tfma.metrics.metric_thresholds_from_metrics_specs(told.metrics_specs, eval_config=told)
+    assert not tfma.metrics.metric_thresholds_from_metrics_specs(actual.metrics_specs, eval_config=actual)
 
 
 def test_every_slice_is_asked_for_once() -> None:
-    told = config(
+    actual = config(
         thresholds={"auc": {"min": 0.9}},
         slices=["hour", ["hour", "day"], "payment"],
         slice_thresholds={
@@ -63,12 +70,14 @@ def test_every_slice_is_asked_for_once() -> None:
         fairness={"column": "gender"},
     )
     columns = [["hour"], ["hour", "day"], ["payment"], ["company"], ["gender"]]
-    assert slices(told) == [([], {}), *((each, {}) for each in columns), ([], {"city": "New York"})]
+    assert slices(actual) == [([], {}), *((each, {}) for each in columns), ([], {"city": "New York"})]
 
 
 def test_the_rates_of_groups_are_taken_at_the_users_probability() -> None:
-    told = config(metrics=["recall"], thresholds={"recall": {"min": 0.5}}, fairness={"column": "gender", "at": 0.25})
-    rates = {metric.config for spec in told.metrics_specs for metric in spec.metrics if '"thresholds"' in metric.config}
+    actual = config(metrics=["recall"], thresholds={"recall": {"min": 0.5}}, fairness={"column": "gender", "at": 0.25})
+    rates = {
+        metric.config for spec in actual.metrics_specs for metric in spec.metrics if '"thresholds"' in metric.config
+    }
     assert rates == {f'{{"name": "{rate}", "thresholds": [0.25]}}' for rate in RATES}
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from components.errors import InputError
-from pipeline.config import load
-from pipeline.config.check import of_columns
+from pipeline.authoring.config import load
+from pipeline.authoring.config.cross_checks import check_columns
 
 CONFIG = """\
 data:
@@ -45,7 +45,7 @@ def refused(path: Path, *assignments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "actual"),
     [
         (
             "  thresholds:\n    auc: {min: 0.9}\n",
@@ -89,20 +89,20 @@ def refused(path: Path, *assignments: str) -> str:
         (
             "  slices:",
             "  force_bless: because\n  slices:",
-            "force_bless stands in no config, or it would bless every model from now on; say --force-bless REASON",
+            "force_bless: expected no such key, since it would bless every model from now on; use --force-bless REASON",
         ),
     ],
 )
-def test_a_wrong_line_is_told(config: Path, old: str, new: str, told: str) -> None:
+def test_a_wrong_line_is_told(config: Path, old: str, new: str, actual: str) -> None:
     assert old in CONFIG
     config.write_text(CONFIG.replace(old, new))
     headline = refused(config)
     assert headline.startswith("trips.yaml:")
-    assert told in headline
+    assert actual in headline
 
 
 def test_a_forced_blessing_cannot_be_assigned_either(config: Path) -> None:
-    assert "force_bless stands in no config" in refused(config, "evaluation.force_bless=because")
+    assert "force_bless: expected no such key" in refused(config, "evaluation.force_bless=because")
 
 
 def test_rates_of_groups_are_those_of_a_binary_task(config: Path) -> None:
@@ -114,7 +114,7 @@ def test_rates_of_groups_are_those_of_a_binary_task(config: Path) -> None:
 
 
 def test_every_column_is_one_of_the_data(config: Path) -> None:
-    problems = of_columns(load(str(config)).config, ["churned", "fare", "plann", "gender2"])
+    problems = check_columns(load(str(config)).config, ["churned", "fare", "plann", "gender2"])
     assert [problem.key[1:] for problem in problems] == [
         ("slices", 0, "plan"),
         ("slices", 1, "plan"),

@@ -10,7 +10,7 @@ import pytest
 
 from components.evaluator.config import EvaluationConfig
 from components.evaluator.gate import judge
-from components.evaluator.verdict import Check, Measured, Verdict, told_slice
+from components.evaluator.verdict import Check, Measured, Verdict, format_slice
 
 NAN = math.nan
 
@@ -206,7 +206,7 @@ def test_a_threshold_can_be_about_one_value(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slices", "told"),
+    ("slices", "actual"),
     [
         pytest.param([cash(49, {"auc": 0.1})], "not judged: 49 rows of 50", id="few-rows"),
         pytest.param([cash(49, {"auc": NAN})], "not judged: 49 rows of 50", id="few-rows-and-no-number"),
@@ -219,11 +219,11 @@ def test_a_threshold_can_be_about_one_value(name: str) -> None:
         ),
     ],
 )
-def test_a_slice_that_tells_nothing_of_the_model_is_not_judged(slices: list[Measured], told: str) -> None:
+def test_a_slice_that_tells_nothing_of_the_model_is_not_judged(slices: list[Measured], actual: str) -> None:
     said = verdict(
         {"auc": {"min": 0.9}}, {"auc": 0.95}, None, *slices, slice_thresholds={"payment = Cash": {"auc": {"min": 0.6}}}
     )
-    assert [(check.passed, check.judged, check.why) for check in said.checks[1:]] == [(True, False, told)]
+    assert [(check.passed, check.judged, check.why) for check in said.checks[1:]] == [(True, False, actual)]
     assert said.blessed
 
 
@@ -347,7 +347,7 @@ def test_a_verdict_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "actual"),
     [
         ({}, "auc: expected at least 0.6, received 0.5"),
         ({"slice": {"hour": "3", "day": "1"}}, "auc where hour = 3 and day = 1: expected at least 0.6, received 0.5"),
@@ -355,10 +355,10 @@ def test_a_verdict_is_read_as_it_was_written() -> None:
         ({"baseline": 0.75}, "auc: expected at least 0.6, received 0.5, the baseline has 0.75"),
     ],
 )
-def test_a_check_in_words(change: dict[str, Any], told: str) -> None:
+def test_a_check_in_words(change: dict[str, Any], actual: str) -> None:
     check = Check("auc", {}, "at least 0.6", 0.5, None, 9, passed=False, why=None)
-    assert str(dataclasses.replace(check, **change)) == told
+    assert str(dataclasses.replace(check, **change)) == actual
 
 
 def test_a_slice_in_words() -> None:
-    assert told_slice({"a": "1", "b": "x y"}) == "a = 1 and b = x y"
+    assert format_slice({"a": "1", "b": "x y"}) == "a = 1 and b = x y"

@@ -1,4 +1,4 @@
-"""Intervals: as often as they promise, the value of all rows there are lies in that of a few."""
+"""Confidence intervals: their coverage, known values, and the cases without an interval."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from scipy import stats
 from sklearn import metrics
 
 from components.evaluator import intervals
-from components.evaluator.intervals import Cells, Interval
+from components.evaluator.intervals import Interval, ScoreBins
 
 RUNS, ROWS, BINS = 600, 300, 10_000
-WORLD = 400_000
+POPULATION = 400_000
 
 
-def world() -> tuple[Any, Any]:
-    """Labels and probabilities of all rows there are; the model is a little too sure of itself."""
+def population() -> tuple[Any, Any]:
+    """Labels and probabilities of the whole population; the model is slightly overconfident."""
     random = np.random.default_rng(11)
-    logit = random.normal(-0.8, 1.3, WORLD)
-    label = random.uniform(size=WORLD) < 1 / (1 + np.exp(-logit))
+    logit = random.normal(-0.8, 1.3, POPULATION)
+    label = random.uniform(size=POPULATION) < 1 / (1 + np.exp(-logit))
     return label.astype(float), 1 / (1 + np.exp(-1.2 * logit))
 
 
-def cells(label: Any, probability: Any) -> Cells:
+def cells(label: Any, probability: Any) -> ScoreBins:
     at = (probability * BINS).astype(int)
     sums = [np.bincount(at, weights, BINS) for weights in (np.ones(len(at)), label, probability)]
     some = sums[0] > 0
-    return Cells(*(each[some] for each in sums))
+    return ScoreBins(*(each[some] for each in sums))
 
 
 def loss(label: Any, probability: Any) -> Any:
@@ -71,29 +71,29 @@ def squared_error(label: Any, probability: Any) -> tuple[float, Interval | None]
     [auc, auc_precision_recall, calibration, crossentropy, accuracy, squared_error],
     ids=lambda each: each.__name__,
 )
-def test_ninety_five_of_a_hundred_intervals_hold_the_true_value(measure: Any) -> None:
-    label, probability = world()
+def test_about_95_percent_of_the_intervals_contain_the_true_value(measure: Any) -> None:
+    label, probability = population()
     truth, _ = measure(label, probability)
     random = np.random.default_rng(5)
     held = 0
     for _ in range(RUNS):
-        some = random.integers(0, WORLD, ROWS)
+        some = random.integers(0, POPULATION, ROWS)
         value, interval = measure(label[some], probability[some])
         assert interval is not None
         low, high = interval
         assert low <= value <= high
         held += low <= truth <= high
-    # Three deviations of the count, and a little for what is true only of very many rows.
+    # Three standard deviations of the count, and a margin, since the intervals are asymptotic.
     assert 0.92 <= held / RUNS <= 0.985
 
 
-def test_a_rates_interval_is_wilsons() -> None:
-    wanted = stats.binomtest(9, 12).proportion_ci(0.95, method="wilson")
-    assert intervals.of_rate(0.75, 12) == pytest.approx((wanted.low, wanted.high))
+def test_the_interval_of_a_rate_is_wilsons() -> None:
+    expected = stats.binomtest(9, 12).proportion_ci(0.95, method="wilson")
+    assert intervals.of_rate(0.75, 12) == pytest.approx((expected.low, expected.high))
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, 1 - 1e-16])
-def test_a_rate_at_an_end_lies_in_its_interval(rate: float) -> None:
+def test_a_rate_of_0_or_1_is_in_its_interval(rate: float) -> None:
     for trials in (1, 3, 10, 12345):
         interval = intervals.of_rate(rate, trials)
         assert interval is not None
@@ -101,21 +101,20 @@ def test_a_rate_at_an_end_lies_in_its_interval(rate: float) -> None:
         assert interval[1] - interval[0] > 1e-5
 
 
-def test_a_means_interval_is_students() -> None:
+def test_the_interval_of_a_mean_is_students_t() -> None:
     values = np.array([1.0, 2.5, 4.0, 3.0, 2.0])
-    wanted = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
-    found = intervals.of_mean(values.mean(), (values**2).mean(), 5)
-    assert found == pytest.approx(wanted, abs=0.01)
+    expected = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
+    assert intervals.of_mean(values.mean(), (values**2).mean(), 5) == pytest.approx(expected, rel=1e-9)
 
 
-def test_what_is_never_negative_has_no_negative_end() -> None:
+def test_the_interval_of_a_mean_has_no_negative_bound() -> None:
     interval = intervals.of_mean(1.0, 50.0, 10)
     assert interval is not None
     assert interval[0] == 0.0
 
 
-def some(rows: list[float], labels: list[float], predictions: list[float]) -> Cells:
-    return Cells(*(np.array(each, float) for each in (rows, labels, predictions)))
+def some(rows: list[float], labels: list[float], predictions: list[float]) -> ScoreBins:
+    return ScoreBins(*(np.array(each, float) for each in (rows, labels, predictions)))
 
 
 @pytest.mark.parametrize(
@@ -137,5 +136,5 @@ def some(rows: list[float], labels: list[float], predictions: list[float]) -> Ce
         intervals.of_crossentropy(0.1, some([1], [1], [0.9])),
     ],
 )
-def test_where_rows_say_nothing_of_it_there_is_no_interval(interval: Interval | None) -> None:
+def test_without_information_on_the_variance_there_is_no_interval(interval: Interval | None) -> None:
     assert interval is None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from components.features import dates
 from components.features.column import column
-from components.features.config import SPANS, Part, Unit
+from components.features.date_ops import SPANS, Part, Unit
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 FIRST = (date(1, 1, 1) - date(1970, 1, 1)).days
@@ -23,9 +23,9 @@ LAST = (date(9999, 12, 31) - date(1970, 1, 1)).days
 def parts(values: Any, unit: Unit = "seconds") -> tuple[dict[str, list[int]], list[bool]]:
     """All parts of dates, and where they are known."""
     given = column("when", tf.constant(values, tf.int64 if isinstance(values[0], int) else tf.string))
-    found = {part: dates.part_of(given, part, unit) for part in get_args(Part)}
-    (known,) = {tuple(present.numpy().tolist()) for _, present in found.values()}
-    return {part: value.numpy().tolist() for part, (value, _) in found.items()}, list(known)
+    result = {part: dates.part_of(given, part, unit) for part in get_args(Part)}
+    (known,) = {tuple(present.numpy().tolist()) for _, present in result.values()}
+    return {part: value.numpy().tolist() for part, (value, _) in result.items()}, list(known)
 
 
 def expected(when: datetime) -> dict[str, int]:
@@ -40,18 +40,18 @@ def expected(when: datetime) -> dict[str, int]:
     }
 
 
-def at(found: dict[str, list[int]], index: int) -> dict[str, int]:
-    return {part: values[index] for part, values in found.items()}
+def at(result: dict[str, list[int]], index: int) -> dict[str, int]:
+    return {part: values[index] for part, values in result.items()}
 
 
 def test_every_day_of_five_hundred_years_and_back() -> None:
     days = range((date(1599, 12, 1) - date(1970, 1, 1)).days, (date(2101, 2, 1) - date(1970, 1, 1)).days)
-    found, known = parts(list(days), "days")
+    result, known = parts(list(days), "days")
     assert all(known)
     python = [EPOCH + timedelta(days=day) for day in days]
     for part in ("year", "month", "day", "weekday", "day_of_year"):
-        assert found[part] == [expected(when)[part] for when in python], part
-    back = dates.days_of(*(tf.constant(found[part], tf.int64) for part in ("year", "month", "day")))
+        assert result[part] == [expected(when)[part] for when in python], part
+    back = dates.days_of(*(tf.constant(result[part], tf.int64) for part in ("year", "month", "day")))
     assert back.numpy().tolist() == list(days)
 
 
@@ -59,9 +59,9 @@ def test_every_day_of_five_hundred_years_and_back() -> None:
 @given(st.lists(st.integers(FIRST * 86_400, LAST * 86_400), min_size=1, max_size=20))
 def test_seconds_and_milliseconds(seconds: list[int]) -> None:
     for unit, values in (("seconds", seconds), ("milliseconds", [each * 1000 + 999 for each in seconds])):
-        found, _ = parts(values, unit)  # type: ignore[arg-type]
+        result, _ = parts(values, unit)  # type: ignore[arg-type]
         for index, each in enumerate(seconds):
-            assert at(found, index) == expected(EPOCH + timedelta(seconds=each))
+            assert at(result, index) == expected(EPOCH + timedelta(seconds=each))
 
 
 @settings(max_examples=50, deadline=None)
@@ -75,9 +75,9 @@ def test_a_text_in_iso_8601(when: datetime, ahead: int | None, precision: str, b
     zone = timezone.utc if ahead is None else timezone(timedelta(minutes=ahead))
     zoned = when.replace(tzinfo=zone)
     text = (when if ahead is None else zoned).isoformat(between, precision)
-    found, known = parts([text.encode()])
+    result, known = parts([text.encode()])
     assert known == [True]
-    assert at(found, 0) == expected(zoned.astimezone(timezone.utc))
+    assert at(result, 0) == expected(zoned.astimezone(timezone.utc))
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_a_text_in_iso_8601(when: datetime, ahead: int | None, precision: str, b
     ],
 )
 def test_a_date_by_hand(text: str, when: tuple[int, ...]) -> None:
-    found, known = parts([text.encode()])
+    result, known = parts([text.encode()])
     assert known == [True]
-    assert at(found, 0) == expected(datetime(*when, tzinfo=timezone.utc))  # type: ignore[misc, arg-type]
+    assert at(result, 0) == expected(datetime(*when, tzinfo=timezone.utc))  # type: ignore[misc, arg-type]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +117,6 @@ def test_a_text_that_is_no_date_is_missing(text: bytes) -> None:
 def test_whole_numbers_at_the_ends_of_int64_have_parts_within_their_spans() -> None:
     ends = [np.iinfo(np.int64).min, np.iinfo(np.int64).min + 1, np.iinfo(np.int64).max]
     for unit in get_args(Unit):
-        found, _ = parts([int(each) for each in ends], unit)
+        result, _ = parts([int(each) for each in ends], unit)
         for part, span in SPANS.items():
-            assert all(span.first <= value < span.first + span.count for value in found[part]), (unit, part)
+            assert all(span.first <= value < span.first + span.count for value in result[part]), (unit, part)

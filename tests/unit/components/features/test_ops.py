@@ -23,15 +23,15 @@ def made(op: dict[str, Any], *tensors: Any, answer: Any = None) -> list[Any]:
     config = {"crosses": {"x": {"columns": names, **op["cross"]}}} if "cross" in op else {"columns": {"c0": op}}
     (feature,) = FeaturesConfig.model_validate(config).declared
     columns = {name: column(name, tensor) for name, tensor in zip(names, tensors, strict=True)}
-    found: list[Any] = ops.apply(feature.op, ops.read(feature, columns), answer).numpy().tolist()
-    return found
+    result: list[Any] = ops.apply(feature.op, ops.read(feature, columns), answer).numpy().tolist()
+    return result
 
 
 def test_cyclical_begins_anew_after_each_period() -> None:
     hours = tf.constant([0.0, 6.0, 12.0, 24.0, -6.0, 240.0, NAN, INFINITY])
-    found = np.array(made({"cyclical": {"period": 24}}, hours))
+    result = np.array(made({"cyclical": {"period": 24}}, hours))
     expected = [[0, 1], [1, 0], [0, -1], [0, 1], [-1, 0], [0, 1], [0, 0], [0, 0]]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 def test_cyclical_is_exact_for_seconds_since_1970() -> None:
@@ -50,9 +50,9 @@ def test_a_float_that_is_not_finite_counts_as_missing(op: str) -> None:
 
 def test_a_hash_is_one_of_bytes() -> None:
     texts = tf.constant([b"\xff\xfe", b"\xff", b"\xc3\xa9", b"e"])
-    found = made({"hash": {"buckets": 1_000_000}}, texts)
-    assert len(set(found)) == 4
-    assert min(found) >= 1
+    result = made({"hash": {"buckets": 1_000_000}}, texts)
+    assert len(set(result)) == 4
+    assert min(result) >= 1
 
 
 def test_a_text_has_an_id_for_each_word_and_sequence_whatever_its_bytes() -> None:
@@ -89,10 +89,10 @@ def test_a_multi_hot_has_a_place_for_what_is_unknown(tmp_path: Path) -> None:
 
 def test_a_cross_counts_columns_together() -> None:
     cities, streets = tf.constant([b"x", b"x", b"y", b"x"]), tf.constant([1, 2, 1, 1], tf.int64)
-    found = made({"cross": {"buckets": 1_000_000}}, cities, streets)
-    assert found[0] == found[3]
-    assert len(set(found)) == 3
-    assert min(found) >= 1
+    result = made({"cross": {"buckets": 1_000_000}}, cities, streets)
+    assert result[0] == result[3]
+    assert len(set(result)) == 3
+    assert min(result) >= 1
 
 
 def test_a_year_is_a_number() -> None:

@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 from components.errors import InputError
-from components.ingest import examples, inputs
+from components.ingest import example_reader, readers
+from components.ingest.blocks import RowCounts, RowLog
 from components.ingest.config import DataConfig, IngestConfig, TfrecordConfig
-from components.ingest.examples import RECORD, ExampleReader
-from components.ingest.rows import Account, Ledger
+from components.ingest.example_reader import RECORD, ExampleReader
 
 pytestmark = pytest.mark.both_lines
 
@@ -22,11 +22,11 @@ SEQUENCE = TfrecordConfig(payload="sequence_example")
 
 
 def features(**values: Any) -> tf.train.Features:
-    found = tf.train.Features()
+    result = tf.train.Features()
     for name, value in values.items():
         kind = {int: "int64_list", float: "float_list", bytes: "bytes_list"}[type(value[0])]
-        getattr(found.feature[name], kind).value.extend(value)
-    return found
+        getattr(result.feature[name], kind).value.extend(value)
+    return result
 
 
 def example(**values: Any) -> bytes:
@@ -36,8 +36,8 @@ def example(**values: Any) -> bytes:
 def sequence(**values: Any) -> bytes:
     steps = tf.train.FeatureList(feature=[tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))])
     lists = tf.train.FeatureLists(feature_list={"clicks": steps})
-    whole = tf.train.SequenceExample(context=features(**values), feature_lists=lists)
-    return bytes(whole.SerializeToString())
+    full = tf.train.SequenceExample(context=features(**values), feature_lists=lists)
+    return bytes(full.SerializeToString())
 
 
 def write(folder: Path, records: list[bytes], compression: Literal["", "GZIP"] = "") -> str:
@@ -48,32 +48,32 @@ def write(folder: Path, records: list[bytes], compression: Literal["", "GZIP"] =
     return path
 
 
-def read(path: str, config: TfrecordConfig = EXAMPLE) -> tuple[dict[str, list[Any]], list[bytes], list[int], Account]:
-    """The columns, the records, the places of the rows, and the account."""
-    reader, ledger = ExampleReader(config), Ledger(None)
-    (piece,) = reader.cut(path, "train")
-    blocks = list(reader.read(piece, ledger))
+def read(path: str, config: TfrecordConfig = EXAMPLE) -> tuple[dict[str, list[Any]], list[bytes], list[int], RowCounts]:
+    """The columns, the records, the positions of the rows, and the counts."""
+    reader, row_log = ExampleReader(config), RowLog(None)
+    (file_range,) = reader.ranges(path, "train")
+    blocks = list(reader.read(file_range, row_log))
     records: list[bytes] = []
-    places: list[int] = []
+    positions: list[int] = []
     for block in blocks:
         assert block.records is not None
         records += block.records.to_pylist()
-        places += [block.origin(row)[1] for row in range(block.columns.num_rows)]
-    return pa.Table.from_batches([block.columns for block in blocks]).to_pydict(), records, places, ledger.close()
+        positions += [block.origin(row)[1] for row in range(block.columns.num_rows)]
+    return pa.Table.from_batches([block.columns for block in blocks]).to_pydict(), records, positions, row_log.close()
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 def test_records_are_kept_and_features_are_columns(tmp_path: Path, compression: Any) -> None:
     given = [example(a=[1, 2], b=[b"x"]), example(a=[3]), example(c=[0.5])]
     path = write(tmp_path, given, compression)
-    columns, records, places, account = read(path)
+    columns, records, positions, counts = read(path)
     assert columns == {"a": [[1, 2], [3], None], "b": [[b"x"], None, None], "c": [None, None, [0.5]]}
     assert records == given
     # Where the records start, in bytes of what is not compressed.
-    assert places == [0, 16 + len(given[0]), 32 + len(given[0]) + len(given[1])]
-    assert (account.rows, account.bad) == (3, 0)
-    assert ExampleReader(EXAMPLE).traits.place_is == "offset"
-    assert examples.names(path, EXAMPLE) == ["a", "b", "c"]
+    assert positions == [0, 16 + len(given[0]), 32 + len(given[0]) + len(given[1])]
+    assert (counts.rows, counts.bad) == (3, 0)
+    assert ExampleReader(EXAMPLE).properties.position_unit == "offset"
+    assert example_reader.names(path, EXAMPLE) == ["a", "b", "c"]
 
 
 def test_of_sequences_the_whole_record_decides_and_the_context_is_shown(tmp_path: Path) -> None:
@@ -82,20 +82,20 @@ def test_of_sequences_the_whole_record_decides_and_the_context_is_shown(tmp_path
     columns, records, _, _ = read(path, SEQUENCE)
     assert columns == {"user": [[b"x"], [b"y"]], RECORD: given}
     assert records == given
-    traits = ExampleReader(SEQUENCE).traits
-    assert traits.decisive == traits.hidden == (RECORD,)
-    assert examples.names(path, SEQUENCE) == ["user"]
+    properties = ExampleReader(SEQUENCE).properties
+    assert properties.key_columns == properties.hidden == (RECORD,)
+    assert example_reader.names(path, SEQUENCE) == ["user"]
 
 
 def test_records_that_are_no_examples_are_bad_rows(tmp_path: Path) -> None:
     good = example(a=[1])
     path = write(tmp_path, [good, b"\xff\xff\xff", good])
-    columns, records, places, account = read(path)
+    columns, records, positions, counts = read(path)
     assert columns == {"a": [[1], [1]]}
     assert records == [good, good]
-    assert places == [0, 2 * 16 + len(good) + 3]
-    (bad,) = account.first
-    assert (account.rows, account.bad, account.place(bad)) == (3, 1, 16 + len(good))
+    assert positions == [0, 2 * 16 + len(good) + 3]
+    (bad,) = counts.first_bad
+    assert (counts.rows, counts.bad, counts.position_in_file(bad)) == (3, 1, 16 + len(good))
     assert bad.reason == "expected a serialized tf.Example, received 3 other bytes"
 
 
@@ -104,13 +104,13 @@ def test_damaged_records_are_bad_rows(tmp_path: Path) -> None:
     path = write(tmp_path, [good] * 3)
     content = bytearray(Path(path).read_bytes())
     content[16 + len(good) + 14] ^= 1
-    Path(path).write_bytes(bytes(content[:-1]))
-    columns, _, _, account = read(path)
-    assert columns == {"a": [[1]]}
-    assert (account.rows, account.bad) == (3, 2)
-    assert [account.place(bad) for bad in account.first] == [16 + len(good), 32 + 2 * len(good)]
-    assert account.first[0].reason == "the data do not fit their checksum"
-    assert account.first[1].reason.endswith("the file is cut off")
+    Path(path).write_bytes(bytes(content))
+    columns, _, positions, counts = read(path)
+    assert columns == {"a": [[1], [1]]}
+    assert positions == [0, 32 + 2 * len(good)]
+    assert (counts.rows, counts.bad) == (3, 1)
+    assert [counts.position_in_file(bad) for bad in counts.first_bad] == [16 + len(good)]
+    assert counts.first_bad[0].reason == "the data do not match their checksum"
 
 
 def test_a_feature_of_two_types_is_refused(tmp_path: Path) -> None:
@@ -125,21 +125,21 @@ def test_a_feature_of_two_types_is_refused(tmp_path: Path) -> None:
 def test_files_without_records_or_with_others_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, [])
     with pytest.raises(InputError) as raised:
-        examples.names(path, EXAMPLE)
+        example_reader.names(path, EXAMPLE)
     assert raised.value.headline == f"{path} has no rows: it holds no record"
     path = write(tmp_path, [b"\xff"])
     for config, kind in ((EXAMPLE, "Example"), (SEQUENCE, "SequenceExample")):
         with pytest.raises(InputError) as raised:
-            examples.names(path, config)
-        assert raised.value.headline == f"{path}: the first records are no serialized tf.{kind}s"
+            example_reader.names(path, config)
+        assert raised.value.headline == f"{path}: expected serialized tf.{kind}s, received other records"
 
 
 def test_the_features_are_the_columns_of_the_input(tmp_path: Path) -> None:
     path = write(tmp_path, [example(a=[1], b=[b"x"])])
-    assert inputs.columns(DataConfig(path=path, label="a")) == ["a", "b"]
-    assert isinstance(inputs.reader(IngestConfig(format="tfrecord"), [path]), ExampleReader)
+    assert readers.columns(DataConfig(path=path, label="a")) == ["a", "b"]
+    assert isinstance(readers.reader(IngestConfig(format="tfrecord"), [path]), ExampleReader)
     grouped = IngestConfig.model_validate(
         {"format": "tfrecord", "split": {"by": "group", "columns": "c", "train": 1, "eval": 1}}
     )
     with pytest.raises(InputError, match=r"data\.split\.columns: there is no column 'c'"):
-        inputs.reader(grouped, [path])
+        readers.reader(grouped, [path])

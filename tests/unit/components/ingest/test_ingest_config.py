@@ -1,4 +1,4 @@
-"""The `data` section: what it refuses, and what of it ExampleGen depends on."""
+"""The `data` section: invalid values, and the part that ExampleGen depends on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_gap_may_be_a_duration(gap: object, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "told"),
+    ("section", "message"),
     [
         ({"split": {"train": 2}}, "split.eval\n  Field required"),
         ({"split": {"train": 2, "eval": 0}}, "expected a share such as 8, or texts"),
@@ -68,8 +68,8 @@ def test_a_gap_may_be_a_duration(gap: object, seconds: float) -> None:
             {"split": {"by": "column", "columns": "a", "train": 1, "eval": "x"}},
             "by: column takes values of the column for train, received 1",
         ),
-        ({"split": {"by": "files", "columns": "a", "train": "x", "eval": "y"}}, "by: files looks at no columns"),
-        ({"split": {"gap": "7d", "train": 1, "eval": 1}}, "gap has a meaning with by: time only, received by: hash"),
+        ({"split": {"by": "files", "columns": "a", "train": "x", "eval": "y"}}, "by: files uses no columns"),
+        ({"split": {"gap": "7d", "train": 1, "eval": 1}}, "gap needs by: time, received by: hash"),
         (
             {"split": {"by": "time", "columns": "t", "gap": "7 days", "train": 1, "eval": 1}},
             "expected seconds, or a duration such as 90m, 12h, 7d or 2w, received '7 days'",
@@ -80,22 +80,22 @@ def test_a_gap_may_be_a_duration(gap: object, seconds: float) -> None:
         ({"spans": {"start": 5, "end": 3}}, "end needs a start that is not after it, received 5 and 3"),
         ({"spans": {"start": 1, "end": 3, "latest": 2}}, "give either latest, or start and end"),
         ({"csv": {"delimiter": "||"}}, "at most 1 character"),
-        ({"csv": {"delimiter": "§"}}, "expected one ASCII character that is no line break, received '§'"),
+        ({"csv": {"delimiter": "§"}}, "expected one ASCII character that is not a line break, received '§'"),
         ({"csv": {"delimiter": '"'}}, "expected a delimiter and a quote that differ, received '\"' for both"),
-        ({"csv": {"encoding": "utf8x"}}, "expected an encoding that Python knows, such as utf-8 or cp1252, received"),
+        ({"csv": {"encoding": "utf8x"}}, "expected an encoding of Python's, such as utf-8 or cp1252, received"),
         ({"tfrecord": {"payload": "features"}}, "Input should be 'example' or 'sequence_example'"),
         ({"types": {"zip": "string"}}, "Input should be 'int', 'float' or 'bytes'"),
         ({"format": "orc"}, "Input should be 'csv', 'parquet', 'tfrecord', 'bigquery' or 'images'"),
-        ({"format": "bigquery"}, "format: bigquery and a bigquery section with the query go together"),
+        ({"format": "bigquery"}, "expected both format: bigquery and a bigquery section with the query, or neither"),
         ({"bigquery": {"query": "SELECT 1"}}, "expected a path, or a bigquery section with a query, and not both"),
         ({"path": []}, "expected a path, or a bigquery section with a query, and not both"),
         (
             {"path": [], "bigquery": {"query": "SELECT 1"}, "split": {"by": "files", "train": "x", "eval": "y"}},
-            "split.by: files needs files; BigQuery has rows only",
+            "split.by: files needs files; BigQuery has only rows",
         ),
     ],
 )
-def test_a_wrong_section_is_refused(section: dict[str, object], told: str) -> None:
+def test_a_wrong_section_is_refused(section: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError) as raised:
         DataConfig.model_validate({"path": "a.csv", "label": "tips", **section})
-    assert told in str(raised.value)
+    assert message in str(raised.value)

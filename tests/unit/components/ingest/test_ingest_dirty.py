@@ -8,13 +8,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-import ingesting
+import ingest_runs
 import pyarrow as pa
 import pytest
-from ingesting import TWO_WORKERS, all_rows, bad_rows, by_split, counts, data, ingest, refused, share_out
+from ingest_runs import TWO_WORKERS, all_rows, bad_rows, by_split, counts, data, ingest, refused, run_without_beam
 
-from components.ingest import executor, text
-from components.ingest.columns import Kind
+from components.ingest import csv_reader, executor
+from components.ingest.column_types import Kind
 from components.ingest.config import DataConfig
 
 ANY: dict[str, Any] = {"bad_rows": {"max_fraction": 1}}
@@ -52,10 +52,10 @@ def zstd(content: bytes) -> bytes:
     ids=["crlf", "cr", "bom", "quoted", "no newline at the end", "empty lines", "gzip", "gzip of two", "zstd", "name"],
 )
 def test_one_table_written_in_many_ways_is_one_table(tmp_path: Path, name: str, content: bytes) -> None:
-    plain = share_out(data(write(tmp_path / "plain", "a,b\n" + NUMBERS)), tmp_path / "1")
-    found = share_out(data(write(tmp_path / "odd", content, name)), tmp_path / "2")
-    assert found.rows == plain.rows
-    assert (found.manifest.rows, found.manifest.bad, found.passes) == (60, 0, 1)
+    plain = run_without_beam(data(write(tmp_path / "plain", "a,b\n" + NUMBERS)), tmp_path / "1")
+    result = run_without_beam(data(write(tmp_path / "odd", content, name)), tmp_path / "2")
+    assert result.rows == plain.rows
+    assert (result.manifest.rows, result.manifest.bad, result.passes) == (60, 0, 1)
 
 
 def test_quoted_newlines_and_long_fields_go_through_beam(tmp_path: Path) -> None:
@@ -83,8 +83,8 @@ def test_compressed_files_and_plain_ones_go_through_beam_together(tmp_path: Path
 
 def test_one_column(tmp_path: Path) -> None:
     path = write(tmp_path, "a\n" + "".join(f"{row}\n" for row in range(40)) + '\n""\n')
-    found = share_out(data(path), tmp_path / "out")
-    values = [row["a"] for of_split in found.rows.values() for row in of_split]
+    result = run_without_beam(data(path), tmp_path / "out")
+    values = [row["a"] for of_split in result.rows.values() for row in of_split]
     # An empty line is no row; an empty field is a missing value.
     assert sorted(value for value in values if value is not None) == list(range(40))
     assert values.count(None) == 1
@@ -95,8 +95,8 @@ def test_a_file_without_rows_is_refused_by_name(tmp_path: Path, content: bytes) 
     for number in range(3):
         write(tmp_path, "a,b\n" + NUMBERS, f"in/{number}.csv")
     path = write(tmp_path, content, "in/1.csv")
-    with pytest.raises(ingesting.InputError, match="has no rows") as raised:
-        share_out(data(tmp_path / "in"), tmp_path / "out")
+    with pytest.raises(ingest_runs.InputError, match="has no rows") as raised:
+        run_without_beam(data(tmp_path / "in"), tmp_path / "out")
     assert raised.value.headline.startswith(f"{path} has no rows")
 
 
@@ -110,8 +110,8 @@ def test_a_worker_names_the_file_without_rows(tmp_path: Path) -> None:
 def test_a_file_that_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
     write(tmp_path, "a,b\n" + NUMBERS, "in/0.csv")
     path = write(tmp_path, bz2.compress(b"a,b\n" + NUMBERS.encode()), "in/1.csv")
-    with pytest.raises(ingesting.InputError) as raised:
-        share_out(data(tmp_path / "in"), tmp_path / "out")
+    with pytest.raises(ingest_runs.InputError) as raised:
+        run_without_beam(data(tmp_path / "in"), tmp_path / "out")
     assert raised.value.headline.startswith(str(path))
 
 
@@ -133,8 +133,8 @@ def test_two_thousand_small_files(tmp_path: Path) -> None:
 
 @pytest.fixture
 def huge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConfig:
-    """A file of some 12 pieces, with quoted line breaks, and some bad rows."""
-    monkeypatch.setattr(text, "_PIECE", 3_000)
+    """A file of about 12 ranges, with quoted line breaks and some bad rows."""
+    monkeypatch.setattr(csv_reader, "_RANGE_BYTES", 3_000)
     lines = []
     for row in range(1_500):
         if row % 500 == 100:
@@ -152,18 +152,18 @@ def test_a_huge_file_is_the_same_whoever_reads_it(
 ) -> None:
     shared = ingest(huge, tmp_path / "1", beam=TWO_WORKERS)
     assert counts(shared)["read"] == 1_500
-    monkeypatch.setattr(text, "_PIECE", 1 << 20)
+    monkeypatch.setattr(csv_reader, "_RANGE_BYTES", 1 << 20)
     alone = ingest(huge, tmp_path / "2")
     assert by_split(shared) == by_split(alone)
     assert counts(shared) == counts(alone)
     assert bad_rows(shared) == bad_rows(alone)
     # The header takes two lines of text, and so does every row; the editor's number of row 100 is that of a row.
-    places = [bad["row"] for bad in bad_rows(alone)]
-    assert places == [row + 3 for row in range(1_500) if row % 500 in (100, 200)]
+    positions = [bad["row"] for bad in bad_rows(alone)]
+    assert positions == [row + 3 for row in range(1_500) if row % 500 in (100, 200)]
 
 
 def test_any_number_of_workers_makes_the_same_splits(huge: DataConfig, tmp_path: Path) -> None:
-    one, *others = (share_out(huge, tmp_path / str(workers), workers) for workers in (1, 3, 50))
+    one, *others = (run_without_beam(huge, tmp_path / str(workers), workers) for workers in (1, 3, 50))
     for other in others:
         assert {split: sorted(map(repr, rows)) for split, rows in other.rows.items()} == {
             split: sorted(map(repr, rows)) for split, rows in one.rows.items()
@@ -180,9 +180,9 @@ def test_bad_rows_are_in_quarantine_with_all_that_is_known(tmp_path: Path) -> No
     write(tmp_path, b"a,b,c\n" + b"".join(b"%d,1,y\n" % row for row in range(20)) + b"7,\xe9t\xe9,z\n", "in/2.csv")
     config = data(tmp_path / "in", types={"a": "int", "b": "float"}, bad_rows={"max_fraction": 0.1})
     examples = ingest(config, tmp_path / "out")
-    found = counts(examples)
-    assert (found["read"], found["quarantined"], found["train"] + found["eval"]) == (66, 6, 60)
-    assert ingesting.types(examples) == {"a": "int", "b": "float", "c": "bytes"}
+    result = counts(examples)
+    assert (result["read"], result["quarantined"], result["train"] + result["eval"]) == (66, 6, 60)
+    assert ingest_runs.types(examples) == {"a": "int", "b": "float", "c": "bytes"}
     assert bad_rows(examples) == [
         {"file": "1.csv", "row": 2, "column": "b", "reason": "expected a float, received 'x'",
          "content": {"a": "1", "b": "x", "c": "y"}},
@@ -222,9 +222,9 @@ def test_bad_rows_are_in_quarantine_with_all_that_is_known(tmp_path: Path) -> No
 def test_undecodable_text_is_in_quarantine(tmp_path: Path, encoding: str, broken: bytes, content: str) -> None:
     rows = b"".join(b"%d,x\n" % row for row in range(30))
     path = write(tmp_path, b"a,b\n" + rows + b"30," + broken + b"\n31,y\n" + broken + b"\n")
-    found = share_out(data(path, csv={"encoding": encoding}, **ANY), tmp_path / "out")
-    assert (found.manifest.rows, found.manifest.bad) == (33, 2)
-    first, second = found.bad
+    result = run_without_beam(data(path, csv={"encoding": encoding}, **ANY), tmp_path / "out")
+    assert (result.manifest.rows, result.manifest.bad) == (33, 2)
+    first, second = result.bad
     assert (first["row"], first["column"]) == (32, "b")
     assert first["reason"].startswith(f"expected {encoding} text, received '")
     assert first["content"] == {"a": "30", "b": content}
@@ -234,9 +234,9 @@ def test_undecodable_text_is_in_quarantine(tmp_path: Path, encoding: str, broken
 def test_text_of_another_encoding_is_utf_8_in_the_examples(tmp_path: Path) -> None:
     for encoding in ("cp1252", "utf-16", "utf-8"):
         path = write(tmp_path, ("a,b\n" + NUMBERS.replace("x", "é€")).encode(encoding), f"{encoding}.csv")
-        found = share_out(data(path, csv={"encoding": encoding}), tmp_path / encoding)
-        assert {row["b"] for rows in found.rows.values() for row in rows} == {"é€"}
-        assert found.manifest.rows == 60
+        result = run_without_beam(data(path, csv={"encoding": encoding}), tmp_path / encoding)
+        assert {row["b"] for rows in result.rows.values() for row in rows} == {"é€"}
+        assert result.manifest.rows == 60
 
 
 @pytest.mark.parametrize(
@@ -254,21 +254,24 @@ def test_text_of_another_encoding_is_utf_8_in_the_examples(tmp_path: Path) -> No
 def test_a_late_value_changes_the_type_of_its_column_in_all_rows(
     tmp_path: Path, late: str, kind: str, first: object, last: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text, "_BLOCK", 1_000)
-    found = share_out(data(late_in(tmp_path, late)), tmp_path / "out", workers=3)
-    rows = [row for of_split in found.rows.values() for row in of_split]
-    assert (found.manifest.rows, found.passes) == (2_001, 1 if kind == "int" else 2)
-    assert {name: executor._TYPES[Kind(kind)] for name, kind in found.manifest.kinds.items()} == {"a": kind, "b": "int"}
+    monkeypatch.setattr(csv_reader, "_BLOCK", 1_000)
+    result = run_without_beam(data(late_in(tmp_path, late)), tmp_path / "out", workers=3)
+    rows = [row for of_split in result.rows.values() for row in of_split]
+    assert (result.manifest.rows, result.passes) == (2_001, 1 if kind == "int" else 2)
+    assert {name: executor._TYPES[Kind(kind)] for name, kind in result.manifest.kinds.items()} == {
+        "a": kind,
+        "b": "int",
+    }
     assert {repr(row["a"]) for row in rows} == {repr(first), repr(last)}
     assert [repr(row["a"]) for row in rows if row["b"] == -1] == [repr(last)]
 
 
 def test_a_second_pass_through_beam_leaves_nothing_of_the_first(tmp_path: Path) -> None:
     examples = ingest(data(late_in(tmp_path, "0.5")), tmp_path / "out")
-    found = all_rows(examples)
-    assert counts(examples)["read"] == len(found) == 2_001
-    assert ingesting.types(examples) == {"a": "float", "b": "int"}
-    assert {row["a"] for row in found} == {3.0, 0.5}
+    result = all_rows(examples)
+    assert counts(examples)["read"] == len(result) == 2_001
+    assert ingest_runs.types(examples) == {"a": "float", "b": "int"}
+    assert {row["a"] for row in result} == {3.0, 0.5}
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"Split-train", "Split-eval"}
 
 
@@ -287,8 +290,8 @@ def test_bad_rows_have_no_say_in_the_types(tmp_path: Path) -> None:
     rows = "".join(f"{row},{row},1\n" for row in range(100, 140))
     path = write(tmp_path, "a,when,c\n" + rows + "x,soon,y\n" + rows)
     split = {"by": "time", "columns": "when", "train": 1, "eval": 1}
-    found = share_out(data(path, split=split, **ANY), tmp_path / "out")
-    assert found.bad == [
+    result = run_without_beam(data(path, split=split, **ANY), tmp_path / "out")
+    assert result.bad == [
         {
             "file": str(path),
             "row": 42,
@@ -297,14 +300,14 @@ def test_bad_rows_have_no_say_in_the_types(tmp_path: Path) -> None:
             "content": {"a": "x", "when": "soon", "c": "y"},
         }
     ]
-    assert set(found.manifest.kinds.values()) == {1}
-    assert {type(value) for rows_ in found.rows.values() for row in rows_ for value in row.values()} == {int}
+    assert set(result.manifest.kinds.values()) == {1}
+    assert {type(value) for rows_ in result.rows.values() for row in rows_ for value in row.values()} == {int}
 
 
-def test_given_types_are_taken_and_columns_that_are_not_wanted_are_not_looked_at(tmp_path: Path) -> None:
+def test_configured_types_are_read_and_columns_that_are_not_selected_are_not_looked_at(tmp_path: Path) -> None:
     path = write(tmp_path, "zip,n,x\n" + "".join(f"0{row},{row % 2},\xe9\n" for row in range(50)) + "7,true,\n")
     config = data(path, types={"zip": "bytes", "n": "float"}, columns=["zip", "n"])
-    found = share_out(config, tmp_path / "out")
-    rows = sorted((row for of_split in found.rows.values() for row in of_split), key=repr)
+    result = run_without_beam(config, tmp_path / "out")
+    rows = sorted((row for of_split in result.rows.values() for row in of_split), key=repr)
     assert rows == sorted([{"n": row % 2, "zip": f"0{row}"} for row in range(50)] + [{"n": 1, "zip": "7"}], key=repr)
     assert {type(row["n"]) for row in rows} == {float}

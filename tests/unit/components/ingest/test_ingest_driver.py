@@ -1,4 +1,4 @@
-"""ExampleGen's driver against TFX's own on real folders, and what it adds: several spans, and errors that are told."""
+"""ExampleGen's driver compared with TFX's on real folders, and what it adds: several spans, and clear errors."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.orchestration import metadata
 from tfx.orchestration.pipeline import Pipeline
 from tfx.orchestration.portable.data_types import ExecutionInfo
-from tfx.proto import example_gen_pb2
+from tfx.proto import example_gen_pb2, range_config_pb2
 from tfx.proto.orchestration.driver_output_pb2 import DriverOutput
 from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
 from components.errors import InputError
 from components.ingest.config import SpansConfig
-from components.ingest.driver import Driver, range_config, spans_config
-from pipeline import nodes
+from components.ingest.driver import EXAMPLE_GEN, Driver, parameter_for_span, range_config, spans_config
+from pipeline.orchestration import node as nodes
 
 
 class ExampleGen(FileBasedExampleGen):
@@ -40,12 +40,12 @@ def write(base: Path, *names: str) -> None:
         os.utime(path, (1_600_000_000 + 7 * number,) * 2)
 
 
-def node(base: Path, patterns: Mapping[str, str], wanted: SpansConfig | None = None) -> ExampleGen:
+def node(base: Path, patterns: Mapping[str, str], requested: SpansConfig | None = None) -> ExampleGen:
     splits = [example_gen_pb2.Input.Split(name=name, pattern=pattern) for name, pattern in patterns.items()]
     return ExampleGen(
         input_base=str(base),
         input_config=example_gen_pb2.Input(splits=splits),
-        range_config=range_config(wanted) if wanted else None,
+        range_config=range_config(requested) if requested else None,
         custom_executor_spec=executor_spec.BeamExecutorSpec(BaseBeamExecutor),
     ).with_id("ExampleGen")
 
@@ -61,7 +61,7 @@ def splits(output: DriverOutput) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("names", "patterns", "wanted"),
+    ("names", "patterns", "requested"),
     [
         (["a.csv", "b.csv"], {"all-0": "*.csv"}, None),
         (["t/a.csv", "e/a.csv"], {"train-0": "t/*.csv", "eval-0": "e/*.csv"}, None),
@@ -82,10 +82,10 @@ def splits(output: DriverOutput) -> dict[str, str]:
     ],
 )
 def test_of_one_span_all_is_as_tfx_has_it(
-    tmp_path: Path, names: list[str], patterns: dict[str, str], wanted: SpansConfig | None
+    tmp_path: Path, names: list[str], patterns: dict[str, str], requested: SpansConfig | None
 ) -> None:
     write(tmp_path, *names)
-    of = node(tmp_path, patterns, wanted)
+    of = node(tmp_path, patterns, requested)
     ours = drive(Driver, of)
     assert ours == drive(FileBasedDriver, of)
     assert "num_files:0" not in ours.exec_properties["input_fingerprint"].string_value
@@ -128,7 +128,7 @@ def test_numbers_stay_as_they_are_written(tmp_path: Path) -> None:
     assert splits(drive(Driver, node(tmp_path, {"all-0": "{SPAN}/*"}))) == {"all-0": "03/*"}
 
 
-def test_errors_are_told(tmp_path: Path) -> None:
+def test_errors_are_reported(tmp_path: Path) -> None:
     write(tmp_path, "1/a")
     with pytest.raises(InputError, match=r"data\.spans: expected the spans 2 to 3, received 1"):
         drive(Driver, node(tmp_path, {"all-0": "{SPAN}/*"}, SpansConfig(start=2, end=3)))
@@ -137,18 +137,18 @@ def test_errors_are_told(tmp_path: Path) -> None:
 def test_the_launcher_runs_it_and_looks_for_cached_outputs_by_what_it_found(tmp_path: Path) -> None:
     write(tmp_path, "in/1/a", "in/2/a")
 
-    def properties(run: str, wanted: SpansConfig) -> dict[str, Any]:
+    def properties(run: str, requested: SpansConfig) -> dict[str, Any]:
         graph = Pipeline(
             pipeline_name="p",
             pipeline_root=str(tmp_path / "root"),
-            components=[node(tmp_path / "in", {"all-0": "{SPAN}/*"}, wanted)],
+            components=[node(tmp_path / "in", {"all-0": "{SPAN}/*"}, requested)],
             metadata_connection_config=metadata.sqlite_metadata_connection_config(str(tmp_path / "metadata.db")),
         )
         loaded = nodes.load(compiler.Compiler().compile(graph).SerializeToString(), run)
         launcher = nodes.launcher_of(loaded, "ExampleGen", nodes.store_of(loaded), None)
-        found = launcher._prepare_execution()  # launch() would run the executor, which is not what is tested
-        assert found.is_execution_needed
-        return dict(found.execution_info.exec_properties)
+        result = launcher._prepare_execution()  # launch() would run the executor, which is not what is tested
+        assert result.is_execution_needed
+        return dict(result.execution_info.exec_properties)
 
     both = properties("first", SpansConfig(latest=2))
     assert (both["span"], both["input_fingerprint"].count("\n")) == (2, 1)
@@ -172,7 +172,39 @@ def test_ranges_become_tfx_messages_and_back(config: SpansConfig, expected: dict
     assert spans_config(message) == config
 
 
-@pytest.mark.parametrize("wanted", [{"latest": 1 << 31}, {"start": 1 << 31}, {"start": 0, "end": 1 << 31}])
-def test_numbers_beyond_32_bits_are_refused(wanted: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("config", "span", "expected"),
+    [
+        (None, 5, {"start_span_number": 5, "end_span_number": 5}),
+        (SpansConfig(), 5, {"start_span_number": 5, "end_span_number": 5}),
+        (SpansConfig(latest=3), 5, {"start_span_number": 3, "end_span_number": 5}),
+        (SpansConfig(latest=9), 5, {"end_span_number": 5}),
+        (SpansConfig(latest=9, start=2), 5, {"start_span_number": 2, "end_span_number": 5}),
+        (SpansConfig(latest=9, start=8), 5, {"start_span_number": 5, "end_span_number": 5}),
+        (SpansConfig(latest=3), 0, {}),
+    ],
+)
+def test_the_parameter_for_a_span_keeps_the_number_of_spans(
+    tmp_path: Path, config: SpansConfig | None, span: int, expected: dict[str, int]
+) -> None:
+    graph = Pipeline(
+        pipeline_name="p", pipeline_root=str(tmp_path), components=[node(tmp_path, {"all-0": "{SPAN}/*"}, config)]
+    )
+    ir = compiler.Compiler().compile(graph).SerializeToString()
+    name, value = parameter_for_span(nodes.text_parameters(ir, EXAMPLE_GEN), span)
+    parameters = nodes.text_parameters(nodes.set_parameter(ir, EXAMPLE_GEN, name, value), EXAMPLE_GEN)
+    assert {**nodes.text_parameters(ir, EXAMPLE_GEN), name: value} == parameters
+    message = proto_utils.json_to_proto(parameters["range_config"], range_config_pb2.RangeConfig())
+    assert proto_utils.proto_to_dict(message) == {"static_range": expected}
+
+
+@pytest.mark.parametrize("span", [-1, 1 << 31])
+def test_a_number_that_is_no_span_is_refused(span: int) -> None:
+    with pytest.raises(InputError, match=rf"--span: expected a number from 0 below 2147483648, received {span}"):
+        parameter_for_span({}, span)
+
+
+@pytest.mark.parametrize("requested", [{"latest": 1 << 31}, {"start": 1 << 31}, {"start": 0, "end": 1 << 31}])
+def test_numbers_beyond_32_bits_are_refused(requested: dict[str, int]) -> None:
     with pytest.raises(InputError, match=r"data\.spans: expected numbers below 2147483648, received \{"):
-        range_config(SpansConfig(**wanted))
+        range_config(SpansConfig(**requested))

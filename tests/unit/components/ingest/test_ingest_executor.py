@@ -1,4 +1,4 @@
-"""ExampleGen as a whole, through Beam: its examples against TFX's own, its counts, its files, its errors."""
+"""The complete ExampleGen on Beam: its examples compared with TFX's, its counts, files and errors."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import ingesting
+import ingest_runs
 import pytest
-from ingesting import all_rows, by_split, counts, data, ingest, records, refused
+from ingest_runs import all_rows, by_split, counts, data, ingest, records, refused
 from tfx.components.example_gen.csv_example_gen.executor import Executor as StockExecutor
 from tfx.components.example_gen.input_processor import FileBasedInputProcessor
 from tfx.proto import example_gen_pb2
 from tfx.types.standard_artifacts import Examples
 from tfx.utils import proto_utils
 
+from components.data import file_io
 from components.errors import InputError, MachineError
-from components.ingest import executor, source
+from components.ingest import executor, input_files
+from components.ingest.beam_pipeline import Manifest
 from components.ingest.component import example_gen
 from components.ingest.config import DataConfig
-from components.ingest.shards import Shard
-from components.ingest.work import Manifest
+from components.ingest.shard_writer import Shard
 
 TFX = importlib.util.find_spec("tfx")
 assert TFX
@@ -34,8 +35,8 @@ def pattern_of(node: Any) -> Any:
     return proto_utils.json_to_proto(node.exec_properties["input_config"], example_gen_pb2.Input()).splits[0]
 
 
-def whole(examples: Examples) -> Counter[bytes]:
-    return Counter(ingesting.canonical(one) for split in ("train", "eval") for one in records(examples, split))
+def full(examples: Examples) -> Counter[bytes]:
+    return Counter(ingest_runs.canonical(one) for split in ("train", "eval") for one in records(examples, split))
 
 
 @pytest.fixture
@@ -56,8 +57,8 @@ def test_the_examples_are_those_of_tfx_on_real_trips(tmp_path: Path, rows: int) 
     (tmp_path / "in" / "trips.csv").write_bytes(b"".join(head))
     ours = ingest(data(tmp_path / "in"), tmp_path / "ours")
     stock = ingest(data(tmp_path / "in"), tmp_path / "stock", StockExecutor)
-    assert whole(ours).total() == counts(ours)["read"] == rows
-    assert whole(ours) == whole(stock)
+    assert full(ours).total() == counts(ours)["read"] == rows
+    assert full(ours) == full(stock)
     assert ours.split_names == stock.split_names
     for key in ("payload_format", "file_format", "input_fingerprint"):
         assert ours.get_string_custom_property(key) == stock.get_string_custom_property(key) != ""
@@ -66,10 +67,10 @@ def test_the_examples_are_those_of_tfx_on_real_trips(tmp_path: Path, rows: int) 
 
 def test_rows_are_counted_and_nothing_else_is_left(table: Path, tmp_path: Path) -> None:
     examples = ingest(data(table, split={"train": 3, "eval": 1, "test": 1}), tmp_path / "out")
-    found = counts(examples)
-    assert (found["read"], found["quarantined"], found["left_out"]) == (300, 0, 0)
+    result = counts(examples)
+    assert (result["read"], result["quarantined"], result["left_out"]) == (300, 0, 0)
     assert sorted(entry.name for entry in (tmp_path / "out").iterdir()) == ["Split-eval", "Split-test", "Split-train"]
-    assert ingesting.types(examples) == {"a": "int", "b": "float", "c": "bytes"}
+    assert ingest_runs.types(examples) == {"a": "int", "b": "float", "c": "bytes"}
 
 
 def test_a_row_keeps_its_split_whatever_file_it_is_in(table: Path, tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_bad_rows_of_all_files_are_named_and_nothing_is_written(table: Path, tmp
         "and 3 more of 308 rows",
     )
     assert error.remedy == (
-        "mend these rows or leave them out, or set data.csv and data.types to fit; "
+        "fix or remove these rows, or set data.csv and data.types to fit; "
         "or set data.bad_rows.max_fraction to 0.026 or more"
     )
 
@@ -128,7 +129,9 @@ def test_a_split_without_rows_is_refused(tmp_path: Path) -> None:
 def test_rows_that_get_lost_end_the_run() -> None:
     shards = (Shard("train", ("f", 0, 0), "p", 5), Shard("eval", ("f", 0, 0), "p", 2))
     executor._check_counts(Manifest(9, 1, 1, {}, shards, ()), ["train", "eval"])
-    with pytest.raises(MachineError, match="8 rows were read, but 7 written, 1 set aside and 1 left out"):
+    with pytest.raises(
+        MachineError, match="expected 8 rows, as many as were read, received 7 written, 1 in quarantine and 1 left out"
+    ):
         executor._check_counts(Manifest(8, 1, 1, {}, shards, ()), ["train", "eval"])
 
 
@@ -142,11 +145,11 @@ def test_a_run_that_is_cut_off_leaves_nothing_in_the_way_of_the_next(table: Path
 
 
 def test_a_file_that_has_gone_since_is_refused(table: Path, tmp_path: Path) -> None:
-    node = example_gen(data(table))
+    node = example_gen(data(table), input_files.find(data(table)))
     pattern = pattern_of(node).pattern
     shutil.rmtree(table)
     with pytest.raises(InputError, match="no file matches"):
-        source.listing(node.exec_properties["input_base"], pattern)
+        input_files.listing(node.exec_properties["input_base"], pattern)
 
 
 def test_the_fingerprint_covers_the_very_files_that_are_read(table: Path, tmp_path: Path) -> None:
@@ -156,17 +159,17 @@ def test_the_fingerprint_covers_the_very_files_that_are_read(table: Path, tmp_pa
     shutil.copytree(table, odd)
     for path in (table, odd, table / "1.csv", odd / "1.csv", table / "[01].csv", tmp_path / "*" / "0.csv"):
         config = data(path)
-        node = example_gen(config)
+        node = example_gen(config, input_files.find(config))
         processor = FileBasedInputProcessor(node.exec_properties["input_base"], [pattern_of(node)])
         assert processor.resolve_span_and_version() == (0, None)
         fingerprint = processor.get_input_fingerprint(0, None)
-        (files,) = source.files(config).values()
-        assert f"num_files:{len(files)},total_bytes:{sum(map(source.size, files))}," in fingerprint
+        (files,) = input_files.files(config).values()
+        assert f"num_files:{len(files)},total_bytes:{sum(map(file_io.size, files))}," in fingerprint
 
 
-def test_a_new_label_ingests_nothing_anew(table: Path) -> None:
+def test_a_new_label_ingests_nothing_again(table: Path) -> None:
     one, other = (
-        example_gen(DataConfig(path=str(table), label=label, task=task))
+        example_gen(DataConfig(path=str(table), label=label, task=task), input_files.find(data(table)))
         for label, task in (("a", "binary"), ("b", "regression"))
     )
     assert one.id == "ExampleGen"
@@ -179,5 +182,5 @@ def test_header_names_become_names_of_columns(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("Fare ($),Größe,2nd,価格\n" + "".join(f"{row},2,3,4\n" for row in range(20)))
     config = data(tmp_path / "in.csv", columns=["Fare", "_2nd", "u4fa1u683c"])
     examples = ingest(config, tmp_path / "out")
-    assert ingesting.types(examples) == {"Fare": "int", "_2nd": "int", "u4fa1u683c": "int"}
+    assert ingest_runs.types(examples) == {"Fare": "int", "_2nd": "int", "u4fa1u683c": "int"}
     assert {tuple(row) for row in all_rows(examples)} == {("Fare", "_2nd", "u4fa1u683c")}

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import gzip
 from pathlib import Path
 from typing import Any
 
-import ingesting
+import ingest_runs
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from ingesting import all_rows, bad_rows, by_split, counts, data, ingest, records, refused, share_out
+from ingest_runs import all_rows, bad_rows, by_split, counts, data, ingest, records, refused, run_without_beam
 from PIL import Image
 from pyarrow import parquet as arrow_parquet
 
-from components.ingest import parquet
+from components.ingest import parquet_reader
 
 ANY: dict[str, Any] = {"bad_rows": {"max_fraction": 1}}
 
@@ -59,7 +58,7 @@ def test_columns_of_parquet_keep_their_types(tmp_path: Path) -> None:
             "word": ["é", None][number % 2],
         }
     assert counts(examples)["read"] == count
-    assert ingesting.types(examples) == {
+    assert ingest_runs.types(examples) == {
         **dict.fromkeys(["a", "flag", "ids"], "int"),
         **dict.fromkeys(["price", "Odd_Name"], "float"),
         **dict.fromkeys(["at", "day", "raw", "tags", "word"], "bytes"),
@@ -67,7 +66,7 @@ def test_columns_of_parquet_keep_their_types(tmp_path: Path) -> None:
     }
 
 
-def test_of_parquet_only_the_wanted_columns_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_parquet_only_the_selected_columns_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.table(
         {
             "a": list(range(30)),
@@ -84,9 +83,9 @@ def test_of_parquet_only_the_wanted_columns_are_read(tmp_path: Path, monkeypatch
         asked.append(options["columns"])
         return read(*args, **options)
 
-    monkeypatch.setattr(parquet.parquet.ParquetFile, "iter_batches", iter_batches)
-    found = share_out(data(tmp_path / "in.parquet", columns=["b_c", "a"]), tmp_path / "out")
-    assert {tuple(row) for rows in found.rows.values() for row in rows} == {("a", "b_c")}
+    monkeypatch.setattr(parquet_reader.parquet.ParquetFile, "iter_batches", iter_batches)
+    result = run_without_beam(data(tmp_path / "in.parquet", columns=["b_c", "a"]), tmp_path / "out")
+    assert {tuple(row) for rows in result.rows.values() for row in rows} == {("a", "b_c")}
     assert {tuple(sorted(columns)) for columns in asked} == {("a", "b c")}
 
 
@@ -103,7 +102,7 @@ def test_nested_parquet_is_refused_with_a_clear_word(tmp_path: Path, values: Any
     arrow_parquet.write_table(pa.table({"a": [1], "deep": values}), path)
     error = refused(data(path), tmp_path / "out")
     assert error.headline.startswith(f"{path}: the column deep is nested ({type_.partition('<')[0]}<")
-    assert error.remedy.startswith("flatten it before, or leave it out")
+    assert error.remedy.startswith("flatten it, or name the other columns")
 
 
 def test_values_of_parquet_that_have_no_place_are_in_quarantine(tmp_path: Path) -> None:
@@ -132,7 +131,7 @@ def test_columns_of_parquet_files_may_differ_in_width(tmp_path: Path) -> None:
         table = pa.table({"a": pa.array([number] * 10, type_), "b": list(range(10))})
         arrow_parquet.write_table(table, tmp_path / "in" / f"{number}.parquet")
     examples = ingest(data(tmp_path / "in"), tmp_path / "out")
-    assert ingesting.types(examples) == {"a": "float", "b": "int"}
+    assert ingest_runs.types(examples) == {"a": "float", "b": "int"}
     assert {repr(row["a"]) for row in all_rows(examples)} == {"0.0", "1.0", "2.0"}
 
 
@@ -143,16 +142,16 @@ def test_a_parquet_file_without_rows_or_that_is_none_is_refused_by_name(tmp_path
     arrow_parquet.write_table(pa.table({"a": pa.array([], pa.int64())}), path)
     assert refused(data(tmp_path / "in"), tmp_path / "0").headline.startswith(f"{path} has no rows")
     path.write_bytes((tmp_path / "in" / "1.parquet").read_bytes()[:-30])
-    assert refused(data(tmp_path / "in"), tmp_path / "1").headline.startswith(f"{path} is no Parquet file")
+    assert refused(data(tmp_path / "in"), tmp_path / "1").headline.startswith(f"{path} is not a Parquet file")
 
 
-SERIALIZED = [ingesting.example(a=row, b=[b"x"] * (row % 3), c=[row / 2, 0.5]) for row in range(60)]
+SERIALIZED = [ingest_runs.example(a=row, b=[b"x"] * (row % 3), c=[row / 2, 0.5]) for row in range(60)]
 
 
-def write_records(path: Path, found: list[bytes], packed: bool = False) -> Path:
+def write_records(path: Path, result: list[bytes], packed: bool = False) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tf.io.TFRecordWriter(str(path), "GZIP" if packed else None) as writer:
-        for one in found:
+        for one in result:
             writer.write(one)
     return path
 
@@ -161,10 +160,10 @@ def test_examples_in_tfrecord_files_are_passed_on_byte_for_byte(tmp_path: Path) 
     write_records(tmp_path / "in" / "1.tfrecord", SERIALIZED[:20])
     write_records(tmp_path / "in" / "2.tfrecord.gz", SERIALIZED[20:], packed=True)
     examples = ingest(data(tmp_path / "in"), tmp_path / "out")
-    found = records(examples, "train") + records(examples, "eval")
-    assert sorted(found) == sorted(SERIALIZED)
+    result = records(examples, "train") + records(examples, "eval")
+    assert sorted(result) == sorted(SERIALIZED)
     assert counts(examples)["read"] == 60
-    assert ingesting.types(examples) == {"a": "int", "b": "bytes", "c": "float"}
+    assert ingest_runs.types(examples) == {"a": "int", "b": "bytes", "c": "float"}
     assert examples.get_string_custom_property("payload_format") == "FORMAT_TF_EXAMPLE"
     # The same rows as text, but for the lists, land in the same splits.
     lines = "".join(f"{row},{'x' if row % 3 == 1 else ''}\n" for row in range(60))
@@ -178,12 +177,12 @@ def test_examples_in_tfrecord_files_are_passed_on_byte_for_byte(tmp_path: Path) 
 
 @pytest.mark.parametrize("by", ["time", "column"])
 def test_a_feature_of_examples_decides(tmp_path: Path, by: str) -> None:
-    path = write_records(tmp_path / "in.tfrecord", [ingesting.example(a=row, b=[1, 2]) for row in range(4)] * 5)
+    path = write_records(tmp_path / "in.tfrecord", [ingest_runs.example(a=row, b=[1, 2]) for row in range(4)] * 5)
     shares: dict[str, Any] = {"train": 1, "eval": 1} if by == "time" else {"train": ["0", "1"], "eval": ["2", "3"]}
-    found = share_out(data(path, split={"by": by, "columns": "a", **shares}), tmp_path / "out")
-    assert {name: {row["a"] for row in rows} for name, rows in found.rows.items()} == {"train": {0, 1}, "eval": {2, 3}}
-    with pytest.raises(ingesting.InputError, match=r"offset 0: column b: expected a .*, received \[1, 2\]"):
-        share_out(data(path, split={"by": by, "columns": "b", **shares}), tmp_path / "no")
+    result = run_without_beam(data(path, split={"by": by, "columns": "a", **shares}), tmp_path / "out")
+    assert {name: {row["a"] for row in rows} for name, rows in result.rows.items()} == {"train": {0, 1}, "eval": {2, 3}}
+    with pytest.raises(ingest_runs.InputError, match=r"offset 0: column b: expected a .*, received \[1, 2\]"):
+        run_without_beam(data(path, split={"by": by, "columns": "b", **shares}), tmp_path / "no")
 
 
 def test_damaged_records_are_in_quarantine_with_their_offset(tmp_path: Path) -> None:
@@ -193,53 +192,61 @@ def test_damaged_records_are_in_quarantine_with_their_offset(tmp_path: Path) -> 
     path = write_records(tmp_path / "in" / "1.tfrecord", SERIALIZED)
     content = bytearray(path.read_bytes())
     content[starts[5] + 14] ^= 0xFF
-    path.write_bytes(content[: starts[59] + 20])
+    path.write_bytes(content)
     write_records(tmp_path / "in" / "2.tfrecord", [SERIALIZED[0], b"\xff\xff\xff", SERIALIZED[1]])
     examples = ingest(data(tmp_path / "in", **ANY), tmp_path / "out")
     bad = bad_rows(examples)
-    assert [(one["file"], one["offset"]) for one in bad] == [
-        ("1.tfrecord", starts[5]), ("1.tfrecord", starts[59]), ("2.tfrecord", starts[1])
-    ]  # fmt: skip
-    assert "checksum" in bad[0]["reason"]
-    assert bad[2]["reason"] == "expected a serialized tf.Example, received 3 other bytes"
-    found = counts(examples)
-    assert (found["read"], found["quarantined"]) == (63, 3)
-    expected = [*SERIALIZED[:5], *SERIALIZED[6:59], SERIALIZED[0], SERIALIZED[1]]
+    assert [(one["file"], one["offset"]) for one in bad] == [("1.tfrecord", starts[5]), ("2.tfrecord", starts[1])]
+    assert bad[0]["reason"] == "the data do not match their checksum"
+    assert bad[1]["reason"] == "expected a serialized tf.Example, received 3 other bytes"
+    result = counts(examples)
+    assert (result["read"], result["quarantined"]) == (63, 2)
+    expected = [*SERIALIZED[:5], *SERIALIZED[6:], SERIALIZED[0], SERIALIZED[1]]
     assert sorted(records(examples, "train") + records(examples, "eval")) == sorted(expected)
     error = refused(data(tmp_path / "in"), tmp_path / "no")
     assert error.headline.startswith(f"{path}, offset {starts[5]}: ")
 
 
-def test_a_gzip_file_of_records_that_is_cut_off_is_told(tmp_path: Path) -> None:
+def test_a_file_of_records_that_is_cut_off_fails_with_the_offset(tmp_path: Path) -> None:
+    path = write_records(tmp_path / "in.tfrecord", SERIALIZED)
+    start = sum(len(one) + 16 for one in SERIALIZED[:59])
+    path.write_bytes(path.read_bytes()[: start + 20])
+    error = refused(data(path, **ANY), tmp_path / "out")
+    assert error.headline == (
+        f"{path}, offset {start}: expected a record of {len(SERIALIZED[59]) + 16} bytes or more, received 20: "
+        "the file is cut off"
+    )
+    assert error.remedy == "fetch or write the file again, or remove it from data.path"
+
+
+def test_a_gzip_file_of_records_that_is_cut_off_fails(tmp_path: Path) -> None:
     path = write_records(tmp_path / "in.tfrecord.gz", SERIALIZED * 50, packed=True)
-    whole = gzip.decompress(path.read_bytes())
     path.write_bytes(path.read_bytes()[:-200])
-    found = share_out(data(path, **ANY), tmp_path / "out")
-    assert found.manifest.bad >= 1
-    assert {bad["file"] for bad in found.bad} == {str(path)}
-    assert 0 < found.bad[0]["offset"] < len(whole)
+    error = refused(data(path, **ANY), tmp_path / "out")
+    assert error.headline.startswith(f"{path}: the compressed data is damaged or cut off after byte ")
+    assert error.remedy == "fetch or write the file again"
 
 
-def test_sequence_examples_are_passed_on_and_told_as_what_they_are(tmp_path: Path) -> None:
+def test_sequence_examples_are_passed_on_and_reported_as_what_they_are(tmp_path: Path) -> None:
     def sequence(row: int) -> bytes:
         steps = [tf.train.Feature(float_list=tf.train.FloatList(value=[row + step])) for step in range(3)]
         return bytes(
             tf.train.SequenceExample(
-                context=tf.train.Example.FromString(ingesting.example(a=row % 4)).features,
+                context=tf.train.Example.FromString(ingest_runs.example(a=row % 4)).features,
                 feature_lists=tf.train.FeatureLists(feature_list={"steps": tf.train.FeatureList(feature=steps)}),
             ).SerializeToString()
         )
 
-    found = [sequence(row) for row in range(40)]
-    path = write_records(tmp_path / "in.tfrecord", [*found, b"\xff"])
+    result = [sequence(row) for row in range(40)]
+    path = write_records(tmp_path / "in.tfrecord", [*result, b"\xff"])
     config = data(path, tfrecord={"payload": "sequence_example"}, **ANY)
     examples = ingest(config, tmp_path / "out")
     assert examples.get_string_custom_property("payload_format") == "FORMAT_TF_SEQUENCE_EXAMPLE"
-    # The whole record decides, not the few values of its context.
-    train, held = records(examples, "train"), records(examples, "eval")
-    assert sorted(train + held) == sorted(found)
-    assert len(held) > 5
-    assert ingesting.types(examples) == {"a": "int"}
+    # The record is hashed, not the few values of its context.
+    train, evaluation = records(examples, "train"), records(examples, "eval")
+    assert sorted(train + evaluation) == sorted(result)
+    assert len(evaluation) > 5
+    assert ingest_runs.types(examples) == {"a": "int"}
     assert bad_rows(examples)[0]["reason"] == "expected a serialized tf.SequenceExample, received 1 other bytes"
     split = {"by": "group", "columns": "a", "train": 1, "eval": 1}
     grouped = ingest(config.model_copy(update={"split": type(config.split)(**split)}), tmp_path / "grouped")
@@ -283,7 +290,7 @@ def test_broken_images_are_in_quarantine(tmp_path: Path) -> None:
     assert bad_rows(examples) == [
         {"file": "notes.txt", "row": 1, "reason": "expected a PNG or JPEG image, received another file"},
         {"file": "3.png", "row": 1,
-         "reason": f"expected a whole image, received one that is cut off after {cut.stat().st_size} bytes"},
+         "reason": f"expected a complete image, received one that is cut off after {cut.stat().st_size} bytes"},
     ]  # fmt: skip
     assert counts(examples)["read"] == 21
     error = refused(data(folder, format="images", bad_rows={"max_fraction": 0.09}), tmp_path / "no")

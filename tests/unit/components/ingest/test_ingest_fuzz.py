@@ -1,4 +1,4 @@
-"""Any bytes as a CSV file: every row is written or set aside, or the run is refused with a word; it never crashes."""
+"""Any bytes as a CSV file: every row is written or quarantined, or the run ends with an InputError."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from ingesting import data, share_out
+from ingest_runs import data, run_without_beam
 
 from components.errors import InputError
-from components.ingest import text
+from components.ingest import csv_reader
 
 _pieces = [b",", b"\n", b'"', b'""', b"\r\n", b"\r", b" ", b"1", b"-2.5", b"x", b"nan", b"9" * 19, b"0x1F", b"1_0"]
 _bytes = [b"\xff", b"\0", b"\xc3\xa9", b"\xef\xbb\xbf", b"\x1f\x8b", b"PAR1", b"'", b";", b"1,2\n" * 30, b"a" * 300]
@@ -56,12 +56,12 @@ def test_any_bytes_are_read_or_refused(
         (folder / "in" / f"{number}.csv").write_bytes(head + content)
     config = data(folder / "in", csv=options, types=types, bad_rows={"max_fraction": 1})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text, "_PIECE", 40)
-        patch.setattr(text, "_BLOCK", 50)
+        patch.setattr(csv_reader, "_RANGE_BYTES", 40)
+        patch.setattr(csv_reader, "_BLOCK", 50)
         try:
             # Checks that the rows that were read are those written and those set aside.
-            found = share_out(config, folder / "out", workers)
+            result = run_without_beam(config, folder / "out", workers)
         except InputError:
             return
-    assert {bad["file"] for bad in found.bad} <= {str(path) for path in (folder / "in").iterdir()}
-    assert all(bad["row"] > 0 and bad["reason"] for bad in found.bad)
+    assert {bad["file"] for bad in result.bad} <= {str(path) for path in (folder / "in").iterdir()}
+    assert all(bad["row"] > 0 and bad["reason"] for bad in result.bad)

@@ -10,16 +10,16 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import ingesting
+import ingest_runs
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ingesting import TWO_WORKERS, Row, Shared, bad_rows, by_split, counts, data, ingest, refused, share_out
+from ingest_runs import TWO_WORKERS, Row, Shared, bad_rows, by_split, counts, data, ingest, refused, run_without_beam
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet as arrow_parquet
 
-from components.ingest import parquet, text
+from components.ingest import csv_reader, parquet_reader
 
 ANY: dict[str, Any] = {"bad_rows": {"max_fraction": 1}}
 
@@ -31,12 +31,12 @@ def write(path: Path, header: str, rows: list[tuple[object, ...]]) -> Path:
     return path
 
 
-def values(found: dict[str, list[Row]], name: str) -> dict[str, list[Any]]:
-    return {split: [row[name] for row in rows] for split, rows in found.items()}
+def values(result: dict[str, list[Row]], name: str) -> dict[str, list[Any]]:
+    return {split: [row[name] for row in rows] for split, rows in result.items()}
 
 
-def disjoint(found: dict[str, set[Any]]) -> bool:
-    return len(set().union(*found.values())) == sum(map(len, found.values()))
+def disjoint(result: dict[str, set[Any]]) -> bool:
+    return len(set().union(*result.values())) == sum(map(len, result.values()))
 
 
 @pytest.mark.parametrize("by", ["hash", "group"])
@@ -49,47 +49,49 @@ def test_rows_of_a_group_stay_together(tmp_path: Path, by: str) -> None:
     assert counts(examples)["read"] == 900
     users = {name: {row["user"] for row in rows} for name, rows in by_split(examples).items()}
     assert disjoint(users)
-    assert all(len(found) > 3 for found in users.values())
+    assert all(len(result) > 3 for result in users.values())
 
 
 def test_a_group_without_a_name_is_no_group(tmp_path: Path) -> None:
     path = write(tmp_path / "in.csv", "a,user", [(row, "") for row in range(200)])
-    found = share_out(data(path, split={"by": "group", "columns": "user", "train": 1, "eval": 1}), tmp_path / "out")
-    assert min(map(len, found.rows.values())) > 50
+    result = run_without_beam(
+        data(path, split={"by": "group", "columns": "user", "train": 1, "eval": 1}), tmp_path / "out"
+    )
+    assert min(map(len, result.rows.values())) > 50
 
 
 def test_shares_are_shares_of_the_rows(tmp_path: Path) -> None:
     path = write(tmp_path / "in.csv", "a,b", [(row, row / 7) for row in range(4_000)])
-    found = share_out(data(path, split={"train": 7, "eval": 2, "test": 1}), tmp_path / "out")
+    result = run_without_beam(data(path, split={"train": 7, "eval": 2, "test": 1}), tmp_path / "out")
     for split, share in (("train", 0.7), ("eval", 0.2), ("test", 0.1)):
         # Four standard deviations of a binomial.
-        assert abs(len(found.rows[split]) / 4_000 - share) < 4 * math.sqrt(share * (1 - share) / 4_000)
+        assert abs(len(result.rows[split]) / 4_000 - share) < 4 * math.sqrt(share * (1 - share) / 4_000)
 
 
 TIME = {"by": "time", "columns": "when", "train": 6, "eval": 2, "test": 2, "gap": "1m"}
 
 
 def test_time_split_leaves_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "_PIECE", 4_000)
+    monkeypatch.setattr(csv_reader, "_RANGE_BYTES", 4_000)
     # A row every 7 seconds, in no order; floats, as a column with missing values is often written. As float32, which
     # the examples hold, 18 of them would be one time.
     times = [1_700_000_000 + 7.0 * (row * 619 % 1_000) for row in range(1_000)]
     path = write(tmp_path / "in.csv", "a,when", [*enumerate(times), (1_000, ""), (1_001, "soon")])
     examples = ingest(data(path, split=TIME, **ANY), tmp_path / "out", beam=TWO_WORKERS)
-    found = counts(examples)
+    result = counts(examples)
     of_row = dict(enumerate(times))
     by = {name: [of_row[row["a"]] for row in rows] for name, rows in by_split(examples).items()}
     assert max(by["train"]) + 60 <= min(by["eval"])
     assert max(by["eval"]) + 60 <= min(by["test"])
     # Nine rows lie in the minute at the start of a split.
-    assert {name: found[name] for name in ("train", "eval", "test", "left_out")} == {
+    assert {name: result[name] for name in ("train", "eval", "test", "left_out")} == {
         "train": 600, "eval": 191, "test": 191, "left_out": 18
     }  # fmt: skip
-    assert (found["read"], found["quarantined"]) == (1_002, 2)
-    told = "expected a time (seconds since 1970, or ISO 8601), received"
+    assert (result["read"], result["quarantined"]) == (1_002, 2)
+    message = "expected a time (seconds since 1970, or ISO 8601), received"
     assert [(bad["row"], bad["column"], bad["reason"]) for bad in bad_rows(examples)] == [
-        (1_002, "when", f"{told} nothing"),
-        (1_003, "when", f"{told} 'soon'"),
+        (1_002, "when", f"{message} nothing"),
+        (1_003, "when", f"{message} 'soon'"),
     ]
     alone = ingest(data(path, split=TIME, **ANY), tmp_path / "alone")
     assert by_split(alone) == by_split(examples)
@@ -113,11 +115,13 @@ def test_time_split_takes_every_kind_of_time(tmp_path: Path, form: str) -> None:
     else:
         column = typed[form]() if form in typed else pa.array(times, pa.timestamp(form))
         arrow_parquet.write_table(pa.table({"a": list(range(30)), "when": column}), path, version="2.6")
-    found = share_out(data(path, split={**TIME, "train": 2, "eval": 1, "test": None, "gap": "2d"}), tmp_path / "out")
-    days = {split: {row["a"] * 7 % 30 for row in rows} for split, rows in found.rows.items()}
+    result = run_without_beam(
+        data(path, split={**TIME, "train": 2, "eval": 1, "test": None, "gap": "2d"}), tmp_path / "out"
+    )
+    days = {split: {row["a"] * 7 % 30 for row in rows} for split, rows in result.rows.items()}
     # A gap of two days leaves out the rows of two.
     assert days == {"train": set(range(20)), "eval": set(range(22, 30))}
-    assert found.manifest.left_out == 2
+    assert result.manifest.left_out == 2
 
 
 @settings(max_examples=60, deadline=None)
@@ -134,9 +138,9 @@ def test_no_time_is_in_two_splits(
         rows = [(row, time, "x") for row, time in enumerate(times)][number::workers] or [(-1, times[0], "x")]
         write(folder / "in" / f"{number}.csv", "a,when,b", rows)
     split = {**TIME, "gap": gap}
-    one, other = (share_out(data(folder / "in", split=split), folder / str(at), at) for at in (1, workers + 1))
-    for found in (one, other):
-        of = [found.rows[split] for split in ("train", "eval", "test") if found.rows.get(split)]
+    one, other = (run_without_beam(data(folder / "in", split=split), folder / str(at), at) for at in (1, workers + 1))
+    for result in (one, other):
+        of = [result.rows[split] for split in ("train", "eval", "test") if result.rows.get(split)]
         for older, newer in itertools.pairwise(of):
             assert max(row["when"] for row in older) + gap <= min(row["when"] for row in newer)
     same(one, other)
@@ -144,11 +148,11 @@ def test_no_time_is_in_two_splits(
 
 def same(one: Shared, other: Shared) -> None:
     for split in {*one.rows, *other.rows}:
-        assert sorted(map(told, one.rows.get(split, []))) == sorted(map(told, other.rows.get(split, [])))
+        assert sorted(map(message, one.rows.get(split, []))) == sorted(map(message, other.rows.get(split, [])))
     assert (one.manifest.rows, one.manifest.left_out) == (other.manifest.rows, other.manifest.left_out)
 
 
-def told(row: Row) -> str:
+def message(row: Row) -> str:
     """A row as text: a number is the same as int and as float."""
     return repr(
         {
@@ -179,7 +183,7 @@ def test_a_column_names_the_split(tmp_path: Path) -> None:
 def test_a_column_of_numbers_names_the_split_whatever_another_column_does(
     tmp_path: Path, written: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text, "_BLOCK", 100)
+    monkeypatch.setattr(csv_reader, "_BLOCK", 100)
     fold = [row % 3 for row in range(90)]
     # Late in the file a is no integer any more, so there is a second pass.
     a = [str(row) for row in range(89)] + ["x"]
@@ -189,8 +193,11 @@ def test_a_column_of_numbers_names_the_split_whatever_another_column_does(
         path = tmp_path / "in.parquet"
         arrow_parquet.write_table(pa.table({"a": a, "fold": pa.array(fold, pa.float64())}), path)
     split = {"by": "column", "columns": "fold", "train": ["0", "1"], "eval": "2"}
-    found = share_out(data(path, split=split), tmp_path / "out", workers=2)
-    assert {split: set(found) for split, found in values(found.rows, "fold").items()} == {"train": {0, 1}, "eval": {2}}
+    result = run_without_beam(data(path, split=split), tmp_path / "out", workers=2)
+    assert {name: set(folds) for name, folds in values(result.rows, "fold").items()} == {
+        "train": {0, 1},
+        "eval": {2},
+    }
 
 
 def test_files_are_splits(tmp_path: Path) -> None:
@@ -202,19 +209,19 @@ def test_files_are_splits(tmp_path: Path) -> None:
     # The second pass keeps them too.
     write(tmp_path / "in" / "out" / "rows.csv", "a,b", [(3, "late")] * 5)
     examples = ingest(data(tmp_path / "in", split=split), tmp_path / "again")
-    assert {name: set(found) for name, found in values(by_split(examples), "a").items()} == {
+    assert {name: set(result) for name, result in values(by_split(examples), "a").items()} == {
         "train": {0, 1}, "eval": {2}, "test": {3}
     }  # fmt: skip
 
 
-def test_spans_are_taken_and_told(tmp_path: Path) -> None:
+def test_spans_are_read_and_recorded(tmp_path: Path) -> None:
     for name, value in (("1/v1", 11), ("2/v1", 21), ("2/v3", 23), ("3/v1", 31), ("5/v2", 52)):
         write(tmp_path / "in" / name / "rows.csv", "a,b", [(value, row) for row in range(20)])
     path = tmp_path / "in" / "{SPAN}" / "v{VERSION}" / "*.csv"
-    for number, (wanted, taken, span, version) in enumerate(
+    for number, (requested, taken, span, version) in enumerate(
         [(None, {52}, 5, 2), ({"latest": 3}, {31, 52}, 5, 2), ({"start": 1, "end": 2}, {11, 23}, 2, 3)]
     ):
-        config = data(path, **({"spans": wanted} if wanted else {}))
+        config = data(path, **({"spans": requested} if requested else {}))
         examples = ingest(config, tmp_path / str(number))
         assert set().union(*values(by_split(examples), "a").values()) == taken
         assert counts(examples)["read"] == 20 * len(taken)
@@ -252,12 +259,12 @@ _kinds: list[tuple[pa.DataType, Any]] = [
 
 @st.composite
 def tables(draw: st.DrawFn) -> pa.Table:
-    """A table of some types, with missing values, that CSV can tell: text that is neither a number nor empty."""
+    """A table of some types with missing values that CSV can represent: text that is neither a number nor empty."""
     chosen = draw(st.lists(st.sampled_from(_kinds), min_size=2, max_size=4))
     height = draw(st.integers(1, 40))
     columns = {}
-    for number, (type_, found) in enumerate(chosen):
-        drawn = draw(st.lists(st.one_of(found, st.none()), min_size=height, max_size=height))
+    for number, (type_, result) in enumerate(chosen):
+        drawn = draw(st.lists(st.one_of(result, st.none()), min_size=height, max_size=height))
         columns[f"c{number}"] = pa.array(drawn, type_)
     return pa.table(columns)
 
@@ -281,10 +288,10 @@ def test_a_row_is_the_same_and_in_the_same_split_in_every_format(
     folder = tmp_path_factory.mktemp("formats")
     lines, packed = both(table, folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet, "_PIECE", 1)
-        patch.setattr(text, "_PIECE", 64)
-        one = share_out(data(lines, label="c0"), folder / "1", workers)
-        other = share_out(data(packed, label="c0"), folder / "2", workers)
+        patch.setattr(parquet_reader, "_RANGE_BYTES", 1)
+        patch.setattr(csv_reader, "_RANGE_BYTES", 64)
+        one = run_without_beam(data(lines, label="c0"), folder / "1", workers)
+        other = run_without_beam(data(packed, label="c0"), folder / "2", workers)
     assert one.manifest.rows == len(table)
     same(one, other)
 
@@ -301,16 +308,16 @@ def test_a_row_is_the_same_and_in_the_same_split_through_beam(
     )
     lines, packed = both(wide, folder)
     one, other = (ingest(data(path, label="c0"), folder / path.stem) for path in (lines, packed))
-    found, expected = by_split(one), by_split(other)
+    result, expected = by_split(one), by_split(other)
     for split in ("train", "eval"):
-        assert sorted(map(told, found[split])) == sorted(map(told, expected[split]))
+        assert sorted(map(message, result[split])) == sorted(map(message, expected[split]))
     assert counts(one) == counts(other)
-    assert ingesting.types(one).keys() == ingesting.types(other).keys()
+    assert ingest_runs.types(one).keys() == ingest_runs.types(other).keys()
 
 
 def test_the_same_row_twice_is_in_one_split(tmp_path: Path) -> None:
     path = write(tmp_path / "in.csv", "a,b", [(row % 50, row % 50 / 3) for row in range(500)])
-    found: dict[str, set[Any]] = defaultdict(set)
-    for split, rows in share_out(data(path), tmp_path / "out").rows.items():
-        found[split] |= {row["a"] for row in rows}
-    assert disjoint(found)
+    result: dict[str, set[Any]] = defaultdict(set)
+    for split, rows in run_without_beam(data(path), tmp_path / "out").rows.items():
+        result[split] |= {row["a"] for row in rows}
+    assert disjoint(result)

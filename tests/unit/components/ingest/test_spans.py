@@ -1,4 +1,4 @@
-"""Specs in paths: which spans and versions are found, which are taken, and every path that is refused."""
+"""Specs in paths: the spans and versions that exist, those that are selected, and every path that is refused."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def write(base: Path, *names: str) -> None:
         (base / name).write_text("a\n1\n")
 
 
-def resolve(base: object, *patterns: str, wanted: SpansConfig = NEWEST) -> spans.Resolved:
+def resolve(base: object, *patterns: str, requested: SpansConfig = NEWEST) -> spans.Resolved:
     named = {f"all-{number}": pattern for number, pattern in enumerate(patterns)}
-    return spans.resolve(str(base), named, wanted, glob.glob)
+    return spans.resolve(str(base), named, requested, glob.glob)
 
 
-def one(base: object, pattern: str, wanted: SpansConfig = NEWEST) -> tuple[int, int | None, list[str]]:
-    found = resolve(base, pattern, wanted=wanted)
-    return found.span, found.version, [patterns["all-0"] for patterns in found.patterns]
+def one(base: object, pattern: str, requested: SpansConfig = NEWEST) -> tuple[int, int | None, list[str]]:
+    result = resolve(base, pattern, requested=requested)
+    return result.span, result.version, [patterns["all-0"] for patterns in result.patterns]
 
 
-def refused(base: object, *patterns: str, wanted: SpansConfig = NEWEST) -> InputError:
+def refused(base: object, *patterns: str, requested: SpansConfig = NEWEST) -> InputError:
     with pytest.raises(InputError) as raised:
-        resolve(base, *patterns, wanted=wanted)
+        resolve(base, *patterns, requested=requested)
     assert raised.value.headline.startswith(("data.path: ", "data.spans: "))
     assert raised.value.remedy
     return raised.value
@@ -67,7 +67,7 @@ def test_specs_are_seen_and_listed_as_wildcards(pattern: str, has: bool, listed:
         ("{SPAN}/{SPAN:2}", "expected {SPAN} once, received it 2 times"),
         ("{SPAN}/{VERSION}{VERSION}", "expected {VERSION} once, received it 2 times"),
         ("{YYYY}/{YYYY}{MM}{DD}", "expected {YYYY} once, received it 2 times"),
-        ("v{VERSION}/*", "expected {SPAN} or a date beside {VERSION}, received neither"),
+        ("v{VERSION}/*", "expected {SPAN} or a date with {VERSION}, received neither"),
         ("{YYYY}-{MM}/*", "expected all of {YYYY}, {MM} and {DD}, received only {YYYY} and {MM}"),
         ("{DD}/v{VERSION}", "expected all of {YYYY}, {MM} and {DD}, received only {DD}"),
         ("{SPAN:}/*", "expected a width of 1 to 18 digits, such as {SPAN:2}, received {SPAN:}"),
@@ -106,14 +106,14 @@ def test_without_specs_all_is_one_span(tmp_path: Path) -> None:
         (["19700102/a"], "{YYYY}{MM}{DD}/a", (1, None, ["19700102/a"])),
         (["31.12.1969/a"], "{DD}.{MM}.{YYYY}/a", (-1, None, ["31.12.1969/a"])),
         (["2021/01/31/v1/a", "2021/01/30/v2/a"], "{YYYY}/{MM}/{DD}/v{VERSION}/a", (18658, 1, ["2021/01/31/v1/a"])),
-        # A number beside a wildcard.
+        # A number next to a wildcard.
         (["t-20210131-120000.csv"], "*{YYYY}{MM}{DD}-*.csv", (18658, None, ["*20210131-*.csv"])),
         (["3-part-0.csv", "3-part-1.csv"], "{SPAN}-*.csv", (3, None, ["3-*.csv"])),
         (["day12.csv"], "*{SPAN}.csv", (12, None, ["*12.csv"])),
         (["3-b12"], "{SPAN}-*{VERSION}", (3, 12, ["3-*12"])),
         (["day12b.csv"], "day{SPAN}[a-c].csv", (12, None, ["day12[a-c].csv"])),
         (["2021-7.csv"], "202[!2]-{SPAN}.???", (7, None, ["202[!2]-7.???"])),
-        # A literal digit beside it.
+        # A literal digit next to it.
         (["x123"], "x[1]{SPAN}", (23, None, ["x[1]23"])),
         (["day05.csv"], "day{SPAN}5.csv", (0, None, ["day05.csv"])),
         # Characters that mean something in patterns or regular expressions.
@@ -128,9 +128,9 @@ def test_the_newest_span_and_version(
     tmp_path: Path, names: list[str], pattern: str, expected: tuple[int, int | None, list[str]]
 ) -> None:
     write(tmp_path, *names)
-    found = one(tmp_path, pattern)
-    assert found == expected
-    assert any(tmp_path.glob(found[2][0]))
+    result = one(tmp_path, pattern)
+    assert result == expected
+    assert any(tmp_path.glob(result[2][0]))
 
 
 def test_the_base_may_be_written_in_any_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_the_base_may_be_written_in_any_way(tmp_path: Path, monkeypatch: pytest.
     assert one("", "in1.d/?SPAN?/{SPAN}/a.csv")[0] == 3
 
 
-def test_several_spans_are_taken(tmp_path: Path) -> None:
+def test_several_spans_are_read(tmp_path: Path) -> None:
     write(tmp_path, *(f"{span:02}/v{version}/a" for span, version in [(1, 1), (3, 1), (3, 2), (4, 1), (7, 5)]))
     pattern = "{SPAN}/v{VERSION}/a"
     three, four, seven = "03/v2/a", "04/v1/a", "07/v5/a"
@@ -154,7 +154,7 @@ def test_several_spans_are_taken(tmp_path: Path) -> None:
     assert one(tmp_path, pattern, SpansConfig(start=1)) == (7, 5, [seven])
     assert one(tmp_path, pattern, SpansConfig(start=2, end=5)) == (4, 1, [three, four])
     assert one(tmp_path, pattern, SpansConfig(start=3, end=3)) == (3, 2, [three])
-    assert resolve(tmp_path, pattern, wanted=SpansConfig(start=2, end=5)).spans == (3, 4)
+    assert resolve(tmp_path, pattern, requested=SpansConfig(start=2, end=5)).spans == (3, 4)
 
 
 @settings(max_examples=60, deadline=None)
@@ -167,23 +167,23 @@ def test_several_spans_are_taken(tmp_path: Path) -> None:
         ),
     ),
 )
-def test_ranges_are_what_the_config_says(there: set[int], wanted: SpansConfig) -> None:
-    low = max(there) - wanted.latest + 1 if wanted.end is None else 0
-    high = max(there) if wanted.end is None else wanted.end
-    expected = [span for span in sorted(there) if max(low, wanted.start or 0) <= span <= high]
+def test_ranges_are_what_the_config_says(there: set[int], requested: SpansConfig) -> None:
+    low = max(there) - requested.latest + 1 if requested.end is None else 0
+    high = max(there) if requested.end is None else requested.end
+    expected = [span for span in sorted(there) if max(low, requested.start or 0) <= span <= high]
     paths = [f"base/{span}/a" for span in there]
     if expected:
-        assert spans.resolve("base", {"x": "{SPAN}/a"}, wanted, lambda _: paths).spans == tuple(expected)
+        assert spans.resolve("base", {"x": "{SPAN}/a"}, requested, lambda _: paths).spans == tuple(expected)
     else:
         with pytest.raises(InputError, match=r"^error\[2\]: data\.spans: expected"):
-            spans.resolve("base", {"x": "{SPAN}/a"}, wanted, lambda _: paths)
+            spans.resolve("base", {"x": "{SPAN}/a"}, requested, lambda _: paths)
 
 
 def test_several_patterns_share_spans_and_versions(tmp_path: Path) -> None:
     write(tmp_path, "train/1/v1/a", "train/02/v3/a", "train/02/v4/a", "eval/1/v1/a", "eval/2/v4/a")
-    found = resolve(tmp_path, "train/{SPAN}/v{VERSION}/*", "eval/{SPAN}/v{VERSION}/*", wanted=SpansConfig(latest=2))
-    assert (found.span, found.version) == (2, 4)
-    assert found.patterns == (
+    result = resolve(tmp_path, "train/{SPAN}/v{VERSION}/*", "eval/{SPAN}/v{VERSION}/*", requested=SpansConfig(latest=2))
+    assert (result.span, result.version) == (2, 4)
+    assert result.patterns == (
         {"all-0": "train/1/v1/*", "all-1": "eval/1/v1/*"},
         {"all-0": "train/02/v4/*", "all-1": "eval/2/v4/*"},
     )
@@ -199,21 +199,21 @@ def test_a_pattern_that_matches_nothing_is_refused(tmp_path: Path) -> None:
 
 def test_spans_that_are_not_there_are_refused_with_those_that_are(tmp_path: Path) -> None:
     write(tmp_path, *(f"{span}/a" for span in range(1, 8)), "days/2021-01-31/a", "days/2021-02-01/a")
-    many = refused(tmp_path, "{SPAN}/a", wanted=SpansConfig(start=8, end=9))
+    many = refused(tmp_path, "{SPAN}/a", requested=SpansConfig(start=8, end=9))
     assert many.headline == "data.spans: expected the spans 8 to 9, received 7, 6, 5, 4, 3 ..."
-    assert many.remedy == "set data.spans to spans that are there"
-    assert refused(tmp_path, "{SPAN}/a", wanted=SpansConfig(start=8)).headline == (
+    assert many.remedy == "set data.spans to spans that exist"
+    assert refused(tmp_path, "{SPAN}/a", requested=SpansConfig(start=8)).headline == (
         "data.spans: expected span 8 or later, received 7, 6, 5, 4, 3 ..."
     )
-    dates = refused(tmp_path, "days/{YYYY}-{MM}-{DD}/a", wanted=SpansConfig(start=1, end=9))
+    dates = refused(tmp_path, "days/{YYYY}-{MM}-{DD}/a", requested=SpansConfig(start=1, end=9))
     assert dates.headline == ("data.spans: expected the spans 1 to 9, received 18659 (2021-02-01), 18658 (2021-01-31)")
-    assert dates.remedy == "set data.spans to spans that are there, in days since 1970"
+    assert dates.remedy == "set data.spans to spans that exist, in days since 1970"
 
 
 def test_a_range_needs_a_path_with_spans(tmp_path: Path) -> None:
     write(tmp_path, "a.csv")
-    for wanted in (SpansConfig(latest=2), SpansConfig(start=1), SpansConfig(start=1, end=2)):
-        assert refused(tmp_path, "*.csv", wanted=wanted).headline == (
+    for requested in (SpansConfig(latest=2), SpansConfig(start=1), SpansConfig(start=1, end=2)):
+        assert refused(tmp_path, "*.csv", requested=requested).headline == (
             "data.spans: expected {SPAN}, or {YYYY}, {MM} and {DD}, in the path, received *.csv"
         )
 
@@ -257,24 +257,24 @@ def test_patterns_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
         "data.path: expected the same specs in all patterns, received t/1/v1/a and e/{SPAN}/v1/a"
     )
     for patterns in (("t/{SPAN}/v1/a", "e/{SPAN}/v1/a"), ("e/{SPAN}/v1/a", "t/{SPAN}/v1/a")):
-        for wanted in (NEWEST, both, SpansConfig(start=1, end=2)):
-            assert refused(tmp_path, *patterns, wanted=wanted).headline == (
+        for requested in (NEWEST, both, SpansConfig(start=1, end=2)):
+            assert refused(tmp_path, *patterns, requested=requested).headline == (
                 "data.path: expected span 2, which other patterns have, in e/{SPAN}/v1/a as well, received 1"
             )
     assert one(tmp_path, "e/{SPAN}/v1/a", SpansConfig(start=1, end=1))[0] == 1
     patterns = ("t/{SPAN}/v{VERSION}/a", "f/{SPAN}/v{VERSION}/a")
-    assert resolve(tmp_path, *patterns, wanted=SpansConfig(start=1, end=1)).version == 1
-    version = refused(tmp_path, *patterns, wanted=both)
+    assert resolve(tmp_path, *patterns, requested=SpansConfig(start=1, end=1)).version == 1
+    version = refused(tmp_path, *patterns, requested=both)
     assert version.headline == ("data.path: expected the same newest version of span 2 for all patterns, received 1, 2")
     assert version.details == (f"{patterns[0]} has version 1", f"{patterns[1]} has version 2")
 
 
 def test_a_span_in_two_places_is_refused_rather_than_half_read(tmp_path: Path) -> None:
     write(tmp_path, "2/a", "3/a", "03/a", "4/a", "v/1/02/a", "v/1/2/a", "v/01/3/a")
-    assert refused(tmp_path, "{SPAN}/a", wanted=SpansConfig(latest=2)).headline == (
+    assert refused(tmp_path, "{SPAN}/a", requested=SpansConfig(latest=2)).headline == (
         "data.path: expected one way of writing the numbers of span 3, received 03/a and 3/a"
     )
-    # Neither a span that is not taken nor an older version is in the way.
+    # A span that is not selected and an older version do not matter.
     assert one(tmp_path, "{SPAN}/a")[0] == 4
     assert one(tmp_path, "v/{SPAN}/{VERSION}/a") == (1, 3, ["v/01/3/a"])
 

@@ -13,14 +13,14 @@ from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import Channel
 from tfx.types.standard_artifacts import Examples, InfraBlessing, Model, ModelBlessing, ModelEvaluation, PushedModel
 
-from components import version
+from components import version_manifest
 from components.errors import InputError
-from components.pusher import state
+from components.pusher import serving_state
 from components.pusher.component import Pusher
 from components.pusher.config import PushConfig, RolloutConfig
 from components.pusher.executor import Executor
 from components.pusher.plan import PushPlan
-from components.pusher.state import Canary, Stages
+from components.pusher.serving_state import Canary, Stages
 
 
 @pytest.fixture
@@ -81,9 +81,9 @@ def test_a_blessed_model_is_pushed_and_kept(model: Model, tmp_path: Path, scheme
     for each in (folder, tmp_path / "out"):
         assert (each / "saved_model.pb").read_text() == "graph"
         assert (each / "variables" / "variables.index").read_text() == "values"
-    told = version.verify(folder)
-    assert (told.version, told.blessed_by, told.signature) == (number(pushed), "thresholds", None)
-    assert set(told.files) == {"saved_model.pb", "variables/variables.index"}
+    actual = version_manifest.verify(folder)
+    assert (actual.version, actual.blessed_by, actual.signature) == (number(pushed), "thresholds", None)
+    assert set(actual.files) == {"saved_model.pb", "variables/variables.index"}
 
 
 def test_the_same_second_twice_is_two_versions(
@@ -147,15 +147,15 @@ def test_the_manifest_tells_where_the_version_comes_from(model: Model, tmp_path:
         evaluation=evaluation(tmp_path, verdict),
         examples=examples(4, "split:all/3,num_files:1\nsplit:all/4,num_files:1\nsplit:odd/4,num_files:1"),
     )
-    told = version.read(pushed.get_string_custom_property("pushed_destination"))
-    assert (told.pipeline, told.run, told.spans, told.metrics) == ("taxi", "r1", (3, 4), {"auc": 0.93})
-    assert told.config_digest == hashlib.sha256(b'{"a": 1}').hexdigest()
-    assert told.created.endswith("+00:00")
-    assert (told.tfx[:2], told.tensorflow[:2]) == ("1.", "2.")
+    actual = version_manifest.read(pushed.get_string_custom_property("pushed_destination"))
+    assert (actual.pipeline, actual.run, actual.spans, actual.metrics) == ("taxi", "r1", (3, 4), {"auc": 0.93})
+    assert actual.config_digest == hashlib.sha256(b'{"a": 1}').hexdigest()
+    assert actual.created.endswith("+00:00")
+    assert (actual.tfx[:2], actual.tensorflow[:2]) == ("1.", "2.")
 
 
 @pytest.mark.parametrize(
-    ("verdict", "blessed", "told"),
+    ("verdict", "blessed", "actual"),
     [
         ({"forced": "a demo", "slices": []}, True, "forced: a demo"),
         (None, True, "thresholds"),
@@ -163,7 +163,7 @@ def test_the_manifest_tells_where_the_version_comes_from(model: Model, tmp_path:
     ],
 )
 def test_the_manifest_tells_who_blessed(
-    model: Model, tmp_path: Path, verdict: dict[str, Any] | None, blessed: bool | None, told: str
+    model: Model, tmp_path: Path, verdict: dict[str, Any] | None, blessed: bool | None, actual: str
 ) -> None:
     pushed = push(
         model,
@@ -173,8 +173,8 @@ def test_the_manifest_tells_who_blessed(
         evaluation=evaluation(tmp_path, verdict),
         examples=examples(2, "split:all,num_files:1"),
     )
-    written = version.read(pushed.get_string_custom_property("pushed_destination"))
-    assert (written.blessed_by, written.metrics, written.spans) == (told, {}, (2,))
+    written = version_manifest.read(pushed.get_string_custom_property("pushed_destination"))
+    assert (written.blessed_by, written.metrics, written.spans) == (actual, {}, (2,))
 
 
 def test_a_model_with_warm_up_requests_is_pushed_in_place_of_the_bare_one(model: Model, tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ def test_a_model_with_warm_up_requests_is_pushed_in_place_of_the_bare_one(model:
     (extra / "tf_serving_warmup_requests").write_text("requests")
     (extra.parent / "saved_model.pb").write_text("graph")
     pushed = push(model, True, f"{tmp_path}/pushed", tmp_path / "out", infra_blessing=checked)
-    told = version.verify(pushed.get_string_custom_property("pushed_destination"))
-    assert set(told.files) == {"saved_model.pb", "assets.extra/tf_serving_warmup_requests"}
+    actual = version_manifest.verify(pushed.get_string_custom_property("pushed_destination"))
+    assert set(actual.files) == {"saved_model.pb", "assets.extra/tf_serving_warmup_requests"}
     checked.set_int_custom_property("blessed", 0)
     pushed = push(model, True, f"{tmp_path}/other", tmp_path / "out", infra_blessing=checked)
     assert pushed.get_int_custom_property("pushed") == 0
@@ -200,22 +200,22 @@ def test_with_a_key_the_version_is_signed(model: Model, tmp_path: Path, monkeypa
     for scheme in ("", "file://"):
         pushed = push(model, True, f"{scheme}{tmp_path}/pushed", tmp_path / "out", config)
         folder = tmp_path / "pushed" / f"{number(pushed)}"
-        version.verify(folder, b"secret")
+        version_manifest.verify(folder, b"secret")
         with pytest.raises(InputError, match="signature"):
-            version.verify(folder, b"another")
+            version_manifest.verify(folder, b"another")
     monkeypatch.setenv("MY_KEY", "")
-    with pytest.raises(InputError, match="MY_KEY is set, and empty"):
+    with pytest.raises(InputError, match="MY_KEY: expected the signing key, received an empty value"):
         push(model, True, f"{tmp_path}/other", tmp_path / "out", config)
     assert not (tmp_path / "other").exists()
 
 
 def stages(tmp_path: Path, model: Model, when: str, pushes: int) -> list[int | None]:
     config = PushConfig.model_validate({"stage_on_push": when})
-    found = []
+    result = []
     for _ in range(pushes):
         push(model, True, f"{tmp_path}/pushed", tmp_path / "out", config)
-        found.append(state.read(tmp_path / "pushed").stable)
-    return found
+        result.append(serving_state.read(tmp_path / "pushed").stable)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -238,9 +238,9 @@ def test_while_a_canary_runs_a_pushed_version_waits(model: Model, tmp_path: Path
     stages(tmp_path, model, "stable", 2)
     folder = tmp_path / "pushed"
     running = Stages(stable=1700000000, canary=Canary(version=1700000001, percent=10))
-    state.save(folder, state.read(folder).changed("canary", running, "me"))
+    serving_state.save(folder, serving_state.read(folder).changed("canary", running, "me"))
     assert stages(tmp_path, model, "stable", 1) == [1700000000]
-    assert state.read(folder).stages == running
+    assert serving_state.read(folder).stages == running
 
 
 def test_only_the_newest_versions_stay_and_those_that_serve(model: Model, tmp_path: Path, tick: None) -> None:
@@ -249,20 +249,20 @@ def test_only_the_newest_versions_stay_and_those_that_serve(model: Model, tmp_pa
     config = PushConfig(keep=2, stage_on_push="first", rollout=RolloutConfig(base_path="/models/taxi"))
     for _ in range(5):
         push(model, True, str(folder), tmp_path / "out", config)
-    assert [each - 1700000000 for each in state.versions(folder)] == [0, 3, 4]
+    assert [each - 1700000000 for each in serving_state.versions(folder)] == [0, 3, 4]
     assert not list(folder.glob(".removed-*"))
-    now = state.read(folder)
+    now = serving_state.read(folder)
     assert (now.stable, now.rollout.model_name, now.rollout.base_path) == (1700000000, "taxi", "/models/taxi")
     config = config.model_copy(update={"stage_on_push": "stable"})
     for _ in range(2):
         push(model, True, str(folder), tmp_path / "out", config)
-    assert [each - 1700000000 for each in state.versions(folder)] == [5, 6]
+    assert [each - 1700000000 for each in serving_state.versions(folder)] == [5, 6]
 
 
 def test_a_remote_folder_keeps_the_newest(model: Model, tmp_path: Path, tick: None) -> None:
     for _ in range(3):
         push(model, True, f"file://{tmp_path}/pushed", tmp_path / "out", PushConfig(keep=2))
-    assert state.versions(tmp_path / "pushed") == [1700000001, 1700000002]
+    assert serving_state.versions(tmp_path / "pushed") == [1700000001, 1700000002]
 
 
 def test_a_damaged_state_is_told_before_anything_is_pushed(model: Model, tmp_path: Path) -> None:

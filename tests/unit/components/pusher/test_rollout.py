@@ -8,15 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
 import yaml
-from balancer import Balancer, StandIn, free_address, haproxy, program
+from balancer import Balancer, StandIn, free_address, haproxy
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
-from components.pusher import rollout, state
+from components.pusher import rollout, serving_state
 from components.pusher.config import RolloutConfig
-from components.pusher.state import Canary, Stages, State
+from components.pusher.serving_state import Canary, Stages, State
 
 PERCENTS = pytest.mark.parametrize("percent", [None, 10, 0.01, 99.99, 12.5])
 
@@ -119,7 +120,9 @@ def test_istio_without_a_canary_knows_one_way(tmp_path: Path) -> None:
 
 
 def check(config: Path, warnings: bool = False) -> None:
-    ended = subprocess.run([program("haproxy"), "-c", "-f", str(config)], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [programs.find("haproxy"), "-c", "-f", str(config)], capture_output=True, text=True, timeout=60
+    )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.endswith("Configuration file is valid\n")
     assert warnings or ended.stderr == ""
@@ -227,4 +230,4 @@ def test_the_files_are_replaced_whole(tmp_path: Path) -> None:
     before = {name: (out / name).stat().st_ino for name in names}
     written(tmp_path, staged(20))
     assert all((out / name).stat().st_ino != before[name] for name in names - {"versions"})
-    assert state.versions(tmp_path) == [1, 2, 3, 4]
+    assert serving_state.versions(tmp_path) == [1, 2, 3, 4]

@@ -1,4 +1,4 @@
-"""Checkpoints: a few are kept, the newest that can be read is restored, and half of one never is."""
+"""Checkpoints: the newest ones are retained, and the newest complete and undamaged one is restored."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from components.trainer.checkpoint import Checkpoints
 
 def saved(folder: Path, *steps: int, keep: int = 3) -> tuple[Checkpoints, Any]:
     weight = tf.Variable(tf.zeros([1000]))
-    kept = Checkpoints(str(folder), None, keep, weight=weight)
+    checkpoints = Checkpoints(str(folder), None, keep, weight=weight)
     for step in steps:
         weight.assign(tf.fill([1000], float(step)))
-        kept.save(step)
-    return kept, weight
+        checkpoints.save(step)
+    return checkpoints, weight
 
 
 def test_the_newest_is_restored(tmp_path: Path) -> None:
@@ -29,17 +29,19 @@ def test_the_newest_is_restored(tmp_path: Path) -> None:
     assert weight[0].numpy() == 20
 
 
-def test_without_one_training_begins_at_0(tmp_path: Path) -> None:
+def test_without_a_checkpoint_training_begins_at_0(tmp_path: Path) -> None:
     assert saved(tmp_path / "none")[0].restore() == 0
 
 
-def test_a_few_are_kept(tmp_path: Path) -> None:
+def test_the_newest_are_retained(tmp_path: Path) -> None:
     saved(tmp_path, 10, 20, 30, 100, keep=2)
     assert checkpoint.steps(str(tmp_path)) == [100, 30]
 
 
 @pytest.mark.parametrize("harm", ["truncate", "flip", "remove"])
-def test_a_damaged_one_is_passed_over_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: str) -> None:
+def test_a_damaged_checkpoint_is_skipped_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: str
+) -> None:
     saved(tmp_path, 10, 20)
     data = tmp_path / "step-20.data-00000-of-00001"
     content = bytearray(data.read_bytes())
@@ -54,10 +56,10 @@ def test_a_damaged_one_is_passed_over_and_told(tmp_path: Path, caplog: pytest.Lo
     with caplog.at_level(logging.WARNING):
         assert again.restore() == 10
     assert weight[0].numpy() == 10
-    assert "step-20 is damaged, the one before it is used" in caplog.text
+    assert "step-20 is damaged; the one before it is used" in caplog.text
 
 
-def test_if_all_are_damaged_training_begins_anew(tmp_path: Path) -> None:
+def test_if_all_are_damaged_training_begins_at_0(tmp_path: Path) -> None:
     saved(tmp_path, 10)
     (tmp_path / "step-10.data-00000-of-00001").write_bytes(b"")
     again, weight = saved(tmp_path)
@@ -71,14 +73,14 @@ def test_the_list_of_checkpoints_may_be_damaged_too(tmp_path: Path) -> None:
     assert checkpoint.newest(str(tmp_path)) == 10
 
 
-def test_half_of_one_is_none(tmp_path: Path) -> None:
+def test_an_incomplete_checkpoint_is_ignored(tmp_path: Path) -> None:
     saved(tmp_path, 10)
     (tmp_path / "step-20.data-00000-of-00001").write_bytes(b"half")
     (tmp_path / "step-20_temp").mkdir()
     assert checkpoint.steps(str(tmp_path)) == [10]
 
 
-def test_who_does_not_lead_saves_elsewhere(tmp_path: Path) -> None:
+def test_only_the_lead_writes_the_checkpoints_that_are_restored(tmp_path: Path) -> None:
     weight = tf.Variable([1.0])
     Checkpoints(str(tmp_path / "shared"), str(tmp_path / "own"), 3, weight=weight).save(10)
     assert checkpoint.steps(str(tmp_path / "shared")) == []

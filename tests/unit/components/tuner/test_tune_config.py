@@ -1,4 +1,4 @@
-"""The `tune` section: what can be tried, and what is refused before anything is."""
+"""The `tune` section: the values to try, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from components.errors import InputError
 from components.tuner.config import TuneConfig
-from pipeline.config import load
+from pipeline.authoring.config import load
 
 CONFIG = """data: {path: rows.csv, label: tips > 1}
 features: {columns: {fare: z_score}}
@@ -32,16 +32,16 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def refused(config: Path, *assignments: str) -> str:
+def errors(config: Path, *assignments: str) -> str:
     with pytest.raises(InputError) as refusal:
         load(str(config), assignments)
     return "\n".join((refusal.value.headline, *refusal.value.details))
 
 
-def test_everything_can_be_tuned(config: Path) -> None:
+def test_all_fields_can_be_tuned(config: Path) -> None:
     tune = load(str(config)).config.tune
     assert tune is not None
-    assert {name: (values.way, values.told) for name, values in tune.values().items()} == {
+    assert {name: (values.sampling, values.candidates) for name, values in tune.values().items()} == {
         "learning_rate": ("log", (1e-4, 1e-2)),
         "batch_size": ("choice", (128, 512)),
         "kind": ("choice", ("mlp", "wide_deep")),
@@ -53,18 +53,18 @@ def test_everything_can_be_tuned(config: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("assignment", "told"),
+    ("assignment", "message"),
     [
         ("tune={}", "tune: expected values for at least one of learning_rate, batch_size, kind"),
         ("tune.learning_rate={choice: [0.1, -1]}", "tune.learning_rate: expected a value greater than 0"),
         ("tune.learning_rate={linear: [0, 1]}", "tune.learning_rate: expected a value greater than 0"),
         ("tune.learning_rate={log: [0, 1]}", "tune.learning_rate.log.0: expected a value greater than 0"),
-        ("tune.learning_rate={log: [1, 0.1]}", "log: expected [least, greatest], received [1.0, 0.1]"),
+        ("tune.learning_rate={log: [1, 0.1]}", "log: expected [minimum, maximum], received [1.0, 0.1]"),
         ("tune.learning_rate={choice: [1], log: [0.1, 1]}", "expected one of choice, linear, log, received choice and"),
         ("tune.dropout={linear: [0.5, 1]}", "tune.dropout.linear.1: expected a value less than 1, received 1.0"),
         ("tune.dropout={}", "tune.dropout: expected one of choice, linear, log, received nothing"),
         ("tune.embedding={int: [4, 5000]}", "tune.embedding.int.1: expected a value less than or equal to 4096"),
-        ("tune.embedding={log: [4, 50]}", "tune.embedding: unknown key; known are choice, int"),
+        ("tune.embedding={log: [4, 50]}", "tune.embedding: unknown key; expected one of choice, int"),
         ("tune.hidden={choice: [[]]}", "tune.hidden.choice.0: "),
         ("tune.hidden={choice: [64]}", "tune.hidden.choice.0: expected a list, received 64"),
         (
@@ -78,17 +78,17 @@ def test_everything_can_be_tuned(config: Path) -> None:
         ("model.run_fn=mine.run_fn", "tune: a model.run_fn of your own does its own tuning"),
     ],
 )
-def test_what_cannot_be_tried_is_refused_by_its_field(config: Path, assignment: str, told: str) -> None:
-    assert told in refused(config, assignment)
+def test_an_invalid_value_is_reported_with_its_key(config: Path, assignment: str, message: str) -> None:
+    assert message in errors(config, assignment)
 
 
-def test_a_batch_size_has_to_fit_the_workers_that_train_in_step(config: Path) -> None:
-    told = refused(config, "training.strategy={kind: multi_worker, workers: 3}", "training.batch_size=300")
-    assert "tune.batch_size.choice.0: batch_size is shared by the workers" in told
-    assert "tune.batch_size.choice.1: batch_size is shared by the workers" in told
+def test_a_batch_size_is_a_multiple_of_the_synchronous_workers(config: Path) -> None:
+    message = errors(config, "training.strategy={kind: multi_worker, workers: 3}", "training.batch_size=300")
+    assert "tune.batch_size.choice.0: batch_size is shared by the workers" in message
+    assert "tune.batch_size.choice.1: batch_size is shared by the workers" in message
 
 
 @pytest.mark.parametrize("section", [{}, {"trials": 3}])
-def test_nothing_to_tune_is_refused(section: dict[str, Any]) -> None:
+def test_an_empty_section_is_an_error(section: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="received none"):
         TuneConfig.model_validate(section)

@@ -1,4 +1,4 @@
-"""Requests are joined within limits, each gets its own rows, and a bad one spoils nobody's answer."""
+"""Requests are joined within limits, each receives its own rows, and a wrong one fails alone."""
 
 from __future__ import annotations
 
@@ -11,48 +11,45 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.serving.server.batching import Batcher, Limits
-from components.serving.server.refusal import RequestError, invalid
-from components.serving.server.servable import Signature, Tensor
+from components.serving.server.batching import Batcher, BatchLimits
+from components.serving.server.errors import InvalidRequestError
+from components.serving.server.saved_model import Signature, TensorSpec
 
-LONG = 3600.0
-"""Seconds that no test waits: what is answered was not waiting for others."""
-POISON = -1.0
-ROWS = Tensor(tf.float32, (-1,))
+HOUR = 3600.0
+"""Seconds that no test waits."""
+WRONG = -1.0
+ROWS = TensorSpec(tf.float32, (-1,))
 
 
 class Model:
-    """Doubles numbers; refuses POISON; notes what it was called with, and waits while it is told to."""
+    """Doubles numbers, rejects WRONG, records its calls, and waits while `go` is not set."""
 
-    def __init__(self, poison: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None) -> None:
         self.calls: list[list[float]] = []
-        self.together = self.most_together = 0
-        self.entered = threading.Semaphore(0)
+        self.running = self.most_running = 0
         self.go = threading.Event()
         self.go.set()
-        self._poison = poison or invalid("poison")
+        self._error = error or InvalidRequestError("wrong")
         self._lock = threading.Lock()
 
     def __call__(self, x: Any) -> Any:
         with self._lock:
             self.calls.append(x.tolist())
-            self.together += 1
-            self.most_together = max(self.most_together, self.together)
-        self.entered.release()
+            self.running += 1
+            self.most_running = max(self.most_running, self.running)
         assert self.go.wait(60)
         with self._lock:
-            self.together -= 1
-        if POISON in x:
-            raise self._poison
+            self.running -= 1
+        if WRONG in x:
+            raise self._error
         return [x * 2]
 
 
 class Clock(asyncio.SelectorEventLoop):
-    """A loop whose time goes on when a test says so."""
+    """An event loop whose time a test can advance."""
 
     ahead = 0.0
 
@@ -75,231 +72,134 @@ def run(main: Callable[[Clock], Coroutine[Any, Any, None]]) -> None:
 
 
 def batcher(
-    threads: ThreadPoolExecutor, model: Model, rows: int = 4, at_once: int = 1, seconds: float = LONG
+    threads: ThreadPoolExecutor, model: Any, rows: int = 4, concurrency: int = 1, expected: int = 99
 ) -> Batcher:
-    signature = Signature("s", "", {"x": ROWS}, {"y": ROWS}, model)
-    return Batcher(signature, Limits(rows, seconds, at_once), threads, lambda rows: None)
+    """A batcher of which the previous batch answered `expected` requests."""
+    signature = Signature("s", "", {"x": ROWS}, {"y": ROWS}, model, batches=True)
+    batcher = Batcher(signature, BatchLimits(rows, HOUR, concurrency), threads, lambda rows: None)
+    batcher._expected = expected
+    return batcher
 
 
-def ask(batcher: Batcher, *numbers: float) -> asyncio.Task[dict[str, Any]]:
-    async def request() -> dict[str, Any]:
-        return await batcher.run({"x": np.array(numbers, np.float32)})
-
-    return asyncio.create_task(request())
+def send(batcher: Batcher, *numbers: float) -> asyncio.Future[dict[str, Any]]:
+    return batcher.run({"x": np.array(numbers, np.float32)})
 
 
-async def told(*tasks: asyncio.Task[dict[str, Any]]) -> list[list[float]]:
-    return [(await task)["y"].tolist() for task in tasks]
+async def answers(*futures: asyncio.Future[dict[str, Any]]) -> list[list[float]]:
+    return [(await future)["y"].tolist() for future in futures]
 
 
-def hurry(batcher: Batcher) -> None:
-    """As if a full batch had just been answered, of requests that came one right after the other."""
-    batcher._last, batcher._between = asyncio.get_running_loop().time(), 0.0
-    batcher._expected = batcher._limits.rows
-
-
-async def turn() -> None:
-    """Lets every task come as far as it can."""
+async def settle() -> None:
+    """Let every task run as far as it can."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
-def test_a_full_batch_starts_at_once_and_each_gets_its_own_rows(threads: ThreadPoolExecutor) -> None:
+def test_a_full_batch_starts_at_once_and_each_request_receives_its_own_rows(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
-        model = Model()
-        joined = batcher(threads, model)
-        hurry(joined)
-        assert await told(ask(joined, 1), ask(joined, 2, 3), ask(joined, 4)) == [[2], [4, 6], [8]]
-        assert model.calls == [[1, 2, 3, 4]]
+        rows: list[int] = []
+        joined = batcher(threads, model := Model())
+        joined._observe = rows.append
+        assert await answers(send(joined, 1), send(joined, 2, 3), send(joined, 4)) == [[2], [4, 6], [8]]
+        assert (model.calls, rows) == ([[1, 2, 3, 4]], [4])
 
     run(main)
 
 
-def test_a_batch_that_is_not_full_starts_in_time(threads: ThreadPoolExecutor) -> None:
+def test_a_batch_that_is_not_full_starts_after_the_timeout(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
-        model = Model()
-        joined = batcher(threads, model)
-        hurry(joined)
-        waiting = [ask(joined, 1), ask(joined, 2)]
-        await turn()
+        joined = batcher(threads, model := Model())
+        waiting = [send(joined, 1), send(joined, 2)]
+        await settle()
         assert not model.calls
-        loop.ahead += LONG
-        assert await told(*waiting) == [[2], [4]]
+        loop.ahead += HOUR
+        assert await answers(*waiting) == [[2], [4]]
         assert model.calls == [[1, 2]]
 
     run(main)
 
 
-def test_those_who_were_answered_together_are_waited_for_and_nobody_else(threads: ThreadPoolExecutor) -> None:
+def test_a_batch_starts_when_all_clients_of_the_previous_one_are_back(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
-        model = Model()
-        joined = batcher(threads, model)
-        hurry(joined)
-        pair = [ask(joined, 1), ask(joined, 2)]
-        await turn()
-        loop.ahead += LONG
-        assert await told(*pair) == [[2], [4]]
-        # The two are back: nobody else is to be expected.
-        assert await told(ask(joined, 3), ask(joined, 4)) == [[6], [8]]
-        alone = ask(joined, 5)
-        await turn()
+        joined = batcher(threads, model := Model(), expected=2)
+        assert await answers(send(joined, 1), send(joined, 2)) == [[2], [4]]
+        await settle()
+        assert await answers(send(joined, 3), send(joined, 4)) == [[6], [8]]
+        await settle()
+        alone = send(joined, 5)
+        await settle()
         assert model.calls == [[1, 2], [3, 4]]
-        loop.ahead += LONG
-        assert await told(alone) == [[10]]
-        assert await told(ask(joined, 6)) == [[12]]
-        assert model.calls[2:] == [[5], [6]]
+        loop.ahead += HOUR
+        assert await answers(alone) == [[10]]
+        await settle()
+        # A single client does not wait.
+        assert await answers(send(joined, 6)) == [[12]]
 
     run(main)
 
 
-def test_what_does_not_go_into_a_batch_goes_into_the_next(threads: ThreadPoolExecutor) -> None:
+def test_requests_that_do_not_fit_go_into_the_next_batch(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
-        model = Model()
-        joined = batcher(threads, model)
-        hurry(joined)
-        asked = [ask(joined, 1, 2, 3), ask(joined, 4, 5), ask(joined, 6, 7)]
-        assert await told(*asked) == [[2, 4, 6], [8, 10], [12, 14]]
+        joined = batcher(threads, model := Model())
+        sent = [send(joined, 1, 2, 3), send(joined, 4, 5), send(joined, 6, 7)]
+        assert await answers(*sent) == [[2, 4, 6], [8, 10], [12, 14]]
         assert model.calls == [[1, 2, 3], [4, 5, 6, 7]]
+        assert await answers(send(joined, *range(9))) == [[2 * number for number in range(9)]]
 
     run(main)
 
 
-def test_a_request_that_is_more_than_a_batch_goes_alone(threads: ThreadPoolExecutor) -> None:
+def test_concurrency_is_limited_and_waiting_batches_fill(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
-        model = Model()
-        joined = batcher(threads, model)
-        assert await told(ask(joined, *range(9))) == [[2 * number for number in range(9)]]
-
-    run(main)
-
-
-def test_no_more_batches_run_than_may_and_those_that_wait_fill_up(threads: ThreadPoolExecutor) -> None:
-    async def main(loop: Clock) -> None:
-        model = Model()
-        joined = batcher(threads, model, at_once=2)
-        hurry(joined)
+        joined = batcher(threads, model := Model(), concurrency=2)
         model.go.clear()
-        model.entered = threading.Semaphore(0)
-        asked = [ask(joined, 1, 1, 1, 1), ask(joined, 2, 2, 2, 2), *(ask(joined, number) for number in range(3, 10))]
-        await turn()
-        loop.ahead += LONG
-        for _ in range(2):
-            await loop.run_in_executor(threads, model.entered.acquire)
+        sent = [send(joined, 1, 1, 1, 1), send(joined, 2, 2, 2, 2), *(send(joined, number) for number in range(3, 11))]
+        await settle()
+        loop.ahead += HOUR
+        await settle()
         model.go.set()
-        assert (await told(*asked[:6]))[2:] == [[2 * number] for number in range(3, 7)]
-        # Their time had come while none could start; they wait anew for those who were answered just now.
-        asked.append(ask(joined, 10))
-        assert await told(*asked[6:]) == [[2 * number] for number in range(7, 11)]
-        asked += [ask(joined, 11), ask(joined, 12)]
-        await turn()
-        loop.ahead += LONG
-        assert await told(*asked[10:]) == [[22], [24]]
-        assert model.most_together == 2
-        assert sorted(model.calls[2:]) == [[3, 4, 5, 6], [7, 8, 9, 10], [11, 12]]
+        assert await answers(*sent[2:]) == [[2 * number] for number in range(3, 11)]
+        assert model.most_running <= 2
+        assert sorted(model.calls) == [[1] * 4, [2] * 4, [3, 4, 5, 6], [7, 8, 9, 10]]
 
     run(main)
 
 
-def test_rare_requests_do_not_wait(threads: ThreadPoolExecutor) -> None:
-    async def main(loop: Clock) -> None:
-        model = Model()
-        joined = batcher(threads, model)
-        for number in range(3):
-            loop.ahead += 100 * LONG
-            assert await told(ask(joined, number)) == [[2 * number]]
-
-    run(main)
-
-
-@pytest.mark.parametrize("error", [invalid("poison"), ValueError("poison"), MemoryError()])
+@pytest.mark.parametrize("error", [InvalidRequestError("wrong"), ValueError("wrong"), MemoryError()])
 @settings(deadline=None, max_examples=30)
-@given(poisoned=st.sets(st.integers(0, 15)))
-def test_a_poisoned_request_is_refused_alone(error: Exception, poisoned: set[int]) -> None:
+@given(wrong=st.sets(st.integers(0, 15)))
+def test_a_wrong_request_fails_alone(error: Exception, wrong: set[int]) -> None:
     async def main(loop: Clock) -> None:
         joined = batcher(threads, Model(error), rows=16)
-        hurry(joined)
-        asked = [ask(joined, POISON if number in poisoned else number) for number in range(16)]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        for number, answer in enumerate(answers):
-            if number in poisoned:
-                assert answer is error
-            else:
-                assert answer["y"].tolist() == [2 * number]
+        sent = [send(joined, WRONG if number in wrong else number) for number in range(16)]
+        results = await asyncio.gather(*sent, return_exceptions=True)
+        for number, result in enumerate(results):
+            assert result is error if number in wrong else result["y"].tolist() == [2 * number]
 
     with ThreadPoolExecutor(2) as threads:
         run(main)
 
 
-def test_an_asker_who_has_gone_holds_nobody_up(threads: ThreadPoolExecutor) -> None:
+def test_a_client_that_disconnects_delays_nobody(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
-        model = Model()
-        joined = batcher(threads, model)
-        hurry(joined)
-        gone, stays = ask(joined, 1), ask(joined, 2)
-        await turn()
-        gone.cancel()
-        assert await told(stays, ask(joined, 3, 4)) == [[4], [6, 8]]
+        joined = batcher(threads, model := Model())
+        send(joined, 1).cancel()
+        assert await answers(send(joined, 2), send(joined, 3, 4)) == [[4], [6, 8]]
         assert model.calls == [[2, 3, 4]]
-        # One who goes while the model runs, and a batch that nobody is left to ask for.
+        # While the model runs, and a batch without any client left.
         model.go.clear()
-        gone, *late = ask(joined, 5, 5, 5, 5), ask(joined, 6), ask(joined, 7, 7, 7)
-        await turn()
-        for task in (gone, *late):
-            task.cancel()
-        await turn()
+        for numbers in ((5, 5, 5, 5), (6,), (7, 7, 7)):
+            send(joined, *numbers).cancel()
+        await settle()
         model.go.set()
-        assert await told(ask(joined, 8, 8, 8, 8)) == [[16, 16, 16, 16]]
-        assert model.calls[1:] == [[5, 5, 5, 5], [8, 8, 8, 8]]
+        assert await answers(send(joined, 8, 8, 8, 8)) == [[16, 16, 16, 16]]
 
     run(main)
 
 
-def test_outputs_that_are_not_by_row_come_from_each_request_alone(threads: ThreadPoolExecutor) -> None:
+def test_outputs_without_a_row_per_input_row_are_computed_for_each_request(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
-        signature = Signature("s", "", {"x": ROWS}, {"y": ROWS}, lambda x: [x.sum(keepdims=True)])
-        joined = Batcher(signature, Limits(4, LONG, 1), threads, lambda rows: None)
-        hurry(joined)
-        assert await told(ask(joined, 1, 2), ask(joined, 3, 4)) == [[3], [7]]
+        joined = batcher(threads, lambda x: [x.sum(keepdims=True)])
+        assert await answers(send(joined, 1, 2), send(joined, 3, 4)) == [[3], [7]]
 
     run(main)
-
-
-def test_the_rows_of_each_batch_are_told(threads: ThreadPoolExecutor) -> None:
-    async def main(loop: Clock) -> None:
-        rows: list[int] = []
-        signature = Signature("s", "", {"x": ROWS}, {"y": ROWS}, Model())
-        joined = Batcher(signature, Limits(4, LONG, 1), threads, rows.append)
-        hurry(joined)
-        await told(ask(joined, 1, 2, 3, 4), *(ask(joined, number) for number in range(4)))
-        assert rows == [4, 4]
-
-    run(main)
-
-
-def test_a_refusal_is_a_refusal(threads: ThreadPoolExecutor) -> None:
-    async def main(loop: Clock) -> None:
-        with pytest.raises(RequestError, match="poison"):
-            await ask(batcher(threads, Model()), POISON)
-
-    run(main)
-
-
-def test_the_timer_of_a_batch_rings_once(threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However libuv rounds its milliseconds: 2.4 are 2, and the rest would be none, again and again."""
-    rings = 0
-    ring = Batcher._ring
-
-    def counted(batcher: Batcher) -> None:
-        nonlocal rings
-        rings += 1
-        ring(batcher)
-
-    monkeypatch.setattr(Batcher, "_ring", counted)
-
-    async def main() -> None:
-        joined = batcher(threads, Model(), seconds=0.0024)
-        hurry(joined)
-        assert await told(ask(joined, 1.0)) == [[2.0]]
-
-    uvloop.run(main())
-    assert rings <= 2

@@ -1,7 +1,12 @@
-"""Recorded requests are whole files of PredictionLogs; neither a slow disk nor a broken one holds up the server."""
+"""The request log: complete, private, bounded files; a slow or broken disk does not stop the server."""
 
 from __future__ import annotations
 
+import os
+import signal
+import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,6 +18,8 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 from components.serving.server import request_log
 from components.serving.server.request_log import RequestLog
 
+BYTES = 1 << 30
+
 
 def record(name: str) -> PredictionLog:
     log = PredictionLog()
@@ -20,102 +27,119 @@ def record(name: str) -> PredictionLog:
     return log
 
 
-def recorded(folder: Path) -> list[str]:
-    files = sorted(map(str, folder.glob("requests-*.tfrecord.gz")))
+def recorded(folder: Path, pattern: str = "requests-*.tfrecord.gz") -> list[str]:
+    files = sorted(map(str, folder.glob(pattern)))
     rows = tf.data.TFRecordDataset(files, compression_type="GZIP").as_numpy_iterator() if files else ()
     return [PredictionLog.FromString(row).predict_log.request.model_spec.name for row in rows]
 
 
+def add(log: RequestLog, name: str) -> threading.Event:
+    """Add a record; the event is set when the log takes it."""
+    taken = threading.Event()
+    log.add(lambda: (taken.set(), record(name))[1])
+    return taken
+
+
 @pytest.mark.parametrize(("rate", "share"), [(0.0, 0.0), (0.25, 0.25), (1.0, 1.0)])
-def test_the_rate_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: float, share: float) -> None:
-    monkeypatch.setattr(request_log, "_WAITING", 0)
-    log = RequestLog(tmp_path / "new" / "log", rate)
+def test_the_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: float, share: float) -> None:
+    monkeypatch.setattr(request_log, "_QUEUE_RECORDS", 0)
+    log = RequestLog(tmp_path / "new" / "log", rate, BYTES)
     for number in range(2000):
-        log.add(lambda number=number: record(str(number)))  # type: ignore[misc]
+        add(log, str(number))
     log.close()
     names = recorded(tmp_path / "new" / "log")
     assert abs(len(names) - 2000 * share) <= (0 if share in (0, 1) else 120)
     assert names == sorted(names, key=int)
 
 
-def test_a_file_appears_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+_KILLED = """
+import os, pathlib, signal, sys
+from components.serving.server.request_log import RequestLog
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
+
+def last():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+log = RequestLog(pathlib.Path(sys.argv[1]), 1.0, 1 << 30)
+for number in range(500):
+    record = PredictionLog()
+    record.predict_log.request.model_spec.name = str(number)
+    log._queue.put(lambda record=record: record)
+log._queue.put(last)
+log.close()
+"""
+
+
+def test_a_killed_process_leaves_every_record_that_left_the_queue(tmp_path: Path) -> None:
+    assert subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False).returncode == -signal.SIGKILL
+    assert recorded(tmp_path) == []
+    RequestLog(tmp_path, 1.0, BYTES).close()
+    assert recorded(tmp_path) == [str(number) for number in range(500)]
+
+
+def test_only_the_user_of_the_server_can_read_it(tmp_path: Path) -> None:
+    previous = os.umask(0)
+    try:
+        log = RequestLog(tmp_path / "log", 1.0, BYTES)
+        add(log, "a")
+        log.close()
+    finally:
+        os.umask(previous)
+    (file,) = (tmp_path / "log").iterdir()
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (file.parent, file)] == [0o700, 0o600]
+
+
+def test_the_oldest_files_are_deleted_when_the_folder_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_log, "_FILE_BYTES", 1)
-    seen: list[list[str]] = []
-    second = threading.Event()
-
-    def look() -> PredictionLog:
-        seen.append(recorded(tmp_path))
-        second.set()
-        return record("b")
-
-    log = RequestLog(tmp_path, 1.0)
-    log.add(lambda: record("a"))
-    log.add(look)
-    assert second.wait(60)
+    log = RequestLog(tmp_path, 1.0, 1000)
+    for number in range(200):
+        assert add(log, str(number)).wait(60)
     log.close()
-    # While the second file was open, only the first one was to be seen.
-    assert seen == [["a"]]
+    names = recorded(tmp_path)
+    assert 5 < len(names) < 50
+    assert names == [str(number) for number in range(200 - len(names), 200)]
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 1000
+
+
+def test_a_file_is_visible_when_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_log, "_FILE_BYTES", 1)
+    visible: list[list[str]] = []
+    log = RequestLog(tmp_path, 1.0, BYTES)
+    log.add(lambda: record("a"))
+    log.add(lambda: (visible.append(recorded(tmp_path)), record("b"))[1])
+    log.close()
+    assert visible == [["a"]]
     assert recorded(tmp_path) == ["a", "b"]
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_file_is_closed_in_time(tmp_path: Path) -> None:
-    log = RequestLog(tmp_path, 1.0, file_seconds=0.0)
-    ready = threading.Event()
-    for name in "ab":
-        log.add(lambda name=name: record(name))  # type: ignore[misc]
-    log.add(lambda: (ready.set(), record("c"))[1])
-    assert ready.wait(60)
-    log.close()
-    assert recorded(tmp_path) == ["a", "b", "c"]
-
-
-def test_what_comes_too_fast_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_log, "_WAITING", 4)
+def test_records_that_arrive_too_fast_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_log, "_QUEUE_RECORDS", 4)
     entered, go = threading.Event(), threading.Event()
-
-    def slow() -> PredictionLog:
-        entered.set()
-        assert go.wait(60)
-        return record("slow")
-
-    log = RequestLog(tmp_path, 1.0)
-    log.add(slow)
+    log = RequestLog(tmp_path, 1.0, BYTES)
+    log.add(lambda: (entered.set(), go.wait(60), record("slow"))[2])
     assert entered.wait(60)
     for number in range(10):
-        log.add(lambda number=number: record(str(number)))  # type: ignore[misc]
+        add(log, str(number))
     go.set()
     log.close()
     assert log.dropped == 6
     assert recorded(tmp_path) == ["slow", "0", "1", "2", "3"]
 
 
-def test_a_disk_that_breaks_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    tried = threading.Event()
-
-    def broken() -> Any:
-        tried.set()
+def test_a_failing_disk_stops_neither_the_log_nor_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any) -> None:
         raise OSError("No space left on device")
 
-    log = RequestLog(tmp_path, 1.0)
-    log.add(broken)
-    assert tried.wait(60)
-    log.add(lambda: record("after"))
-    log.close()
-    assert recorded(tmp_path) == ["after"]
-    assert "requests are not recorded" in caplog.text
-
-
-def test_closing_on_a_full_disk_comes_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_path: Path, _target: Path) -> None:
-        raise OSError("No space left on device")
-
-    entered = threading.Event()
+    log = RequestLog(tmp_path, 1.0, BYTES)
+    log.add(full)  # type: ignore[arg-type]
+    assert add(log, "after").wait(60)
     monkeypatch.setattr(Path, "replace", full)
-    log = RequestLog(tmp_path, 1.0)
-    log.add(lambda: (entered.set(), record("a"))[1])
-    assert entered.wait(60)
     closing = threading.Thread(target=log.close, daemon=True)
     closing.start()
     closing.join(60)
     assert not closing.is_alive()
+    assert "requests are not recorded" in caplog.text
+    assert recorded(tmp_path, ".requests-*") == ["after"]

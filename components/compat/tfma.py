@@ -1,0 +1,69 @@
+"""Parts of TensorFlow Model Analysis (TFMA) that our metrics use and that its public interface does not document.
+
+Checked with TFMA 0.47 and 0.52.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.metrics import calibration_histogram, calibration_plot, metric_types, metric_util
+
+HISTOGRAM_BUCKETS: int = calibration_histogram.DEFAULT_NUM_BUCKETS
+"""Number of buckets of `histogram_computations` between 0 and 1."""
+PREDICTIONS_PLOT: str = calibration_plot.CALIBRATION_PLOT_NAME
+"""TFMA's name for the plot of labels by prediction: its readers look for this name."""
+
+
+def histogram_computations(eval_config: tfma.EvalConfig | None, **key: Any) -> list[Any]:
+    """Returns the computations of the histogram that TFMA's AUC is computed from.
+
+    TFMA computes equal computations once, so metrics from this histogram cost no pass of their own. The histogram is
+    the value of `result[-1].keys[-1]`: a list of buckets with `bucket_id` (from 1), `weighted_examples`,
+    `weighted_labels` and `weighted_predictions`, without empty buckets.
+
+    Args:
+      eval_config: TFMA's config.
+      key: `model_name`, `output_name` and `example_weighted` of the metric.
+    """
+    return list(calibration_histogram.calibration_histogram(eval_config=eval_config, **key))
+
+
+def interval_computation(
+    key: tfma.metrics.MetricKey, result: Callable[[Mapping[Any, Any]], dict[Any, Any]]
+) -> metric_types.CIDerivedMetricComputation:
+    """Returns a computation that runs after all others, including the differences to a baseline.
+
+    A bounded value in place of a number would break the differences, which is why TFMA's own intervals are computed
+    last as well; it does not export the class.
+
+    Args:
+      key: the computation's own key.
+      result: metrics of a slice → the metrics that replace them.
+    """
+    return metric_types.CIDerivedMetricComputation([key], result)
+
+
+def label_prediction_weight(
+    inputs: Any, eval_config: tfma.EvalConfig | None, **key: Any
+) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]]:
+    """Yields label, prediction and weight of an example, as TFMA's own metrics read them.
+
+    Args:
+      inputs: the input of a combiner, StandardMetricInputs.
+      eval_config: TFMA's config.
+      key: `model_name`, `output_name` and `example_weighted` of the metric.
+    """
+    for label, prediction, weight in metric_util.to_label_prediction_example_weight(
+        inputs, eval_config=eval_config, flatten=False, **key
+    ):
+        yield np.asarray(label), np.asarray(prediction), np.asarray(weight)
+
+
+def private(name: str) -> str:
+    """Returns a metric's name that TFMA treats as private: other computations see it, but it is not written."""
+    return f"_{name}"

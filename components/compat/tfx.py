@@ -1,0 +1,45 @@
+"""Private parts of TFX and TensorFlow Transform that our components use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
+    from tfx.dsl.components.base.base_executor import BaseExecutor
+
+
+def executor_context(executor: BaseExecutor) -> BaseExecutor.Context | None:
+    """Returns the context of an executor: run id, pipeline, node and folders.
+
+    BaseExecutor keeps it in a private attribute without an accessor. Checked with TFX 1.16 and 1.21.
+
+    Args:
+      executor: a running executor.
+
+    Returns:
+      The context; None if TFX's launcher did not start the executor, as in a unit test.
+    """
+    return executor._context
+
+
+def stateful_working_dir(executor: BaseExecutor) -> str | None:
+    """Returns the URI of the folder that TFX keeps after a failed attempt, for the next attempt of the same run.
+
+    Args:
+      executor: a running executor.
+
+    Returns:
+      The URI; None if TFX's launcher did not start the executor.
+    """
+    context = executor_context(executor)
+    return str(context.stateful_working_dir) if context and context.stateful_working_dir else None
+
+
+def transform_resources(loader: SavedModelLoader) -> dict[str, Any]:
+    """The objects of a loaded transform graph that a SavedModel which contains the graph has to track.
+
+    The loader is no trackable object itself, and has no accessor for its tables and asset files. Checked with
+    TensorFlow Transform 1.16 and 1.21.
+    """
+    return dict(vars(loader))

@@ -1,0 +1,16 @@
+"""The base class of every section of the config: immutable, and without unknown keys."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Task = Literal["binary", "multiclass", "regression"]
+"""What the model predicts: one of two classes, one of several classes, or a number."""
+
+
+class Section(BaseModel):
+    """A part of the config that one component owns; its JSON is that component's cache key."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)

@@ -1,0 +1,1 @@
+"""Reading and writing examples: the files, their records, and how record batches become tf.Examples."""

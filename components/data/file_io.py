@@ -1,0 +1,112 @@
+"""Opens, sizes, joins and removes files by path or URL; URLs go through TFX's file system."""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+from typing import IO, Any
+
+from components.files import is_remote
+
+
+def size(path: str) -> int:
+    """Returns the size of a file in bytes."""
+    if not is_remote(path):
+        return os.stat(path).st_size  # noqa: PTH116 - as in open_binary
+    with open_binary(path) as file:
+        return file.seek(0, io.SEEK_END)
+
+
+def open_binary(path: str) -> IO[bytes]:
+    """Opens a local or remote file for reading."""
+    if not is_remote(path):
+        return open(path, "rb")  # noqa: PTH123 - the path may be a URL
+    return io.BufferedReader(_GFileReader(file_system(path).open(path, "rb")), 1 << 20)
+
+
+def create(path: str) -> IO[bytes]:
+    """Creates a local or remote file for writing."""
+    if not is_remote(path):
+        return open(path, "wb")  # noqa: PTH123 - as in open_binary
+    return io.BufferedWriter(_GFileWriter(file_system(path).open(path, "wb")), 1 << 20)
+
+
+def join(folder: str, name: str) -> str:
+    """Joins a path or URL and a name."""
+    return os.path.join(folder, name)  # noqa: PTH118 - pathlib changes URLs
+
+
+class _GFileReader(io.RawIOBase):
+    """Adapts a GFile of TensorFlow to the interface that the standard library and pyarrow read from."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._file.seek(offset, whence)
+        return self.tell()
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+class _GFileWriter(io.RawIOBase):
+    """Adapts a GFile of TensorFlow to the interface that the standard library writes to."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._file.write(bytes(data))
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+class _LocalFiles:
+    """The functions of TFX's `fileio` that this package uses, for local paths, without importing TFX."""
+
+    exists = staticmethod(os.path.exists)
+    isdir = staticmethod(os.path.isdir)
+    listdir = staticmethod(os.listdir)
+    glob = staticmethod(glob.glob)
+
+
+def file_system(path: str) -> Any:
+    """Returns an object with `glob`, `isdir`, `listdir` and `exists` for a path, and for URLs `open` and `remove`."""
+    if not is_remote(path):
+        return _LocalFiles
+    from tfx.dsl.io import fileio
+
+    return fileio
+
+
+def remove(path: str) -> None:
+    """Deletes a local or remote file."""
+    if is_remote(path):
+        file_system(path).remove(path)
+    else:
+        os.remove(path)  # noqa: PTH107 - as in open_binary

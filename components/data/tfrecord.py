@@ -1,0 +1,136 @@
+"""Reads TFRecord files, gzip-compressed or not, without TensorFlow, and verifies their checksums.
+
+A record is the length of its data (8 bytes, little-endian), the masked CRC-32C of these 8 bytes (4), the data, and the
+masked CRC-32C of the data (4). A record whose data do not match their checksum is reported, and reading
+continues after it. Any other damage hides where the next record starts, so reading stops with an error.
+
+Source: tensorflow/core/lib/io/record_reader.h and record_writer.h, and tensorflow/core/lib/hash/crc32c.h for the mask.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple, TypeVar
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from components.data.compression import GZIP_MAGIC, decompressed
+from components.data.file_io import open_binary
+from components.errors import InputError
+
+HEAD, FOOT = 12, 4
+"""Bytes of a record before and after its data."""
+_MAX_LENGTH = 1 << 31
+"""Bytes of data; no protobuf message is longer."""
+_Crc = TypeVar("_Crc", int, npt.NDArray[np.uint32])
+
+
+class Chunk(NamedTuple):
+    """Consecutive records of a file.
+
+    Attributes:
+      records: the data of those that match their checksum.
+      offsets: where each of these starts: bytes of the file, or of what a gzip file decompresses to.
+      damaged: where each of the others starts.
+    """
+
+    records: list[bytes]
+    offsets: list[int]
+    damaged: list[int]
+
+
+def mask(crc: _Crc) -> _Crc:
+    """Converts CRC-32C values, an int or uint32 [n], to the form in which TFRecord files store them."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def frame_head(length: int) -> bytes:
+    """Returns the 12 bytes that precede `length` bytes of data."""
+    packed = struct.pack("<Q", length)
+    return packed + struct.pack("<I", mask(google_crc32c.value(packed)))
+
+
+def records(path: str, block: int = 1 << 20) -> Iterator[Chunk]:
+    """Reads a file in chunks.
+
+    Args:
+      path: local or remote; the members of a gzip file are read as one stream.
+      block: bytes to read at a time. About three blocks, or three times the longest record, are held in memory. Blocks
+        larger than the processor's caches are slower.
+
+    Yields:
+      Chunks of at least one record; none for an empty file.
+
+    Raises:
+      InputError: a length does not match its checksum or is over 2 GiB, the file ends inside a record, or the gzip
+        stream is damaged.
+      OSError: the file cannot be opened or read.
+    """
+    with open_binary(path) as file:
+        head = file.read(HEAD)
+        file.seek(0)
+        # A first record of 559,903 bytes starts as a gzip file does, but the checksum of its length matches.
+        stream = decompressed(path, file) if head.startswith(GZIP_MAGIC) and _length(head) is None else file
+        buffer, start, size = b"", 0, HEAD + FOOT
+        # The buffer at most doubles in one step, so a wrong length allocates no more than the file can fill.
+        while data := stream.read(min(max(size - len(buffer), block), max(len(buffer), block))):
+            buffer += data
+            ends, size = _record_ends(path, start, buffer)
+            if len(ends) > 1:
+                yield _verified(start, buffer, ends)
+                buffer, start = buffer[ends[-1] :], start + ends[-1]
+        if buffer:
+            raise _unreadable(path, start, f"a record of {size} bytes or more", f"{len(buffer)}: the file is cut off")
+
+
+def _record_ends(path: str, start: int, buffer: bytes) -> tuple[list[int], int]:
+    """Returns 0 and the end of each complete record in the buffer, and the (least) size of the next record."""
+    at, ends, available = 0, [0], len(buffer)
+    while available - at >= HEAD:
+        head = buffer[at : at + HEAD]
+        length = _length(head)
+        if length is None:
+            raise _unreadable(path, start + at, "a length that matches its checksum", f"the bytes {head.hex()}")
+        if length > _MAX_LENGTH:
+            raise _unreadable(path, start + at, f"at most {_MAX_LENGTH} bytes of data", f"a length of {length}")
+        end = at + HEAD + length + FOOT
+        if end > available:
+            return ends, end - at
+        ends.append(end)
+        at = end
+    return ends, HEAD + FOOT
+
+
+def _verified(start: int, buffer: bytes, ends: list[int]) -> Chunk:
+    """Separates the records of a buffer, whose offset is `start`, by whether their data match their checksum."""
+    data = [buffer[begin + HEAD : end - FOOT] for begin, end in itertools.pairwise(ends)]
+    computed = mask(np.fromiter(map(google_crc32c.value, data), np.uint32, len(data)))
+    # The four bytes from each byte of the buffer on, as integers that overlap: shape [len(buffer) - 3].
+    words: npt.NDArray[np.uint32] = np.ndarray((len(buffer) - 3,), "<u4", buffer, 0, (1,))
+    stored = words[np.array(ends[1:]) - FOOT]
+    offsets = [start + begin for begin in ends[:-1]]
+    sound = (computed == stored).tolist()
+    if all(sound):
+        return Chunk(data, offsets, [])
+    damaged = [offset for offset, matches in zip(offsets, sound, strict=True) if not matches]
+    return Chunk(list(itertools.compress(data, sound)), list(itertools.compress(offsets, sound)), damaged)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _length(head: bytes) -> int | None:
+    """Returns how many bytes of data follow these 12; None if they are fewer or do not match their checksum."""
+    length = int.from_bytes(head[:8], "little")
+    return length if frame_head(length) == head else None
+
+
+def _unreadable(path: str, offset: int, expected: str, received: str) -> InputError:
+    return InputError(
+        f"{path}, offset {offset}: expected {expected}, received {received}",
+        "fetch or write the file again, or remove it from data.path",
+    )

@@ -1,0 +1,53 @@
+"""The columns of a curated schema, read without importing TensorFlow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from components.errors import InputError
+from components.features.base_op import Dtype
+
+
+@dataclass(frozen=True)
+class SchemaColumn:
+    """A column of a schema: its type, None if the schema does not set one, and whether its presence is required."""
+
+    dtype: Dtype | None
+    required: bool
+
+
+def read(path: str) -> dict[str, SchemaColumn]:
+    """Reads the columns of a schema file, a text proto of tensorflow.metadata.v0.Schema.
+
+    Raises:
+      InputError: the file does not exist, or is not a schema.
+    """
+    # Imported late: most commands read a config without its schema, and protobuf takes time to import.
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(
+            f"schema.path: there is no {path}", "name an existing schema, or remove schema.path to infer one"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"schema.path: {path} cannot be read as text: {error}", "name a text proto of a TFX Schema"
+        ) from error
+    try:
+        schema = text_format.Parse(text, schema_pb2.Schema())
+    except text_format.ParseError as error:
+        raise InputError(
+            f"{path} is not a schema: {error}", "fix the line; a text proto of a TFX Schema is expected"
+        ) from error
+    dtypes: dict[int, Dtype] = {schema_pb2.INT: "int", schema_pb2.FLOAT: "float", schema_pb2.BYTES: "bytes"}
+    return {
+        feature.name: SchemaColumn(
+            dtypes.get(feature.type), required=feature.presence.min_fraction > 0 or feature.presence.min_count > 0
+        )
+        for feature in schema.feature
+        if feature.lifecycle_stage in (schema_pb2.UNKNOWN_STAGE, schema_pb2.PRODUCTION)
+    }

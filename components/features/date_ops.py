@@ -1,0 +1,100 @@
+"""Settings of the operations on dates and times: `date_part` and `date_parts`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from pydantic import Field, model_validator
+
+from components.features.base_op import Dtype, Embedded, Op
+
+Part = Literal["year", "month", "day", "weekday", "hour", "minute", "day_of_year"]
+Unit = Literal["seconds", "milliseconds", "days"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """The range of a part of a date: `count` consecutive values, beginning with `first`."""
+
+    first: int
+    count: int
+
+
+SPANS: dict[Part, Span] = {
+    "month": Span(1, 12),
+    "day": Span(1, 31),
+    "weekday": Span(0, 7),
+    "hour": Span(0, 24),
+    "minute": Span(0, 60),
+    "day_of_year": Span(1, 366),
+}
+"""Part → range. A year is a number, so it has none."""
+
+
+class DatePart(Embedded):
+    """A part of a date or time, as an id to embed; the year as a number, by z_score.
+
+    An integer counts from 1970-01-01 UTC. A text is ISO 8601: `2024-03-01`, `2024-03-01 17:05`,
+    `2024-03-01T17:05:00.123Z`, `2024-03-01T17:05:00+02:00`; parts are in UTC. A text that is not a date counts as
+    missing. Missing has an id of its own; a missing year becomes the mean, 0.
+    """
+
+    takes = frozenset[Dtype]({"int", "bytes"})
+    op: Literal["date_part"] = "date_part"
+    part: Part
+    """Which part; Monday is the first weekday. It is part of the feature's name, as in `pickup_weekday`."""
+    unit: Unit = "seconds"
+    """Unit of an integer."""
+
+    @model_validator(mode="after")
+    def _unit_has_part(self) -> DatePart:
+        if self.part == "year" and self.embedding is not None:
+            raise ValueError("year is a number and has no embedding; leave embedding out")
+        return _check_unit(self, (self.part,), self.unit)
+
+    @property
+    def suffix(self) -> str:
+        """The part."""
+        return self.part
+
+    @property
+    def rows(self) -> int:
+        """A row per value of the part, and missing; a year has no table."""
+        return SPANS[self.part].count + 1 if self.part in SPANS else 0
+
+
+class DateParts(Op):
+    """Several parts of a date: `{date_parts: [weekday, hour]}` abbreviates two date_part. Missing is as there."""
+
+    takes = frozenset[Dtype]({"int", "bytes"})
+    op: Literal["date_parts"] = "date_parts"
+    parts: tuple[Part, ...]
+    """Which parts; each makes a feature of its own."""
+    unit: Unit = "seconds"
+    """Unit of an integer."""
+    embedding: int | None = Field(default=None, ge=1, le=4096)
+    """Width of each part's embedding; without it, the model decides by the number of ids."""
+
+    @model_validator(mode="after")
+    def _unit_has_parts(self) -> DateParts:
+        # With min_length on the field, pydantic would also report it for a misspelled part.
+        if not self.parts:
+            raise ValueError("expected at least one part, received none")
+        return _check_unit(self, self.parts, self.unit)
+
+    def expanded(self) -> tuple[Op, ...]:
+        """A date_part for each part."""
+        widths = {part: self.embedding if part in SPANS else None for part in self.parts}
+        return tuple(DatePart(part=part, unit=self.unit, embedding=widths[part]) for part in self.parts)
+
+
+DateOp = TypeVar("DateOp", bound=Op)
+
+
+def _check_unit(op: DateOp, parts: Sequence[Part], unit: Unit) -> DateOp:
+    for part in parts:
+        if unit == "days" and part in ("hour", "minute"):
+            raise ValueError(f"expected unit seconds or milliseconds for {part}, received days")
+    return op

@@ -1,0 +1,18 @@
+"""Names of the transformed features, the label and their vocabulary files."""
+
+from __future__ import annotations
+
+LABEL = "label"
+"""The transformed label. No feature has this name, since a feature's name ends with its operation."""
+LABEL_CLASSES = "label_classes"
+"""Vocabulary file of a multiclass label: class i is on line i."""
+LABEL_COUNTS = "label_counts"
+"""Vocabulary file with a line `count value` for each value of the label in the training split."""
+LABEL_SCALE = "label_scale"
+"""File of a regression label: number of training rows, number of rows without a label, mean and standard deviation,
+each on a line."""
+
+
+def feature(column: str, suffix: str) -> str:
+    """Returns the name of a transformed feature, from the column's name and the operation's suffix."""
+    return f"{column}_{suffix}"

@@ -1,0 +1,25 @@
+"""Settings of the operation on pictures: `image`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from components.features.base_op import Dtype, Op
+
+
+class Image(Op):
+    """An encoded picture (PNG, JPEG, GIF, BMP), decoded to grey or colour and resized, as floats in [0, 1].
+
+    A missing picture is black, that is, 0.
+    """
+
+    takes = frozenset[Dtype]({"bytes"})
+    op: Literal["image"] = "image"
+    height: int = Field(ge=1, le=4096)
+    """Height after resizing, in pixels."""
+    width: int = Field(ge=1, le=4096)
+    """Width after resizing, in pixels."""
+    channels: Literal[1, 3] = 1
+    """1: grey, 3: colour."""

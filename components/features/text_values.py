@@ -1,0 +1,73 @@
+"""The multiple values of an example in a column of texts: separated values, words, n-grams.
+
+The results are RaggedTensors of strings, shape [batch, n].
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from components.features.column import Column, graph_function
+
+
+def parts(column: Column, separator: str) -> tf.RaggedTensor:
+    """Returns all values of each example; texts are split at the separator, stripped, and empty values are dropped."""
+    texts = column.all_texts()
+    return texts if column.dtype == "int" else _parts(texts, separator)
+
+
+def words(column: Column, *, lower: bool, ngrams: int) -> tf.RaggedTensor:
+    """Returns the words of each text, then its sequences of 2 words and so on up to `ngrams`, joined by a space.
+
+    A word is a sequence of letters, combining marks and digits of any script. Bytes that are not UTF-8 separate words.
+    """
+    return _words(column.all_texts(), lower, ngrams)
+
+
+def padded(ids: tf.RaggedTensor, count: int) -> tf.Tensor:
+    """Returns the first ids of each example, padded with 0: RaggedTensor of int64 → int64 [batch, count]."""
+    return tf.ensure_shape(_padded(ids, count), [None, count])
+
+
+def multi_hot(ids: tf.RaggedTensor, width: int) -> tf.Tensor:
+    """Returns 1 for each id of an example, else 0: RaggedTensor of int64 in [0, width) → float32 [batch, width]."""
+    return tf.ensure_shape(_multi_hot(ids, width), [None, width])
+
+
+@graph_function
+def _parts(texts: tf.RaggedTensor, separator: str) -> tf.RaggedTensor:
+    split = _regrouped(texts, tf.strings.split(texts.flat_values, separator))
+    stripped = split.with_flat_values(tf.strings.strip(split.flat_values))
+    return tf.ragged.boolean_mask(stripped, tf.not_equal(stripped, ""))
+
+
+@graph_function
+def _words(texts: tf.RaggedTensor, lower: bool, ngrams: int) -> tf.RaggedTensor:
+    valid = tf.strings.unicode_transcode(
+        texts.flat_values, "UTF-8", "UTF-8", errors="replace", replacement_char=ord(" ")
+    )
+    if lower:
+        valid = tf.strings.lower(valid, encoding="utf-8")
+    tokens = tf.strings.split(tf.strings.regex_replace(valid, r"[^\pL\pM\pN]+", " "))
+    if ngrams > 1:
+        tokens = tf.strings.ngrams(tokens, tuple(range(1, ngrams + 1)), separator=" ")
+    return _regrouped(texts, tokens)
+
+
+def _regrouped(texts: tf.RaggedTensor, of_values: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Groups the parts of each value by example: [values, n] → [batch, n]."""
+    return tf.RaggedTensor.from_row_splits(
+        of_values.flat_values, tf.gather(of_values.row_splits, texts.row_splits), validate=False
+    )
+
+
+@graph_function
+def _padded(ids: tf.RaggedTensor, count: int) -> tf.Tensor:
+    return ids.to_tensor(default_value=0, shape=[None, count])
+
+
+@graph_function
+def _multi_hot(ids: tf.RaggedTensor, width: int) -> tf.Tensor:
+    positions = tf.stack([ids.value_rowids(), ids.flat_values], axis=1)
+    counts = tf.scatter_nd(positions, tf.ones_like(ids.flat_values, tf.float32), tf.stack([ids.nrows(), width]))
+    return tf.minimum(counts, 1.0)

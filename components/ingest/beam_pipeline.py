@@ -1,0 +1,217 @@
+"""The ingest as a Beam pipeline; its imports are light, so that a worker process starts quickly."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from components.data import file_io
+from components.errors import InputError
+from components.ingest.blocks import BadRow, Block, FileRange, Reader, RowCounts
+from components.ingest.bundle_writer import BundleResult, BundleWriter, FirstPassSummary, IngestSettings
+from components.ingest.config import BadRowsConfig
+from components.ingest.shard_writer import Shard
+
+_FILES = 64
+"""Files that one worker divides into ranges at once."""
+_SMALL = 4 << 20
+"""Bytes of small files that one worker reads at once."""
+File = tuple[str, "str | None"]
+"""A file, and the predefined split that it belongs to."""
+FileRanges = tuple[FileRange, ...]
+
+
+def file_ranges(pipeline: beam.Pipeline, files: Sequence[File], reader: Reader) -> beam.PCollection:
+    """Divides files into ranges: a collection of tuples, each for one worker."""
+    chunks = [tuple(files[at : at + _FILES]) for at in range(0, len(files), _FILES)]
+    return (
+        pipeline
+        | "Files" >> beam.Create(chunks)
+        | "SpreadFiles" >> beam.Reshuffle()
+        | "DivideFiles" >> beam.FlatMap(_divide, reader)
+        | "SpreadRanges" >> beam.Reshuffle()
+    )
+
+
+def ingest(elements: beam.PCollection, settings: IngestSettings, reader: Reader | None, manifest: str) -> None:
+    """Checks, splits and writes all rows, then writes the manifest.
+
+    Args:
+      elements: tuples of file ranges, or blocks of rows.
+      settings: the settings that all workers share.
+      reader: reads the file ranges.
+      manifest: path of the manifest, a JSON file; see `Manifest`.
+    """
+    first = elements | "FirstPass" >> beam.ParDo(_FirstPass(settings, reader))
+    results = beam.pvalue.AsList(first)
+    second = elements | "SecondPass" >> beam.ParDo(_SecondPass(settings, reader), results)
+    _ = (
+        elements.pipeline
+        | "Once" >> beam.Create([manifest])
+        | "WriteManifest" >> beam.Map(_write_manifest, results, beam.pvalue.AsList(second), settings)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """The result of the pipeline.
+
+    Attributes:
+      rows: rows read.
+      bad: rows in quarantine.
+      left_out: rows in a gap between splits.
+      kinds: the kind of each column, as the number of a `Kind`.
+      shards: the files written.
+      quarantined: files with bad rows, as (input file, number of the range, positions before that range, file).
+    """
+
+    rows: int
+    bad: int
+    left_out: int
+    kinds: dict[str, int]
+    shards: tuple[Shard, ...]
+    quarantined: tuple[tuple[str, int, int, str], ...]
+
+    @classmethod
+    def read(cls, path: str) -> Manifest:
+        """Reads the file that `ingest` wrote."""
+        with file_io.open_binary(path) as file:
+            content = json.loads(file.read())
+        written = sorted(
+            Shard(shard["split"], tuple(shard["order"]), shard["path"], shard["rows"]) for shard in content["shards"]
+        )
+        quarantined = sorted(tuple(entry) for entry in content["quarantined"])
+        return cls(**{**content, "shards": tuple(written), "quarantined": tuple(quarantined)})
+
+
+def check_bad_rows(counts: RowCounts, config: BadRowsConfig, position_unit: str) -> None:
+    """Compares the number of bad rows with the limit.
+
+    Raises:
+      InputError: there are more than the config allows; the message names the first few.
+    """
+    allowed = 0.0 if config.action == "fail" else config.max_fraction * counts.rows
+    if counts.bad <= allowed:
+        return
+    first, *others = (_describe(counts, bad, position_unit) for bad in counts.first_bad)
+    more = counts.bad - len(counts.first_bad)
+    details = [*others, f"and {more:,} more of {counts.rows:,} rows"] if more else others
+    remedy = "fix or remove these rows, or set data.csv and data.types to fit"
+    if config.action == "quarantine":
+        # Rounded up, so that the value is sufficient.
+        enough = math.ceil(counts.bad / counts.rows * 10_000) / 10_000
+        remedy += f"; or set data.bad_rows.max_fraction to {enough:g} or more"
+    raise InputError(first, remedy, details)
+
+
+def _describe(counts: RowCounts, bad: BadRow, position_unit: str) -> str:
+    column = f"column {bad.column}: " if bad.column else ""
+    return f"{bad.path}, {position_unit} {counts.position_in_file(bad)}: {column}{bad.reason}"
+
+
+def _divide(files: Iterable[File], reader: Reader) -> Iterator[FileRanges]:
+    """Yields each range of a large file alone, and those of small files together."""
+    pending: list[FileRange] = []
+    size = 0
+    for path, split in files:
+        ranges = reader.ranges(path, split)
+        if len(ranges) > 1:
+            yield from ((file_range,) for file_range in ranges)
+            continue
+        pending += ranges
+        size += file_io.size(path)
+        if size >= _SMALL:
+            yield tuple(pending)
+            pending, size = [], 0
+    if pending:
+        yield tuple(pending)
+
+
+class _FirstPass(beam.DoFn):  # type: ignore[misc]
+    """The first pass; yields one result for each bundle."""
+
+    def __init__(self, settings: IngestSettings, reader: Reader | None) -> None:
+        self._settings, self._reader = settings, reader
+        self._writer: BundleWriter | None = None
+
+    def start_bundle(self) -> None:
+        self._writer = None
+
+    def process(self, element: FileRanges | Block) -> None:
+        self._writer = self._writer or BundleWriter(self._settings)
+        _write(self._writer, element, self._reader)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._writer:
+            yield _in_global_window(self._writer.close())
+
+
+class _SecondPass(beam.DoFn):  # type: ignore[misc]
+    """The second pass; does nothing if the first one wrote the final examples."""
+
+    def __init__(self, settings: IngestSettings, reader: Reader | None) -> None:
+        self._settings, self._reader = settings, reader
+        self._writer: BundleWriter | None = None
+        self._summary: FirstPassSummary | None = None
+
+    def start_bundle(self) -> None:
+        self._writer = self._summary = None
+
+    def process(self, element: FileRanges | Block, first: list[BundleResult]) -> None:
+        if self._summary is None:
+            self._summary = _summarize(first, self._settings)
+        if self._summary.is_final:
+            return
+        self._writer = self._writer or BundleWriter(self._settings, self._summary)
+        _write(self._writer, element, self._reader)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._writer:
+            yield _in_global_window(self._writer.close())
+
+
+def _write(writer: BundleWriter, element: FileRanges | Block, reader: Reader | None) -> None:
+    if isinstance(element, Block):
+        writer.write(element)
+    elif reader:
+        writer.read(element, reader)
+
+
+def _in_global_window(result: BundleResult) -> WindowedValue:
+    return WindowedValue(result, GlobalWindow().max_timestamp(), [GlobalWindow()])
+
+
+def _summarize(first: Iterable[BundleResult], settings: IngestSettings) -> FirstPassSummary:
+    """Merges the summaries of all bundles of the first pass.
+
+    Raises:
+      InputError: too many rows are bad.
+    """
+    summary = functools.reduce(FirstPassSummary.merge, (result.summary for result in first), FirstPassSummary())
+    check_bad_rows(summary.counts, settings.config.bad_rows, settings.properties.position_unit)
+    return summary
+
+
+def _write_manifest(path: str, first: list[BundleResult], second: list[BundleResult], settings: IngestSettings) -> None:
+    summary = _summarize(first, settings)
+    results = first if summary.is_final else second
+    counts = summary.counts
+    manifest = Manifest(
+        rows=counts.rows,
+        bad=counts.bad,
+        left_out=sum(result.left_out for result in results),
+        kinds={name: int(kind) for name, kind in summary.kinds.items()},
+        shards=tuple(shard for result in results for shard in result.shards),
+        quarantined=tuple(
+            (*key, counts.positions_before(*key), file) for key, files in counts.quarantined.items() for file in files
+        ),
+    )
+    with file_io.create(path) as file:
+        file.write(json.dumps(dataclasses.asdict(manifest)).encode())

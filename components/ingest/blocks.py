@@ -1,0 +1,292 @@
+"""The data structures between readers and writers: ranges of files, blocks of rows, bad rows and row counts."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from components.data import file_io
+
+_MAX_REPORTED = 5
+"""Bad rows that an error names."""
+_SMALL = 256 << 10
+"""Bytes below which blocks of several files are merged: each column has a fixed cost however short it is."""
+
+
+@dataclass(frozen=True, order=True)
+class FileRange:
+    """A part of a file that is read on its own.
+
+    Attributes:
+      path: the file.
+      number: the index among the ranges of the file.
+      start: where the range begins: bytes in text, a row group in Parquet.
+      stop: where the next range begins; -1 at the end of the file.
+      split: the predefined split that the file belongs to.
+      start_quoted: for text: whether `start` lies inside quotes.
+      stop_quoted: for text: whether `stop` lies inside quotes.
+    """
+
+    path: str
+    number: int = 0
+    start: int = 0
+    stop: int = -1
+    split: str | None = None
+    start_quoted: bool = False
+    stop_quoted: bool = False
+
+
+@dataclass(frozen=True)
+class BlockSource:
+    """The origin of consecutive rows of a block.
+
+    Attributes:
+      file_range: the range that they come from.
+      rows: how many they are.
+      position: maps the index of one of these rows to its position in the range; see `BadRow`.
+    """
+
+    file_range: FileRange
+    rows: int
+    position: Callable[[int], int]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows as they were read.
+
+    Attributes:
+      columns: text (binary, null where missing), or typed columns.
+      sources: where the rows came from.
+      records: the rows as serialized records, if the file holds records; binary [rows].
+    """
+
+    columns: pa.RecordBatch
+    sources: tuple[BlockSource, ...]
+    records: pa.Array | None = None
+
+    def origin(self, row: int) -> tuple[FileRange, int]:
+        """Returns the range that a row came from, and its position in that range."""
+        for source in self.sources:
+            if row < source.rows:
+                return source.file_range, source.position(row)
+            row -= source.rows
+        raise IndexError(row)
+
+
+@dataclass(frozen=True, order=True)
+class BadRow:
+    """A row that cannot be ingested.
+
+    Attributes:
+      path: the file.
+      range_number: the number of the file's range.
+      position: the number of the row in the range (from 1; in the first range the lines of the header count), or the
+        offset of a record in bytes.
+      reason: what was expected, and what was received.
+      column: the column with the wrong value, if the reason is a value.
+      content: the row as text, or its fields by column.
+    """
+
+    path: str
+    range_number: int
+    position: int
+    reason: str
+    column: str | None = None
+    content: Any = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class ReaderProperties:
+    """Properties of the rows of a format.
+
+    Attributes:
+      position_unit: what the position of a row is: `row`, or `offset` in bytes.
+      encoding: the encoding of text, whose column types have to be inferred; None if values are typed.
+      key_columns: the columns whose hash assigns a row to a split, where the config names none; () for all columns.
+      hidden: columns that are not features.
+    """
+
+    position_unit: str = "row"
+    encoding: str | None = None
+    key_columns: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+
+class Reader(Protocol):
+    """A reader of one format."""
+
+    properties: ReaderProperties
+
+    def first_range(self, path: str, split: str | None) -> FileRange:
+        """Returns a range at the start of a file, from which the types of columns are guessed."""
+
+    def ranges(self, path: str, split: str | None) -> list[FileRange]:
+        """Divides a file into ranges, each of a size for one worker."""
+
+    def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
+        """Yields the rows of a range, and reports their number and the bad rows to the log."""
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """How many rows some ranges have, and which of them are bad.
+
+    Attributes:
+      positions: (path, number) of a range → how many positions its rows take up (lines of a header included).
+      rows: rows read, bad ones included.
+      bad: bad rows.
+      quarantined: (path, number) of a range → files with its bad rows.
+      first_bad: the first few bad rows.
+    """
+
+    positions: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    rows: int = 0
+    bad: int = 0
+    quarantined: Mapping[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+    first_bad: tuple[BadRow, ...] = ()
+
+    def merge(self, other: RowCounts) -> RowCounts:
+        """Returns the counts of both."""
+        # All rows of a query belong to one range, which several workers share.
+        quarantined = dict(self.quarantined)
+        for key, files in other.quarantined.items():
+            quarantined[key] = (*quarantined.get(key, ()), *files)
+        return RowCounts(
+            {**self.positions, **other.positions},
+            self.rows + other.rows,
+            self.bad + other.bad,
+            quarantined,
+            tuple(sorted([*self.first_bad, *other.first_bad])[:_MAX_REPORTED]),
+        )
+
+    def positions_before(self, path: str, range_number: int) -> int:
+        """Returns how many positions of a file come before one of its ranges."""
+        return sum(self.positions[path, number] for number in range(range_number))
+
+    def position_in_file(self, bad: BadRow) -> int:
+        """Returns the position of a bad row in its file, rather than in its range."""
+        return bad.position + self.positions_before(bad.path, bad.range_number)
+
+
+class RowLog:
+    """Counts the rows of one worker, and writes bad rows to files, one file for each range.
+
+    Args:
+      folder: where the files go; None: bad rows are only counted.
+    """
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+        self._positions: dict[tuple[str, int], int] = {}
+        self._rows = self._bad = 0
+        self._quarantined: dict[tuple[str, int], tuple[str, ...]] = {}
+        self._first_bad: list[BadRow] = []
+        self._file: tuple[tuple[str, int], IO[bytes]] | None = None
+
+    def add_range(self, file_range: FileRange, rows: int, positions: int | None = None) -> None:
+        """Counts the rows of a range; `positions` is how many positions they take up, if that is not `rows`."""
+        self._rows += rows
+        self._positions[file_range.path, file_range.number] = rows if positions is None else positions
+
+    def add_bad_row(self, bad: BadRow) -> None:
+        """Counts a bad row, and writes it to the file of its range."""
+        self._bad += 1
+        if len(self._first_bad) < _MAX_REPORTED or bad < self._first_bad[-1]:
+            self._first_bad = sorted([*self._first_bad, bad])[:_MAX_REPORTED]
+        if self._folder is not None:
+            entry = {"position": bad.position, "column": bad.column, "reason": bad.reason, "content": bad.content}
+            self._file_of((bad.path, bad.range_number), self._folder).write(json.dumps(entry).encode() + b"\n")
+
+    def close(self) -> RowCounts:
+        """Closes the files and returns the counts."""
+        if self._file:
+            self._file[1].close()
+        self._file = None
+        return RowCounts(self._positions, self._rows, self._bad, self._quarantined, tuple(self._first_bad))
+
+    def _file_of(self, key: tuple[str, int], folder: str) -> IO[bytes]:
+        """Returns the open file for the bad rows of a range."""
+        if self._file and self._file[0] == key:
+            return self._file[1]
+        if self._file:
+            self._file[1].close()
+        path = file_io.join(folder, f"bad-{uuid.uuid4().hex}.jsonl")
+        self._quarantined[key] = (*self._quarantined.get(key, ()), path)
+        self._file = key, file_io.create(path)
+        return self._file[1]
+
+
+def merge_small(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Merges small blocks, in their order, as long as they have the same columns and predefined split."""
+    pending: list[Block] = []
+    size = 0
+    for block in blocks:
+        if pending and not _can_merge(pending[0], block):
+            yield _merged(pending)
+            pending, size = [], 0
+        pending.append(block)
+        size += block.columns.nbytes
+        if size >= _SMALL:
+            yield _merged(pending)
+            pending, size = [], 0
+    if pending:
+        yield _merged(pending)
+
+
+def drop_rows(block: Block, rows: Iterable[int]) -> Block:
+    """Returns a block without the rows of these indices; the other rows get new indices but keep their origin."""
+    keep = np.ones(block.columns.num_rows, bool)
+    keep[list(rows)] = False
+    mask = pa.array(keep)
+    columns = [column.filter(mask) for column in block.columns.columns]
+    ends = np.cumsum([0, *(source.rows for source in block.sources)])
+    sources = []
+    for source, start, stop in zip(block.sources, ends[:-1], ends[1:], strict=True):
+        remaining = np.flatnonzero(keep[start:stop])
+        sources.append(BlockSource(source.file_range, len(remaining), _RemainingPosition(source.position, remaining)))
+    batch = pa.RecordBatch.from_arrays(columns, block.columns.schema.names)
+    return Block(batch, tuple(sources), None if block.records is None else block.records.filter(mask))
+
+
+@dataclass(frozen=True)
+class _RemainingPosition:
+    """The `position` of a source of which some rows were dropped; a class, because blocks are pickled.
+
+    Attributes:
+      position: the function of the source before.
+      rows: the former indices of the remaining rows; shape [rows].
+    """
+
+    position: Callable[[int], int]
+    rows: npt.NDArray[np.intp]
+
+    def __call__(self, row: int) -> int:
+        return self.position(int(self.rows[row]))
+
+
+def _can_merge(one: Block, other: Block) -> bool:
+    same_split = one.sources[0].file_range.split == other.sources[0].file_range.split
+    return same_split and one.columns.schema == other.columns.schema
+
+
+def _merged(blocks: list[Block]) -> Block:
+    if len(blocks) == 1:
+        return blocks[0]
+    columns = [
+        pa.concat_arrays([block.columns.column(index) for block in blocks])
+        for index in range(len(blocks[0].columns.schema.names))
+    ]
+    records = [block.records for block in blocks if block.records is not None]
+    return Block(
+        pa.RecordBatch.from_arrays(columns, blocks[0].columns.schema.names),
+        tuple(source for block in blocks for source in block.sources),
+        pa.concat_arrays(records) if records else None,
+    )

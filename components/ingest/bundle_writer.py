@@ -1,0 +1,242 @@
+"""Reads, checks, splits and writes the rows of one bundle, while the types of the columns are being inferred.
+
+Types are only known when all rows have been read. So the first pass guesses them from a few rows, writes the examples
+at once, and checks whether the guess holds. If it fails anywhere, or if a split by time has to know all times first, a
+second pass writes the examples, with the types and times that the first pass found.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from components.data import example_encoder
+from components.data.tfrecord import frame_head
+from components.ingest import column_types, shard_writer
+from components.ingest.blocks import (
+    BadRow,
+    Block,
+    FileRange,
+    Reader,
+    ReaderProperties,
+    RowCounts,
+    RowLog,
+    drop_rows,
+    merge_small,
+)
+from components.ingest.column_types import KINDS, ColumnConverter, Kind
+from components.ingest.config import IngestConfig
+from components.ingest.shard_writer import Shard
+from components.ingest.split_assignment import LEFT_OUT, Splitter, TimeHistogram
+
+
+@dataclass(frozen=True)
+class IngestSettings:
+    """The settings that all workers share.
+
+    Attributes:
+      config: the section of the config.
+      properties: the properties of the rows' format.
+      folder: where shards and bad rows go, under temporary names.
+      guess: the kinds of the columns, guessed from a few rows.
+    """
+
+    config: IngestConfig
+    properties: ReaderProperties
+    folder: str
+    guess: Mapping[str, Kind] = field(default_factory=dict)
+
+    @property
+    def configured_kinds(self) -> dict[str, Kind]:
+        """The kinds of columns that the config sets."""
+        return {name: KINDS[type_] for name, type_ in self.config.types.items()}
+
+
+@dataclass(frozen=True)
+class FirstPassSummary:
+    """What the first pass found out about the rows of one bundle, or of several.
+
+    Attributes:
+      counts: how many rows there are, and which are bad.
+      kinds: the least kinds that hold all values of the columns.
+      times: the times of the rows, for a split by time.
+      written_kinds: the kinds that the examples were written with; None if they were not written, or not all with the
+        same kinds.
+    """
+
+    counts: RowCounts = field(default_factory=RowCounts)
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    times: TimeHistogram = field(default_factory=TimeHistogram)
+    written_kinds: Mapping[str, Kind] | None = field(default_factory=dict)
+
+    def merge(self, other: FirstPassSummary) -> FirstPassSummary:
+        """Returns the summary of both."""
+        return FirstPassSummary(
+            self.counts.merge(other.counts),
+            column_types.merge([self.kinds, other.kinds]),
+            self.times.merge(other.times),
+            _merge_written(self.written_kinds, other.written_kinds),
+        )
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the examples that the first pass wrote have the right types."""
+        written = self.written_kinds
+        return written is not None and all(
+            kind in (Kind.MISSING, written.get(name)) for name, kind in self.kinds.items()
+        )
+
+
+@dataclass(frozen=True)
+class BundleResult:
+    """The result of one bundle in one pass.
+
+    Attributes:
+      summary: of the first pass; empty after the second.
+      shards: the files written.
+      left_out: rows that go to no split, because they lie in a gap between two.
+    """
+
+    summary: FirstPassSummary
+    shards: tuple[Shard, ...]
+    left_out: int
+
+
+class BundleWriter:
+    """Writes the rows of a bundle; call `close` for the result.
+
+    Args:
+      settings: the settings that all workers share.
+      first_pass: the summary of all rows, if this is the second pass.
+    """
+
+    def __init__(self, settings: IngestSettings, first_pass: FirstPassSummary | None = None) -> None:
+        self._settings, self._first_pass = settings, first_pass
+        guess = settings.guess if first_pass is None else first_pass.kinds
+        minimum = None if first_pass is None else first_pass.kinds
+        self._converter = ColumnConverter(settings.configured_kinds, guess, settings.properties.encoding, minimum)
+        self._splitter = Splitter(settings.config.split, settings.properties.key_columns)
+        self._borders: tuple[int, ...] = ()
+        if first_pass is not None and self._splitter.needs_borders:
+            shares = [part for part in settings.config.split.parts().values() if isinstance(part, int)]
+            self._borders = first_pass.times.borders(shares)
+        self._row_log = RowLog(settings.folder if first_pass is None else None)
+        self._times = TimeHistogram()
+        self._writer: shard_writer.Writer | None = None
+        if first_pass is not None or not self._splitter.needs_borders:
+            self._writer = shard_writer.Writer(settings.folder, settings.config.split.names())
+        self._left_out = 0
+
+    def read(self, file_ranges: Iterable[FileRange], reader: Reader) -> None:
+        """Reads and writes the rows of some ranges."""
+        blocks = itertools.chain.from_iterable(reader.read(file_range, self._row_log) for file_range in file_ranges)
+        for block in merge_small(blocks):
+            self._process(block)
+
+    def write(self, block: Block) -> None:
+        """Writes rows that were read elsewhere."""
+        for source in block.sources:
+            self._row_log.add_range(source.file_range, source.rows)
+        self._process(block)
+
+    def close(self) -> BundleResult:
+        """Closes the files and returns the result."""
+        written = self._converter.output_kinds if self._writer else None
+        counts = self._row_log.close()
+        shards = tuple(self._writer.close()) if self._writer else ()
+        if self._first_pass is not None:
+            return BundleResult(FirstPassSummary(), shards, self._left_out)
+        hidden = self._settings.properties.hidden
+        kinds = {name: kind for name, kind in self._converter.kinds.items() if name not in hidden}
+        return BundleResult(FirstPassSummary(counts, kinds, self._times, written), shards, self._left_out)
+
+    def _process(self, block: Block) -> None:
+        key = self._split_column(block.columns)
+        bad: dict[int, tuple[str, str]] = {}
+        converted: pa.RecordBatch | None = None
+        if key is not None:
+            bad = {row.index: (row.column, row.reason) for row in self._splitter.unassigned(key)}
+        if not bad:
+            # Only now, so that bad rows do not influence the types.
+            converted, invalid = self._converter.convert(block.columns)
+            bad = {value.row: (value.column, value.reason) for value in reversed(invalid)}
+        if bad:
+            for row, (column, reason) in sorted(bad.items()):
+                origin, position = block.origin(row)
+                content = _content(block.columns, row)
+                self._row_log.add_bad_row(BadRow(origin.path, origin.number, position, reason, column, content))
+            rest = drop_rows(block, bad)
+            if rest.columns.num_rows:
+                self._process(rest)
+            return
+        if self._first_pass is None and self._splitter.needs_borders:
+            self._times = self._times.merge(self._splitter.times(key))
+        if converted is None and self._writer:
+            self._writer.discard()
+            self._writer = None
+        if converted is not None and self._writer:
+            self._write(block, converted, key, self._writer)
+
+    def _write(
+        self, block: Block, converted: pa.RecordBatch, key: pa.RecordBatch | None, writer: shard_writer.Writer
+    ) -> None:
+        first = block.sources[0].file_range
+        indices = self._splitter.assign(converted if key is None else key, first.split, self._borders)
+        self._left_out += int(np.count_nonzero(indices == LEFT_OUT))
+        if block.records is None:
+            records = example_encoder.encode(converted, frame_head, shard_writer.CHECKSUM_PLACEHOLDER)
+        else:
+            records = shard_writer.with_frames(block.records)
+        writer.write(records, indices, (first.path, first.number))
+
+    def _split_column(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Returns the one column that assigns rows to splits, if the config names one: its values as they are read.
+
+        The inferred type of the column, which is only known at the end, must not matter; nor must float32, which is
+        exact to about two minutes for seconds since 1970.
+        """
+        split = self._settings.config.split
+        if split.by not in ("time", "column"):
+            return None
+        (name,) = split.columns
+        column = batch.column(batch.schema.get_field_index(name))
+        if not self._settings.properties.encoding and not pa.types.is_floating(column.type):
+            converter = ColumnConverter(self._settings.configured_kinds, {}, None)
+            converted, _ = converter.convert(pa.RecordBatch.from_arrays([column], [name]))
+            if converted is None:
+                return None
+            column = converted.column(0)
+        return pa.RecordBatch.from_arrays([column], [name])
+
+
+def guess_kinds(settings: IngestSettings, file_ranges: Iterable[FileRange], reader: Reader) -> dict[str, Kind]:
+    """Returns the kinds of the columns in the first block of each range."""
+    converter = ColumnConverter(settings.configured_kinds, {}, settings.properties.encoding)
+    row_log = RowLog(None)
+    for file_range in file_ranges:
+        for block in itertools.islice(reader.read(file_range, row_log), 1):
+            _, invalid = converter.convert(block.columns)
+            if invalid:
+                converter.convert(drop_rows(block, {value.row for value in invalid}).columns)
+    return converter.kinds
+
+
+def _merge_written(one: Mapping[str, Kind] | None, other: Mapping[str, Kind] | None) -> Mapping[str, Kind] | None:
+    if one is None or other is None or any(one[name] != other[name] for name in one.keys() & other.keys()):
+        return None
+    return {**one, **other}
+
+
+def _content(batch: pa.RecordBatch, row: int) -> dict[str, str | None]:
+    """Returns a row as text, by column."""
+    return {name: _text(batch.column(index)[row].as_py()) for index, name in enumerate(batch.schema.names)}
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,385 @@
+"""Infers the type of each column over all rows of the input, and converts its values to the types of tf.Examples.
+
+The type of text (CSV) follows from its values: a value is an integer or a float if Python's `int` or `float` accepts
+it, as in TFX's CsvExampleGen. Common spellings are parsed by column, unusual ones one by one. Typed values (Parquet,
+BigQuery) keep their type, in the widest form that a tf.Example has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from components.errors import InputError
+from components.ingest.config import ValueType
+
+_INT64 = range(-(2**63), 2**63)
+
+
+class Kind(IntEnum):
+    """The type of a column; each kind can hold every value of the kinds before it."""
+
+    MISSING = 0
+    INT = 1
+    FLOAT = 2
+    BYTES = 3
+
+
+KINDS: dict[ValueType, Kind] = {"int": Kind.INT, "float": Kind.FLOAT, "bytes": Kind.BYTES}
+_ARROW = {Kind.MISSING: pa.null(), Kind.INT: pa.int64(), Kind.FLOAT: pa.float32(), Kind.BYTES: pa.binary()}
+_EXPECTED = {Kind.INT: "an int64", Kind.FLOAT: "a float", Kind.BYTES: "UTF-8 text"}
+
+
+@dataclass(frozen=True)
+class InvalidValue:
+    """A value that does not fit the type of its column.
+
+    Attributes:
+      row: its index in the block.
+      column: the name of the column.
+      reason: what was expected, and what was received.
+    """
+
+    row: int
+    column: str
+    reason: str
+
+
+class ColumnConverter:
+    """Converts the blocks of one worker, and infers the kinds of their columns.
+
+    Args:
+      configured: kinds that the config sets; a value that does not fit is invalid.
+      guess: kinds to convert other columns to, as far as there is a guess.
+      encoding: the encoding of the text that the values were read from; None if they are typed.
+      minimum: the least kinds of columns, from earlier blocks.
+    """
+
+    def __init__(
+        self,
+        configured: Mapping[str, Kind],
+        guess: Mapping[str, Kind],
+        encoding: str | None,
+        minimum: Mapping[str, Kind] | None = None,
+    ) -> None:
+        self._configured, self._encoding = dict(configured), encoding
+        self.output_kinds = {**guess, **configured}
+        """The kinds that blocks are converted to."""
+        self.kinds = dict(minimum or {})
+        """The least kinds that hold all values so far."""
+
+    def convert(self, block: pa.RecordBatch) -> tuple[pa.RecordBatch | None, list[InvalidValue]]:
+        """Converts a block, or reports its invalid values.
+
+        Args:
+          block: columns of text (binary, null where missing), or typed columns.
+
+        Returns:
+          Columns of int64, float32, binary or null, or lists of them; None if there are invalid values, or if the kind
+          of a column differs from its guess. And the invalid values.
+
+        Raises:
+          InputError: a configured column holds lists of another type.
+        """
+        arrays: list[pa.Array | None] = []
+        invalid: list[InvalidValue] = []
+        kinds = dict(self.kinds)
+        for name, column in zip(block.schema.names, block.columns, strict=True):
+            before = kinds.get(name, Kind.MISSING)
+            if name in self._configured:
+                kind, array, bad = _convert_configured(name, column, self._configured[name])
+            elif self._encoding:
+                kind, array, bad = _convert_text(column, before, self.output_kinds.setdefault(name, Kind.BYTES))
+            else:
+                kind, array, bad = _convert_typed(column, self.output_kinds.get(name))
+                if kind is not Kind.MISSING:
+                    self.output_kinds.setdefault(name, kind)
+            kinds[name] = max(before, kind)
+            arrays.append(array)
+            invalid += [InvalidValue(row, name, self._with_encoding(reason)) for row, reason in bad]
+        if invalid:
+            return None, invalid
+        self.kinds = kinds
+        if any(array is None for array in arrays):
+            return None, []
+        return pa.RecordBatch.from_arrays(arrays, block.schema.names), []
+
+    def _with_encoding(self, reason: str) -> str:
+        """Names the configured encoding in the reason for text that cannot be decoded."""
+        return reason.replace(_EXPECTED[Kind.BYTES], f"{self._encoding or 'UTF-8'} text", 1)
+
+
+def merge(kinds: Iterable[Mapping[str, Kind]]) -> dict[str, Kind]:
+    """Returns the least kinds that hold the values of all."""
+    merged: dict[str, Kind] = {}
+    for one in kinds:
+        for name, kind in one.items():
+            merged[name] = max(kind, merged.get(name, kind))
+    return merged
+
+
+def all_missing(column: pa.Array) -> bool:
+    """Whether a column has no value at all."""
+    return bool(column.null_count == len(column))
+
+
+_Converted = tuple[Kind, "pa.Array | None", list[tuple[int, str]]]
+"""The least kind of a column, its converted values (None if the kind differs from the guess), and the row and reason of
+each invalid value."""
+
+
+def _convert_text(column: pa.Array, before: Kind, guess: Kind) -> _Converted:
+    """Converts a block of a column of text; `before` is the kind of the blocks before it."""
+    if all_missing(column):
+        return before, pa.nulls(len(column)), []
+    if guess in (Kind.INT, Kind.FLOAT) and before <= guess:
+        values = _cast(column, guess)
+        if values is not None and (guess is Kind.INT or (before is Kind.FLOAT and not _is_ambiguous(values).any())):
+            return guess, values, []
+    if bad := _undecodable(column):
+        return before, None, bad
+    kind = _kind_of(column, before)
+    return kind, parse(column, guess) if kind <= guess else None, []
+
+
+def _convert_configured(name: str, column: pa.Array, kind: Kind) -> _Converted:
+    """Converts a column whose kind the config sets."""
+    if is_list(column.type):
+        item_kind, array, bad = _convert_typed(column, kind)
+        if item_kind > kind:
+            raise InputError(
+                f"data.types: the column {name} holds lists of another type: expected {_EXPECTED[kind]} as value, "
+                f"received {column.type}",
+                "leave the column out of data.types",
+            )
+        return kind, array, bad
+    if not pa.types.is_binary(column.type):
+        column = _text(_decoded(column))
+    if kind is Kind.BYTES:
+        bad = _undecodable(column)
+        return kind, column, bad
+    if (values := _cast(column, kind)) is not None:
+        return kind, values, []
+    words = column.to_pylist()
+    valid = [word is None or word.lower() in _BOOLEANS or _kind_of_value(word) <= kind for word in words]
+    if not all(valid):
+        expected = f"expected {_EXPECTED[kind]}, received"
+        return (
+            kind,
+            None,
+            [(row, f"{expected} {quoted(words[row])}") for row, is_valid in enumerate(valid) if not is_valid],
+        )
+    return kind, parse(column, kind), []
+
+
+def _convert_typed(column: pa.Array, guess: Kind | None) -> _Converted:
+    """Converts a typed column to the widest type of its sort that a tf.Example has, or to the guessed kind."""
+    column = _decoded(column)
+    if is_list(column.type):
+        if all_missing(column):
+            return Kind.MISSING, pa.nulls(len(column)), []
+        kind, values, bad = _convert_typed(column.flatten(), guess)
+        if bad or values is None:
+            rows = np.repeat(np.arange(len(column)), np.asarray(pc.list_value_length(column).fill_null(0)))
+            return kind, None, [(int(rows[at]), reason) for at, reason in bad]
+        if values.null_count:
+            rows = np.repeat(np.arange(len(column)), np.asarray(pc.list_value_length(column).fill_null(0)))
+            empty = sorted(set(rows[np.asarray(values.is_null())].tolist()))
+            return kind, None, [(row, "expected a list of values, received a missing value inside") for row in empty]
+        if pa.types.is_null(values.type):
+            values = pa.nulls(0, pa.binary())
+        return kind, _relisted(column, values), []
+    kind, array = Kind.MISSING, column
+    if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
+        kind = Kind.INT
+        if pa.types.is_uint64(column.type):
+            large = np.asarray(column.fill_null(0)) > np.uint64(2**63 - 1)
+            if large.any():
+                expected = "expected an int64, received"
+                return kind, None, [(int(row), f"{expected} {column[int(row)]}") for row in np.flatnonzero(large)]
+        array = column.cast(pa.int64())
+    elif pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
+        kind, array = Kind.FLOAT, _single(_double(column))
+    elif not pa.types.is_null(column.type):
+        kind, array = Kind.BYTES, _text(column)
+        if (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) and (bad := _undecodable(array)):
+            return kind, None, bad
+    if all_missing(array):
+        # Lists without values have a type as well, which must be the same in all blocks.
+        return Kind.MISSING, array if guess is None else pa.nulls(len(array), _ARROW[guess]), []
+    if guess is None or kind == guess:
+        return kind, array, []
+    if kind > guess:
+        return kind, None, []
+    return kind, _single(array.cast(pa.float64(), safe=False)) if guess is Kind.FLOAT else _text(array), []
+
+
+def is_nested(type_: pa.DataType) -> bool:
+    """Whether a tf.Example cannot hold values of a type: structs, maps, lists of lists."""
+    if is_list(type_):
+        return is_list(type_.value_type) or is_nested(type_.value_type)
+    return bool(pa.types.is_nested(type_) or pa.types.is_map(type_))
+
+
+def is_list(type_: pa.DataType) -> bool:
+    """Whether the values of a type are lists of any form: variable, large or of fixed size."""
+    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_))
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _relisted(column: pa.Array, values: pa.Array) -> pa.Array:
+    """Returns the lists of a column with other values inside."""
+    sizes = np.asarray(pc.list_value_length(column).fill_null(0))
+    ends = np.append(0, np.cumsum(sizes)).astype(np.int32)
+    mask = np.append(np.asarray(column.is_null()), False) if column.null_count else None
+    return pa.ListArray.from_arrays(pa.array(ends, mask=mask), values)
+
+
+def _text(column: pa.Array) -> pa.Array:
+    """Returns a column as UTF-8 text (binary): dates and times in ISO 8601, numbers in their shortest form."""
+    if pa.types.is_binary(column.type):
+        return column
+    if pa.types.is_fixed_size_binary(column.type) or pa.types.is_large_binary(column.type):
+        return column.cast(pa.binary())
+    if pa.types.is_duration(column.type):
+        column = column.cast(pa.int64())
+    elif pa.types.is_float16(column.type) or pa.types.is_decimal(column.type):
+        column = _double(column)
+    elif pa.types.is_timestamp(column.type) and column.type.tz:
+        column = column.cast(pa.timestamp(column.type.unit, "UTC"))
+    return column.cast(pa.string()).cast(pa.binary())
+
+
+def quoted(value: bytes) -> str:
+    """Returns a value for an error message: in quotes, cut after 40 bytes, with bytes that are not UTF-8 escaped."""
+    short = value if len(value) <= 40 else value[:40] + b"..."
+    return f"'{short.decode(errors='backslashreplace')}'"
+
+
+def parse(column: pa.Array, kind: Kind) -> pa.Array:
+    """Converts text (binary, null where missing) to values of a kind.
+
+    Raises:
+      ValueError: a text is not a value of the kind.
+    """
+    if kind is Kind.BYTES:
+        return column
+    if all_missing(column):
+        return pa.nulls(len(column))
+    values = _cast(column, kind)
+    return _parse_distinct(column, kind) if values is None else values
+
+
+def _cast(column: pa.Array, kind: Kind) -> pa.Array | None:
+    """Parses text as numbers with Arrow; None if one is not a number, or Python parses it differently."""
+    try:
+        values = column.cast(pa.int64() if kind is Kind.INT else pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    if kind is Kind.INT:
+        return None if _has_letters(column) else values
+    return _single(values)
+
+
+def _double(column: pa.Array) -> pa.Array:
+    """Converts floats and decimals to float64."""
+    if pa.types.is_float16(column.type):
+        # Arrow cannot cast half precision.
+        return pa.array(np.asarray(column, np.float64), mask=np.asarray(column.is_null()))
+    return column.cast(pa.float64())
+
+
+def _single(values: pa.Array) -> pa.Array:
+    """Converts float64 to float32, the floating type of a tf.Example; values beyond its range become infinite."""
+    return values.cast(pa.float32())
+
+
+def _has_letters(column: pa.Array) -> bool:
+    """Whether a column of integers has hexadecimal ones: Arrow parses 0x1F as 31, Python's `int` refuses it."""
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    data = np.frombuffer(column.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+    return bool(data.size and data.max() > ord("9"))
+
+
+_BOOLEANS = {b"true": 1, b"false": 0}
+"""Words that are numbers in columns that the config sets to numbers."""
+
+
+def _parse_distinct(column: pa.Array, kind: Kind) -> pa.Array:
+    """As `parse`, by Python's rules, one distinct value at a time: " 7", "+7", "1_000"."""
+    coded = column.dictionary_encode()
+    number: Callable[[str], float] = int if kind is Kind.INT else float
+    words = coded.dictionary.to_pylist()
+    values = [_BOOLEANS[word.lower()] if word.lower() in _BOOLEANS else number(word.decode()) for word in words]
+    if kind is Kind.INT and not all(value in _INT64 for value in values):
+        raise ValueError("out of the range of int64")
+    distinct = pa.array(values, pa.int64() if kind is Kind.INT else pa.float64())
+    return (distinct if kind is Kind.INT else _single(distinct)).take(coded.indices)
+
+
+def _kind_of_value(text: bytes) -> Kind:
+    """Returns the kind of one field that is not missing, by Python's rules."""
+    try:
+        # An integer beyond int64 is an identifier rather than a quantity: as float it would lose its last digits.
+        return Kind.INT if int(text.decode()) in _INT64 else Kind.BYTES
+    except ValueError:
+        pass
+    try:
+        float(text.decode())
+    except ValueError:
+        return Kind.BYTES
+    return Kind.FLOAT
+
+
+def _kind_of(column: pa.Array, before: Kind) -> Kind:
+    """Returns the least kind that holds a block of a column and the blocks before it."""
+    if before is Kind.BYTES or all_missing(column):
+        return before
+    if before is not Kind.FLOAT and _try_cast(column, pa.int64()) is not None and not _has_letters(column):
+        return Kind.INT
+    if (floats := _try_cast(column, pa.float64())) is not None:
+        ambiguous = _is_ambiguous(floats)
+        if before is Kind.FLOAT or (np.asarray(floats.fill_null(0.0))[~ambiguous] % 1 != 0).any():
+            before, column = Kind.FLOAT, column.filter(pa.array(ambiguous))
+    kind = before
+    for text in column.drop_null().unique().to_pylist():
+        kind = max(kind, _kind_of_value(text))
+        if kind is Kind.BYTES:
+            break
+    return kind
+
+
+def _is_ambiguous(floats: pa.Array) -> npt.NDArray[np.bool_]:
+    """Marks NaN, infinity, and what may be an integer beyond int64: Arrow and Python may parse these differently."""
+    return ~(np.abs(np.asarray(floats.fill_null(0.0))) < 2.0**63)
+
+
+def _try_cast(column: pa.Array, type_: pa.DataType) -> pa.Array | None:
+    try:
+        return column.cast(type_)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _undecodable(column: pa.Array) -> list[tuple[int, str]]:
+    """Returns the rows whose text is not UTF-8, with the reason."""
+    try:
+        column.cast(pa.string())
+    except pa.ArrowInvalid:
+        expected = f"expected {_EXPECTED[Kind.BYTES]}, received"
+        texts = enumerate(column.to_pylist())
+        return [(row, f"{expected} {quoted(text)}") for row, text in texts if text is not None and not _is_utf_8(text)]
+    return []
+
+
+def _is_utf_8(text: bytes) -> bool:
+    return text.decode(errors="replace").encode() == text

@@ -1,0 +1,457 @@
+"""Reads delimited text as columns, block by block; a large file in ranges, which several workers share."""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import io
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Any, cast
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from components.data import file_io
+from components.data.compression import is_compressed, open_decompressed
+from components.errors import InputError
+from components.ingest.blocks import BadRow, Block, BlockSource, FileRange, ReaderProperties, RowLog
+from components.ingest.config import CsvConfig
+from components.ingest.csv_header import check_header, read_header
+
+_BLOCK = 1 << 20
+"""Bytes of text in a block; small enough that a block stays in the processor's caches."""
+_MAX_ROW = 1 << 28
+"""Bytes; a longer row has a quote that is never closed."""
+_RANGE_BYTES = 8 << 20
+"""Bytes of text in a range of a large file: with some dozens of ranges all workers get about as much."""
+_SCAN = 1 << 18
+"""Bytes of text that are scanned for quotes at once; so few that they stay in the processor's caches."""
+_ONE_BYTE = re.compile(r"utf-8|ascii|iso8859|cp125\d|cp437|cp850")
+"""Encodings, by their names in Python, in which a delimiter, a quote and a line break are one byte each, and these
+bytes occur in no other character."""
+_REPLACED = "\ufffd".encode()
+
+
+class CsvReader:
+    """Reads files of text with the same columns.
+
+    Args:
+      config: the format of the text.
+      first: the file that the names of the columns come from.
+      names: all columns.
+      selected: the columns to read; () for all.
+    """
+
+    def __init__(self, config: CsvConfig, first: str, names: Sequence[str], selected: Sequence[str] = ()) -> None:
+        self._config, self._first, self._names = config, first, list(names)
+        self._selected = [name for name in names if not selected or name in selected]
+        self.properties = ReaderProperties(encoding=config.encoding)
+
+    def first_range(self, path: str, split: str | None) -> FileRange:
+        """Returns the whole file; the caller reads only its first block."""
+        return FileRange(path, split=split)
+
+    def ranges(self, path: str, split: str | None) -> list[FileRange]:
+        """Divides a file into ranges, if it is certain what is inside quotes and what is not.
+
+        Raises:
+          InputError: the header differs from that of the first file, or there are no rows.
+        """
+        check_header(path, read_header(path, self._config), self._first, self._names)
+        undivided = [FileRange(path, split=split)]
+        size = file_io.size(path)
+        if size < 2 * _RANGE_BYTES or self._config.skip_initial_space:
+            return undivided
+        if not _ONE_BYTE.match(codecs.lookup(self._config.encoding).name) or is_compressed(path):
+            return undivided
+        borders = list(range(_RANGE_BYTES, size - _RANGE_BYTES // 2, _RANGE_BYTES))
+        with file_io.open_binary(path) as file:
+            quoted = _quoted_at(file, [*borders, size], self._config)
+        if quoted is None:
+            return undivided
+        starts = [(0, False), *zip(borders, quoted, strict=False)]
+        ends = [*zip(borders, quoted, strict=False), (-1, False)]
+        return [
+            FileRange(path, number, start, stop, split, start_quoted, stop_quoted)
+            for number, ((start, start_quoted), (stop, stop_quoted)) in enumerate(zip(starts, ends, strict=True))
+        ]
+
+    def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
+        """Yields the rows of a range: binary columns, null where a field is missing.
+
+        Raises:
+          InputError: the text cannot be read in the encoding of the config, or a quote is never closed.
+        """
+        range_reader = _RangeReader(file_range, self._config, self._names, self._selected)
+        yield from range_reader.blocks(row_log)
+
+
+class _RangeReader:
+    """Reads one range once."""
+
+    def __init__(self, file_range: FileRange, config: CsvConfig, names: list[str], selected: list[str]) -> None:
+        self._file_range, self._config, self._names, self._selected = file_range, config, names, selected
+        self._quotes = _QuoteScanner(config)
+        self._position = 0
+        """The number of the last row that was read, the lines of the header included."""
+
+    def blocks(self, row_log: RowLog) -> Iterator[Block]:
+        """Yields the rows, and reports them to the log."""
+        skipped = read_header(self._file_range.path, self._config).lines if self._file_range.number == 0 else 0
+        self._position = skipped
+        with open_decompressed(self._file_range.path) as file:
+            start, stop = self._bounds(file)
+            if stop is None or start < stop:
+                stream, decoder = self._decoded(_ByteRange(file, start, stop))
+                for text in self._rows(stream, skipped):
+                    yield from self._parse(text, decoder, row_log)
+        row_log.add_range(self._file_range, self._position - skipped, self._position)
+
+    def _bounds(self, file: IO[bytes]) -> tuple[int, int | None]:
+        file_range = self._file_range
+        start = _row_start(file, file_range.start, file_range.start_quoted, self._config) if file_range.start else 0
+        stop = None if file_range.stop < 0 else _row_start(file, file_range.stop, file_range.stop_quoted, self._config)
+        return start, stop
+
+    def _decoded(self, text: _ByteRange) -> tuple[IO[bytes], _Utf8Stream | None]:
+        """Returns the text as UTF-8."""
+        stream: io.RawIOBase = text
+        decoder = None
+        if codecs.lookup(self._config.encoding).name not in ("utf-8", "utf-8-sig", "ascii"):
+            stream = decoder = _Utf8Stream(io.BufferedReader(stream, _BLOCK), self._config.encoding)
+        if self._config.skip_initial_space:
+            stream = _SpaceStripper(io.BufferedReader(stream, _BLOCK), self._quotes)
+        return io.BufferedReader(stream, _BLOCK), decoder
+
+    def _rows(self, stream: IO[bytes], skipped: int) -> Iterator[bytes]:
+        """Yields the text below the header in blocks of complete rows.
+
+        Arrow can do that as well. But it reads ahead in a thread, and deleting its reader waits for that thread; if the
+        stream is a Python object, the thread waits for the interpreter's lock at that moment: a deadlock. And Arrow
+        drops a line feed that starts a block after a carriage return, even inside quotes.
+        """
+        pending = _skip_lines(stream, skipped) if self._file_range.number == 0 else b""
+        while data := stream.read(max(_BLOCK, len(pending))):
+            pending += data
+            end = self._quotes.row_end(pending)
+            if end:
+                yield pending[:end]
+                pending = pending[end:]
+            elif len(pending) >= _MAX_ROW:
+                reason = f"a row is longer than {_MAX_ROW >> 20} MiB; a quote may be opened there and never closed"
+                raise InputError(
+                    f"{self._file_range.path}: {reason}",
+                    "close the quote; if a field is not text, remove its column",
+                )
+        if pending:
+            yield pending
+            if self._quotes.open_at_end(pending):
+                raise InputError(
+                    f"{self._file_range.path}, row {self._position}: a quote is opened and never closed",
+                    "close it, or set data.csv.quote",
+                )
+
+    def _parse(self, text: bytes, decoder: _Utf8Stream | None, row_log: RowLog) -> Iterator[Block]:
+        ragged: list[csv.InvalidRow] = []
+        if text.startswith(codecs.BOM_UTF8):
+            # This is not the byte-order mark of the file, but Arrow drops it unless an empty line precedes it.
+            text = b"\n" + text
+        try:
+            columns = self._columns(text, ragged)
+            decode: Callable[[str], str] = str
+            if decoder is not None and decoder.replaced:
+                # What cannot be decoded must not pass as text; the byte 0xff is never valid UTF-8.
+                columns = [_map(column, lambda field: field.replace(_REPLACED, b"\xff")) for column in columns]
+        except pa.ArrowInvalid as error:
+            if "CSV parse error" not in str(error):
+                raise
+            # Arrow cannot return the text of a ragged row that is not UTF-8. Latin-1 decodes any bytes.
+            ragged.clear()
+            columns = [_map(column, _encode_latin) for column in self._columns(text.decode("latin-1").encode(), ragged)]
+            decode = _decode_escaped
+        for row in ragged:
+            reason = f"expected {row.expected_columns} fields, received {row.actual_columns}"
+            position = self._position + row.number
+            row_log.add_bad_row(
+                BadRow(self._file_range.path, self._file_range.number, position, reason, None, decode(row.text))
+            )
+        rows = len(columns[0])
+        if rows:
+            source = BlockSource(self._file_range, rows, self._positions(rows, [row.number for row in ragged]))
+            yield Block(pa.RecordBatch.from_arrays(columns, self._selected), (source,))
+        self._position += rows + len(ragged)
+
+    def _columns(self, text: bytes, ragged: list[csv.InvalidRow]) -> list[pa.Array]:
+        """Parses rows into columns; appends rows with another number of fields to `ragged`."""
+
+        def on_ragged(row: csv.InvalidRow) -> str:
+            ragged.append(row)
+            return "skip"
+
+        read_options = csv.ReadOptions(
+            # Arrow numbers ragged rows only with one thread; Beam uses the other cores.
+            use_threads=False,
+            # One block.
+            block_size=len(text) + 1,
+            column_names=self._names,
+        )
+        parse_options = csv.ParseOptions(
+            delimiter=self._config.delimiter,
+            quote_char=self._config.quote,
+            newlines_in_values=True,
+            invalid_row_handler=on_ragged,
+        )
+        convert_options = csv.ConvertOptions(
+            check_utf8=False,
+            column_types={name: pa.binary() for name in self._selected},
+            include_columns=self._selected,
+            null_values=["", *self._config.null_values],
+            strings_can_be_null=True,
+        )
+        # In Arrow's memory, so that no thread of Arrow waits for the interpreter's lock.
+        memory = pa.BufferOutputStream()
+        memory.write(text)
+        in_memory = pa.BufferReader(memory.getvalue())
+        try:
+            # Unlike `open_csv`, `read_csv` searches the whole heap for references to its signal handler.
+            batches = list(csv.open_csv(in_memory, read_options, parse_options, convert_options))
+        except pa.ArrowInvalid as error:
+            if "Empty CSV file" not in str(error):
+                raise
+            batches = []
+        if not batches:
+            return [pa.nulls(0, pa.binary()) for _ in self._selected]
+        return [pa.concat_arrays(parts) for parts in zip(*(batch.columns for batch in batches), strict=True)]
+
+    def _positions(self, rows: int, ragged: list[int]) -> Callable[[int], int]:
+        """Maps the index of a row to its number in the range, which counts the header's lines and ragged rows."""
+        if not ragged:
+            return functools.partial(operator.add, self._position + 1)
+        positions = np.setdiff1d(np.arange(1, rows + len(ragged) + 1), ragged) + self._position
+        return cast("list[int]", positions.tolist()).__getitem__
+
+
+def _skip_lines(stream: IO[bytes], lines: int) -> bytes:
+    """Skips the first lines of a text and a byte-order mark; returns what was read beyond them."""
+    ends = re.compile(rb"(?:[^\r\n]*(?:\r\n|\r|\n)){%d}" % lines)
+    text = b""
+    while True:
+        data = stream.read(max(_BLOCK, len(text)))
+        text += data
+        match = ends.match(text)
+        # The LF of a CR at the end may not have been read yet.
+        if not data or (match and match.end() < len(text)):
+            return text[match.end() :].removeprefix(b"" if lines else codecs.BOM_UTF8) if match else b""
+
+
+class _QuoteScanner:
+    """Finds what is inside quotes, by Arrow's rule: a field is quoted if its first character is a quote."""
+
+    def __init__(self, config: CsvConfig) -> None:
+        self._quote = quote = config.quote.encode()
+        self._is_field_border = np.zeros(256, bool)
+        self._is_field_border[[ord(sign) for sign in (config.delimiter, "\r", "\n", config.quote)]] = True
+        q, delimiter = re.escape(quote), re.escape(config.delimiter.encode())
+        quoted = q + rb"[^" + q + rb"]*(?:" + q * 2 + rb"[^" + q + rb"]*)*(?P<closed>" + q + rb")?"
+        self.field = re.compile(rb"(?P<sign>" + delimiter + rb"|\r|\n)(?P<spaces> *)(?P<quoted>" + quoted + rb")?")
+        """The start of a field with spaces before it, up to the closing quote."""
+        self._field = re.compile(rb"(?P<sign>" + delimiter + rb"|\r|\n)(?P<quoted>" + quoted + rb")?")
+
+    def ends_inside(self, text: bytes, inside: bool, before: bytes, after: bytes) -> bool | None:
+        """Whether a text ends inside quotes; None if its quotes are ambiguous.
+
+        They are unambiguous if every other quote is at the start of a field, and those in between at the end of a field
+        or doubled.
+
+        Args:
+          text: any part of a text.
+          inside: whether it starts inside quotes.
+          before: the character before it.
+          after: the character after it.
+        """
+        if self._quote not in text:
+            return inside
+        signs = np.frombuffer(before + text + after, np.uint8)
+        positions = np.flatnonzero(signs[1:-1] == self._quote[0]) + 1
+        openings, closings = positions[inside::2], positions[not inside :: 2]
+        if not (self._is_field_border[signs[openings - 1]].all() and self._is_field_border[signs[closings + 1]].all()):
+            return None
+        return inside ^ bool(len(positions) % 2)
+
+    def row_end(self, text: bytes) -> int:
+        """Returns the end of the last complete row of a text that starts with a row; 0 if there is none."""
+        end = _line_end(text, len(text))
+        inside = self.ends_inside(text, False, b"\n", b"\n")
+        if inside is None:
+            starts = self._field.finditer(b"\n" + text)
+            return max((start.start() for start in starts if start["sign"] in b"\r\n"), default=0)
+        inside ^= bool(text.count(self._quote, end) % 2)
+        while inside and end:
+            above = _line_end(text, end - 1)
+            inside ^= bool(text.count(self._quote, above, end) % 2)
+            end = above
+        return end
+
+    def open_at_end(self, text: bytes) -> bool:
+        """Whether a text that starts with a row ends inside quotes."""
+        inside = self.ends_inside(text, False, b"\n", b"\n")
+        if inside is None:
+            *_, last = self._field.finditer(b"\n" + text)
+            return last["quoted"] is not None and last["closed"] is None
+        return inside
+
+
+def _line_end(text: bytes, stop: int) -> int:
+    """Returns the end of the last line in the first `stop` bytes of a text; 0 if there is none."""
+    return max(text.rfind(b"\n", 0, stop), text.rfind(b"\r", 0, stop)) + 1
+
+
+class _ByteRange(io.RawIOBase):
+    """The bytes of a file from `start` up to `stop`, or to its end."""
+
+    def __init__(self, file: IO[bytes], start: int, stop: int | None) -> None:
+        self._file, self._left = file, None if stop is None else stop - start
+        # A compressed file is not seekable and is read from its start to its end.
+        if file.seekable():
+            file.seek(start)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = len(buffer) if self._left is None else min(len(buffer), self._left)
+        data = self._file.read(size)
+        buffer[: len(data)] = data
+        if self._left is not None:
+            self._left -= len(data)
+        return len(data)
+
+
+class _Utf8Stream(io.RawIOBase):
+    """Converts text of an encoding to UTF-8; what cannot be decoded becomes U+FFFD."""
+
+    def __init__(self, stream: Any, encoding: str) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+        self._decoded_text = b""
+        self.replaced = False
+        """Whether anything could not be decoded."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._decoded_text:
+            data = self._stream.read(_BLOCK)
+            text = self._decoder.decode(data, final=not data)
+            self.replaced |= "\ufffd" in text
+            self._decoded_text = text.encode()
+            if not data:
+                break
+        count = min(len(buffer), len(self._decoded_text))
+        buffer[:count], self._decoded_text = self._decoded_text[:count], self._decoded_text[count:]
+        return count
+
+
+class _SpaceStripper(io.RawIOBase):
+    """Removes spaces at the start of fields from UTF-8 text, except inside quotes."""
+
+    def __init__(self, stream: Any, quotes: _QuoteScanner) -> None:
+        self._stream, self._quotes = stream, quotes
+        # The pending text starts with a field; the line break makes the first field like any other.
+        self._pending, self._ready, self._started = b"\n", b"", False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready and self._pending:
+            # Double the text each time, so that a long field is scanned in linear time.
+            data = self._stream.read(max(_BLOCK, len(self._pending)))
+            self._ready, self._pending = self._strip(self._pending + data, not data)
+            if self._ready and not self._started:
+                self._ready, self._started = self._ready[1:], True
+        count = min(len(buffer), len(self._ready))
+        buffer[:count], self._ready = self._ready[:count], self._ready[count:]
+        return count
+
+    def _strip(self, text: bytes, ended: bool) -> tuple[bytes, bytes]:
+        """Returns the stripped fields, and, unless the text has ended, the last field, which may be incomplete."""
+        last = dropped = before = 0
+
+        def strip(start: re.Match[bytes]) -> bytes:
+            nonlocal last, dropped, before
+            last, before = start.start(), dropped
+            dropped += len(start["spaces"])
+            return start["sign"] + (start["quoted"] or b"")
+
+        stripped = self._quotes.field.sub(strip, text)
+        return (stripped, b"") if ended else (stripped[: last - before], text[last:])
+
+
+def _quoted_at(file: IO[bytes], borders: Iterable[int], config: CsvConfig) -> list[bool] | None:
+    """Whether each border lies inside quotes; None if the quotes are ambiguous, or the last one is never closed.
+
+    Args:
+      file: the file, at its start; it is read up to the last border.
+      borders: offsets in bytes, ascending; the last one is the size of the file.
+      config: the format of the text.
+    """
+    quotes = _QuoteScanner(config)
+    offsets = list(borders)
+    quoted: dict[int, bool] = {}
+    inside = False
+    before = b"\n"
+    position = 0
+    for border in sorted({*range(_SCAN, offsets[-1], _SCAN), *offsets}):
+        data = file.read(border - position + 1)
+        block, after = data[: border - position], data[border - position :]
+        file.seek(border)
+        inside_at = quotes.ends_inside(block, inside, before, after or b"\n")
+        if inside_at is None:
+            return None
+        quoted[border] = inside = inside_at
+        before, position = block[-1:], border
+    return None if inside else [quoted[border] for border in offsets]
+
+
+def _row_start(file: IO[bytes], offset: int, quoted: bool, config: CsvConfig) -> int:
+    """Returns the offset of the first row that starts at `offset` or later."""
+    quote = config.quote.encode()
+    file.seek(offset - 1)
+    first = file.read(1)
+    if first == b"\n" and not quoted:
+        return offset
+    position = offset
+    while data := file.read(_BLOCK):
+        at = 0
+        while True:
+            end = data.find(quote if quoted else b"\n", at)
+            opening = -1 if quoted else data.find(quote, at, None if end < 0 else end)
+            if opening >= 0:
+                quoted, at = True, opening + 1
+            elif end < 0:
+                break
+            elif quoted:
+                quoted, at = False, end + 1
+            else:
+                return position + end + 1
+        position += len(data)
+    return position
+
+
+def _map(column: pa.Array, change: Callable[[bytes], bytes]) -> pa.Array:
+    """Applies a function to each distinct text of a column."""
+    coded = column.dictionary_encode()
+    return pa.array([change(text) for text in coded.dictionary.to_pylist()], pa.binary()).take(coded.indices)
+
+
+def _encode_latin(text: bytes) -> bytes:
+    return text.decode().encode("latin-1")
+
+
+def _decode_escaped(text: str) -> str:
+    return text.encode("latin-1").decode("utf-8", "backslashreplace")

@@ -1,0 +1,89 @@
+"""Reads folders of PNG and JPEG files, one folder for each class, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+
+import pyarrow as pa
+
+from components.data import file_io
+from components.errors import InputError
+from components.ingest import input_files
+from components.ingest.blocks import BadRow, Block, BlockSource, FileRange, ReaderProperties, RowLog
+from components.ingest.config import ValueType
+
+_ENDS = {b"\x89PNG\r\n\x1a\n": b"IEND", b"\xff\xd8\xff": b"\xff\xd9"}
+"""The first bytes of PNG and JPEG files, and the end marker that is missing if a file is cut off."""
+
+
+class ImageReader:
+    """Reads images, each a file of one row.
+
+    Args:
+      label: the type of the labels, int64 or binary; see `label_type`.
+    """
+
+    # An image with two names must not be in two splits.
+    properties = ReaderProperties(key_columns=("image",))
+
+    def __init__(self, label: pa.DataType) -> None:
+        self._label = label
+
+    def first_range(self, path: str, split: str | None) -> FileRange:
+        """Returns the file as a range."""
+        return FileRange(path, split=split)
+
+    def ranges(self, path: str, split: str | None) -> list[FileRange]:
+        """Returns the file as its only range."""
+        return [self.first_range(path, split)]
+
+    def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
+        """Yields the image as one row: `image` (the encoded file), `label`, and `path` (class/file) as binary."""
+        row_log.add_range(file_range, 1)
+        with file_io.open_binary(file_range.path) as file:
+            data = file.read()
+        if reason := _reject_reason(data):
+            row_log.add_bad_row(BadRow(file_range.path, file_range.number, 1, reason))
+            return
+        name = _class(file_range.path)
+        label = int(name) if self._label == pa.int64() else name.encode()
+        path = "/".join(PurePosixPath(file_range.path).parts[-2:]).encode()
+        columns = [pa.array([data], pa.binary()), pa.array([label], self._label), pa.array([path], pa.binary())]
+        yield Block(
+            pa.RecordBatch.from_arrays(columns, list(input_files.IMAGE_COLUMNS)),
+            (BlockSource(file_range, 1, (1).__add__),),
+        )
+
+
+def label_type(paths: Iterable[str], configured: ValueType | None = None) -> pa.DataType:
+    """Returns the type of the labels: as configured; else int64 if all class names are integers, else binary.
+
+    Raises:
+      InputError: the configured type is int and a class name is not an integer, or it is float.
+    """
+    other = next((name for name in sorted({_class(path) for path in paths}) if not _is_integer(name)), None)
+    if configured == "float" or (configured == "int" and other is not None):
+        raise InputError(
+            f"data.types: the classes cannot be {configured}: {other or 'they are names'}", "set label: bytes"
+        )
+    return pa.binary() if other is not None or configured == "bytes" else pa.int64()
+
+
+def _reject_reason(data: bytes) -> str | None:
+    """Returns why a file is not a complete image; None if it is."""
+    end = next((end for start, end in _ENDS.items() if data.startswith(start)), None)
+    if end is None:
+        return "expected a PNG or JPEG image, received another file"
+    # Cameras and editors append metadata, so the end marker need not be the last bytes.
+    if end not in data[-4096:]:
+        return f"expected a complete image, received one that is cut off after {len(data)} bytes"
+    return None
+
+
+def _class(path: str) -> str:
+    return PurePosixPath(path).parent.name
+
+
+def _is_integer(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) <= 18

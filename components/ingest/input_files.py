@@ -1,0 +1,256 @@
+"""Finds the input files, quickly enough to do it before a heavy library is imported.
+
+Local paths need only the standard library. Remote paths (gs://...) go through TFX's file systems, which import
+TensorFlow when the first remote path is touched.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from components.data import file_io
+from components.errors import InputError
+from components.files import is_remote
+from components.ingest import spans
+from components.ingest.config import DataConfig, Format, SpansConfig
+from components.names import did_you_mean
+
+IMAGE_COLUMNS = ("image", "label", "path")
+"""The columns of a folder of images: the encoded file, the folder's name, and folder/file."""
+
+_SUFFIXES = ("[cC][sS][vV]", "[tT][sS][vV]", "[tT][xX][tT]")
+_FOLDER_PATTERNS: dict[Format, tuple[str, ...]] = {
+    "csv": tuple(f"[!.]*.{suffix}{packed}" for packed in ("", ".gz", ".zst") for suffix in _SUFFIXES),
+    "parquet": ("[!.]*.[pP][aA][rR][qQ][uU][eE][tT]", "[!.]*.[pP][qQ]"),
+    "tfrecord": ("[!.]*[tT][fF][rR][eE][cC][oO][rR][dD]*",),
+    "images": ("[!.]*/[!.]*",),
+}
+_EXPECTED: dict[Format, str] = {
+    "csv": "*.csv, *.tsv or *.txt files",
+    "parquet": "*.parquet files",
+    "tfrecord": "*.tfrecord files",
+    "images": "a folder of PNG or JPEG files for each class",
+}
+_IMAGE_NAME = re.compile(r"\.(png|jpe?g)$", re.IGNORECASE)
+_PARQUET_NAME = re.compile(r"\.(parquet|pq)$", re.IGNORECASE)
+_WILDCARD = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True)
+class FilePatterns:
+    """The input files in TFX's form: a folder, and patterns relative to it that match the files and no others.
+
+    Attributes:
+      base: the folder or URL.
+      patterns: name → pattern. A name is a predefined split or `all`, followed by `-` and a number.
+      format: the format of the files.
+    """
+
+    base: str
+    patterns: Mapping[str, str]
+    format: Format
+
+
+def find(config: DataConfig) -> FilePatterns:
+    """Finds the files of the configured paths, and their format.
+
+    Raises:
+      InputError: there is no file, or none of a supported format.
+    """
+    parts: list[tuple[str, str, str, Format]] = []
+    for split, paths in _paths(config).items():
+        for number, path in enumerate(paths):
+            parts.append((f"{split}-{number}", *_resolve(path, config)))
+    formats = {format_: path for _, path, _, format_ in parts}
+    if len(formats) > 1:
+        received = " and ".join(sorted(formats))
+        raise InputError(
+            f"data.path: expected files of one format, received {received}",
+            "set data.format, or give paths of one format",
+        )
+    base = _common([folder for _, folder, _, _ in parts])
+    patterns = {name: _below(base, folder, pattern) for name, folder, pattern, _ in parts}
+    return FilePatterns(base, patterns, parts[0][3])
+
+
+def split_of(name: str) -> str | None:
+    """Returns the predefined split in the name of a pattern, or None; see `FilePatterns.patterns`."""
+    split = name.partition("-")[0]
+    return None if split == "all" else split
+
+
+def files(config: DataConfig) -> dict[str, list[str]]:
+    """Lists the input files of the configured spans, sorted, by the name of their pattern.
+
+    Raises:
+      InputError: as `find`; or there is no file, or one of them is a folder.
+    """
+    location = find(config)
+    resolved = spans.resolve(location.base, location.patterns, config.spans, file_io.file_system(location.base).glob)
+    paths: dict[str, list[str]] = {}
+    for patterns in resolved.patterns:
+        for name, pattern in patterns.items():
+            paths.setdefault(name, []).extend(listing(location.base, pattern))
+    return paths
+
+
+def newest_span(config: DataConfig) -> int:
+    """Returns the newest existing span, whichever spans the config selects.
+
+    Raises:
+      InputError: as `find`; or there is no file.
+    """
+    location = find(config)
+    return spans.resolve(location.base, location.patterns, SpansConfig(), file_io.file_system(location.base).glob).span
+
+
+def local_size(config: DataConfig) -> int:
+    """Returns the size of the input in bytes if it is on this machine, else 0."""
+    if config.bigquery or any(is_remote(path) for path in config.path):
+        return 0
+    return sum(file_io.size(path) for paths in files(config).values() for path in paths)
+
+
+def listing(base: str, pattern: str) -> list[str]:
+    """Lists the files that match a pattern in a folder, sorted: the files that TFX's fingerprint covers.
+
+    Raises:
+      InputError: there is none, or one of them is a folder.
+    """
+    full = file_io.join(base, pattern)
+    io_ = file_io.file_system(base)
+    paths = sorted(io_.glob(full))
+    if not paths:
+        raise InputError(
+            f"data.path: no file matches {full}", "set data.path to a file, a folder or a pattern that matches files"
+        )
+    if folder := next((path for path in paths if io_.isdir(path)), None):
+        raise InputError(
+            f"data.path: expected files, but {folder} is a folder", "set data.path to a pattern that matches files only"
+        )
+    return paths
+
+
+def _paths(config: DataConfig) -> dict[str, tuple[str, ...]]:
+    """Returns the configured paths of each predefined split, or of all rows."""
+    if config.split.by != "files":
+        return {"all": config.path}
+    return {
+        split: tuple(file_io.join(path, pattern) for path in config.path for pattern in part)
+        for split, part in config.split.parts().items()
+        if not isinstance(part, int)
+    }
+
+
+def _resolve(path: str, config: DataConfig) -> tuple[str, str, Format]:
+    """Converts one configured path to a folder, a pattern relative to it, and the format of the files."""
+    io_ = file_io.file_system(path)
+    if spans.has_specs(path):
+        return _in_spans(path, config)
+    if io_.isdir(path):
+        pattern, format_ = _in_folder(path, config.format)
+        return glob.escape(path.rstrip("/") or "/"), pattern, format_
+    if io_.exists(path):
+        folder, name = os.path.split(glob.escape(path))
+        return folder, name, config.format or _format_of(path)
+    if not _WILDCARD.search(path):
+        raise _missing(path)
+    matched = io_.glob(path)
+    return *_at_first_wildcard(path), config.format or _format_of(*matched)
+
+
+def _in_spans(path: str, config: DataConfig) -> tuple[str, str, Format]:
+    spans.check(path)
+    base, pattern = _at_first_wildcard(path)
+    io_ = file_io.file_system(path)
+    matched = sorted(io_.glob(spans.wildcards(path)))
+    if not matched:
+        raise InputError(
+            f"data.path: nothing matches {path}", "set data.path to the files of the spans, such as data/{SPAN}/*.csv"
+        )
+    if not io_.isdir(matched[-1]):
+        return base, pattern, config.format or _format_of(matched[-1])
+    below, format_ = _in_folder(matched[-1], config.format)
+    return base, file_io.join(pattern.rstrip("/"), below), format_
+
+
+def _format_of(*paths: str) -> Format:
+    """Infers the format from the names of files, or else from the first bytes of the first file."""
+    if paths and all(_IMAGE_NAME.search(path) for path in paths):
+        return "images"
+    first = next(iter(paths), "")
+    if _PARQUET_NAME.search(first):
+        return "parquet"
+    if "tfrecord" in posixpath.basename(first).lower():
+        return "tfrecord"
+    if first and not file_io.file_system(first).isdir(first):
+        with file_io.open_binary(first) as file:
+            return "parquet" if file.read(4) == b"PAR1" else "csv"
+    return "csv"
+
+
+def _in_folder(path: str, format_: Format | None) -> tuple[str, Format]:
+    """Returns the pattern of the data files in a folder, and their format."""
+    io_ = file_io.file_system(path)
+    escaped = glob.escape(path)
+    candidates = {format_: _FOLDER_PATTERNS[format_]} if format_ else _FOLDER_PATTERNS
+    for candidate, patterns in candidates.items():
+        for pattern in patterns:
+            below = io_.glob(file_io.join(escaped, pattern))
+            if below and (candidate != "images" or format_ or any(_IMAGE_NAME.search(name) for name in below)):
+                return pattern, candidate
+    expected = (
+        _EXPECTED[format_] if format_ else f"{', '.join(list(_EXPECTED.values())[:-1])}, or {_EXPECTED['images']}"
+    )
+    names = sorted(io_.listdir(path))
+    received = f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}" if names else "nothing (it is empty)"
+    raise InputError(
+        f"data.path: expected {expected} in the folder {path}, received {received}",
+        "set data.path to the folder that holds the data, or to a pattern such as folder/*.data",
+    )
+
+
+def _at_first_wildcard(path: str) -> tuple[str, str]:
+    """Divides a pattern into the folder above its first wildcard, and the rest."""
+    parts = path.split("/")
+    at = next(index for index, part in enumerate(parts) if _WILDCARD.search(part) or spans.has_specs(part))
+    return "/".join(parts[:at]) or ("/" if path.startswith("/") else ""), "/".join(parts[at:])
+
+
+def _common(folders: list[str]) -> str:
+    """Returns the innermost folder or URL that contains all folders."""
+    if len(set(folders)) == 1:
+        return folders[0]
+    remote = [folder for folder in folders if is_remote(folder)]
+    schemes = {folder.partition("://")[0] if is_remote(folder) else "" for folder in folders}
+    if len(schemes) > 1:
+        raise InputError(
+            f"data.path: expected files of one file system, received {folders[0]} and {folders[1]}",
+            "copy them to one file system",
+        )
+    if remote:
+        rests = [folder.partition("://")[2] for folder in folders]
+        return f"{schemes.pop()}://{posixpath.commonpath(rests)}"
+    return os.path.commonpath([os.path.abspath(folder) for folder in folders])  # noqa: PTH100 - resolves no links
+
+
+def _below(base: str, folder: str, pattern: str) -> str:
+    """Converts a pattern in a folder to one that is relative to a folder above."""
+    if folder == base:
+        return pattern
+    above = folder if is_remote(folder) else os.path.abspath(folder)  # noqa: PTH100
+    return file_io.join(above.removeprefix(base).lstrip("/"), pattern)
+
+
+def _missing(path: str) -> InputError:
+    hint = "" if is_remote(path) else did_you_mean(path, map(str, Path(path).parent.glob("*")))
+    return InputError(
+        f"data.path: {path} does not exist{hint}",
+        "set data.path to a file, a folder or a pattern; paths start at the folder that the command is run in",
+    )

@@ -1,0 +1,146 @@
+"""Reads Parquet files, some row groups at a time, and only the selected columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from operator import add
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from components.data import file_io
+from components.errors import InputError
+from components.ingest.blocks import Block, BlockSource, FileRange, ReaderProperties, RowLog
+from components.ingest.column_types import is_list, is_nested
+from components.ingest.csv_header import column_names
+
+_RANGE_BYTES = 64 << 20
+"""Bytes of row groups (not compressed) in a range."""
+_ROWS = 1 << 14
+"""Rows of a block."""
+
+
+class ParquetReader:
+    """Reads files with the same columns.
+
+    Args:
+      first: the file whose columns the others must have.
+      selected: the columns to read; () for all.
+
+    Raises:
+      InputError: the first file is not a Parquet file, or a tf.Example cannot hold one of the selected columns.
+    """
+
+    properties = ReaderProperties()
+
+    def __init__(self, first: str, selected: Sequence[str] = ()) -> None:
+        self._first = first
+        fields = columns(first)
+        self._selected = {name: field for name, field in fields.items() if not selected or name in selected}
+        for name, field in self._selected.items():
+            _refuse_nested(first, name, field)
+
+    def first_range(self, path: str, split: str | None) -> FileRange:
+        """Returns the first row group."""
+        return FileRange(path, stop=1, split=split)
+
+    def ranges(self, path: str, split: str | None) -> list[FileRange]:
+        """Divides a file into ranges of row groups.
+
+        Raises:
+          InputError: the file is not a Parquet file, or its columns differ from those of the first one.
+        """
+        with _opened(path) as file:
+            self._expect(path, file.schema_arrow)
+            groups = [file.metadata.row_group(at) for at in range(file.num_row_groups)]
+            if not file.metadata.num_rows:
+                raise InputError(f"{path} has no rows: it is a Parquet file of 0 rows", "remove the file")
+        starts, size = [0], 0
+        for at, group in enumerate(groups):
+            if size >= _RANGE_BYTES:
+                starts.append(at)
+                size = 0
+            size += group.total_byte_size
+        return [
+            FileRange(path, number, start, stop, split)
+            for number, (start, stop) in enumerate(zip(starts, [*starts[1:], len(groups)], strict=True))
+        ]
+
+    def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
+        """Yields the rows of a range: columns as typed in the file.
+
+        Raises:
+          InputError: the file is damaged.
+        """
+        rows = 0
+        names = [field.name for field in self._selected.values()]
+        with _opened(file_range.path) as file:
+            # The first range of a file without row groups is empty.
+            groups = list(range(file_range.start, min(file_range.stop, file.num_row_groups)))
+            if not groups:
+                return
+            try:
+                for batch in file.iter_batches(_ROWS, row_groups=groups, columns=names, use_threads=False):
+                    arrays = [batch.column(batch.schema.get_field_index(name)) for name in names]
+                    block = pa.RecordBatch.from_arrays(arrays, list(self._selected))
+                    yield Block(block, (BlockSource(file_range, block.num_rows, partial(add, rows + 1)),))
+                    rows += block.num_rows
+            except (OSError, pa.ArrowInvalid) as error:
+                raise _damaged(file_range.path, error) from error
+        row_log.add_range(file_range, rows)
+
+    def _expect(self, path: str, schema: pa.Schema) -> None:
+        fields = dict(zip(column_names(path, schema.names), schema, strict=True))
+        missing = sorted(set(self._selected) - set(fields))
+        if missing:
+            raise InputError(
+                f"{path}: expected the columns of {self._first}, received none named {', '.join(missing)}",
+                "give all files of the input the same columns, or name those that all have in data.columns",
+            )
+        for name, field in self._selected.items():
+            _refuse_nested(path, name, fields[name])
+            received = fields[name].type
+            # A column of nulls matches any type.
+            untyped = pa.types.is_null(received) or pa.types.is_null(field.type)
+            if is_list(received) != is_list(field.type) and not untyped:
+                raise InputError(
+                    f"{path}: expected the column {name} as in {self._first} ({field.type}), received {received}",
+                    "write it in the same way in all files",
+                )
+
+
+def columns(path: str) -> dict[str, pa.Field]:
+    """Returns the columns of a file, by their names in the config.
+
+    Raises:
+      InputError: it is not a Parquet file.
+    """
+    with _opened(path) as file:
+        schema = file.schema_arrow
+    return dict(zip(column_names(path, schema.names), schema, strict=True))
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[parquet.ParquetFile]:
+    """Opens a Parquet file, and closes it at the end of the block."""
+    with file_io.open_binary(path) as file:
+        try:
+            opened = parquet.ParquetFile(file)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise _damaged(path, error) from error
+        yield opened
+
+
+def _damaged(path: str, error: Exception) -> InputError:
+    reason = str(error).splitlines()[0]
+    return InputError(f"{path} is not a Parquet file, or a damaged one: {reason}", "fetch or write the file again")
+
+
+def _refuse_nested(path: str, name: str, field: pa.Field) -> None:
+    if is_nested(field.type):
+        raise InputError(
+            f"{path}: the column {name} is nested ({field.type}): expected numbers, text, dates, or lists of these",
+            "flatten it, or name the other columns in data.columns",
+        )

@@ -1,0 +1,346 @@
+"""Assigns rows to splits by their content.
+
+A row is assigned to the same split whatever the order of files, the size of blocks, the number of workers or the format
+of the files. The hash of a row is computed from CRC-32 and an integer mixer, value by value and column by column, and
+must never change; a number has the same hash in a column of integers and in one of floats.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from components.ingest.config import SplitConfig
+
+U64: TypeAlias = npt.NDArray[np.uint64]
+"""Hashes of rows; shape [rows]."""
+SplitIndices: TypeAlias = npt.NDArray[np.intp]
+"""Indices of splits, in the order of the config; shape [rows]. LEFT_OUT: the row goes to none."""
+Micros: TypeAlias = npt.NDArray[np.int64]
+"""Microseconds since 1970 (UTC); shape [rows]."""
+
+LEFT_OUT = -1
+_MICRO = 1_000_000
+_MOST_BUCKETS = 4_096
+"""Buckets of a time histogram: the borders of a split by time are exact to about 1/4,096 of the rows."""
+
+
+@dataclass(frozen=True)
+class TimeHistogram:
+    """A histogram of times that does not depend on the order in which its parts were merged.
+
+    Attributes:
+      shift: buckets are 2**shift microseconds wide, the least width with at most 4,096 buckets.
+      counts: bucket → rows.
+    """
+
+    shift: int = 0
+    counts: Mapping[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, times: Micros) -> TimeHistogram:
+        """Returns the histogram of some rows."""
+        values, counts = np.unique(times, return_counts=True)
+        return cls(0, dict(zip(values.tolist(), counts.tolist(), strict=True)))._narrowed()
+
+    def merge(self, other: TimeHistogram) -> TimeHistogram:
+        """Returns the histogram of both."""
+        shift = max(self.shift, other.shift)
+        counts: dict[int, int] = {}
+        for one in (self, other):
+            for bucket, rows in one.counts.items():
+                wide = bucket >> shift - one.shift
+                counts[wide] = counts.get(wide, 0) + rows
+        return TimeHistogram(shift, counts)._narrowed()
+
+    def borders(self, shares: Sequence[int]) -> tuple[int, ...]:
+        """Computes where each split but the first starts, so that the splits get these shares of the rows.
+
+        Returns:
+          Microseconds since 1970, ascending; empty without rows.
+        """
+        buckets = sorted(self.counts)
+        if not buckets:
+            return ()
+        before = np.cumsum([0, *(self.counts[bucket] for bucket in buckets)])
+        ideal = np.cumsum(shares)[:-1] / sum(shares) * before[-1]
+        # The border whose share is nearest; neither the first split nor the last one is left empty.
+        last = max(1, len(buckets) - 1)
+        chosen = [min(last, int(np.abs(before[1:] - rows).argmin()) + 1) for rows in ideal]
+        return tuple((buckets[index] if index < len(buckets) else buckets[-1] + 1) << self.shift for index in chosen)
+
+    def _narrowed(self) -> TimeHistogram:
+        shift, counts = self.shift, self.counts
+        while len(counts) > _MOST_BUCKETS:
+            shift += 1
+            halved: dict[int, int] = {}
+            for bucket, rows in counts.items():
+                halved[bucket >> 1] = halved.get(bucket >> 1, 0) + rows
+            counts = halved
+        return TimeHistogram(shift, counts)
+
+
+@dataclass(frozen=True)
+class UnassignedRow:
+    """A row that belongs to no split.
+
+    Attributes:
+      index: its index in the block.
+      column: the column that assigns rows to splits.
+      reason: what was expected, and what was received.
+    """
+
+    index: int
+    column: str
+    reason: str
+
+
+class Splitter:
+    """Assigns rows to splits.
+
+    Args:
+      config: the section of the config.
+      by: the columns to hash with `by: hash`, if the config names none; () for all columns.
+    """
+
+    def __init__(self, config: SplitConfig, by: Sequence[str] = ()) -> None:
+        self._config = config
+        self._columns = tuple(config.columns) or tuple(by)
+        self._parts = config.parts()
+
+    @property
+    def needs_borders(self) -> bool:
+        """Whether all rows have to be read before the first one can be assigned."""
+        return self._config.by == "time"
+
+    def unassigned(self, block: pa.RecordBatch) -> list[UnassignedRow]:
+        """Returns the rows without a time (`by: time`), or without a value that the config names (`by: column`)."""
+        if self._config.by not in ("time", "column"):
+            return []
+        (name,) = self._columns
+        column = _column(block, name)
+        if self._config.by == "time":
+            _, valid = times_of(column)
+            expected = "a time (seconds since 1970, or ISO 8601)"
+        else:
+            valid = self._by_value(column) != LEFT_OUT
+            named = sorted(value for part in self._parts.values() for value in _values(part))
+            expected = f"a value that data.split names ({', '.join(named[:5])}{', ...' if len(named) > 5 else ''})"
+        return [
+            UnassignedRow(int(row), name, f"expected {expected}, received {_quoted(column[int(row)])}")
+            for row in np.flatnonzero(~valid)
+        ]
+
+    def times(self, block: pa.RecordBatch) -> TimeHistogram:
+        """Returns the histogram of the time column; for `by: time`."""
+        return TimeHistogram.of(times_of(_column(block, self._columns[0]))[0])
+
+    def assign(self, block: pa.RecordBatch, predefined: str | None, borders: Sequence[int]) -> SplitIndices:
+        """Returns the split of each row.
+
+        Args:
+          block: rows none of which is unassigned; columns of int64, float32, binary or null, or lists of them.
+          predefined: the split that the file belongs to, with `by: files`.
+          borders: for `by: time`, see `TimeHistogram.borders`.
+        """
+        if predefined is not None:
+            indices: SplitIndices = np.full(block.num_rows, list(self._parts).index(predefined), np.intp)
+            return indices
+        if self._config.by == "column":
+            return self._by_value(_column(block, self._columns[0]))
+        if self._config.by == "time":
+            return self._by_time(times_of(_column(block, self._columns[0]))[0], borders)
+        shares = [part for part in self._parts.values() if isinstance(part, int)]
+        return assign_by_hash(block, shares, self._columns or None)
+
+    def _by_value(self, column: pa.Array) -> SplitIndices:
+        split_of = {value.encode(): index for index, part in enumerate(self._parts.values()) for value in _values(part)}
+        coded = as_text(column).dictionary_encode()
+        of_word = np.array(
+            [split_of.get(word, LEFT_OUT) for word in coded.dictionary.to_pylist()] + [LEFT_OUT], np.intp
+        )
+        indices: SplitIndices = of_word[np.asarray(coded.indices.fill_null(len(coded.dictionary)))]
+        return indices
+
+    def _by_time(self, times: Micros, borders: Sequence[int]) -> SplitIndices:
+        indices: SplitIndices = np.searchsorted(np.array(borders, np.int64), times, side="right").astype(np.intp)
+        starts = np.array([np.iinfo(np.int64).min, *borders], np.int64)
+        gap = int(min(self._config.gap, _MOST_SECONDS) * _MICRO)
+        indices[(indices > 0) & (times < starts[indices] + gap)] = LEFT_OUT
+        return indices
+
+
+def assign_by_hash(block: pa.RecordBatch, shares: Sequence[int], by: Iterable[str] | None = None) -> SplitIndices:
+    """Returns the split of each row by its hash.
+
+    Args:
+      block: columns of int64, float32, binary or null, or lists of them.
+      shares: the share of each split.
+      by: the columns to hash; None: all. A row in which all of them are missing belongs to no group, so all its columns
+        are hashed.
+
+    Returns:
+      For each row the index of its split in `shares`; shape [rows].
+    """
+    bounds: U64 = np.cumsum(shares).astype(np.uint64)
+    bucket: U64 = hash_rows(block, by) % bounds[-1]
+    indices: SplitIndices = np.searchsorted(bounds, bucket, side="right").astype(np.intp)
+    return indices
+
+
+def hash_rows(block: pa.RecordBatch, by: Iterable[str] | None = None) -> U64:
+    """Computes a 64-bit hash of each row; missing values add nothing, so an empty column does not change the hash."""
+    total: U64 = np.zeros(block.num_rows, np.uint64)
+    present = np.zeros(block.num_rows, bool)
+    for name in block.schema.names if by is None else by:
+        column = _column(block, name)
+        if column.null_count == len(column):
+            continue
+        hashes = _mix(_hash_values(column) ^ np.uint64(zlib.crc32(name.encode()) << 32))
+        if column.null_count or pa.types.is_list(column.type):
+            missing = _is_missing(column)
+            hashes[missing] = 0
+            present |= ~missing
+        else:
+            present[:] = True
+        # A sum, so that the order of the columns does not matter.
+        total += hashes
+    mixed = _mix(total)
+    if by is not None and not present.all():
+        mixed = np.where(present, mixed, hash_rows(block))
+    return mixed
+
+
+def times_of(column: pa.Array) -> tuple[Micros, npt.NDArray[np.bool_]]:
+    """Converts a column to times.
+
+    Args:
+      column: seconds since 1970 (UTC) as numbers, or ISO 8601 texts: a date, or a date and a time, in UTC unless they
+        name an offset.
+
+    Returns:
+      Microseconds since 1970, 0 where there is no time; and which rows have a time, shape [rows].
+    """
+    column = _singles(column)
+    if pa.types.is_null(column.type):
+        return np.zeros(len(column), np.int64), np.zeros(len(column), bool)
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        seconds = np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan))
+        valid = np.abs(seconds) < _MOST_SECONDS
+        return np.where(valid, np.nan_to_num(seconds) * _MICRO, 0).astype(np.int64), valid
+    coded = column.dictionary_encode()
+    parsed = [_time(word) for word in coded.dictionary.to_pylist()] + [None]
+    of_word = np.array([0 if time is None else time for time in parsed], np.int64)
+    valid = np.array([time is not None for time in parsed])
+    codes = np.asarray(coded.indices.fill_null(len(coded.dictionary)))
+    return of_word[codes], valid[codes]
+
+
+def as_text(column: pa.Array) -> pa.Array:
+    """Returns the values of a column as they are written in text files; binary."""
+    column = _singles(column)
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), pa.binary())
+    return column if pa.types.is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
+
+
+_MOST_SECONDS = 2.0**43
+"""Times further than this from 1970 (278,000 years) are invalid."""
+_FRACTION = re.compile(r"\.(\d{1,6})\d*")
+_OFFSET = re.compile(r"([+-]\d\d)(\d\d)$")
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+def _time(word: bytes) -> int | None:
+    try:
+        text = word.decode().strip()
+        try:
+            seconds = float(text)
+        except ValueError:
+            # Before 3.11 Python accepts milliseconds and microseconds only, and no offset without a colon.
+            padded = _FRACTION.sub(lambda match: f".{match[1]:<06}", text.removesuffix("Z"))
+            parsed = datetime.datetime.fromisoformat(_OFFSET.sub(r"\1:\2", padded) if ":" in padded else padded)
+        else:
+            return int(seconds * _MICRO) if abs(seconds) < _MOST_SECONDS else None
+    except ValueError:
+        return None
+    aware = parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.timezone.utc)
+    return (aware - _EPOCH) // datetime.timedelta(microseconds=1)
+
+
+def _singles(column: pa.Array) -> pa.Array:
+    """Converts lists to values: a list of one value becomes that value, any other list becomes null."""
+    if not pa.types.is_list(column.type):
+        return column
+    sizes = np.asarray(pc.list_value_length(column).fill_null(0))
+    starts = np.cumsum(sizes) - sizes
+    return column.flatten().take(pa.array(starts, mask=sizes != 1))
+
+
+def _values(part: int | tuple[str, ...]) -> tuple[str, ...]:
+    return () if isinstance(part, int) else part
+
+
+def _quoted(scalar: pa.Scalar) -> str:
+    value = scalar.as_py()
+    if value is None:
+        return "nothing"
+    return repr(value.decode(errors="backslashreplace")[:40] if isinstance(value, bytes) else value)
+
+
+def _column(block: pa.RecordBatch, name: str) -> pa.Array:
+    return block.column(block.schema.get_field_index(name))
+
+
+def _is_missing(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Marks missing values, and lists without values."""
+    if pa.types.is_list(column.type):
+        return np.asarray(pc.list_value_length(column).fill_null(0)) == 0
+    return np.asarray(column.is_null())
+
+
+def _hash_values(column: pa.Array) -> U64:
+    """Computes a 64-bit number for each value; for missing values it is undefined."""
+    hashes: U64
+    if pa.types.is_list(column.type):
+        # The sum over the values, each mixed with its index in the list; a list of one value hashes like the value.
+        flat, sizes = column.flatten(), np.asarray(pc.list_value_length(column).fill_null(0)).astype(np.int64)
+        ends = np.append(0, np.cumsum(sizes))
+        indices = np.arange(len(flat)) - np.repeat(ends[:-1], sizes)
+        values = _hash_values(flat)
+        values = np.where(indices > 0, _mix(values + _mix(indices.astype(np.uint64))), values)
+        sums = np.append(np.uint64(0), np.cumsum(values, dtype=np.uint64))
+        hashes = sums[ends[1:]] - sums[ends[:-1]]
+        return hashes
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        values = np.asarray(column.fill_null(0)).astype(np.float64)
+        values += 0.0  # turns -0.0 into 0.0
+        if pa.types.is_floating(column.type):
+            values[np.isnan(values)] = np.nan  # a NaN has many bit patterns
+        hashes = values.view(np.uint64)
+    else:
+        coded = column.dictionary_encode()
+        distinct = np.fromiter(map(zlib.crc32, coded.dictionary.to_pylist()), np.uint64, len(coded.dictionary))
+        hashes = distinct[np.asarray(coded.indices.fill_null(0))]
+    return hashes
+
+
+def _mix(values: U64) -> U64:
+    """Mixes the bits of 64-bit numbers, so that near values get unrelated hashes.
+
+    Source: the finalizer of SplitMix64; Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators (2014).
+    """
+    mixed: U64 = values + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed

@@ -1,0 +1,104 @@
+"""A push folder in an object store, through TFX's fileio: without a rename, so saved_model.pb is written last."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import BinaryIO, cast
+
+from tfx.dsl.io import fileio
+
+from components import version_manifest
+from components.version_manifest import File, Provenance
+
+_MODEL = "saved_model.pb"
+_BLOCK = 1 << 20
+
+
+class FileioFolder:
+    """A version's folder read through TFX's fileio; a version_manifest.Folder."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri.rstrip("/")
+        self.name = self._uri.rpartition("/")[2]
+
+    def __str__(self) -> str:
+        return self._uri
+
+    def files(self) -> Iterator[str]:
+        """Yields the paths of all files below it."""
+        for folder, _, names in fileio.walk(self._uri):
+            inside = folder.rstrip("/").removeprefix(self._uri).strip("/")
+            yield from (f"{inside}/{name}" if inside else name for name in names)
+
+    def open(self, path: str) -> BinaryIO:
+        """Opens one of these files for reading."""
+        uri = f"{self._uri}/{path}"
+        if not fileio.exists(uri):
+            raise FileNotFoundError(uri)
+        return cast(BinaryIO, fileio.open(uri, "rb"))
+
+
+def add_version(model: str, directory: str, version: int, provenance: Provenance, key: bytes | None) -> tuple[str, int]:
+    """Copies a model into the folder as a new version; saved_model.pb, without which no server loads it, comes last.
+
+    Args:
+      model: the folder of a SavedModel.
+      directory: the push folder, a URL.
+      version: the number of the new version; the greatest existing number + 1 if that is greater.
+      provenance: for the manifest.
+      key: signs the manifest; None: no signature.
+
+    Returns:
+      The URL of the new version, and its number.
+    """
+    directory = directory.rstrip("/")
+    number = max([version, *(other + 1 for other in versions(directory))])
+    uri = f"{directory}/{number}"
+    source = FileioFolder(model)
+    paths = sorted(source.files(), key=lambda path: (path == _MODEL, path))
+    files = {path: _copy(f"{model}/{path}", f"{uri}/{path}") for path in paths if path != _MODEL}
+    with fileio.open(f"{model}/{_MODEL}", "rb") as file:
+        content = file.read()
+    files[_MODEL] = File(sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
+    manifest = version_manifest.manifest(files, provenance.model_copy(update={"version": number}), key)
+    _write(f"{uri}/{version_manifest.NAME}", version_manifest.to_json(manifest))
+    _write(f"{uri}/{_MODEL}", content)
+    return uri, number
+
+
+def prune(directory: str, keep: int) -> None:
+    """Removes all but the newest `keep` versions, saved_model.pb first, and older leftovers of failed pushes."""
+    directory, existing = directory.rstrip("/"), versions(directory)
+    complete = [number for number in existing if fileio.exists(f"{directory}/{number}/{_MODEL}")]
+    oldest = complete[-keep:][0]
+    for number in existing:
+        if number < oldest:
+            if number in complete:
+                fileio.remove(f"{directory}/{number}/{_MODEL}")
+            fileio.rmtree(f"{directory}/{number}")
+
+
+def versions(directory: str) -> list[int]:
+    """Returns the versions in the folder, in ascending order, incomplete ones included."""
+    if not fileio.exists(directory):
+        return []
+    names = (name.strip("/") for name in fileio.listdir(directory))
+    return sorted(int(name) for name in names if version_manifest.is_version(name))
+
+
+def _copy(source: str, target: str) -> File:
+    digest, size = hashlib.sha256(), 0
+    fileio.makedirs(target.rpartition("/")[0])
+    with fileio.open(source, "rb") as reader, fileio.open(target, "wb") as writer:
+        while block := reader.read(_BLOCK):
+            digest.update(block)
+            size += len(block)
+            writer.write(block)
+    return File(sha256=digest.hexdigest(), bytes=size)
+
+
+def _write(uri: str, content: bytes) -> None:
+    fileio.makedirs(uri.rpartition("/")[0])
+    with fileio.open(uri, "wb") as file:
+        file.write(content)

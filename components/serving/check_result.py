@@ -1,0 +1,51 @@
+"""The result of the serving check, as it is written to the InfraBlessing artifact and printed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+FILE = "check.json"
+"""Name of the file in the InfraBlessing artifact."""
+
+
+@dataclass
+class ServingCheckResult:
+    """The result of one serving check.
+
+    Attributes:
+      server: the name of the server.
+      passed: whether the model may be pushed.
+      why: the reason if it may not.
+      loaded_seconds: from the server's start until the model was loaded.
+      compared: answers that were compared with the Evaluator's predictions.
+      max_difference: the largest difference between them, as `tolerance` defines it.
+      timed: number of requests for one row, sent one after the other.
+      p50_ms: median latency of a request, in milliseconds.
+      p99_ms: 99th percentile of the latency, in milliseconds.
+    """
+
+    server: str
+    passed: bool = False
+    why: str | None = None
+    loaded_seconds: float | None = None
+    compared: int = 0
+    max_difference: float | None = None
+    timed: int = 0
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+
+    def __str__(self) -> str:
+        if not self.passed:
+            return f"the serving check refuses the model: {self.why}"
+        answers = f"; {self.compared} answers as the Evaluator's" if self.compared else ""
+        return f"served as a check{answers}" + (f"; p99 {self.p99_ms:.1f} ms" if self.p99_ms is not None else "")
+
+    def to_json(self) -> str:
+        """The file's content."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> ServingCheckResult:
+        """Reads the file's content."""
+        return cls(**json.loads(text))

@@ -1,0 +1,103 @@
+"""The local server as a model server of TFX's InfraValidator, in a process that does not import the pipeline."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tfx.components.infra_validator import error_types
+from tfx.components.infra_validator.model_server_runners import base_runner
+from tfx.utils import io_utils
+
+_ROOT = Path(__file__).parents[2]
+_TICK_SECONDS = 0.05
+_GRACE_SECONDS = 10
+_LOG_BYTES = 20_000
+
+
+class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc]
+    """Starts and stops one server.
+
+    Args:
+      model_path: `<base path>/<model name>/<version>`.
+      model_name: as requests name it.
+    """
+
+    def __init__(self, model_path: str, model_name: str) -> None:
+        self._name = model_name
+        self._folder = tempfile.TemporaryDirectory(prefix="serving-check-")
+        self._base = _on_this_disk(model_path, Path(self._folder.name)).parent
+        self._ready, self._log = Path(self._folder.name, "ready.json"), Path(self._folder.name, "log")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"local server of {self._name}"
+
+    def GetEndpoint(self) -> str:  # noqa: N802 - TFX's name
+        """Return the address of its gRPC API.
+
+        Raises:
+          FileNotFoundError: it does not listen yet.
+        """
+        return f"127.0.0.1:{json.loads(self._ready.read_text())['grpc_port']}"
+
+    def Start(self) -> None:  # noqa: N802 - TFX's name
+        """Start the process."""
+        command = [sys.executable, "-m", "components.serving.server", "--port=0", "--rest_api_port=0"]
+        command += [f"--model_name={self._name}", f"--model_base_path={self._base}", f"--ready_file={self._ready}"]
+        # The Trainer's model has no manifest: it gets one when it is pushed.
+        command += [f"--die_with_parent={os.getpid()}", "--allow_unverified"]
+        # The run can be started in any folder.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])}
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
+            )
+
+    def WaitUntilRunning(self, deadline: float) -> None:  # noqa: N802 - TFX's name
+        """Wait until it listens.
+
+        Args:
+          deadline: seconds since the epoch.
+
+        Raises:
+          JobAborted: it ended.
+          DeadlineExceeded: it did not listen in time.
+        """
+        while self._process is not None and self._process.poll() is None:
+            if self._ready.exists():
+                return
+            if time.time() > deadline:
+                raise error_types.DeadlineExceeded("expected the server to listen before the deadline")
+            time.sleep(_TICK_SECONDS)
+        raise error_types.JobAborted(f"the server has ended{'' if self._ready.exists() else ' before it listened'}")
+
+    def Stop(self) -> None:  # noqa: N802 - TFX's name
+        """End the process and delete its log."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(_GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._folder.cleanup()
+
+    def GetLogs(self) -> str | None:  # noqa: N802 - TFX's name
+        """Return the end of its log."""
+        return self._log.read_text(errors="replace")[-_LOG_BYTES:] if self._log.exists() else None
+
+
+def _on_this_disk(model_path: str, folder: Path) -> Path:
+    """Return a local path of the model; a model in an object store is copied, since the server reads files."""
+    if "://" not in model_path:
+        return Path(model_path)
+    copy = folder / "model" / model_path.rstrip("/").rpartition("/")[2]
+    io_utils.copy_dir(model_path, str(copy))
+    return copy

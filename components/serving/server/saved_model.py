@@ -1,0 +1,188 @@
+"""A loaded SavedModel: what its signatures accept, and how they are called."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
+
+from components.serving.server.errors import InvalidRequestError
+from components.serving.server.tensor_proto import from_proto
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+"""Tensor name → array; strings are bytes in an array of objects."""
+
+_WARM_UP = "assets.extra/tf_serving_warmup_requests"
+"""TensorFlow Serving's, see https://www.tensorflow.org/tfx/serving/saved_model_warmup."""
+
+
+class TensorSpec:
+    """The dtype and shape of an input or output.
+
+    Args:
+      dtype: TensorFlow's.
+      shape: -1 for a dimension of any size; None for any shape.
+    """
+
+    def __init__(self, dtype: tf.DType, shape: tuple[int, ...] | None) -> None:
+        self.dtype, self.shape = dtype, shape
+        self.numpy: np.dtype[Any] = np.dtype(dtype.as_numpy_dtype)
+
+    def check(self, name: str, value: npt.NDArray[Any]) -> None:
+        """Raise InvalidRequestError unless the value has this dtype and a matching shape."""
+        if value.dtype != self.numpy:
+            received = "string" if value.dtype == object else value.dtype
+            raise InvalidRequestError(f"input {name!r}: expected {self.dtype.name}, received {received}")
+        if self.shape is not None and (
+            len(self.shape) != value.ndim
+            or any(size not in (-1, received) for size, received in zip(self.shape, value.shape, strict=True))
+        ):
+            raise InvalidRequestError(
+                f"input {name!r}: expected shape {list(self.shape)}, received {list(value.shape)}"
+            )
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A signature of a loaded model.
+
+    Attributes:
+      name: such as serving_default.
+      method: such as tensorflow/serving/predict.
+      inputs: name → spec.
+      outputs: name → spec.
+      call: takes the arrays of the inputs in order, returns those of the outputs in order.
+      batches: whether rows of several requests can be joined along the first dimension.
+    """
+
+    name: str
+    method: str
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+    call: Any
+    batches: bool
+
+    def check(self, inputs: Arrays) -> None:
+        """Raise InvalidRequestError unless names, dtypes, shapes and numbers of rows match."""
+        if inputs.keys() != self.inputs.keys():
+            raise InvalidRequestError(
+                f"signature {self.name!r}: expected the inputs {sorted(self.inputs)}, received {sorted(inputs)}"
+            )
+        for name, spec in self.inputs.items():
+            spec.check(name, inputs[name])
+        if self.batches and len({len(value) for value in inputs.values()}) > 1:
+            rows = {name: len(value) for name, value in inputs.items()}
+            raise InvalidRequestError(
+                f"signature {self.name!r}: expected the same number of rows in each input, received {rows}"
+            )
+
+    def run(self, inputs: Arrays) -> dict[str, npt.NDArray[Any]]:
+        """Call the model with inputs that passed check(); raise InvalidRequestError if the graph rejects them."""
+        try:
+            outputs = self.call(*(inputs[name] for name in self.inputs))
+        except tf.errors.InvalidArgumentError as error:
+            raise InvalidRequestError(_first_line(str(error.message))) from error
+        except UnicodeDecodeError as error:
+            # The error message contains bytes of the inputs, and TensorFlow decodes every message as UTF-8.
+            raise InvalidRequestError(_first_line(error.object.decode(errors="replace"))) from error
+        # TensorFlow returns a scalar string as bytes.
+        arrays = (np.array(each, object) if isinstance(each, bytes) else each for each in outputs)
+        return dict(zip(self.outputs, arrays, strict=True))
+
+
+class SavedModel:
+    """A SavedModel in its own session: closing it frees its memory, and a call runs no Python code of TensorFlow.
+
+    Args:
+      folder: the SavedModel.
+      intra_op_threads: threads of one op.
+
+    Attributes:
+      meta_graph: the MetaGraphDef.
+      signatures: name → signature.
+      warm_up_requests: how many recorded requests were run.
+
+    Raises:
+      InvalidRequestError: a warm-up request failed.
+      Exception: TensorFlow's errors for a folder that is not a SavedModel.
+    """
+
+    def __init__(self, folder: Path, intra_op_threads: int) -> None:
+        # inter_op_parallelism_threads=-1: ops run in the calling thread. For small graphs this is faster.
+        config = tf.compat.v1.ConfigProto(
+            intra_op_parallelism_threads=intra_op_threads, inter_op_parallelism_threads=-1
+        )
+        graph = tf.Graph()
+        self._session = tf.compat.v1.Session(graph=graph, config=config)
+        try:
+            with graph.as_default():
+                self.meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], str(folder))
+            definitions = self.meta_graph.signature_def
+            self.signatures = {
+                name: self._signature(name, definitions[name]) for name in definitions if not name.startswith("__")
+            }
+            self.warm_up_requests = self._warm_up(folder / _WARM_UP)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Free the memory. No call may be in progress."""
+        self._session.close()
+
+    def signature(self, name: str) -> Signature:
+        """Return a signature by name; raise InvalidRequestError if there is none."""
+        if name not in self.signatures:
+            raise InvalidRequestError(f"expected a signature of {sorted(self.signatures)}, received {name!r}")
+        return self.signatures[name]
+
+    def _signature(self, name: str, definition: Any) -> Signature:
+        inputs, outputs = (dict(sorted(each.items())) for each in (definition.inputs, definition.outputs))
+        call = self._session.make_callable([each.name for each in outputs.values()], [i.name for i in inputs.values()])
+        specs = _specs(inputs), _specs(outputs)
+        return Signature(name, definition.method_name, *specs, call, can_batch(*specs))
+
+    def _warm_up(self, path: Path) -> int:
+        count = 0
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator() if path.exists() else ():
+            log = prediction_log_pb2.PredictionLog.FromString(record)
+            if not log.HasField("predict_log"):
+                logging.warning("%s: only requests to predict are run as warm-up", path)
+                continue
+            request = log.predict_log.request
+            signature = self.signature(request.model_spec.signature_name or "serving_default")
+            inputs = {name: from_proto(proto) for name, proto in request.inputs.items()}
+            signature.check(inputs)
+            signature.run(inputs)
+            count += 1
+        return count
+
+
+def can_batch(inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]) -> bool:
+    """Return whether each tensor has a free first dimension, and each input no other free one."""
+    by_row = all(spec.shape and spec.shape[0] == -1 for spec in [*inputs.values(), *outputs.values()])
+    return bool(inputs) and by_row and all(-1 not in (spec.shape or ())[1:] for spec in inputs.values())
+
+
+def _specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    shapes = {name: info.tensor_shape for name, info in infos.items()}
+    return {
+        name: TensorSpec(
+            tf.dtypes.as_dtype(infos[name].dtype), None if s.unknown_rank else tuple(dim.size for dim in s.dim)
+        )
+        for name, s in shapes.items()
+    }
+
+
+def _first_line(message: str) -> str:
+    """Return the cause from a message of TensorFlow, without the description of the graph around it."""
+    context = ("Graph execution error", "Detected at node", "File ", "[[", "Original stack trace")
+    lines = (line.strip() for line in message.splitlines())
+    return next((line for line in lines if line and not line.startswith(context)), "the graph rejects the inputs")

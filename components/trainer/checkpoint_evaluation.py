@@ -1,0 +1,97 @@
+"""Evaluation of checkpoints on the complete eval split, while training goes on."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+import tf_keras
+
+from components.trainer import checkpoint
+from components.trainer.prediction_head import PredictionHead
+from components.trainer.tensorboard_writer import TensorBoardWriter
+
+_POLL_SECONDS = 1.0
+
+
+def evaluate(
+    network: tf_keras.Model, head: PredictionHead, dataset: tf.data.Dataset, writer: TensorBoardWriter, step: int
+) -> float:
+    """Writes a point of the loss and of each metric.
+
+    Args:
+      network: with the checkpoint's weights.
+      head: loss and metrics.
+      dataset: the eval split, see `input_pipeline.evaluation_dataset`.
+      writer: writes the points.
+      step: the checkpoint's.
+
+    Returns:
+      The mean loss.
+    """
+    values, rows = measure(network, head, dataset)
+    writer.scalars(step, **values)
+    logging.info("step %d: evaluated %d rows: %s", step, rows, values)
+    loss: float = values["loss"]
+    return loss
+
+
+# AutoGraph would convert the metrics of tf_keras: seconds of work without any effect.
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def measure(network: tf_keras.Model, head: PredictionHead, dataset: tf.data.Dataset) -> tuple[dict[str, float], int]:
+    """Measures the loss and the metrics of a network.
+
+    Args:
+      network: from transformed features to logits.
+      head: loss and metrics.
+      dataset: the eval split, see `input_pipeline.evaluation_dataset`.
+
+    Returns:
+      The mean loss and each metric by name, and the number of rows.
+    """
+    total, rows = 0.0, 0
+    for metric in head.metrics:
+        metric.reset_state()
+    for features, label in dataset:
+        logits = network(features, training=False)
+        losses = head.losses(label, logits)
+        total, rows = total + float(tf.reduce_sum(losses)), rows + len(label)
+        for metric in head.metrics:
+            metric.update_state(label, head.joined(logits))
+    return {"loss": total / rows, **{metric.name: float(metric.result()) for metric in head.metrics}}, rows
+
+
+def follow(
+    folder: str,
+    last_step: int,
+    restored: Callable[[str], tf_keras.Model],
+    on_checkpoint: Callable[[int, tf_keras.Model], object],
+) -> None:
+    """Polls a folder for checkpoints of other tasks, until the last.
+
+    Args:
+      folder: of the checkpoints.
+      last_step: the step of the last one.
+      restored: from a checkpoint's path to the network with its weights.
+      on_checkpoint: called with each new checkpoint's step and network.
+    """
+    for step in _new(folder, last_step):
+        try:
+            network = restored(checkpoint.path(folder, step))
+        except (tf.errors.NotFoundError, tf.errors.DataLossError) as error:
+            logging.warning("checkpoint %d was deleted or is damaged: %s", step, error)
+        else:
+            on_checkpoint(step, network)
+
+
+def _new(folder: str, last_step: int) -> Iterator[int]:
+    seen = 0
+    while seen < last_step:
+        newest = next(iter(checkpoint.steps(folder)), 0)
+        if newest > seen:
+            yield newest
+            seen = newest
+        else:
+            time.sleep(_POLL_SECONDS)

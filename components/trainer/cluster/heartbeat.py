@@ -1,0 +1,54 @@
+"""The status messages that a task of a local cluster sends to its supervisor: heartbeats, progress, errors.
+
+A message is a line of JSON in a pipe, an object with one key. Without a supervisor nothing is sent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+
+_INTERVAL_SECONDS = 1.0
+
+_pipe: int | None = None
+_lock = threading.Lock()
+"""A line of more than PIPE_BUF bytes is written in parts, and other threads must not write between them."""
+
+
+def start(pipe: int) -> None:
+    """Sends all messages of this process into a file descriptor from now on, and a heartbeat every second."""
+    global _pipe
+    _pipe = pipe
+    threading.Thread(target=_send_heartbeats, name="heartbeat", daemon=True).start()
+
+
+def parse(line: bytes) -> list[tuple[str, int | str]]:
+    """The (name, value) pairs of a message; none if the line is incomplete, because its sender was killed."""
+    try:
+        return list(json.loads(line).items())
+    except ValueError:
+        return []
+
+
+def send_status(name: str, value: int | str) -> None:
+    """Sends a message.
+
+    Args:
+      name: `step` (optimizer steps done), `restored` or `saved` (a checkpoint's step), `damaged` (a checkpoint's name),
+        or `error` (the text of a PipelineError).
+      value: its value.
+    """
+    if _pipe is not None:
+        remaining = json.dumps({name: value}).encode() + b"\n"
+        with _lock:
+            # The pipe may be full until the supervisor reads, and a signal interrupts a write: both leave a remainder.
+            while remaining:
+                remaining = remaining[os.write(_pipe, remaining) :]
+
+
+def _send_heartbeats() -> None:
+    pause = threading.Event()
+    while True:
+        send_status("alive", 1)
+        pause.wait(_INTERVAL_SECONDS)

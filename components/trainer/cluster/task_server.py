@@ -1,0 +1,38 @@
+"""A task that runs a TensorFlow server: a ps, or a worker of a cluster with ps. Imports TensorFlow, but not TFX."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import tensorflow as tf
+
+from components.trainer.cluster.tf_config import Role
+
+WORKER_FILE = "worker"
+"""The file with the worker's index, in the working directory of every worker of a cluster with ps."""
+_LEAST_INTER_OP_THREADS = 4
+"""With fewer, a task on one core deadlocks: its only thread waits for the response that it has to send itself."""
+
+
+def inter_op_threads() -> int:
+    """The number of inter-op threads of a cluster's task."""
+    return max(_LEAST_INTER_OP_THREADS, len(os.sched_getaffinity(0)))
+
+
+def serve(role: Role, folder: Path) -> None:
+    """Runs a TensorFlow server until the process is killed.
+
+    Args:
+      role: this task's.
+      folder: a local folder of this task only; becomes its working directory.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    os.chdir(folder)
+    # Each worker reads it in ParameterServerSteps.
+    Path(WORKER_FILE).write_text(str(role.index))
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=inter_op_threads())
+    config.gpu_options.allow_growth = True
+    cluster = tf.train.ClusterSpec(dict(role.cluster))
+    server = tf.distribute.Server(cluster, job_name=role.kind, task_index=role.index, protocol="grpc", config=config)
+    server.join()

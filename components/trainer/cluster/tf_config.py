@@ -1,0 +1,111 @@
+"""The cluster role of a process, parsed from TF_CONFIG."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from components.errors import InputError
+
+VARIABLE = "TF_CONFIG"
+"""The environment variable that TensorFlow, Kubernetes' operators and Vertex AI agree on."""
+ENVIRONMENT = {
+    # A channel to a task that has exited fails at once instead of waiting for it to come back; TensorFlow's guide on
+    # parameter server training recommends it.
+    "GRPC_FAIL_FAST": "use_caller",
+}
+"""Further environment variables of every task."""
+
+_CHIEF = ("chief", "master")
+_EVALUATOR = "evaluator"
+
+
+@dataclass(frozen=True)
+class Role:
+    """One task of a cluster.
+
+    Attributes:
+      kind: chief, worker, ps or evaluator; some clusters call their chief master.
+      index: its number among the tasks of its kind.
+      cluster: kind → addresses; without the evaluator, see `remove_evaluator`.
+    """
+
+    kind: str
+    index: int
+    cluster: Mapping[str, tuple[str, ...]]
+
+    @property
+    def name(self) -> str:
+        """The task's name in logs and errors, such as worker-0."""
+        return f"{self.kind}-{self.index}"
+
+    @property
+    def is_evaluator(self) -> bool:
+        """Whether the task evaluates the checkpoints that the others write."""
+        return self.kind == _EVALUATOR
+
+    @property
+    def is_lead(self) -> bool:
+        """Whether the task writes the model: the chief, or the first worker of a cluster without a chief."""
+        return self.kind in _CHIEF or (
+            self.kind == "worker" and self.index == 0 and not self.cluster.keys() & set(_CHIEF)
+        )
+
+    @property
+    def is_server(self) -> bool:
+        """Whether the task runs a TensorFlow server: a ps, or a worker of a cluster with ps."""
+        return self.kind == "ps" or (self.kind == "worker" and bool(self.cluster.get("ps")))
+
+    @property
+    def workers(self) -> int:
+        """Number of tasks that compute gradients."""
+        workers = len(self.cluster.get("worker", ()))
+        return workers if self.cluster.get("ps") else workers + sum(len(self.cluster.get(kind, ())) for kind in _CHIEF)
+
+    @property
+    def tf_config(self) -> str:
+        """The task's value of TF_CONFIG."""
+        task = {"type": self.kind, "index": self.index}
+        return json.dumps({"cluster": {kind: list(each) for kind, each in self.cluster.items()}, "task": task})
+
+
+def role() -> Role | None:
+    """The role of this process; None if TF_CONFIG is unset or names no cluster.
+
+    Raises:
+      InputError: TF_CONFIG has another form.
+    """
+    value = os.environ.get(VARIABLE, "")
+    try:
+        config = json.loads(value or "{}")
+        if not config.get("cluster"):
+            return None
+        task, cluster = config["task"], {kind: tuple(each) for kind, each in _training_cluster(config).items()}
+        return Role(str(task["type"]), int(task["index"]), cluster)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{VARIABLE}: expected a JSON object with cluster and task, received {value!r}",
+            "let the operator set it, or unset it and choose training.cluster: local",
+        ) from error
+
+
+def remove_evaluator() -> None:
+    """Removes the evaluator from the cluster in this process's TF_CONFIG, which TensorFlow's strategies parse.
+
+    Kubeflow's training operator lists it. It runs no TensorFlow server, so a coordinator that takes it for a task of
+    the cluster waits for it forever.
+
+    Raises:
+      InputError: TF_CONFIG has another form.
+    """
+    if role() is not None:
+        config = json.loads(os.environ[VARIABLE])
+        os.environ[VARIABLE] = json.dumps({**config, "cluster": _training_cluster(config)})
+
+
+def _training_cluster(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Kind → addresses, of the tasks that train."""
+    return {kind: addresses for kind, addresses in config["cluster"].items() if kind != _EVALUATOR}

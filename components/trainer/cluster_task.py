@@ -1,0 +1,69 @@
+"""One task of a cluster that an operator starts: `python -m components.trainer.cluster_task JOB`, with TF_CONFIG set.
+
+JOB is the path of a JSON file that `runner.py manifest` writes: the Trainer's inputs, outputs and parameters.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from components.errors import find
+from components.trainer.cluster import tf_config
+
+RETRYABLE = 138
+"""Exit code of a task that failed and may be restarted: the code that TFJob's ExitCode policy reserves for users.
+
+https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/"""
+
+_ENVIRONMENT = {"TF_USE_LEGACY_KERAS": "1"} | tf_config.ENVIRONMENT
+
+
+def main(job: str) -> int:
+    """Runs the task of this process; returns its exit code."""
+    os.environ.update(_ENVIRONMENT)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s")
+    try:
+        role = tf_config.role()
+        if role is not None and role.is_server:
+            # Without TFX, which a server does not use and which takes ten seconds to import.
+            from components.trainer.cluster.task_server import serve
+
+            serve(role, Path(tempfile.mkdtemp()))
+        else:
+            _train(job)
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else RETRYABLE
+    except Exception as error:
+        logging.exception("%s failed", job)
+        # The cause of a PipelineError is the config, the data or the disk: a restart would not fix it.
+        pipeline_error = find(error)
+        return RETRYABLE if pipeline_error is None else pipeline_error.exit_code
+    return 0
+
+
+def _train(job: str) -> None:
+    from tfx.dsl.io import fileio
+    from tfx.types import artifact_utils
+
+    from components.trainer.executor import Executor
+
+    with fileio.open(job) as file:
+        job_description = json.loads(file.read())
+    inputs = artifact_utils.parse_artifact_dict(job_description["inputs"])
+    outputs = artifact_utils.parse_artifact_dict(job_description["outputs"])
+    Executor().Do(inputs, outputs, job_description["exec_properties"])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m components.trainer.cluster_task JOB")
+    code = main(sys.argv[1])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Without finalizers: TensorFlow's collective operations sometimes crash when they are finalized.
+    os._exit(code)

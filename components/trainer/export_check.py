@@ -1,0 +1,120 @@
+"""Checks an exported model: a new process, with TensorFlow only, must predict the same as the network here."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from components.errors import MachineError
+from components.files import is_remote
+from components.trainer.export_check_process import decode_tensor, encode_tensor
+from components.trainer.probe_rows import ProbeRows
+
+_RELATIVE, _ABSOLUTE = 1e-4, 1e-5
+"""Tolerances, relative to the value and to the largest value of the output. Both processes run the same graph on a CPU:
+only the rounding of float32 sums that several threads compute may differ."""
+
+_REMEDY = "make everything that the model reads a variable, or an asset file of its graph; nothing was exported"
+
+Predict = Callable[[str, Mapping[str, Mapping[str, tf.Tensor]]], dict[str, dict[str, str]]]
+"""(model folder, signature → input → tensor) → signature → output → encoded tensor, see `encode_tensor`."""
+
+
+@contextmanager
+def prediction_process() -> Iterator[Predict]:
+    """Starts a process that imports TensorFlow, and runs the signatures of a model once.
+
+    Yields:
+      A function that sends the request, and waits for the response. It raises MachineError if the process fails.
+    """
+    # Without accelerators, whose memory this process may have allocated completely.
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "components.trainer.export_check_process"],
+        cwd=Path(__file__).parents[2],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+
+        def predict(model: str, signatures: Mapping[str, Mapping[str, tf.Tensor]]) -> dict[str, dict[str, str]]:
+            encoded = {
+                name: {key: encode_tensor(each) for key, each in inputs.items()} for name, inputs in signatures.items()
+            }
+            path = model if is_remote(model) else str(Path(model).absolute())
+            out, err = child.communicate(json.dumps({"model": path, "signatures": encoded}))
+            if child.returncode:
+                logging.error(
+                    "the process that checks the exported model ended with exit code %d:\n%s", child.returncode, err
+                )
+                last = next(iter(reversed(err.strip().splitlines())), f"exit code {child.returncode}")
+                raise MachineError(f"the exported model cannot be loaded and run in a new process: {last}", _REMEDY)
+            response: dict[str, dict[str, str]] = json.loads(out)
+            return response
+
+        try:
+            yield predict
+        except BaseException:
+            child.kill()
+            raise
+
+
+def check(predict: Predict, model: str, rows: ProbeRows, expected: Mapping[str, tf.Tensor]) -> None:
+    """Compares the predictions of `serving_default` and `raw` in a new process with those of the network here.
+
+    Args:
+      predict: of `prediction_process`.
+      model: the folder of the SavedModel.
+      rows: the inputs.
+      expected: output → the network's predictions for these rows.
+
+    Raises:
+      MachineError: the model does not load, or a prediction differs; it names signature, output, row and values.
+    """
+    inputs = {"serving_default": {"examples": rows.examples()}, "raw": rows.tensors()}
+    for signature, outputs in predict(model, inputs).items():
+        if set(outputs) != set(expected):
+            raise MachineError(
+                f"{signature} of the exported model: expected the outputs {_describe(expected)}, "
+                f"received {_describe(outputs)}",
+                _REMEDY,
+            )
+        for output, values in expected.items():
+            received = decode_tensor(outputs[output], values.dtype)
+            _compare(f"{signature} of the exported model, {output}", values.numpy(), received.numpy(), rows)
+
+
+def _compare(where: str, expected: npt.NDArray[Any], received: npt.NDArray[Any], rows: ProbeRows) -> None:
+    if expected.shape != received.shape:
+        raise MachineError(f"{where}: expected shape {expected.shape}, received {received.shape}", _REMEDY)
+    if expected.dtype == object:
+        same = expected == received
+    else:
+        finite = np.abs(expected[np.isfinite(expected)])
+        largest = float(finite.max()) if finite.size else 0.0
+        same = np.isclose(received, expected, rtol=_RELATIVE, atol=_ABSOLUTE * largest, equal_nan=True)
+    if not same.all():
+        row = int(np.argwhere(~same)[0][0])
+        raise MachineError(
+            f"{where}, row {row}: expected {_describe(expected[row])}, received {_describe(received[row])}",
+            _REMEDY,
+            rows.describe(row),
+        )
+
+
+def _describe(values: Iterable[Any]) -> str:
+    items = (each.decode(errors="replace") if isinstance(each, bytes) else each for each in np.ravel([*values]))
+    return ", ".join(f"{each:.7g}" if isinstance(each, np.floating) else str(each) for each in items)

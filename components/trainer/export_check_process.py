@@ -1,0 +1,42 @@
+"""A program that loads an exported model with TensorFlow only, like a server, and runs its signatures.
+
+    python -m components.trainer.export_check_process < request.json > response.json
+
+request: `model`, its folder, and `signatures`: signature → input → a serialized tensor in base64.
+response: signature → output → a tensor in the same form.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from typing import Any
+
+import tensorflow as tf
+
+
+def main(request: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Runs the signatures of a model; returns the response."""
+    signatures = tf.saved_model.load(request["model"]).signatures
+    response = {}
+    for name, inputs in request["signatures"].items():
+        signature = signatures[name]
+        specs = signature.structured_input_signature[1]
+        outputs = signature(**{key: decode_tensor(text, specs[key].dtype) for key, text in inputs.items()})
+        response[name] = {key: encode_tensor(value) for key, value in outputs.items()}
+    return response
+
+
+def encode_tensor(tensor: tf.Tensor) -> str:
+    """A tensor as text: serialized, in base64."""
+    return base64.b64encode(tf.io.serialize_tensor(tensor).numpy()).decode()
+
+
+def decode_tensor(text: str, dtype: tf.DType) -> tf.Tensor:
+    """The tensor that `encode_tensor` encoded."""
+    return tf.io.parse_tensor(base64.b64decode(text), dtype)
+
+
+if __name__ == "__main__":
+    json.dump(main(json.load(sys.stdin)), sys.stdout)

@@ -1,0 +1,200 @@
+"""The prediction head of each task: the number of logits, the loss, the metrics, and the outputs of a served model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+import tensorflow_transform as tft
+import tf_keras
+
+from components.errors import InputError
+from components.features import feature_names
+from components.features.plan import FeaturePlan
+from components.names import did_you_mean
+from components.trainer.config import ClassWeights
+
+
+@dataclass(frozen=True)
+class PredictionHead:
+    """What turns a network's logits into a loss, metrics and outputs.
+
+    Attributes:
+      outputs: number of logits.
+      loss: (label [n], logits [n, outputs]) → a float32 loss per example, shape [n].
+      join: logits [batch, members, outputs] of an ensemble → the logits of its mean prediction, [batch, outputs].
+      metrics: tf_keras metrics of (label, logits), for the evaluation of checkpoints.
+      outputs_by_name: logits [batch, outputs] → the outputs of `serving_default`, by name.
+      weights: label [n] → the weight of each example in the loss, float32 [n]; None: all have weight 1.
+    """
+
+    outputs: int
+    loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+    join: Callable[[tf.Tensor], tf.Tensor]
+    metrics: Sequence[tf_keras.metrics.Metric]
+    outputs_by_name: Callable[[tf.Tensor], dict[str, tf.Tensor]]
+    weights: Callable[[tf.Tensor], tf.Tensor] | None = None
+
+    def losses(self, label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """The weighted loss of each example; that of an ensemble is the mean over its members' own losses.
+
+        Args:
+          label: shape [batch, 1] or [batch].
+          logits: float32, shape [batch, outputs], or [batch, members, outputs] of an ensemble.
+
+        Returns:
+          float32, shape [batch].
+        """
+        label = tf.reshape(label, [-1])
+        if logits.shape.rank == 2:
+            losses = self.loss(label, logits)
+        else:
+            members = logits.shape[1]
+            each = self.loss(tf.repeat(label, members), tf.reshape(logits, [-1, self.outputs]))
+            losses = tf.reduce_mean(tf.reshape(each, [-1, members]), axis=1)
+        return losses if self.weights is None else losses * self.weights(label)
+
+    def joined(self, logits: tf.Tensor) -> tf.Tensor:
+        """The logits as [batch, outputs], also those of an ensemble."""
+        return logits if logits.shape.rank == 2 else self.join(logits)
+
+
+def prediction_head(
+    plan: FeaturePlan, transform: tft.TFTransformOutput, class_weights: ClassWeights | None = None
+) -> PredictionHead:
+    """The prediction head for a plan's task.
+
+    Args:
+      plan: the label and the task.
+      transform: the transform graph, with the label's statistics in the training split.
+      class_weights: the weight of each class's rows in the loss.
+
+    Raises:
+      InputError: the label of the training split has one value only, is missing in some rows, or does not fit the
+        task; or a weight is given for a value that the label does not have.
+    """
+    if plan.task == "regression":
+        mean, deviation = _scale(plan, transform)
+        return PredictionHead(
+            outputs=1,
+            loss=lambda label, logits: tf.square((label - mean) / deviation - logits[:, 0]),
+            join=lambda logits: tf.reduce_mean(logits, axis=1),
+            metrics=(
+                tf_keras.metrics.MeanMetricWrapper(
+                    lambda label, logits: tf.abs(tf.reshape(label - (logits * deviation + mean), [-1])),
+                    name="mean_absolute_error",
+                ),
+            ),
+            outputs_by_name=lambda logits: {"prediction": logits * deviation + mean},
+        )
+    counts = _counts(transform)
+    _check(plan, counts)
+    if plan.task == "binary":
+        return PredictionHead(
+            outputs=1,
+            # The loss of tf_keras broadcasts, and averages over all examples, if label and logits differ by an axis.
+            loss=lambda label, logits: tf.nn.sigmoid_cross_entropy_with_logits(
+                tf.cast(label, logits.dtype), logits[:, 0]
+            ),
+            join=_logit_of_mean,
+            weights=_weights(class_weights, counts, sorted(counts)),
+            metrics=(tf_keras.metrics.AUC(from_logits=True, name="auc"),),
+            outputs_by_name=lambda logits: {"probability": tf.sigmoid(logits)},
+        )
+    classes = [line.decode() for line in transform.vocabulary_by_name(feature_names.LABEL_CLASSES)]
+    return PredictionHead(
+        outputs=len(classes),
+        loss=_crossentropy,
+        join=_log_of_mean,
+        weights=_weights(class_weights, counts, classes),
+        metrics=(tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy"),),
+        outputs_by_name=lambda logits: {
+            "probabilities": tf.nn.softmax(logits),
+            "classes": tf.tile(tf.constant([classes]), [tf.shape(logits)[0], 1]),
+        },
+    )
+
+
+PREDICTION_KEY = {"binary": "probability", "multiclass": "probabilities", "regression": "prediction"}
+"""Task → the name of the output that is the prediction."""
+
+
+def _counts(transform: tft.TFTransformOutput) -> dict[str, int]:
+    """Value of the label → number of rows of the training split that have it."""
+    counts = {}
+    for line in transform.vocabulary_by_name(feature_names.LABEL_COUNTS):
+        count, _, value = line.decode(errors="replace").partition(" ")
+        counts[value] = int(float(count))
+    return counts
+
+
+def _scale(plan: FeaturePlan, transform: tft.TFTransformOutput) -> tuple[float, float]:
+    """Mean and standard deviation of a regression label; the network predicts the standardized label."""
+    rows, missing, mean, deviation = (float(line) for line in transform.vocabulary_by_name(feature_names.LABEL_SCALE))
+    _check_missing(plan, int(missing), int(rows))
+    return mean, deviation
+
+
+def _weights(
+    config: ClassWeights | None, counts: dict[str, int], classes: Sequence[str]
+) -> Callable[[tf.Tensor], tf.Tensor] | None:
+    if config is None:
+        return None
+    if config == "balanced":
+        rows = sum(counts.values())
+        table = [rows / (len(classes) * counts[value]) for value in classes]
+    else:
+        for value in config:
+            if value not in classes:
+                raise InputError(
+                    f"training.class_weights: the label has no value {value!r}{did_you_mean(value, classes)}",
+                    "name values of the label; those of a binary label are '0' and '1'",
+                )
+        table = [config.get(value, 1.0) for value in classes]
+    return lambda label: tf.gather(tf.constant(table, tf.float32), tf.maximum(label, 0))
+
+
+def _crossentropy(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """The crossentropy of each example, [n]; a label that is not in the training split has probability 1e-7."""
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(label, 0), logits)
+    return tf.where(label < 0, -math.log(1e-7), losses)
+
+
+def _logit_of_mean(logits: tf.Tensor) -> tf.Tensor:
+    """The logit of the mean probability: [batch, members, 1] → [batch, 1]."""
+    return tf.reduce_logsumexp(tf.math.log_sigmoid(logits), axis=1) - tf.reduce_logsumexp(
+        tf.math.log_sigmoid(-logits), axis=1
+    )
+
+
+def _log_of_mean(logits: tf.Tensor) -> tf.Tensor:
+    """The logarithms of the mean probabilities: [batch, members, classes] → [batch, classes]."""
+    members = tf.cast(tf.shape(logits)[1], logits.dtype)
+    return tf.reduce_logsumexp(tf.nn.log_softmax(logits), axis=1) - tf.math.log(members)
+
+
+def _check(plan: FeaturePlan, counts: dict[str, int]) -> None:
+    rows = sum(counts.values())
+    missing = sum(count for value, count in counts.items() if value in ("nan", ""))
+    _check_missing(plan, missing, rows)
+    if len(counts) < 2:
+        raise InputError(
+            f"data.label: {plan.label!r} is constant: all {rows:,} training rows hold {next(iter(counts), 'nothing')}",
+            "choose a label that differs between rows, or data that holds both outcomes",
+        )
+    if plan.task == "binary" and set(counts) != {"0", "1"}:
+        values = ", ".join(sorted(counts)[:5])
+        raise InputError(
+            f"data.label: {plan.label!r} has {len(counts)} values ({values}), and a binary label is 0 or 1",
+            "give an expression such as income == '>50K', or set data.task to multiclass or regression",
+        )
+
+
+def _check_missing(plan: FeaturePlan, missing: int, rows: int) -> None:
+    if missing:
+        raise InputError(
+            f"data.label: {plan.label!r} is missing in {missing:,} of {rows:,} training rows",
+            "leave these rows out of the data, or fill the label in",
+        )

@@ -1,0 +1,137 @@
+"""Rows that check a model: typical, extreme, out-of-vocabulary and missing values of its columns."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from components.features.analysis import NO_WORD
+from components.features.base_op import Op
+from components.features.config import Vocab
+from components.features.date_ops import DatePart
+from components.features.image_ops import Image
+from components.features.plan import FeaturePlan
+from components.features.text_ops import MultiHot, Split, Text
+
+MISSING_INT = tf.int64.min
+"""The value of a missing integer in a tensor of one value per example."""
+
+_ROWS = 32
+_SEED = 0
+_ENTRIES = 20
+"""The number of values of a vocabulary: its first, which are the most frequent ones."""
+_FLOATS = (0.0, -1.0, 0.5, 1e-6, 1e6, -1e6, 1e12)
+_INTS = (0, -1, 1, 10**6, -(10**6), 2**40)
+_TEXTS = (b"unknown", b"\xc5\x81\xc3\xb3d\xc5\xba", b" ", b"x" * 300, b"\xff\xfe no UTF-8")
+_DATES = (b"2024-02-29", b"1969-12-31T23:59:59Z", b"2000-01-01 12:30:00.5", b"2023-02-29")
+
+
+@dataclass(frozen=True)
+class ProbeRows:
+    """Values by column; None is missing. The first row has values in required columns only.
+
+    Attributes:
+      columns: column → a value for each row.
+      specs: column → its raw feature spec.
+    """
+
+    columns: dict[str, list[Any]]
+    specs: Mapping[str, Any]
+
+    def examples(self) -> tf.Tensor:
+        """The rows as serialized tf.Examples, string, shape [rows]."""
+        return tf.constant([self._example(row).SerializeToString() for row in self._rows()])
+
+    def tensors(self) -> dict[str, tf.Tensor]:
+        """The rows as inputs of the signature `raw`: column → string, int64 or float32, shape [rows]."""
+        missing = {tf.string: b"", tf.int64: MISSING_INT, tf.float32: float("nan")}
+        return {
+            name: tf.constant(
+                [missing[spec.dtype] if each is None else each for each in self.columns[name]], spec.dtype
+            )
+            for name, spec in self.specs.items()
+        }
+
+    def describe(self, row: int) -> list[str]:
+        """The values of a row, one line per column."""
+        return [f"{name}: {str(values[row])[:60]}" for name, values in self.columns.items()]
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        for values in zip(*self.columns.values(), strict=True):
+            yield {name: each for name, each in zip(self.columns, values, strict=True) if each is not None}
+
+    def _example(self, row: Mapping[str, Any]) -> tf.train.Example:
+        example = tf.train.Example()
+        kinds = {tf.string: "bytes_list", tf.int64: "int64_list", tf.float32: "float_list"}
+        for name, each in row.items():
+            spec = self.specs[name]
+            values = [each] * (1 if isinstance(spec, tf.io.VarLenFeature) else math.prod(spec.shape))
+            getattr(example.features.feature[name], kinds[spec.dtype]).value.extend(values)
+        return example
+
+
+def probe_rows(plan: FeaturePlan, specs: Mapping[str, Any], transform: tft.TFTransformOutput) -> ProbeRows:
+    """Makes the rows for a model; they are the same each time.
+
+    Args:
+      plan: the features.
+      specs: column → its raw feature spec.
+      transform: the transform graph, for its vocabularies.
+    """
+    random = np.random.default_rng(_SEED)
+    columns = {}
+    for name, spec in specs.items():
+        candidates = [*_values(name, spec.dtype, plan, transform, random)]
+        values = [candidates[row % len(candidates)] for row in range(_ROWS)]
+        random.shuffle(values)
+        if isinstance(spec, tf.io.VarLenFeature):
+            values = [None if random.random() < 0.1 else each for each in values]
+            values[0] = None
+        columns[name] = values
+    return ProbeRows(columns, specs)
+
+
+def _values(
+    column: str, dtype: Any, plan: FeaturePlan, transform: tft.TFTransformOutput, random: np.random.Generator
+) -> list[Any]:
+    """The values of a column, without missing ones."""
+    features = [feature for feature in plan.features.declared if column in feature.columns]
+    if any(isinstance(feature.op, Image) for feature in features):
+        # Any other bytes are an error, in training and in serving.
+        pictures = (random.integers(0, 256, (9, 7, 3)).astype(np.uint8) for _ in range(4))
+        return [tf.io.encode_png(picture).numpy() for picture in pictures]
+    entries = [
+        entry
+        for feature in features
+        if _has_vocabulary(feature.op)
+        for entry in _entries(transform.vocabulary_file_by_name(feature.name))
+    ]
+    if dtype == tf.string:
+        lists = [
+            feature.op.separator.encode().join(entries[:3])
+            for feature in features
+            if isinstance(feature.op, (MultiHot, Split)) and entries
+        ]
+        dates = _DATES if any(isinstance(feature.op, DatePart) for feature in features) else ()
+        return [*entries, *lists, *dates, *_TEXTS]
+    if dtype == tf.int64:
+        return [*(int(entry) for entry in entries), *_INTS, *random.integers(0, 100, 12).tolist()]
+    return [*_FLOATS, *(random.normal(size=24) * random.choice([1, 30, 1000], 24)).tolist()]
+
+
+def _has_vocabulary(op: Op) -> bool:
+    return isinstance(op, (Vocab, MultiHot, Split)) or (isinstance(op, Text) and op.vocabulary is not None)
+
+
+def _entries(vocabulary: str) -> list[bytes]:
+    with tf.io.gfile.GFile(vocabulary, "rb") as file:
+        entries = [line.rstrip(b"\n") for line in itertools.islice(file, _ENTRIES)]
+    # The vocabulary of a column without values has this one entry, which is not an integer.
+    return [entry for entry in entries if entry != NO_WORD]

@@ -1,0 +1,189 @@
+"""The run_fn that TFX's Trainer calls: build, train and export the configured model, or call the user's run_fn.
+
+In a cluster every task except the servers calls it; what each does depends on its role.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+import tensorflow_transform as tft
+import tf_keras
+
+from components import user_code
+from components.models.build import build
+from components.models.inputs import inputs
+from components.trainer import checkpoint, input_pipeline, strategy, warm_start
+from components.trainer.checkpoint_evaluation import evaluate, follow, measure
+from components.trainer.cluster import tf_config
+from components.trainer.early_stopping import EarlyStopping
+from components.trainer.export import export
+from components.trainer.input_pipeline import InputPipeline
+from components.trainer.plan import TrainingPlan
+from components.trainer.prediction_head import prediction_head
+from components.trainer.strategy import Distribution
+from components.trainer.tensorboard_writer import TensorBoardWriter
+from components.trainer.training_loop import Folders, Learner, TrainingLoop
+
+if TYPE_CHECKING:
+    from tfx.components.trainer.fn_args_utils import FnArgs
+
+PATH = f"{__name__}.run_fn"
+"""Import path for TFX's Trainer."""
+
+_EVAL_BATCH = 4096
+
+
+def run_fn(fn_args: FnArgs) -> None:
+    """Trains and exports.
+
+    Args:
+      fn_args: TFX's FnArgs; `custom_config["plan"]` is a TrainingPlan as JSON, `custom_config["checkpoints"]` the
+        folder for checkpoints.
+
+    Raises:
+      InputError: the label cannot be learned, the strategy does not fit, or the user's run_fn failed.
+      SystemExit: the process received SIGTERM.
+    """
+    plan = TrainingPlan.model_validate_json(fn_args.custom_config["plan"])
+    if plan.model.run_fn:
+        user_code.call(plan.model.run_fn, fn_args)
+        return
+    role = tf_config.role()
+    strategy.prepare(role, plan.training.precision)
+    if role is not None and role.is_evaluator:
+        Training(plan, fn_args).evaluate_checkpoints()
+        return
+    # Collective operations have to be set up before the first op of any kind.
+    distribution = strategy.distribute(plan.training, role)
+    training = Training(plan, fn_args)
+    training.fit(distribution)
+    if distribution.is_lead:
+        training.export()
+    if plan.training.strategy.kind == "multi_worker":
+        strategy.wait_for_all_replicas(distribution.strategy)
+
+
+class Training:
+    """One model's training, as this process runs it: training, evaluation of checkpoints, export.
+
+    Args:
+      plan: features, model and training.
+      fn_args: TFX's FnArgs; `custom_config["checkpoints"]` is the folder for checkpoints.
+
+    Raises:
+      InputError: the label cannot be learned.
+    """
+
+    def __init__(self, plan: TrainingPlan, fn_args: FnArgs) -> None:
+        self._plan = plan
+        self._fn_args = fn_args
+        self._transform = tft.TFTransformOutput(fn_args.transform_graph_path)
+        self._head = prediction_head(plan.features, self._transform, plan.training.class_weights)
+        self._checkpoints: str = fn_args.custom_config["checkpoints"]
+
+    def fit(
+        self, distribution: Distribution, on_checkpoint: Callable[[int, tf_keras.Model], object] | None = None
+    ) -> None:
+        """Trains until all steps are done, or early stopping ends it; see TrainingLoop.
+
+        Args:
+          distribution: strategy and role of this process.
+          on_checkpoint: called with each checkpoint's step and network, in place of the evaluation that the plan's
+            `evaluator` or `early_stopping` asks for.
+
+        Raises:
+          InputError: the batch size does not fit the strategy, or the loss is no longer finite.
+          SystemExit: this process received SIGTERM.
+        """
+        config, run = self._plan.training, self._fn_args.model_run_dir
+        batch_size = strategy.replica_batch_size(config, distribution.strategy.num_replicas_in_sync)
+        tf_keras.utils.set_random_seed(config.seed)
+        files = input_pipeline.find(self._fn_args.train_files)
+        if self._early_stopping and self._early_stopping.is_over:
+            return
+        inline = (config.evaluator or self._early_stopping is not None) and not config.strategy.is_cluster
+        TrainingLoop(
+            config=config,
+            distribution=distribution,
+            learner=Learner(self._build, self._head, self._warm_start),
+            input_pipeline=InputPipeline(files, self._transform.transformed_feature_spec(), config, batch_size),
+            folders=Folders(self._checkpoints, None if distribution.is_lead else f"{run}/checkpoints", run),
+            on_checkpoint=on_checkpoint or (self._evaluate if inline else lambda step, network: False),
+        ).run()
+
+    def evaluate_checkpoints(self) -> None:
+        """Evaluates each checkpoint that other tasks write, until the last."""
+        follow(self._checkpoints, self._plan.training.steps, self._restored, self._evaluate)
+
+    def export(self) -> None:
+        """Writes the SavedModel from the last checkpoint, or the best one, by a plain copy of the network in float32.
+
+        So it is the same for every strategy: shards are merged, and neither optimizer nor devices are saved.
+        """
+        tf_keras.mixed_precision.set_global_policy("float32")
+        best = self._early_stopping.path if self._early_stopping else None
+        network = self._restored(best or checkpoint.path(self._checkpoints, checkpoint.steps(self._checkpoints)[0]))
+        directory = self._fn_args.serving_model_dir
+        temporary = f"{directory}.partial"
+        _remove(directory, temporary)
+        try:
+            export(network, self._outputs, self._plan.features, self._transform, temporary)
+            warm_start.describe(network, self._plan.features, self._transform, temporary)
+            tf.io.gfile.rename(temporary, directory)
+        finally:
+            _remove(temporary)
+
+    def measure(self, network: tf_keras.Model) -> dict[str, float]:
+        """The mean loss of a network on the eval split, and each metric, by name."""
+        values: dict[str, float] = measure(network, self._head, self._eval_examples())[0]
+        return values
+
+    def _warm_start(self, network: tf_keras.Model) -> None:
+        if self._plan.training.warm_start:
+            warm_start.initialize(network, self._fn_args.base_model, self._plan.features, self._transform)
+
+    def _outputs(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        return self._head.outputs_by_name(self._head.joined(logits))
+
+    def _build(self) -> tf_keras.Model:
+        plan = self._plan
+        # Otherwise layers without a name of their own would be numbered on from the last network of this process.
+        tf_keras.backend.reset_uids()
+        features = inputs(plan.features, self._transform.vocabulary_size_by_name)
+        return build(plan.model, features, self._head.outputs)
+
+    @functools.cached_property
+    def _early_stopping(self) -> EarlyStopping | None:
+        patience = self._plan.training.early_stopping
+        return EarlyStopping(self._checkpoints, patience) if patience else None
+
+    @functools.cached_property
+    def _plain(self) -> tf_keras.Model:
+        """A network for the weights of checkpoints, under no strategy."""
+        with tf.device("CPU:0"):
+            return self._build()
+
+    def _restored(self, path: str) -> tf_keras.Model:
+        status = tf.train.Checkpoint(network=self._plain).read(path)
+        status.assert_existing_objects_matched().expect_partial()
+        return self._plain
+
+    def _evaluate(self, step: int, network: tf_keras.Model) -> bool:
+        """Evaluates a checkpoint; returns whether early stopping ends the training."""
+        with TensorBoardWriter(self._fn_args.model_run_dir, "eval", self._plan.training.tensorboard) as writer:
+            loss = evaluate(network, self._head, self._eval_examples(), writer, step)
+        return self._early_stopping is not None and self._early_stopping.update(step, loss, network)
+
+    def _eval_examples(self) -> tf.data.Dataset:
+        files = input_pipeline.find(self._fn_args.eval_files)
+        return input_pipeline.evaluation_dataset(files, self._transform.transformed_feature_spec(), _EVAL_BATCH)
+
+
+def _remove(*folders: str) -> None:
+    for folder in folders:
+        if tf.io.gfile.exists(folder):
+            tf.io.gfile.rmtree(folder)

@@ -1,0 +1,63 @@
+"""The files that TensorBoard reads: curves, histograms of the weights, and a profile of a window of steps."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import tensorflow as tf
+import tf_keras
+
+from components.trainer.config import TensorBoardConfig
+
+
+class TensorBoardWriter:
+    """Writes TensorBoard's files; a context manager.
+
+    Args:
+      folder: each kind of curve has a subfolder of it.
+      kind: `train` or `eval`, the subfolder's name.
+      config: what to write besides scalars.
+    """
+
+    def __init__(self, folder: str, kind: str, config: TensorBoardConfig) -> None:
+        self._folder = f"{folder}/{kind}"
+        self._config = config
+        self._writer = tf.summary.create_file_writer(self._folder)
+        self._profiling = False
+
+    def __enter__(self) -> TensorBoardWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end_profile()
+        self._writer.close()
+
+    def scalars(self, step: int, **values: float) -> None:
+        """Writes a point of each curve: name → value."""
+        with self._writer.as_default(step=step):
+            for name, value in values.items():
+                tf.summary.scalar(name, value)
+
+    def checkpoint(self, step: int, network: tf_keras.Model) -> None:
+        """Writes the histograms of a checkpoint, if they are configured, and flushes the files."""
+        if self._config.histograms:
+            with self._writer.as_default(step=step):
+                for weight in network.trainable_variables:
+                    tf.summary.histogram(weight.name, tf.convert_to_tensor(weight))
+        self._writer.flush()
+
+    def profile(self, step: int) -> None:
+        """Starts or stops the profiler at the first or last step of its window."""
+        first, last = self._config.profile or (0, 0)
+        if not self._profiling and first <= step < last:
+            tf.profiler.experimental.start(self._folder)
+            self._profiling = True
+        elif step >= last:
+            self._end_profile()
+
+    def _end_profile(self) -> None:
+        if self._profiling:
+            tf.profiler.experimental.stop()
+            self._profiling = False

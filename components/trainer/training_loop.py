@@ -1,0 +1,363 @@
+"""The training loop of every strategy: steps, checkpoints, training curves; it continues from the last checkpoint.
+
+Many optimizer steps run in one call of TensorFlow. All strategies use the same replica step, from a batch to a loss.
+They differ in who runs it: replicas that reduce their gradients together (synchronous steps), or the workers of a
+parameter server, each by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Protocol
+
+import tensorflow as tf
+import tf_keras
+
+from components.errors import InputError
+from components.trainer.checkpoint import Checkpoints
+from components.trainer.cluster import heartbeat
+from components.trainer.cluster.task_server import WORKER_FILE
+from components.trainer.config import TrainingConfig
+from components.trainer.input_pipeline import InputPipeline, InputShard
+from components.trainer.optimizer import adam
+from components.trainer.prediction_head import PredictionHead
+from components.trainer.strategy import Distribution
+from components.trainer.tensorboard_writer import TensorBoardWriter
+
+_CURVE_STEPS = 50
+"""Steps between two points of the training curves; more, if workers would be idle otherwise."""
+
+PREEMPTED = 128 + signal.SIGTERM
+"""Exit code of a task that received SIGTERM and has saved a checkpoint. TFJob restarts a task whose code is 128 or
+more."""
+
+
+class NotFiniteError(InputError):
+    """The loss has become NaN or infinite: these hyperparameters do not train."""
+
+
+@dataclass(frozen=True)
+class Learner:
+    """What is trained.
+
+    Attributes:
+      build: makes the network, from transformed features to logits; called in the strategy's scope.
+      head: the loss.
+      initialize: called in the strategy's scope with a new network, if there is no checkpoint to restore.
+    """
+
+    build: Callable[[], tf_keras.Model]
+    head: PredictionHead
+    initialize: Callable[[tf_keras.Model], None] = lambda network: None
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where a training writes.
+
+    Attributes:
+      checkpoints: the checkpoints that are restored.
+      scratch: where this process writes its checkpoints instead, if it is not the lead.
+      events: TensorBoard's files.
+    """
+
+    checkpoints: str
+    scratch: str | None
+    events: str
+
+
+@dataclass(frozen=True)
+class TrainingLoop:
+    """One training, as this process runs it.
+
+    Attributes:
+      config: number of steps, optimizer, checkpoints.
+      distribution: the strategy, and the role of this process.
+      learner: network and loss.
+      input_pipeline: the training examples.
+      folders: where it writes.
+      on_checkpoint: called with each checkpoint's step and network; training ends if it returns True.
+    """
+
+    config: TrainingConfig
+    distribution: Distribution
+    learner: Learner
+    input_pipeline: InputPipeline
+    folders: Folders
+    on_checkpoint: Callable[[int, tf_keras.Model], object]
+
+    def run(self) -> None:
+        """Trains until all steps are done and saved.
+
+        Raises:
+          NotFiniteError: the loss is no longer finite.
+          SystemExit: this process, or another one of the cluster, received SIGTERM; a checkpoint is saved.
+        """
+        with self.distribution.strategy.scope():
+            network = self.learner.build()
+            network.summary(print_fn=logging.info)
+            optimizer = _optimizer(self.config)
+            optimizer.build(network.trainable_variables)
+        keep, folders = self.config.checkpoint.keep, self.folders
+        checkpoints = Checkpoints(folders.checkpoints, folders.scratch, keep, network=network, optimizer=optimizer)
+        done = checkpoints.restore()
+        if not done:
+            with self.distribution.strategy.scope():
+                self.learner.initialize(network)
+        preemption = PreemptionFlag()
+        steps = self.steps(network, optimizer)
+        with TensorBoardWriter(folders.events, "train", self.config.tensorboard) as writer:
+            finished = False
+            while done < self.config.steps and not finished:
+                checkpoint_at = min(_next_multiple(done, self.config.checkpoint.every_steps), self.config.steps)
+                done, stopping = self._advance(steps, optimizer, writer, done, preemption)
+                if done >= checkpoint_at or stopping:
+                    checkpoints.save(done)
+                    writer.checkpoint(done, network)
+                    finished = self.on_checkpoint(done, network) is True
+                if stopping:
+                    logging.warning("received SIGTERM: saved a checkpoint at step %d", done)
+                    raise SystemExit(PREEMPTED)
+
+    def steps(self, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer) -> Steps:
+        """The steps of this strategy."""
+        strategy = self.distribution.strategy
+        coordinated = self.config.strategy.kind == "parameter_server" and self.distribution.role is not None
+        # A worker of a parameter server applies the mean gradient of its own batch.
+        replicas = 1 if coordinated else strategy.num_replicas_in_sync
+        kind = ParameterServerSteps if coordinated else SynchronousSteps
+        return kind(
+            self.distribution,
+            _replica_step(network, optimizer, self.learner.head, replicas),
+            self.input_pipeline,
+            optimizer.iterations,
+            self.config.steps_per_execution,
+        )
+
+    def _advance(
+        self,
+        steps: Steps,
+        optimizer: tf_keras.optimizers.Optimizer,
+        writer: TensorBoardWriter,
+        done: int,
+        preemption: PreemptionFlag,
+    ) -> tuple[int, bool]:
+        """Runs steps up to the next checkpoint or point of the curves; returns the step, and whether to stop."""
+        writer.profile(done)
+        curve = max(_CURVE_STEPS, steps.steps_per_call)
+        until = min(
+            self.config.steps, *(_next_multiple(done, each) for each in (curve, self.config.checkpoint.every_steps))
+        )
+        if isinstance(steps, SynchronousSteps):
+            until = min(until, done + steps.steps_per_call)
+        started = time.monotonic()
+        loss, stopping = steps.run(until - done, preemption.is_set)
+        seconds = time.monotonic() - started
+        # The optimizer's count, because a coordinator repeats steps of a worker that exits.
+        now = int(optimizer.iterations.numpy())
+        heartbeat.send_status("step", now)
+        if not math.isfinite(loss):
+            raise NotFiniteError(
+                f"training: expected a finite loss, received {loss} at step {now}",
+                "lower training.learning_rate, or look for values in the features that are out of all proportion",
+            )
+        if not until % curve or until == self.config.steps:
+            rate = (now - done) / seconds
+            logging.info("step %d: loss %.5f, %.1f steps/s", now, loss, rate)
+            learning_rate = float(_unscaled(optimizer).learning_rate.numpy())
+            writer.scalars(now, loss=loss, learning_rate=learning_rate, steps_per_second=rate)
+        return now, stopping
+
+
+class PreemptionFlag:
+    """Set when this process receives SIGTERM: its machine is preempted, or a user stops the run."""
+
+    def __init__(self) -> None:
+        self._set = False
+        # After the strategy is made: MultiWorkerMirroredStrategy installs a handler that ignores the signal.
+        signal.signal(signal.SIGTERM, self._handle)
+
+    def is_set(self) -> bool:
+        """Whether the signal was received."""
+        return self._set
+
+    def _handle(self, _signum: int, _frame: FrameType | None) -> None:
+        self._set = True
+
+
+ReplicaStep = Callable[[Any], tf.Tensor]
+"""A batch → its loss, a float32 scalar, after an update of the variables; called in a replica."""
+
+
+class Steps(Protocol):
+    """Runs optimizer steps.
+
+    Attributes:
+      steps_per_call: the least number of steps for which a call is efficient.
+    """
+
+    steps_per_call: int
+
+    def run(self, count: int, should_stop: Callable[[], bool]) -> tuple[float, bool]:
+        """Runs steps.
+
+        Args:
+          count: how many.
+          should_stop: whether this process has to stop.
+
+        Returns:
+          The mean loss, and whether any process has to stop; all processes of a cluster get the same answer.
+        """
+        ...
+
+
+class SynchronousSteps:
+    """Steps of replicas that reduce their gradients together; a single replica is the simplest case.
+
+    Args:
+      distribution: with the default strategy, MirroredStrategy, MultiWorkerMirroredStrategy or TPUStrategy.
+      step: one replica's.
+      input_pipeline: the training examples.
+      iterations: the variable that counts steps, already restored.
+      steps_per_call: steps of one call of TensorFlow.
+    """
+
+    def __init__(
+        self,
+        distribution: Distribution,
+        step: ReplicaStep,
+        input_pipeline: InputPipeline,
+        iterations: tf.Variable,
+        steps_per_call: int,
+    ) -> None:
+        self.steps_per_call = steps_per_call
+        strategy, start = distribution.strategy, int(iterations.numpy())
+
+        def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            local_replicas = strategy.num_replicas_in_sync // context.num_input_pipelines
+            shard = InputShard(context.input_pipeline_id, context.num_input_pipelines, start * local_replicas)
+            return input_pipeline.dataset(shard)
+
+        iterator = iter(strategy.distribute_datasets_from_function(dataset))
+
+        def execute(count: tf.Tensor, should_stop: tf.Tensor) -> tf.Tensor:
+            def body(done: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                total = strategy.run(lambda batch, before: before + step(batch), args=(next(iterator), total))
+                return done + 1, total
+
+            total = strategy.run(lambda: tf.constant(0.0))
+            _, total = tf.while_loop(lambda done, _: done < count, body, [0, total], parallel_iterations=1)
+            sums = strategy.run(lambda losses: tf.stack([losses, should_stop]), args=(total,))
+            return strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
+
+        specs = [tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)]
+        self._execute = tf.function(execute, input_signature=specs, autograph=False)
+
+    def run(self, count: int, should_stop: Callable[[], bool]) -> tuple[float, bool]:
+        """See Steps."""
+        total, stopping = self._execute(tf.constant(count), tf.constant(float(should_stop()))).numpy()
+        return total / count, stopping > 0
+
+
+class ParameterServerSteps:
+    """Steps that a coordinator schedules on workers; the steps of a worker that exits are scheduled on another one.
+
+    A closure runs at least once: a step that an exiting worker had just finished may be repeated, and then the
+    optimizer counts it twice.
+
+    Args:
+      distribution: with a ParameterServerStrategy, and the role of its chief.
+      step: one worker's.
+      input_pipeline: the training examples.
+      iterations: the variable that counts steps.
+      steps_per_closure: steps of one closure, at most.
+    """
+
+    def __init__(
+        self,
+        distribution: Distribution,
+        step: ReplicaStep,
+        input_pipeline: InputPipeline,
+        iterations: tf.Variable,
+        steps_per_closure: int,
+    ) -> None:
+        strategy = distribution.strategy
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self._workers = distribution.workers
+        self.steps_per_call = self._workers * steps_per_closure
+
+        def dataset() -> tf.data.Dataset:
+            # One graph serves all workers, so each reads its own index, and a restarted one the current step.
+            index = tf.strings.to_number(tf.io.read_file(WORKER_FILE), tf.int64)
+            return input_pipeline.dataset(InputShard(index, self._workers, iterations.read_value() // self._workers))
+
+        self._iterator = iter(
+            self._coordinator.create_per_worker_dataset(tf.function(dataset, autograph=False, input_signature=[]))
+        )
+
+        def execute(iterator: Any, count: tf.Tensor) -> tf.Tensor:
+            def body(done: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                loss = strategy.run(step, args=(next(iterator),))
+                return done + 1, total + strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None)
+
+            _, total = tf.while_loop(lambda done, _: done < count, body, [0, 0.0], parallel_iterations=1)
+            return total
+
+        self._execute = tf.function(execute, autograph=False)
+
+    def run(self, count: int, should_stop: Callable[[], bool]) -> tuple[float, bool]:
+        """See Steps."""
+        # The same number of closures for each worker, so that none waits for the others at the end.
+        closures = min(count, self._workers * -(-count // self.steps_per_call))
+        counts = [(count + each) // closures for each in range(closures)]
+        totals = [
+            self._coordinator.schedule(self._execute, args=(self._iterator, tf.constant(each))) for each in counts
+        ]
+        self._coordinator.join()
+        return sum(float(total.fetch()) for total in totals) / count, should_stop()
+
+
+def _next_multiple(done: int, every: int) -> int:
+    """The next multiple of `every` above `done`."""
+    return (done // every + 1) * every
+
+
+def _optimizer(config: TrainingConfig) -> tf_keras.optimizers.Optimizer:
+    schedule = tf_keras.optimizers.schedules.CosineDecay(config.learning_rate, config.steps)
+    optimizer = adam(schedule, config.weight_decay, config.table_learning_rate, config.batch_size)
+    if config.precision == "mixed_float16":
+        return tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
+    return optimizer
+
+
+def _unscaled(optimizer: tf_keras.optimizers.Optimizer) -> tf_keras.optimizers.Optimizer:
+    """The optimizer inside a LossScaleOptimizer; any other one as it is."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _replica_step(
+    network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, head: PredictionHead, replicas: int
+) -> ReplicaStep:
+    """The step of one replica, from a batch to its part of the mean loss; the optimizer sums their gradients."""
+    scales_loss = _unscaled(optimizer) is not optimizer
+
+    def step(batch: tuple[dict[str, tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        features, label = batch
+        with tf.GradientTape() as tape:
+            losses = head.losses(label, network(features, training=True))
+            loss = (tf.reduce_mean(losses) + sum(network.losses)) / replicas
+            differentiated = optimizer.get_scaled_loss(loss) if scales_loss else loss
+        gradients = tape.gradient(differentiated, network.trainable_variables)
+        if scales_loss:
+            gradients = optimizer.get_unscaled_gradients(gradients)
+        optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))
+        return loss
+
+    # AutoGraph would convert every function of tf_keras that a step calls: a minute of work without any effect.
+    return tf.autograph.experimental.do_not_convert(step)  # type: ignore[no-any-return]

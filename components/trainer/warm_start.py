@@ -1,0 +1,289 @@
+"""Warm start: initial weights of a new training, copied from the latest blessed model.
+
+A variable is copied if both models have one of its name and shape, and have the same inputs and outputs. A row of a
+table belongs to an id, so tables are copied by id: if a vocabulary has changed, the rows of values in both vocabularies
+move to their new ids, and the rows of new values keep their initial weights.
+
+Names and features are not part of a SavedModel, so they are written to `assets.extra/warm_start.json` in its folder.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+import tensorflow_transform as tft
+import tf_keras
+
+from components.features import feature_names
+from components.features.plan import FeaturePlan
+from components.models.inputs import inputs
+from components.models.layers import Table
+
+_FILE = "assets.extra/warm_start.json"
+_KEY = "weights/{}/.ATTRIBUTES/VARIABLE_VALUE"
+"""The checkpoint key of a variable in the SavedModel that `export` writes, by its position in `network.variables`."""
+_NEW = -1
+
+
+@dataclass(frozen=True)
+class IdVocabulary:
+    """What the ids of one feature mean.
+
+    Attributes:
+      op: the operation that computes them, with its options.
+      count: number of ids.
+      values: the entries of the vocabulary, in the order of their ids; None for an operation without one.
+    """
+
+    op: Mapping[str, Any]
+    count: int
+    values: Sequence[bytes] | None
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """A variable of a network, including all of its shards.
+
+    Attributes:
+      name: that of its layer and of the variable.
+      variable: to assign a value to.
+      features: the features whose ids have their rows in it, one after the other; () if they are not known, and None if
+        it is no table of ids.
+    """
+
+    name: str
+    variable: tf.Variable
+    features: Sequence[str] | None
+
+
+def describe(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransformOutput, path: str) -> None:
+    """Writes the description that a warm start from this model reads.
+
+    Args:
+      network: the exported one, under no strategy.
+      plan: its features and label.
+      transform: its transform graph.
+      path: the model's folder.
+    """
+    weights = _weights(network)
+    name_of = {id(weight.variable): weight.name for weight in weights}
+    description = {
+        "variables": [name_of[id(variable)] for variable in network.variables],
+        "tables": {weight.name: weight.features for weight in weights if weight.features is not None},
+        "sense": _model_interface(network, plan, transform),
+        "ids": {
+            name: {"op": op, "count": count, "file": None if file is None else file.rpartition("/")[2]}
+            for name, (op, count, file) in _ids(plan, transform).items()
+        },
+    }
+    tf.io.gfile.makedirs(f"{path}/{_FILE}".rpartition("/")[0])
+    with tf.io.gfile.GFile(f"{path}/{_FILE}", "w") as file:
+        file.write(json.dumps(description, indent=1))
+
+
+def initialize(network: tf_keras.Model, base: str | None, plan: FeaturePlan, transform: tft.TFTransformOutput) -> None:
+    """Copies the weights of an earlier model into a new network, and logs which, and why not the others.
+
+    Args:
+      network: new; made under the strategy whose scope this is called in.
+      base: the folder of the earlier model; None if there is none yet.
+      plan: the features and the label.
+      transform: the transform graph.
+    """
+    if base is None or not tf.io.gfile.exists(f"{base}/{_FILE}"):
+        reason = "no model is blessed yet" if base is None else f"{base} has no {_FILE}"
+        logging.warning("warm start: %s; training begins from scratch", reason)
+        return
+    with tf.io.gfile.GFile(f"{base}/{_FILE}") as file:
+        description = json.loads(file.read())
+    earlier = _EarlierModel(base, description)
+    same_interface = _model_interface(network, plan, transform) == description["sense"]
+    vocabularies = {
+        name: IdVocabulary(op, count, _entries(file)) for name, (op, count, file) in _ids(plan, transform).items()
+    }
+    copied, weights = [], _weights(network)
+    for weight in weights:
+        reason = _copy(weight, earlier, vocabularies, same_interface)
+        if reason:
+            logging.warning("warm start: %s is not copied: %s", weight.name, reason)
+        else:
+            copied.append(weight.name)
+    logging.info(
+        "warm start from %s: %d of %d variables copied: %s",
+        base,
+        len(copied),
+        len(weights),
+        ", ".join(copied) or "none",
+    )
+
+
+class _EarlierModel:
+    """The weights of an earlier model, by name, and the meaning of its ids.
+
+    Args:
+      base: the model's folder.
+      description: what `describe` has written.
+    """
+
+    def __init__(self, base: str, description: Mapping[str, Any]) -> None:
+        self._base = base
+        self._reader = tf.train.load_checkpoint(f"{base}/variables/variables")
+        self._keys = {name: _KEY.format(position) for position, name in enumerate(description["variables"])}
+        self._ids: Mapping[str, Any] = description["ids"]
+        self._vocabularies: dict[str, IdVocabulary | None] = {}
+        self.tables: Mapping[str, Sequence[str]] = description["tables"]
+
+    def value(self, name: str) -> npt.NDArray[Any] | None:
+        """The value of a variable; None if there is none of this name."""
+        return self._reader.get_tensor(self._keys[name]) if name in self._keys else None
+
+    def count(self, feature: str) -> int:
+        """The number of ids of a feature."""
+        return int(self._ids[feature]["count"])
+
+    def vocabulary(self, feature: str) -> IdVocabulary | None:
+        """The meaning of a feature's ids; None if there was no such feature."""
+        if feature not in self._ids:
+            return None
+        if feature not in self._vocabularies:
+            ids = self._ids[feature]
+            file = None if ids["file"] is None else f"{self._base}/assets/{ids['file']}"
+            self._vocabularies[feature] = IdVocabulary(ids["op"], ids["count"], _entries(file))
+        return self._vocabularies[feature]
+
+
+def _copy(
+    weight: _Weight, earlier: _EarlierModel, vocabularies: Mapping[str, IdVocabulary], same_interface: bool
+) -> str:
+    """Copies a variable; returns the reason if it cannot, otherwise an empty string."""
+    value = earlier.value(weight.name)
+    if value is None:
+        return "the earlier model has none of this name"
+    shape = tuple(weight.variable.shape)
+    if weight.features and earlier.tables.get(weight.name):
+        if value.shape[1:] != shape[1:]:
+            return f"its rows have width {shape[1]}, and the earlier model's {value.shape[1]}"
+        return _copy_rows(weight, value, earlier, vocabularies)
+    if value.shape != shape:
+        return f"its shape is {list(shape)}, and the earlier model's {list(value.shape)}"
+    if not same_interface:
+        return "the earlier model has other features, another label or another task"
+    if weight.features is not None and not all(
+        _is_same(vocabulary, earlier.vocabulary(name)) for name, vocabulary in vocabularies.items()
+    ):
+        return "ids have changed, and it is not known which of its rows they belong to"
+    weight.variable.assign(value)
+    return ""
+
+
+def _copy_rows(
+    weight: _Weight, value: npt.NDArray[Any], earlier: _EarlierModel, vocabularies: Mapping[str, IdVocabulary]
+) -> str:
+    """Copies the rows of a table, shape [ids, width], by their ids; returns the reason if it copies none."""
+    starts, start = {}, 0
+    for feature in earlier.tables[weight.name]:
+        starts[feature] = start
+        start += earlier.count(feature)
+    parts = []
+    for feature in weight.features or ():
+        ids = earlier_ids(vocabularies[feature], earlier.vocabulary(feature) if feature in starts else None)
+        parts.append(np.where(ids == _NEW, _NEW, ids + starts.get(feature, 0)))
+        matches = int(np.sum(ids != _NEW))
+        if matches < len(ids):
+            logging.info("warm start: %s: %d of %d rows of %s copied", weight.name, matches, len(ids), feature)
+    rows = np.concatenate(parts)
+    if np.all(rows == _NEW):
+        return "none of its ids has the same meaning in the earlier model"
+    is_new = (rows == _NEW)[:, np.newaxis]
+    # New rows keep their initial values.
+    initial = tf.convert_to_tensor(weight.variable).numpy() if is_new.any() else value[rows]
+    weight.variable.assign(np.where(is_new, initial, value[rows]))
+    return ""
+
+
+def earlier_ids(new: IdVocabulary, earlier: IdVocabulary | None) -> npt.NDArray[np.int64]:
+    """Maps the ids of a feature to the ids with the same meaning in an earlier model.
+
+    Ids of buckets have the same meaning if the operation has the same options: the third of ten buckets stays the third
+    of ten, though its boundaries depend on the data.
+
+    Args:
+      new: the ids of the feature.
+      earlier: its ids in the earlier model; None if that has no such feature.
+
+    Returns:
+      int64 [new.count], -1 for an id without an earlier one.
+    """
+    ids = np.full(new.count, _NEW, np.int64)
+    if earlier is None or new.op["op"] != earlier.op["op"]:
+        return ids
+    if _is_same(new, earlier):
+        return np.arange(new.count)
+    if new.values is None or earlier.values is None or new.op["op"] != "vocab":
+        return ids
+    # Id 0 is a missing value; the vocabulary follows, then the buckets of out-of-vocabulary values; see features.ops.
+    earlier_id = {value: number for number, value in enumerate(earlier.values, 1)}
+    entries = len(new.values)
+    ids[0] = 0
+    ids[1 : entries + 1] = [earlier_id.get(value, _NEW) for value in new.values]
+    oov_buckets = earlier.count - len(earlier.values) - 1
+    if oov_buckets == new.count - entries - 1:
+        ids[entries + 1 :] = np.arange(len(earlier.values) + 1, earlier.count)
+    return ids
+
+
+def _is_same(new: IdVocabulary, earlier: IdVocabulary | None) -> bool:
+    if earlier is None or new.count != earlier.count:
+        return False
+    if new.values is not None or earlier.values is not None:
+        return new.op["op"] == earlier.op["op"] and new.values == earlier.values
+    return dict(new.op) == dict(earlier.op)
+
+
+def _model_interface(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, Any]:
+    """The inputs and outputs of a network; weights are not copied between models in which these differ."""
+    classes = transform.vocabulary_by_name(feature_names.LABEL_CLASSES) if plan.task == "multiclass" else []
+    return {
+        "reads": sorted(tensor.name for tensor in network.inputs),
+        "label": plan.label,
+        "task": plan.task,
+        "classes": [line.decode(errors="replace") for line in classes],
+    }
+
+
+def _ids(plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, tuple[dict[str, Any], int, str | None]]:
+    """Each feature of ids → its operation, number of ids, and vocabulary file."""
+    ops = {feature.name: feature.op.model_dump(mode="json") for feature in plan.features.declared}
+    features = inputs(plan, transform.vocabulary_size_by_name).ids
+    return {
+        name: (ops[name], ids.cardinality, transform.vocabulary_file_by_name(name)) for name, ids in features.items()
+    }
+
+
+def _weights(network: tf_keras.Model) -> list[_Weight]:
+    layers = [layer for layer in network.submodules if isinstance(layer, Table)]
+    tables = [_Weight(f"{layer.name}/rows", layer.rows, layer.features) for layer in layers]
+    # The variables of the network contain the shards of a sharded table, not the table.
+    listed = {id(each) for table in tables for each in (table.variable, *getattr(table.variable, "variables", ()))}
+    embeddings = {id(layer.embeddings) for layer in network.submodules if isinstance(layer, tf_keras.layers.Embedding)}
+    others = [variable for variable in network.variables if id(variable) not in listed]
+    return [
+        *tables,
+        *(_Weight(each.name.removesuffix(":0"), each, () if id(each) in embeddings else None) for each in others),
+    ]
+
+
+def _entries(file: str | None) -> list[bytes] | None:
+    """The entries of a vocabulary file, in the order of their ids; None if there is no file."""
+    if file is None or not tf.io.gfile.exists(file):
+        return None
+    with tf.io.gfile.GFile(file, "rb") as lines:
+        entries: list[bytes] = lines.read().split(b"\n")
+    return entries if entries[-1] else entries[:-1]

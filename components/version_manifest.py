@@ -1,0 +1,317 @@
+"""The manifest of a pushed version: a digest of every file, the version's provenance and, with a key, a signature.
+
+A version is a folder whose name is a number; its `manifest.json` is written last. This module imports nothing heavy:
+the command line and the model server verify versions before they do anything else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO, Literal, Protocol
+
+from pydantic import Field, FiniteFloat, ValidationError
+
+from components.config_section import Section
+from components.errors import InputError
+
+NAME = "manifest.json"
+KEY_ENVIRONMENT = "TFX_PIPELINE_SIGNING_KEY"
+"""The default environment variable of the signing key."""
+
+_SPAN = re.compile(r"^split:[^,\n]*/(\d+),", re.MULTILINE)
+_REMEDY = "push the model again, or restore the version from a copy"
+
+
+class Provenance(Section):
+    """Where a version comes from: the fields of manifest.json that the push adds to the digests."""
+
+    pipeline: str
+    version: int = Field(ge=0)
+    run: str
+    """The id of the run that pushed it."""
+    created: str
+    """The time of the push: ISO 8601, UTC."""
+    spans: tuple[int, ...] = ()
+    """The spans of its training data."""
+    metrics: dict[str, FiniteFloat] = Field(default_factory=dict)
+    """Metric → value on the whole eval split."""
+    blessed_by: str
+    """`thresholds`; or `forced: ` and the reason; or `nobody` in a pipeline without an Evaluator."""
+    config_digest: str
+    """SHA-256 of the run's config."""
+    tfx: str
+    tensorflow: str
+
+
+def spans(fingerprint: str, newest: int) -> tuple[int, ...]:
+    """Returns the spans that examples were made from, in ascending order.
+
+    Args:
+      fingerprint: `input_fingerprint` of the Examples artifact.
+      newest: its `span`, which is the newest one only.
+    """
+    return tuple(sorted({int(span) for span in _SPAN.findall(fingerprint)})) or (newest,)
+
+
+class File(Section):
+    """The content of a file at the time of the push; `bytes` is its size."""
+
+    sha256: str
+    bytes: int
+
+
+class Signature(Section):
+    """The HMAC of a manifest: proves that its author had the key."""
+
+    algorithm: Literal["hmac-sha256"] = "hmac-sha256"
+    value: str
+
+
+class Manifest(Provenance):
+    """The content of manifest.json."""
+
+    format: Literal[1] = 1
+    files: dict[str, File]
+    """Path within the version → content, for all files except the manifest."""
+    digest: str
+    """SHA-256 of all fields above: identifies the version."""
+    signature: Signature | None = None
+
+
+class Folder(Protocol):
+    """A version's folder, on a disk or in an object store."""
+
+    name: str
+    """The last part of its path."""
+
+    def files(self) -> Iterable[str]:
+        """Returns the paths of all files below it, relative to it, with `/`."""
+
+    def open(self, path: str) -> BinaryIO:
+        """Opens one of these files for reading.
+
+        Raises:
+          FileNotFoundError: the file does not exist.
+        """
+
+    def __str__(self) -> str: ...
+
+
+class LocalFolder:
+    """A version's folder on a disk."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self.name = self._path.name
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def files(self) -> Iterator[str]:
+        """Yields the paths of all files, see Folder.
+
+        Raises:
+          InputError: an entry is a link or a special file, which has no content of its own, or its name is not UTF-8.
+        """
+        yield from self._below("")
+
+    def open(self, path: str) -> BinaryIO:
+        """Opens a file; a link is refused, because it could point outside of the folder."""
+        return os.fdopen(os.open(self._path / path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+
+    def _below(self, inside: str) -> Iterator[str]:
+        with os.scandir(self._path / inside) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                path = f"{inside}{entry.name}"
+                mode = entry.stat(follow_symlinks=False).st_mode
+                if stat.S_ISDIR(mode):
+                    yield from self._below(f"{path}/")
+                elif stat.S_ISREG(mode) and _is_text(entry.name):
+                    yield path
+                else:
+                    problem = "a link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
+                    problem = problem if _is_text(entry.name) else "its name is not UTF-8"
+                    raise InputError(f"{self}: expected files and folders, received {path!r}: {problem}", _REMEDY)
+
+
+def is_version(name: str) -> bool:
+    """Whether a model server would load a folder of this name as a version: ASCII digits only."""
+    return name.isascii() and name.isdecimal()
+
+
+def signing_key(environment: Mapping[str, str], name: str = KEY_ENVIRONMENT) -> bytes | None:
+    """Returns the key that manifests are signed with, or None if the variable is not set.
+
+    Args:
+      environment: such as os.environ.
+      name: the variable.
+
+    Raises:
+      InputError: the variable is set to the empty string. A secret that is missing in the deployment must not turn
+        signatures off.
+    """
+    value = environment.get(name)
+    if value == "":
+        raise InputError(f"{name}: expected the signing key, received an empty value", f"set the key, or unset {name}")
+    return None if value is None else value.encode()
+
+
+def describe(folder: Folder) -> dict[str, File]:
+    """Computes the digest of every file except the manifest, by path.
+
+    Raises:
+      InputError: an entry is not a regular file, see LocalFolder.files.
+    """
+    return {path: _digest(folder, path) for path in sorted(folder.files()) if path != NAME}
+
+
+def manifest(files: Mapping[str, File], provenance: Provenance, key: bytes | None) -> Manifest:
+    """Makes the manifest of a version.
+
+    Args:
+      files: path within the version → content, without the manifest.
+      provenance: where the version comes from.
+      key: signs the manifest; None: no signature.
+    """
+    unsigned = Manifest(**provenance.model_dump(), files=dict(sorted(files.items())), digest="")
+    signed_part = _signed_part(unsigned)
+    signature = None if key is None else Signature(value=_sign(signed_part, key))
+    return unsigned.model_copy(update={"digest": hashlib.sha256(signed_part).hexdigest(), "signature": signature})
+
+
+def to_json(manifest: Manifest) -> bytes:
+    """Returns the content of manifest.json; equal manifests have equal bytes."""
+    fields = {"format": manifest.format, **manifest.model_dump(mode="json")}
+    return json.dumps(fields, indent=2, allow_nan=False).encode() + b"\n"
+
+
+def write(folder: str | Path, provenance: Provenance, key: bytes | None = None) -> Manifest:
+    """Writes the manifest of all files in a folder, and waits until it is on the disk.
+
+    Args:
+      folder: the complete version; its name may still be a temporary one.
+      provenance: where the version comes from.
+      key: signs the manifest; None: no signature.
+
+    Raises:
+      FileExistsError: the folder has a manifest.
+      InputError: an entry of the folder is not a regular file.
+    """
+    content = manifest(describe(LocalFolder(folder)), provenance, key)
+    with (Path(folder) / NAME).open("xb") as file:
+        file.write(to_json(content))
+        file.flush()
+        os.fsync(file.fileno())
+    return content
+
+
+def read(folder: str | Path | Folder) -> Manifest:
+    """Reads a version's manifest and checks the manifest's own digest; the version's files are not read.
+
+    Raises:
+      InputError: the manifest does not exist, is not valid, or was changed after it was written.
+    """
+    where = _folder(folder)
+    try:
+        with where.open(NAME) as file:
+            content = file.read()
+    except FileNotFoundError as error:
+        raise InputError(f"{where}: expected a {NAME}, found none", "push the model with this pipeline") from error
+    except OSError as error:
+        raise InputError(f"{where}/{NAME} cannot be read: {error.strerror}", _REMEDY) from error
+    try:
+        stored = Manifest.model_validate(json.loads(content))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise InputError(f"{where}/{NAME} is not a manifest: {field}: {first['msg']}", _REMEDY) from error
+    except ValueError as error:
+        raise InputError(f"{where}/{NAME} is not a manifest: {error}", _REMEDY) from error
+    # All bytes are compared, so that not even white space can differ.
+    expected = manifest(stored.files, Provenance(**stored.model_dump(include=set(Provenance.model_fields))), None)
+    if to_json(expected.model_copy(update={"signature": stored.signature})) != content:
+        raise InputError(f"{where}/{NAME} was changed after it was written: its digest does not match", _REMEDY)
+    return stored
+
+
+def verify(folder: str | Path | Folder, key: bytes | None = None) -> Manifest:
+    """Checks a version against its manifest: number, signature, and every byte of every file.
+
+    Args:
+      folder: the version.
+      key: the key that must have signed the manifest; None: the signature is not checked.
+
+    Returns:
+      The manifest.
+
+    Raises:
+      InputError: the signature or the number does not match; or a file differs, is missing, or was added. The message
+        names the first such file.
+    """
+    where = _folder(folder)
+    stored = read(where)
+    if key is not None:
+        _check_signature(where, stored, key)
+    if where.name != str(stored.version):
+        raise InputError(f"{where}: expected version {where.name}, received the manifest of {stored.version}", _REMEDY)
+    try:
+        _check_files(where, stored.files)
+    except OSError as error:
+        raise InputError(f"{where} cannot be read: {error.filename}: {error.strerror}", _REMEDY) from error
+    return stored
+
+
+def _folder(folder: str | Path | Folder) -> Folder:
+    return LocalFolder(folder) if isinstance(folder, (str, Path)) else folder
+
+
+def _check_files(where: Folder, expected: Mapping[str, File]) -> None:
+    existing = set(where.files()) - {NAME}
+    for path in sorted(existing | expected.keys()):
+        if path not in existing:
+            raise InputError(f"{where}/{path} is missing", _REMEDY)
+        if path not in expected:
+            raise InputError(f"{where}/{path} is not in the manifest: it was added after the push", _REMEDY)
+        if _digest(where, path) != expected[path]:
+            raise InputError(f"{where}/{path} was changed after the push: its content differs", _REMEDY)
+
+
+def _check_signature(where: Folder, stored: Manifest, key: bytes) -> None:
+    remedy = "push the model with the key set, or verify with the key it was signed with"
+    if stored.signature is None:
+        raise InputError(f"{where}/{NAME}: expected a signature, found none", remedy)
+    if not hmac.compare_digest(stored.signature.value.encode(), _sign(_signed_part(stored), key).encode()):
+        raise InputError(f"{where}/{NAME}: the signature does not match the key", remedy)
+
+
+def _signed_part(manifest: Manifest) -> bytes:
+    fields = manifest.model_dump(mode="json", exclude={"digest", "signature"})
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _sign(content: bytes, key: bytes) -> str:
+    return hmac.new(key, content, hashlib.sha256).hexdigest()
+
+
+def _digest(folder: Folder, path: str) -> File:
+    digest, size = hashlib.sha256(), 0
+    with folder.open(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+            size += len(block)
+    return File(sha256=digest.hexdigest(), bytes=size)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

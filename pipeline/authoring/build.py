@@ -1,0 +1,195 @@
+"""The pipeline: every node is wired here and nowhere else. Reads top to bottom, from raw rows to a pushed model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfx.components import ExampleValidator, SchemaGen, StatisticsGen, Trainer, Transform
+from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
+from tfx.dsl.components.base.executor_spec import ExecutorClassSpec
+from tfx.orchestration import pipeline
+from tfx.proto import trainer_pb2
+
+from components.data_gate.component import DataGate
+from components.data_gate.curated_schema import CuratedSchema
+from components.data_gate.plan import GatePlan
+from components.evaluator import predictions
+from components.evaluator.baseline import baseline
+from components.evaluator.component import Evaluator
+from components.evaluator.plan import EvaluationPlan
+from components.features import feature_names, preprocessing
+from components.features.plan import FeaturePlan
+from components.ingest.component import example_gen
+from components.ingest.input_files import FilePatterns
+from components.pusher.component import Pusher
+from components.pusher.plan import PushPlan
+from components.serving.component import InfraValidator
+from components.trainer import run_fn as trainer_run
+from components.trainer.component import base_model
+from components.trainer.executor import Executor
+from components.trainer.plan import TrainingPlan
+from components.trainer.prediction_head import PREDICTION_KEY
+from components.tuner.component import Tuner
+from components.tuner.plan import tuning_plan
+from pipeline.authoring.config import Config
+from pipeline.core.metadata.connection import to_ir
+
+
+@dataclass(frozen=True)
+class BuildInputs:
+    """What a pipeline depends on besides its config, read from files and chosen by the engine beforehand.
+
+    Attributes:
+      source: the input files and their format; None for a query.
+      schema: the curated schema, a file that is named for its content, or its text; None if it is inferred.
+      beam_args: Beam's options for all nodes.
+      ingest_beam_args: Beam's further options for ExampleGen.
+      transform_code: digest of the code that Transform runs, so that the cache notices an edit.
+      trainer_code: the same for the Trainer.
+      tuner_code: the same for the Tuner.
+      evaluator_code: the same for the Evaluator.
+      managed: whether a service runs the pipeline that keeps the metadata itself: the baseline is looked up as that
+        service can.
+    """
+
+    source: FilePatterns | None
+    schema: Path | str | None
+    beam_args: tuple[str, ...]
+    ingest_beam_args: tuple[str, ...]
+    transform_code: str
+    trainer_code: str
+    tuner_code: str
+    evaluator_code: str
+    managed: bool = False
+
+
+def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -> pipeline.Pipeline:
+    """Wires the TFX pipeline of a config; reads no file and writes none.
+
+    Args:
+      config: the config.
+      inputs: what was resolved for it.
+      force_bless: why the model is blessed whatever the thresholds say; None if they decide.
+    """
+    paths = config.paths()
+    features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
+    own_model = config.model.run_fn is not None
+
+    examples = example_gen(config.data, inputs.source)
+    examples.with_beam_pipeline_args(list(inputs.ingest_beam_args))
+    statistics = StatisticsGen(examples=examples.outputs["examples"])
+    schema = _schema(inputs.schema, statistics)
+    validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
+    gate = DataGate(
+        _gate_plan(config, features),
+        statistics=statistics.outputs["statistics"],
+        anomalies=validator.outputs["anomalies"],
+    )
+    transform = Transform(
+        examples=examples.outputs["examples"],
+        schema=schema.outputs["schema"],
+        preprocessing_fn=preprocessing.PATH,
+        custom_config={"plan": features.model_dump_json(), "code": inputs.transform_code},
+        disable_statistics=True,
+    )
+    # The gate outputs no artifact. Transform has a control dependency on it, so nothing is transformed or trained
+    # before the gate has passed.
+    transform.add_upstream_node(gate)
+    plan = TrainingPlan(features=features, model=config.model, training=config.training)
+    tuner = None
+    if config.tune:
+        tuner = Tuner(
+            tuning_plan(plan, config.tune),
+            inputs.tuner_code,
+            examples=transform.outputs["transformed_examples"],
+            transform_graph=transform.outputs["transform_graph"],
+            schema=schema.outputs["schema"],
+        )
+    base = base_model() if config.training.warm_start else None
+    trainer = Trainer(
+        custom_executor_spec=ExecutorClassSpec(Executor),
+        run_fn=trainer_run.PATH,
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        schema=schema.outputs["schema"],
+        base_model=base.outputs["model"] if base else None,
+        hyperparameters=tuner.outputs["best_hyperparameters"] if tuner else None,
+        train_args=trainer_pb2.TrainArgs(num_steps=config.training.steps),
+        eval_args=trainer_pb2.EvalArgs(num_steps=config.training.eval_steps),
+        custom_config={
+            "plan": plan.model_dump_json(),
+            "code": inputs.trainer_code,
+        },
+    )
+    latest = baseline(candidate=None if inputs.managed else trainer.outputs["model"])
+    evaluation = Evaluator(
+        EvaluationPlan(
+            evaluation=config.evaluation,
+            task=config.data.task,
+            force_bless=force_bless,
+            predictions=config.serving.examples,
+        ),
+        inputs.evaluator_code,
+        examples=examples.outputs["examples"],
+        model=trainer.outputs["model"],
+        baseline=latest.outputs["model"],
+        label_key=config.evaluation.label_key or feature_names.LABEL,
+        preprocessing=config.evaluation.preprocessing if own_model else ("transform_labels",),
+        prediction_key=None if own_model else PREDICTION_KEY[config.data.task],
+    )
+    name = config.push.rollout.model_name or config.pipeline.name
+    check = InfraValidator(
+        config.serving,
+        name,
+        model=trainer.outputs["model"],
+        examples=examples.outputs["examples"],
+        evaluation=evaluation.outputs["evaluation"],
+        predictions=predictions.FILE,
+    )
+    checks = config.serving.check != "none"
+    push = Pusher(
+        PushPlan(push=config.push, model_name=name),
+        paths.pushed,
+        model=trainer.outputs["model"],
+        model_blessing=evaluation.outputs["blessing"],
+        infra_blessing=check.outputs["blessing"] if checks else None,
+        evaluation=evaluation.outputs["evaluation"],
+        examples=examples.outputs["examples"],
+    )
+
+    return pipeline.Pipeline(
+        pipeline_name=config.pipeline.name,
+        pipeline_root=paths.artifacts,
+        components=[
+            *(examples, statistics, schema, validator, gate, transform),
+            *([tuner] if tuner else []),
+            *([base] if base else []),
+            *(trainer, latest, evaluation),
+            *([check] if checks else []),
+            push,
+        ],
+        enable_cache=config.runtime.cache,
+        metadata_connection_config=to_ir(paths.store),
+        beam_pipeline_args=list(inputs.beam_args),
+    )
+
+
+def _schema(schema: Path | str | None, statistics: StatisticsGen) -> Any:
+    """The curated schema, or one inferred from the training split in which every column may be missing."""
+    if schema is None:
+        return SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=False)
+    if isinstance(schema, str):
+        return CuratedSchema(schema).with_id("SchemaGen")
+    return ImportSchemaGen(schema_file=str(schema)).with_id("SchemaGen")
+
+
+def _gate_plan(config: Config, features: FeaturePlan) -> GatePlan:
+    label = None if config.features.preprocessing_fn else features.label_expression()
+    return GatePlan(
+        validation=config.validation,
+        schema_path=config.schema_.path,
+        label=label.text if label and label.is_column else None,
+        classes=config.data.task != "regression",
+    )

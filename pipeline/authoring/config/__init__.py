@@ -1,0 +1,53 @@
+"""Loads a config from a YAML file and `--set` assignments, and checks it, without importing TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from pipeline.authoring.config import document as documents
+from pipeline.authoring.config.cross_checks import check_config
+from pipeline.authoring.config.document import Document, Problem, of_validation, refuse
+from pipeline.authoring.config.root import Config
+
+__all__ = ["Config", "Loaded", "load"]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A valid config, and the document that it was read from."""
+
+    config: Config
+    document: Document
+
+    def refuse(self, problems: Iterable[Problem]) -> None:
+        """Raises one InputError that names file and line of every problem; does nothing if there are none."""
+        refuse(self.document, problems)
+
+
+def load(path: str, assignments: Iterable[str] = ()) -> Loaded:
+    """Loads and checks a config.
+
+    Args:
+      path: a YAML file. Its name is the pipeline's, unless the file names another.
+      assignments: `section.field=value`, laid over the file in this order.
+
+    Raises:
+      InputError: naming every problem with its file, line and field, and what was expected and received.
+    """
+    document = documents.read(path)
+    documents.assign(document, assignments)
+    section = document.values.setdefault("pipeline", {})
+    if isinstance(section, dict):
+        section.setdefault("name", Path(path).stem.lower())
+    try:
+        config = Config.model_validate(document.values)
+    except ValidationError as error:
+        refuse(document, of_validation(error, Config))
+        raise
+    loaded = Loaded(config, document)
+    loaded.refuse(check_config(config))
+    return loaded

@@ -1,0 +1,175 @@
+"""Checks between the sections of a config, and between a config and the columns of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from pydantic import ValidationError
+
+from components.evaluator.config import METRICS
+from components.features import expression
+from components.features.base_op import Dtype, Embedded
+from components.ingest import spans
+from components.models.config import ModelConfig
+from components.names import column_name, did_you_mean
+from components.trainer.config import TrainingConfig
+from pipeline.authoring.config.document import Problem, of_validation
+from pipeline.authoring.config.root import Config
+
+LABEL = ("data", "label")
+
+
+def check_config(config: Config) -> list[Problem]:
+    """Problems within the config."""
+    return [
+        *_label(config),
+        *_features(config),
+        *_own_code(config),
+        *_tune(config),
+        *_metrics(config),
+        *_schedule(config),
+    ]
+
+
+def _schedule(config: Config) -> Iterator[Problem]:
+    """A schedule that goes by spans, on data that has none."""
+    if config.schedule is None or any(spans.has_specs(path) for path in config.data.path):
+        return
+    for field, value in (("span", "date"), ("only_if", "new_span"), ("only_if", "drift")):
+        if getattr(config.schedule, field) == value:
+            expected = "expected a data.path with {SPAN}, or {YYYY}, {MM} and {DD}; received none of them"
+            yield Problem(("schedule", field), f"{expected}: {value} goes by the spans of the data")
+
+
+def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
+    """Names in the config that are not columns of the data."""
+    named = _columns_read(config)
+    if not config.features.preprocessing_fn:
+        named |= {(*LABEL, name): name for name in expression.parse(config.data.label).columns}
+    named |= {("evaluation", *field): name for field, name in config.evaluation.columns()}
+    return [
+        Problem(key, f"the data has no column {name!r}{_called(name, columns)}")
+        for key, name in named.items()
+        if name not in columns
+    ]
+
+
+def _called(name: str, columns: Collection[str]) -> str:
+    """What to write instead of a name: a header with spaces or accents is known by another one."""
+    known = column_name(name)
+    return f"; it is called {known!r} here" if known in columns else did_you_mean(name, columns)
+
+
+def check_dtypes(config: Config, dtypes: Mapping[str, Dtype]) -> list[Problem]:
+    """Operations that do not take what their column holds, as far as the columns' dtypes are known."""
+    found = (
+        Problem(
+            ("features", *feature.key),
+            f"{feature.op.op} takes {_words(feature.op.takes)}, and {name!r} holds {_WORDS[dtypes[name]]}",
+        )
+        for feature in config.features.declared
+        for name in feature.columns
+        if name in dtypes and dtypes[name] not in feature.op.takes
+    )
+    # Of date_parts each part would tell the same.
+    return list(dict.fromkeys(found))
+
+
+Key = tuple[str | int, ...]
+
+
+def _columns_read(config: Config) -> dict[Key, str]:
+    """Where the config names a column that features are made of → its name."""
+    crossed: dict[Key, str] = {
+        ("features", "crosses", name, "columns", index): column
+        for name, cross in config.features.crosses.items()
+        for index, column in enumerate(cross.columns)
+    }
+    return {("features", "columns", name): name for name in config.features.columns} | crossed
+
+
+_WORDS: Mapping[Dtype, str] = {"int": "whole numbers", "float": "numbers", "bytes": "text or bytes"}
+
+
+def _words(dtypes: Collection[Dtype]) -> str:
+    return " or ".join(_WORDS[dtype] for dtype in sorted(dtypes))
+
+
+def _label(config: Config) -> Iterator[Problem]:
+    try:
+        label = expression.parse(config.data.label)
+    except ValueError as error:
+        yield Problem(LABEL, str(error))
+        return
+    if not label.is_column and config.data.task == "multiclass":
+        yield Problem(
+            LABEL, f"an expression has two values or is a number, and task is multiclass; received {label.text!r}"
+        )
+    read = _columns_read(config)
+    if read and all(name in read.values() for name in label.columns):
+        part = "is the label itself" if label.is_column else f"make up the whole label {label.text!r}"
+        key = next(key for key, name in read.items() if name == label.columns[0])
+        yield Problem(key, f"{', '.join(label.columns)} {part}, so the model would read the answer; leave a column out")
+
+
+def _features(config: Config) -> Iterator[Problem]:
+    known: set[str] = set()
+    for feature in config.features.declared:
+        if feature.name in known:
+            yield Problem(
+                ("features", *feature.key), f"another operation makes a feature {feature.name!r}, too; leave one out"
+            )
+        known.add(feature.name)
+        if isinstance(feature.op, Embedded) and feature.op.embedding is not None and config.model.kind == "dlrm":
+            yield Problem(
+                ("features", *feature.key, "embedding"), "dlrm's vectors are all model.embedding wide; leave it out"
+            )
+
+
+def _own_code(config: Config) -> Iterator[Problem]:
+    if config.features.preprocessing_fn and not config.model.run_fn:
+        key = ("features", "preprocessing_fn")
+        yield Problem(key, "features made by your own code need a model that reads them; give model.run_fn too")
+    if not config.model.run_fn:
+        own = {"evaluation": ("label_key", "preprocessing"), "training": ("eval_steps",)}
+        for section, fields in own.items():
+            for field in getattr(config, section).model_fields_set.intersection(fields):
+                yield Problem((section, field), "has a meaning with your own model.run_fn only; leave it out")
+
+
+def _tune(config: Config) -> Iterator[Problem]:
+    """Values to try that are none for their field."""
+    if config.tune is None:
+        return
+    if config.model.run_fn:
+        yield Problem(("tune",), "a model.run_fn of your own does its own tuning; leave one of both out")
+        return
+    for name in config.tune.values():
+        if config.model.build and name in ModelConfig.model_fields:
+            yield Problem(("tune", name), "model.build makes the network itself, so this would have no effect")
+            return
+    for key, name, value in config.tune.candidates():
+        section = config.training if name in TrainingConfig.model_fields else config.model
+        try:
+            type(section).model_validate({**section.model_dump(), name: value})
+        except ValidationError as error:
+            for problem in of_validation(error, type(section)):
+                yield Problem(("tune", *key), problem.message)
+
+
+def _metrics(config: Config) -> Iterator[Problem]:
+    task = config.data.task
+    fitting = [name for name, metric in METRICS.items() if task in metric.tasks]
+    named: dict[tuple[str | int, ...], str] = {
+        ("evaluation", "thresholds", name): name for name in config.evaluation.thresholds
+    }
+    named |= {("evaluation", "metrics", index): name for index, name in enumerate(config.evaluation.metrics)}
+    for slice_, thresholds in config.evaluation.slice_thresholds.items():
+        named |= {("evaluation", "slice_thresholds", slice_, name): name for name in thresholds}
+    for key, name in named.items():
+        if name not in fitting:
+            yield Problem(key, f"{name} does not fit a {task} task; {', '.join(fitting)} do")
+    if config.evaluation.fairness and task != "binary":
+        yield Problem(
+            ("evaluation", "fairness"), f"rates of false positives are those of a binary task, and this one is {task}"
+        )

@@ -1,0 +1,288 @@
+"""A YAML file as plain values that keep their lines, with `--set` assignments applied.
+
+All problems of a config are reported at once: file, line, field, expected, received, did you mean.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from components.errors import InputError
+from components.names import did_you_mean
+
+Key = tuple[str | int, ...]
+
+
+@dataclass
+class Document:
+    """Plain values, and for every key the place where the user wrote it."""
+
+    name: str
+    values: dict[str, Any] = field(default_factory=dict)
+    lines: dict[Key, int] = field(default_factory=dict)
+    assignments: dict[Key, str] = field(default_factory=dict)
+
+    def place(self, key: Sequence[str | int]) -> str:
+        """Where a field was written: `taxi.yaml:12`, `--set training.steps=x`, or the nearest enclosing section."""
+        written = self.written(key)
+        while written:
+            if written in self.assignments:
+                return f"--set {self.assignments[written]}"
+            if written in self.lines:
+                return f"{self.name}:{self.lines[written]}"
+            written = written[:-1]
+        return self.name
+
+    def line(self, key: Sequence[str | int]) -> int:
+        """The line of a field, or of the nearest enclosing section; assignments come after the whole file."""
+        written = self.written(key)
+        if written in self.assignments:
+            return sys.maxsize
+        return self.lines.get(written, 0)
+
+    def written(self, key: Sequence[str | int]) -> Key:
+        """The key without the parts that validation put in between (a list made of one value, a union's tag)."""
+        known = self.lines.keys() | {key[:end] for key in self.assignments for end in range(1, len(key) + 1)}
+        written: Key = ()
+        for part in key:
+            if (*written, part) in known:
+                written = (*written, part)
+        return written
+
+
+def read(path: str) -> Document:
+    """Reads a YAML mapping.
+
+    Raises:
+      InputError: the file is missing, is no YAML, repeats a key or is no mapping.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"no config at {path}", _known_configs()) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as text: {error}", "give a YAML file with --config FILE") from error
+    document = Document(path)
+    try:
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        values = {} if tree is None else _plain(tree, (), document)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"{path}:{mark.line + 1}" if mark else path
+        raise InputError(
+            f"{place}: this is no YAML: {error.problem}", "mend the line; mind colons, quotes and indents"
+        ) from error
+    if not isinstance(values, dict):
+        raise InputError(
+            f"{path}: expected sections such as data: and training:, received {_kind(values)}",
+            "see configs/taxi.yaml for the shape of a config",
+        )
+    document.values = values
+    return document
+
+
+def assign(document: Document, assignments: Iterable[str]) -> None:
+    """Lays `section.field=value` assignments over a document; values are YAML.
+
+    Raises:
+      InputError: an assignment is not of that form.
+    """
+    for assignment in assignments:
+        dotted, equals, text = assignment.partition("=")
+        parts = tuple(dotted.strip().split("."))
+        if not equals or not all(parts):
+            raise InputError(
+                f"--set {assignment}: expected section.field=value", "for example --set training.steps=200"
+            )
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise InputError(
+                f"--set {assignment}: the value is no YAML", "quote it, or give it in a config file"
+            ) from error
+        target = document.values
+        for part in parts[:-1]:
+            inner = target.get(part)
+            if not isinstance(inner, dict):
+                inner = {}
+                target[part] = inner
+            target = inner
+        target[parts[-1]] = value
+        document.assignments[parts] = assignment
+
+
+def _plain(node: yaml.Node, key: Key, document: Document) -> Any:
+    """The node's plain value; remembers the line of every key on the way."""
+    document.lines.setdefault(key, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        values: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            name = yaml.SafeLoader("").construct_object(key_node)
+            name = name if isinstance(name, str) else key_node.value
+            if name in values:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {name!r} stands here twice", problem_mark=key_node.start_mark
+                )
+            inner = (*key, name)
+            document.lines[inner] = key_node.start_mark.line + 1
+            values[name] = _plain(value_node, inner, document)
+        return values
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(item, (*key, index), document) for index, item in enumerate(node.value)]
+    return yaml.SafeLoader("").construct_object(node)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list):
+        return "a list"
+    return "a text" if isinstance(value, str) else repr(value)
+
+
+def _known_configs() -> str:
+    found = sorted(str(path) for path in Path("configs").glob("*.yaml"))
+    return (
+        f"give one that exists with --config FILE, such as {', '.join(found)}"
+        if found
+        else "give a file with --config FILE"
+    )
+
+
+KeyPath = Sequence["str | int"]
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "a text",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping of names to values",
+    "model_type": "a section of keys and values",
+    "model_attributes_type": "a section of keys and values",
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: the field it is about, and what was expected and received there."""
+
+    key: tuple[str | int, ...]
+    message: str
+
+
+def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+    """The problems that pydantic found, in the words of this project."""
+    return [_problem(dict(entry), model) for entry in error.errors(include_url=False)]
+
+
+def refuse(document: Document, problems: Iterable[Problem]) -> None:
+    """Raises one error that tells all problems; does nothing if there are none.
+
+    Raises:
+      InputError: there are problems.
+    """
+    lines = [_line(document, problem) for problem in sorted(problems, key=lambda one: document.line(one.key))]
+    if not lines:
+        return
+    remedy = "mend it; docs/config.md has every field, and `python runner.py schema` writes a JSON Schema for editors"
+    if len(lines) == 1:
+        raise InputError(lines[0], remedy)
+    raise InputError(f"{document.name} has {len(lines)} errors", remedy.replace("mend it", "mend them"), lines)
+
+
+def _line(document: Document, problem: Problem) -> str:
+    dotted = ".".join(str(part) for part in document.written(problem.key)) or ".".join(map(str, problem.key))
+    return (
+        f"{document.place(problem.key)}: {dotted}: {problem.message}"
+        if dotted
+        else f"{document.place(problem.key)}: {problem.message}"
+    )
+
+
+def _problem(entry: Mapping[str, Any], model: type[BaseModel]) -> Problem:
+    kind, key, received = entry["type"], tuple(entry["loc"]), entry["input"]
+    context = entry.get("ctx", {})
+    if kind == "extra_forbidden":
+        return Problem(key, f"unknown key{did_you_mean(key[-1], _keys(model, key[:-1]))}")
+    if kind == "missing":
+        return Problem(key[:-1], f"{key[-1]!r} has to be given, and is missing")
+    if kind == "literal_error":
+        choices = str(context.get("expected", "")).replace("'", "").replace(" or ", ", ").split(", ")
+        return Problem(
+            key, f"expected one of {', '.join(choices)}, received {_shown(received)}{_near(received, choices)}"
+        )
+    if kind == "union_tag_invalid":
+        choices = [tag.strip(" '") for tag in str(context["expected_tags"]).split(",")]
+        return Problem(key, f"unknown operation {context['tag']!r}{did_you_mean(context['tag'], choices)}")
+    if kind == "union_tag_not_found":
+        return Problem(
+            key, f"expected an operation such as z_score or {{vocab: {{size: 1000}}}}, received {_shown(received)}"
+        )
+    if kind == "value_error":
+        return Problem(key, str(context["error"]))
+    if kind in _EXPECTED:
+        return Problem(key, f"expected {_EXPECTED[kind]}, received {_shown(received)}")
+    message = str(entry["msg"]).replace("Input should be", "expected a value").replace("Value should have", "expected")
+    message = message.replace("Dictionary should have", "expected").replace("Tuple should have", "expected")
+    message = message.replace("String should match", "expected a text that matches").replace(
+        "String should have", "expected"
+    )
+    return Problem(key, f"{message[0].lower()}{message[1:]}, received {_shown(received)}")
+
+
+def _keys(model: type[BaseModel], key: KeyPath) -> list[str]:
+    """The keys that the section at `key` knows."""
+    inner: Any = model
+    for part in key:
+        inner = _step(inner, part)
+    return [field.alias or name for section in _sections(inner) for name, field in section.model_fields.items()]
+
+
+def _step(annotation: Any, part: str | int) -> Any:
+    """The type one key further in: a section's field, a mapping's or a list's member, or a union's tagged member."""
+    for section in _sections(annotation):
+        for name, value in section.model_fields.items():
+            if part in (name, value.alias):
+                return value.annotation
+        tag = section.model_fields.get("op")
+        if tag is not None and tag.default == part:
+            return section
+    arguments = typing.get_args(annotation)
+    if typing.get_origin(annotation) in (dict, tuple, list) and arguments:
+        return arguments[-1] if arguments[-1] is not Ellipsis else arguments[0]
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _step(arguments[0], part)
+    return annotation
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    """The section classes that an annotation can hold."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
+        return [section for argument in typing.get_args(annotation) for section in _sections(argument)]
+    return []
+
+
+def _near(received: Any, choices: Sequence[str]) -> str:
+    hint = did_you_mean(received, choices)
+    return hint if "did you mean" in hint else ""
+
+
+def _shown(value: Any) -> str:
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

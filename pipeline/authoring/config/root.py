@@ -1,0 +1,54 @@
+"""The whole config: each section is owned by the component that needs it, and composed here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from components.config_section import Section
+from components.data_gate.config import SchemaConfig, ValidationConfig
+from components.evaluator.config import EvaluationConfig
+from components.features.config import FeaturesConfig
+from components.files import is_remote
+from components.ingest.config import DataConfig
+from components.models.config import ModelConfig
+from components.pusher.config import PushConfig
+from components.serving.config import ServingConfig
+from components.trainer.config import TrainingConfig
+from components.tuner.config import TuneConfig
+from pipeline.authoring.config.orchestrators import KubeflowConfig, ScheduleConfig, VertexPipelinesConfig
+from pipeline.authoring.config.runtime import MetadataConfig, PipelineConfig, RuntimeConfig
+from pipeline.core.paths import Paths
+
+
+class Config(Section):
+    """One pipeline, from its data to where it is pushed."""
+
+    pipeline: PipelineConfig
+    data: DataConfig
+    schema_: SchemaConfig = Field(default_factory=SchemaConfig, alias="schema")
+    validation: ValidationConfig = Field(default_factory=ValidationConfig)
+    features: FeaturesConfig
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    tune: TuneConfig | None = None
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    evaluation: EvaluationConfig
+    serving: ServingConfig = Field(default_factory=ServingConfig)
+    push: PushConfig = Field(default_factory=PushConfig)
+    metadata: MetadataConfig = Field(default_factory=MetadataConfig)
+    schedule: ScheduleConfig | None = None
+    kubeflow: KubeflowConfig | None = None
+    vertex: VertexPipelinesConfig | None = None
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+
+    def paths(self) -> Paths:
+        """The absolute paths of this pipeline; relative ones of the config start at the working directory."""
+        root = Path(self.runtime.output).absolute() / self.pipeline.name
+        pushed = self.push.directory or str(root / "pushed")
+        artifacts = self.runtime.artifacts or str(root / "artifacts")
+        return Paths(root, _absolute(pushed), _absolute(artifacts), self.metadata.location(root))
+
+
+def _absolute(path: str) -> str:
+    return path if is_remote(path) else str(Path(path).absolute())

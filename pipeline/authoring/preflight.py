@@ -1,0 +1,190 @@
+"""Checks before a run, within milliseconds and without TFX: columns, schema, folders, disk, the metadata store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+from components.data_gate import schema_columns as schemas
+from components.errors import InputError, MachineError
+from components.features.base_op import Embedded
+from components.files import is_remote
+from components.ingest import readers
+from components.ingest.config import DataConfig
+from components.pusher import serving_state
+from components.pusher.local_folder import check_writable
+from components.version_manifest import signing_key
+from pipeline.authoring.config import Config, Loaded
+from pipeline.authoring.config.cross_checks import check_columns, check_dtypes
+from pipeline.authoring.config.document import Problem
+from pipeline.core import machine
+from pipeline.core.metadata.location import Location, exists
+from pipeline.core.metadata.sql import NoTablesError, Tables
+from pipeline.core.paths import Paths
+from pipeline.core.text import shown
+
+_LEAST_FREE_MB = 200
+"""Examples are written twice (raw and transformed), then a model and logs; with less, a run would end half-way."""
+
+
+def check(loaded: Loaded) -> None:
+    """Checks everything that would fail the run later and can be checked now.
+
+    Raises:
+      InputError: the data, the schema or a folder does not fit the config.
+      MachineError: the metadata store does not open, or the disk is full.
+    """
+    check_data(loaded)
+    loaded.refuse(_of_tables(loaded.config, machine.memory()[0]))
+    paths = loaded.config.paths()
+    _check_output(paths)
+    check_store(paths.store)
+    check_writable(paths.pushed)
+    signing_key(os.environ, loaded.config.push.signing_key_env)
+    if not is_remote(paths.pushed):
+        serving_state.read(paths.pushed)
+
+
+def check_data(loaded: Loaded) -> None:
+    """Holds the config against the columns of its data and of its schema.
+
+    Raises:
+      InputError: naming every column that does not fit, with the line of the config.
+    """
+    config = loaded.config
+    _check_generated(config.data)
+    columns = readers.columns(config.data)
+    if columns is None:
+        return
+    problems = check_columns(config, columns)
+    if config.schema_.path:
+        problems += _of_schema(config, config.schema_.path, columns)
+    loaded.refuse(problems)
+
+
+def _of_tables(config: Config, memory: int) -> list[Problem]:
+    """Tables of ids that take more bytes than the memory that this machine has, if it is the one that trains.
+
+    What is known before the data is: of a vocabulary, `size` is only the most that it can have.
+    """
+    if config.model.run_fn or config.training.cluster != "local":
+        return []
+    sizes = [
+        (feature.op.rows * _row_bytes(config, feature.op), feature)
+        for feature in config.features.declared
+        if isinstance(feature.op, Embedded)
+    ]
+    whole = sum(size for size, _ in sizes)
+    if whole <= memory:
+        return []
+    largest, feature = max(sizes, key=lambda pair: pair[0])
+    return [
+        Problem(
+            ("features", *feature.key),
+            f"the embeddings of all features take {whole / _GIB:,.1f} GiB in training, that of {feature.name!r} "
+            f"{largest / _GIB:,.1f}, and this machine has {memory / _GIB:,.1f}; lower its buckets, its embedding or "
+            "model.embedding",
+        )
+    ]
+
+
+_GIB = 2**30
+_COPIES = 3
+"""Adam holds two numbers beside each weight."""
+
+
+def _row_bytes(config: Config, op: Embedded) -> int:
+    """Bytes of a row in training, the weights that wide_deep and dlrm have for each id among them."""
+    return (config.model.width(op.rows, op.embedding) + (config.model.kind in ("wide_deep", "dlrm"))) * 4 * _COPIES
+
+
+def _check_generated(data: DataConfig) -> None:
+    """Names the config's own remedy for data that a command generates."""
+    missing = next((path for path in data.path if not is_remote(path) and not Path(path).exists()), None)
+    if data.remedy and missing:
+        raise InputError(f"data.path: expected a file or folder at {missing}, and there is none yet", data.remedy)
+
+
+def _of_schema(config: Config, path: str, columns: list[str]) -> list[Problem]:
+    known = schemas.read(path)
+    key = ("schema", "path")
+    lacking = [name for name, column in known.items() if column.required and name not in columns]
+    problems = [Problem(key, f"{path} requires a column {name!r}, and the data has none") for name in lacking]
+    new = [name for name in columns if name not in known]
+    problems += [Problem(key, f"the data has a column {name!r}, and {path} does not know it") for name in new]
+    return problems + check_dtypes(config, {name: column.dtype for name, column in known.items() if column.dtype})
+
+
+def _check_output(paths: Paths) -> None:
+    try:
+        paths.root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot write to the output folder {paths.root}: {error.strerror}", "give another with --output DIR"
+        ) from error
+    free = shutil.disk_usage(paths.root).free // 2**20
+    if free < _LEAST_FREE_MB:
+        raise MachineError(
+            f"the disk is nearly full: {free:,} MB free at {shown(paths.root)}, and a run needs {_LEAST_FREE_MB} MB",
+            "free some space, or let the run write elsewhere with --output DIR",
+        )
+
+
+_REMEDY = "move it away (its runs are forgotten then), or name another folder with --output DIR"
+
+
+def check_store(location: Location) -> None:
+    """Checks that a run could read and write a store; one that is not there yet is fine.
+
+    Nothing is created or changed.
+
+    Raises:
+      MachineError: it is a directory, no SQLite database, damaged, or may not be written; the server does not answer,
+        or refuses the user; or the store has another schema version than this release's.
+    """
+    if isinstance(location, Path):
+        _check_file(location)
+    with contextlib.suppress(NoTablesError):
+        if exists(location):
+            Tables(location)
+
+
+def _check_file(path: Path) -> None:
+    if not path.exists():
+        _check_parent(path)
+        return
+    if path.is_dir():
+        raise MachineError(
+            f"the metadata store {path} cannot be opened: expected a file, received a directory", _REMEDY
+        )
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise _unwritable(path)
+    try:
+        # mode=rw never creates a file; reading the schema's version makes SQLite look at the header.
+        with contextlib.closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=5)
+        ) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.DatabaseError as error:
+        raise MachineError(f"the metadata store {path} cannot be opened: {error}", _REMEDY) from error
+
+
+def _check_parent(path: Path) -> None:
+    """The nearest folder that exists has to take the new file."""
+    parent = next(folder for folder in path.absolute().parents if folder.exists())
+    if not parent.is_dir():
+        raise MachineError(
+            f"the metadata store {path} cannot be opened: {parent} is a file, expected a folder", _REMEDY
+        )
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise _unwritable(path)
+
+
+def _unwritable(path: Path) -> MachineError:
+    return MachineError(
+        f"the metadata store {path} cannot be opened: this user may not write it",
+        "give this user the right to write there, or name another folder with --output DIR",
+    )

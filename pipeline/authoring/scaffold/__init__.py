@@ -1,0 +1,71 @@
+"""Scaffolding of a first config and schema from the user's data: columns, features, learning task, model and bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from components.config_section import Task
+from components.errors import InputError
+from pipeline.authoring.scaffold.defaults import TrainingDefaults, training_defaults
+from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice, choose
+from pipeline.authoring.scaffold.label import LearningTask, learning_task_of
+from pipeline.authoring.scaffold.sample import Table, read
+from pipeline.authoring.scaffold.yaml_text import document
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The draft of a config.
+
+    Attributes:
+      paths: of the data, as in `data.path`.
+      table: the rows that were read.
+      task: what is to be learned.
+      columns: name → its features, or why it is excluded.
+      defaults: split, model, training, thresholds and slices.
+    """
+
+    paths: Sequence[str]
+    table: Table
+    task: LearningTask
+    columns: Mapping[str, FeatureChoice | ExcludedColumn]
+    defaults: TrainingDefaults
+
+    @property
+    def features(self) -> list[str]:
+        """The columns that are features."""
+        return [name for name, column in self.columns.items() if isinstance(column, FeatureChoice)]
+
+    def config(self, schema: str) -> str:
+        """Returns the config as YAML.
+
+        Args:
+          schema: path of the schema.
+        """
+        return document(self.paths, schema, self.table, self.task, self.columns, self.defaults)
+
+
+def draft(paths: Sequence[str], label: str, task: Task | None = None) -> Draft:
+    """Reads a table and drafts a config for it.
+
+    Args:
+      paths: files, folders or patterns.
+      label: a column, or an expression over columns.
+      task: kind of prediction; None: derived from the label's values.
+
+    Raises:
+      InputError: the data is no table, the label cannot be learned, or no column can be a feature.
+    """
+    table = read(paths)
+    learning_task = learning_task_of(table, label, task)
+    columns = choose(table, learning_task)
+    drafted = Draft(paths, table, learning_task, columns, training_defaults(table, learning_task, columns))
+    if not drafted.features:
+        why = [f"{name}: {column.why}" for name, column in columns.items() if isinstance(column, ExcludedColumn)]
+        raise InputError(
+            "--data: expected a column that can be a feature, received none",
+            "add columns that are related to the label",
+            why,
+        )
+    return drafted

@@ -1,0 +1,254 @@
+"""The choice of features: the operations for each column, or the reason why it is excluded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy.stats import skew
+from sklearn.metrics import roc_auc_score
+
+from pipeline.authoring.scaffold.label import LearningTask
+from pipeline.authoring.scaffold.sample import Table, kind, numbers, texts
+
+_BINS = (4, 48)
+"""Minimum and maximum number of bins of a number; 48 was best in a trial on the taxi example."""
+_ROWS_OF_BIN = 50
+_LONG_TAIL = 3.0
+"""Skewness from which the logarithm is used."""
+_STEPS = 64
+"""Number of different integers up to which each may have its own bin."""
+_CODES = 256
+"""Number of different integers up to which they may be codes, with an embedding in addition to the number."""
+_ROWS_OF_CODE = 20
+_MISSING = 0.001
+"""Share of missing values from which the model gets an indicator of them."""
+_WIDE = 40
+"""Number of columns from which an integer gets no embedding: the tables would cost more than they improve."""
+_VOCABULARY = 50_000
+_UNIQUE = 0.9
+"""Share of different values from which a text is an identifier, or free text."""
+_WORDS = 3
+"""Median number of words from which a text is free text."""
+_SEPARATORS = "|;,"
+_TIME = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?")
+_TIME_NAME = re.compile(r"(^|_)(time|timestamp|date|datetime|ts|at|created|updated)($|_)", re.IGNORECASE)
+_ID_NAME = re.compile(r"(^|_)(id|uuid|guid|key|index|idx|rowid|row)$|^_?u?n?named?_0$", re.IGNORECASE)
+_SECONDS = {"seconds": 1, "milliseconds": 1000}
+_EPOCH = (946_684_800, 4_102_444_800)
+"""2000 to 2100, in seconds since 1970."""
+_WEAK = 0.75
+"""AUC below which a column of the label's expression may be a feature: alone it predicts little of the label."""
+
+
+@dataclass(frozen=True)
+class FeatureChoice:
+    """A column that is a feature.
+
+    Attributes:
+      ops: operations, as in `features.columns`.
+      why: properties of the column, as a comment.
+      ids: number of values with an embedding.
+      numbers: number of numeric inputs of the model.
+    """
+
+    ops: tuple[Any, ...]
+    why: str
+    ids: int = 0
+    numbers: int = 0
+
+
+@dataclass(frozen=True)
+class ExcludedColumn:
+    """A column that is not a feature, and why."""
+
+    why: str
+
+
+def choose(table: Table, task: LearningTask) -> dict[str, FeatureChoice | ExcludedColumn]:
+    """Returns column → its features, or why it is excluded."""
+    strongest = max(task.columns, key=lambda name: _auc(table.columns[name], task))
+    choices: dict[str, FeatureChoice | ExcludedColumn] = {}
+    for name, column in table.columns.items():
+        if name in task.columns and (name == strongest or _auc(column, task) >= _WEAK):
+            choices[name] = ExcludedColumn("the label" if len(task.columns) == 1 else "the label is computed from it")
+        else:
+            choices[name] = _column(name, column, table, task)
+    return choices
+
+
+def _column(name: str, column: pa.Array, table: Table, task: LearningTask) -> FeatureChoice | ExcludedColumn:
+    column_kind = kind(column)
+    if column_kind == "missing":
+        return ExcludedColumn("no value in any row")
+    if column_kind == "lists":
+        return _lists(column)
+    distinct = pc.count_distinct(column.drop_null()).as_py()
+    if column_kind == "float" and (finite := _finite(column)).size:
+        distinct = len(np.unique(finite))
+    if distinct < 2:
+        return ExcludedColumn("the same in all rows" + (" that have it" if column.null_count else ""))
+    if _is_copy(column, distinct, task):
+        return ExcludedColumn("a copy of the label: each value corresponds to one value of the label")
+    missing = column.null_count / len(column)
+    if column_kind == "bytes":
+        return _text(name, texts(column), distinct, missing)
+    return _number(name, column, distinct, missing, len(table.columns))
+
+
+def _number(name: str, column: pa.Array, distinct: int, missing: float, columns: int) -> FeatureChoice | ExcludedColumn:
+    values = _finite(column)
+    integer = kind(column) == "int"
+    if integer and (unit := _epoch(values)) and (_TIME_NAME.search(name) or distinct > 0.5 * len(values)):
+        return _date(np.array(values, f"datetime64[{'s' if unit == 'seconds' else 'ms'}]"), {"unit": unit}, missing)
+    if integer and distinct > 100 and distinct == len(values) and (_ID_NAME.search(name) or _is_dense(values)):
+        return ExcludedColumn("a different number in each row: an identifier")
+    if integer and _ID_NAME.search(name) and distinct > 0.5 * len(values):
+        return ExcludedColumn(f"{distinct:,} values in {len(values):,} rows: an identifier")
+    least, greatest = values.min(), values.max()
+    tail = bool(least >= 0 and values.std() and skew(values) > _LONG_TAIL)
+    notes = [f"{_short(least)} … {_short(greatest)}"]
+    zeros = float((values == 0).mean())
+    notes += [f"{zeros:.0%} zeros"] * (zeros >= 0.2 and distinct > 2)
+    notes += ["long tail"] * tail + _missing(missing)
+    often = len(values) >= _ROWS_OF_CODE * distinct
+    ops: list[Any] = ["log" if tail else "z_score"]
+    width, ids = 1, 0
+    if distinct > 2:
+        bins = int(np.clip(len(values) // _ROWS_OF_BIN, *_BINS))
+        bins = distinct - 1 if integer and often and distinct <= _STEPS else min(bins, distinct - 1)
+        ops.append({"piecewise_linear": {"bins": bins}})
+        width += bins
+    if integer and _STEPS < distinct <= _CODES and often and columns <= _WIDE:
+        ops.append("vocab")
+        ids = distinct
+        notes.insert(1, f"{distinct} values")
+    elif missing >= _MISSING:
+        ops.append("missing")
+        width += 1
+    return FeatureChoice(tuple(ops), ", ".join(notes), ids, width)
+
+
+def _text(name: str, values: npt.NDArray[np.object_], distinct: int, missing: float) -> FeatureChoice | ExcludedColumn:
+    present = values[np.array([each is not None for each in values])]
+    if all(_TIME.fullmatch(each) for each in present[:1000]):
+        return _date(np.array([each[:19].replace(" ", "T") for each in present], "datetime64[s]"), {}, missing)
+    notes = [f"{distinct:,} texts", *_missing(missing)]
+    if separator := _separator(present, distinct):
+        parts = {part.strip() for each in present for part in each.split(separator)}
+        most = int(np.quantile([each.count(separator) + 1 for each in present], 0.99))
+        options = {"separator": separator, "max_values": max(2, most), "size": min(len(parts), _VOCABULARY)}
+        notes.insert(1, f"several of {len(parts):,} values in each")
+        return FeatureChoice(({"split": options},), ", ".join(notes), len(parts))
+    if distinct > _UNIQUE * len(present) and len(present) >= 20:
+        words = np.median([len(each.split()) for each in present])
+        if words < _WORDS:
+            return ExcludedColumn(f"{distinct:,} texts in {len(present):,} rows: an identifier, or no repeats")
+        notes.append(f"{words:.0f} words at the median")
+        return FeatureChoice(("text",), ", ".join(notes), 10_000)
+    if distinct > 0.5 * len(present) and _ID_NAME.search(name):
+        return ExcludedColumn(f"{distinct:,} texts in {len(present):,} rows: an identifier")
+    size = min(distinct, _VOCABULARY)
+    # A text with one or two rows does not train its embedding.
+    rare = {"min_frequency": 3, "oov_buckets": 10} if distinct > 100 else {}
+    return FeatureChoice(({"vocab": {"size": size, **rare}},), ", ".join(notes), size)
+
+
+def _date(
+    values: npt.NDArray[np.datetime64], options: Mapping[str, Any], missing: float
+) -> FeatureChoice | ExcludedColumn:
+    """Chooses the periodic parts of a date: the date itself is past when the model serves."""
+    parts = []
+    for part, unit in (("month", "M"), ("weekday", "D"), ("hour", "h"), ("minute", "m")):
+        truncated = values.astype(f"datetime64[{unit}]")
+        coarser = values.astype(f"datetime64[{'YMDh'['MDhm'.index(unit)]}]")
+        varies = len(np.unique(truncated)) > 1 if part == "weekday" else (truncated != coarser).any()
+        if varies and part != "minute":
+            parts.append(part)
+    note = f"{values.min().astype(str)[:10]} … {values.max().astype(str)[:10]}; the date itself does not repeat"
+    if not parts:
+        return ExcludedColumn(f"a time, {note}")
+    note = ", ".join([note, *_missing(missing)])
+    return FeatureChoice(({"date_parts": {"parts": parts, **options}},), note, 12 + 7 + 24)
+
+
+def _lists(column: pa.Array) -> FeatureChoice | ExcludedColumn:
+    if not pa.types.is_binary(column.type.value_type) and not pa.types.is_integer(column.type.value_type):
+        return ExcludedColumn("lists of numbers; an operation of your own could read them")
+    distinct = pc.count_distinct(column.flatten()).as_py()
+    most = int(np.quantile(np.asarray(pc.list_value_length(column).fill_null(0)), 0.99))
+    options = {"max_values": max(2, most), "size": min(distinct, _VOCABULARY)}
+    return FeatureChoice(({"split": options},), f"several of {distinct:,} values in each", distinct)
+
+
+def _finite(column: pa.Array) -> npt.NDArray[np.float64]:
+    values = numbers(column)
+    return values[np.isfinite(values)]
+
+
+def _separator(present: npt.NDArray[np.object_], distinct: int) -> str | None:
+    """Returns the separator of several values in one text; None if the parts do not repeat."""
+    for separator in _SEPARATORS:
+        share = sum(separator in each for each in present[:5000]) / min(len(present), 5000)
+        if share >= 0.3:
+            parts = {part.strip() for each in present for part in each.split(separator)}
+            words = np.mean([len(part.split()) for part in list(parts)[:1000]])
+            if len(parts) <= 0.5 * distinct and words <= _WORDS:
+                return separator
+    return None
+
+
+def _epoch(values: npt.NDArray[np.float64]) -> str | None:
+    """Returns the unit of times since 1970; None if the numbers are no times of this century."""
+    for unit, factor in _SECONDS.items():
+        if values.min() >= _EPOCH[0] * factor and values.max() <= _EPOCH[1] * factor:
+            return unit
+    return None
+
+
+def _is_dense(values: npt.NDArray[np.float64]) -> bool:
+    return bool(values.max() - values.min() < 2 * len(values))
+
+
+def _is_copy(column: pa.Array, distinct: int, task: LearningTask) -> bool:
+    """Whether the column's and the label's values correspond one to one in these rows."""
+    if task.task == "regression":
+        if kind(column) == "bytes":
+            return False
+        values = numbers(column)
+        both = np.isfinite(values) & np.isfinite(task.values)
+        if both.sum() < 3 or values[both].std() == 0 or task.values[both].std() == 0:
+            return False
+        # Columns are float32, so that no correlation is exactly 1.
+        return bool(abs(np.corrcoef(values[both], task.values[both])[0, 1]) > 1 - 1e-9)
+    classes = len(task.classes)
+    if column.null_count or distinct != classes:
+        return False
+    codes = np.asarray(column.dictionary_encode().indices)
+    pairs = np.unique(np.stack([codes, task.values.astype(int)]), axis=1)
+    return bool(pairs.shape[1] == classes)
+
+
+def _auc(column: pa.Array, task: LearningTask) -> float:
+    """Returns the AUC (0.5 to 1) of a column as the only predictor of the label; 1 for a text."""
+    if kind(column) not in ("int", "float") or task.task == "multiclass":
+        return 1.0
+    label = task.values > (0 if task.task == "binary" else np.median(task.values))
+    if label.all() or not label.any():
+        return 0.5
+    area = float(roc_auc_score(label, np.nan_to_num(numbers(column))))
+    return max(area, 1 - area)
+
+
+def _missing(share: float) -> list[str]:
+    return [f"{share:.1%} missing" if share >= 0.001 else "few missing"] if share else []
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) and abs(value) < 1e9 else f"{value:.4g}"

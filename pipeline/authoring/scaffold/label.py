@@ -1,0 +1,206 @@
+"""The learning task of a label: binary, multiclass or regression, and a label that the pipeline can learn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from components.config_section import Task
+from components.errors import InputError
+from components.features import expression
+from components.names import column_name, did_you_mean
+from pipeline.authoring.scaffold.sample import Table, kind, numbers, texts
+
+_CLASSES = 30
+"""Number of different integers up to which a label is a class and not a quantity."""
+_ROWS_OF_CLASS = 10
+"""Number of rows of a class below which init warns."""
+_MOST_CLASSES = 1_000
+_NEGATIVE = frozenset({"0", "no", "n", "false", "f", "negative", "none", "off", "absent"})
+
+
+@dataclass(frozen=True)
+class LearningTask:
+    """What is to be learned.
+
+    Attributes:
+      label: for `data.label`: a column or an expression.
+      task: binary, multiclass or regression.
+      columns: the columns that the label is computed from.
+      values: float64 (rows): 0 or 1, the class's index, or the number; NaN where it is missing.
+      classes: value → number of rows, the most frequent first; empty for a regression.
+      notes: comments for the user.
+    """
+
+    label: str
+    task: Task
+    columns: tuple[str, ...]
+    values: npt.NDArray[np.float64]
+    classes: Mapping[str, int]
+    notes: tuple[str, ...]
+
+
+def learning_task_of(table: Table, label: str, task: Task | None = None) -> LearningTask:
+    """Returns the learning task of a label.
+
+    Args:
+      table: the data.
+      label: a column, by its name in the header or in the config, or an expression such as `tips > 0.2 * fare`.
+      task: kind of prediction; None: derived from the values.
+
+    Raises:
+      InputError: there is no such column, the expression does not fit the columns, or the label cannot be learned.
+    """
+    name = column_name(label)
+    if name in table.columns:
+        return _of_column(name, table.columns[name], task)
+    try:
+        parsed = expression.parse(label)
+    except ValueError as error:
+        raise InputError(f"--label: {error}", "name a column of the data, or compare some of them") from error
+    for column in parsed.columns:
+        if column not in table.columns:
+            raise InputError(
+                f"--label: the data has no column {column!r}{did_you_mean(column, table.columns)}",
+                "name a column of the data",
+            )
+    return _of_expression(parsed, table, task)
+
+
+def _of_expression(parsed: expression.Expression, table: Table, task: Task | None) -> LearningTask:
+    operands = {name: _operand(table.columns[name]) for name in parsed.columns}
+    try:
+        with np.errstate(all="ignore"):
+            value = parsed.evaluate(operands, _Arithmetic())
+    except TypeError as error:
+        kinds = ", ".join(f"{name} holds {kind(table.columns[name])}" for name in parsed.columns)
+        raise InputError(
+            f"--label: {parsed.text!r} cannot be computed: {kinds}",
+            "compare text with text and numbers with numbers, as in income == '>50K'",
+        ) from error
+    value = np.asarray(value)
+    if value.dtype == bool:
+        return _checked(
+            LearningTask(parsed.text, "binary", parsed.columns, value.astype(float), _counted(value * 1), ()), task
+        )
+    return _checked(LearningTask(parsed.text, "regression", parsed.columns, value.astype(float), {}, ()), task)
+
+
+def _of_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
+    column_kind = kind(column)
+    if column_kind in ("missing", "lists"):
+        problem = "has no value in any row" if column_kind == "missing" else "holds lists"
+        raise InputError(f"--label: the column {name!r} {problem}", "name a column with one value in each row")
+    _check_complete(name, column.null_count, len(column))
+    if column_kind == "bytes":
+        return _checked(_of_texts(name, texts(column), task), task)
+    values = numbers(column)
+    _check_complete(name, int((~np.isfinite(values)).sum()), len(values))
+    distinct = np.unique(values)
+    integers = bool((distinct == np.round(distinct)).all())
+    if task == "regression" or (task is None and not (integers and len(distinct) <= _CLASSES)):
+        return _checked(LearningTask(name, "regression", (name,), values, {}, ()), task)
+    if len(distinct) == 2 and task in (None, "binary"):
+        if set(distinct) == {0.0, 1.0}:
+            return LearningTask(name, "binary", (name,), values, _counted(values.astype(int)), ())
+        high = f"{int(distinct[1])}" if integers else f"{distinct[1]:g}"
+        positive = values == distinct[1]
+        note = f"1 stands for {name} = {high}, 0 for {distinct[0]:g}"
+        return LearningTask(f"{name} == {high}", "binary", (name,), positive * 1.0, _counted(positive * 1), (note,))
+    codes = np.searchsorted(distinct, values)
+    classes = _counted(values.astype(int) if integers else values)
+    return _checked(LearningTask(name, "multiclass", (name,), codes * 1.0, classes, _rare(classes)), task)
+
+
+def _of_texts(name: str, values: npt.NDArray[np.object_], task: Task | None) -> LearningTask:
+    counts = Counter(values.tolist())
+    if len(counts) == 2 and task in (None, "binary"):
+        positive = _positive(counts)
+        is_positive = values == positive
+        label = f"{name} == {positive!r}"
+        (other,) = set(counts) - {positive}
+        note = f"1 stands for {positive!r}, 0 for {other!r}"
+        return LearningTask(label, "binary", (name,), is_positive * 1.0, _counted(is_positive * 1), (note,))
+    if len(counts) > _MOST_CLASSES:
+        raise InputError(
+            f"--label: the column {name!r} holds {len(counts):,} different texts, too many for classes",
+            "name a column with fewer values, or compare it, as in state == 'sold'",
+        )
+    codes = {value: index for index, value in enumerate(sorted(counts))}
+    classes = dict(counts.most_common())
+    return LearningTask(
+        name, "multiclass", (name,), np.array([codes[each] for each in values], float), classes, _rare(classes)
+    )
+
+
+def _positive(counts: Counter[str]) -> str:
+    """Returns the positive value: the one that is no word for "no", or else the rarer one."""
+    negative = [value for value in counts if value.strip().lower() in _NEGATIVE]
+    if len(negative) == 1:
+        return next(value for value in counts if value not in negative)
+    return min(counts, key=lambda value: (counts[value], value))
+
+
+def _checked(derived: LearningTask, task: Task | None) -> LearningTask:
+    """Checks that the label has two values at least, and that the task is the requested one."""
+    finite = derived.values[np.isfinite(derived.values)]
+    if len(np.unique(finite)) < 2:
+        raise InputError(
+            f"--label: {derived.label!r} is the same in all {len(derived.values):,} rows",
+            "choose a label that differs between rows, or data with several outcomes",
+        )
+    if task and task != derived.task:
+        raise InputError(
+            f"--task: {task} does not fit the label {derived.label!r}, which makes a {derived.task} task",
+            "remove --task, or name another label",
+        )
+    return derived
+
+
+def _check_complete(name: str, missing: int, rows: int) -> None:
+    if missing:
+        raise InputError(
+            f"--label: {name!r} is missing in {missing:,} of {rows:,} rows",
+            "remove these rows from the data, or fill in the label",
+        )
+
+
+def _rare(classes: Mapping[str, int]) -> tuple[str, ...]:
+    rare = [f"{value!r} ({rows})" for value, rows in classes.items() if rows < _ROWS_OF_CLASS]
+    return (f"too few rows to be learned or evaluated: {', '.join(rare[:10])}",) if rare else ()
+
+
+def _counted(values: npt.NDArray[Any]) -> dict[str, int]:
+    return {str(value): count for value, count in Counter(values.tolist()).most_common()}
+
+
+def _operand(column: pa.Array) -> npt.NDArray[Any]:
+    return texts(column) if kind(column) == "bytes" else numbers(column)
+
+
+class _Arithmetic:
+    """The operations of a label expression on NumPy arrays; a comparison with a missing value is false."""
+
+    def constant(self, value: Any) -> Any:
+        """Returns a number or a text of the expression."""
+        return value
+
+    def not_equal(self, left: Any, right: Any) -> Any:
+        """Returns where both are present and differ."""
+        return (left != right) & _present(left) & _present(right)
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns NumPy's operation of that name."""
+        return getattr(np, name)
+
+
+def _present(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return np.array([each is not None for each in value]) if value.dtype == object else ~np.isnan(value)
+    return True

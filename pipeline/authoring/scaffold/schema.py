@@ -1,0 +1,62 @@
+"""A curated schema from the data: TFDV's inferred schema with tolerances for the rows of later runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import tensorflow_data_validation as tfdv
+from google.protobuf import text_format
+from tensorflow_data_validation.statistics import stats_impl
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from pipeline.authoring.scaffold.sample import Table, kind
+
+_DOMAIN = 50
+"""Number of different texts up to which the schema lists them."""
+_NEW_TEXTS = 0.05
+"""Share of rows that may have a text that is not listed."""
+_HEAD = """\
+# Written by `runner.py init`: what every batch of rows has to look like. A column that was there in most rows has to be
+# there in nearly as many; docs/data-gate.md says how to read an anomaly and how to change this file.
+"""
+
+
+def schema(table: Table) -> str:
+    """Returns the schema of a table, as text of tensorflow_metadata's Schema message."""
+    names = [name for name, column in table.columns.items() if kind(column) != "missing"]
+    batch = pa.RecordBatch.from_arrays([_listed(table.columns[name]) for name in names], names)
+    statistics = stats_impl.generate_statistics_in_memory(batch, tfdv.StatsOptions(num_top_values=_DOMAIN + 1))
+    inferred = tfdv.infer_schema(statistics, infer_feature_shape=False, max_string_domain_size=_DOMAIN)
+    for feature in inferred.feature:
+        column = table.columns[feature.name]
+        if least := _least_present(1 - column.null_count / len(column), table.rows):
+            feature.presence.min_count, feature.presence.min_fraction = 1, least
+        else:
+            feature.ClearField("presence")
+        if kind(column) != "lists":
+            feature.value_count.CopyFrom(schema_pb2.ValueCount(max=1))
+        if feature.HasField("domain"):
+            feature.distribution_constraints.min_domain_mass = 1 - _NEW_TEXTS
+    for name in table.columns:
+        if name not in names:
+            # The column has no values, but it is not an anomaly that it exists.
+            inferred.feature.add(name=name, type=schema_pb2.BYTES, value_count=schema_pb2.ValueCount(max=1))
+    return _HEAD + "\n" + str(text_format.MessageToString(inferred))
+
+
+def _least_present(share: float, rows: int) -> float:
+    """Returns the minimum share of rows with a column: `share`, less the variation by chance in a fifth of the rows."""
+    if share == 1:
+        return 1.0
+    by_chance = 4 * np.sqrt(share * (1 - share) / max(1, rows // 5))
+    return float(np.floor(100 * max(0.0, share - max(0.1 * share, by_chance))) / 100)
+
+
+def _listed(column: pa.Array) -> pa.Array:
+    """Returns a column as TFDV expects it: a list of values for each row."""
+    if pa.types.is_list(column.type):
+        return column
+    present = np.asarray(column.is_valid())
+    ends = np.append(0, np.cumsum(present)).astype(np.int32)
+    mask = np.append(~present, False) if column.null_count else None
+    return pa.ListArray.from_arrays(pa.array(ends, mask=mask), column.drop_null())

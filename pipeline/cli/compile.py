@@ -1,0 +1,35 @@
+"""`runner.py compile`: the pipeline of a config as TFX's IR, for `run-node`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pipeline.cli.options import add_config, add_engine, check_before_run, load_config
+from pipeline.cli.output import show, suppress_native_stderr
+
+HELP = "Write the compiled pipeline, whose nodes `run-node` runs one by one."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the config, --engine and --to."""
+    add_config(parser)
+    add_engine(parser)
+    parser.add_argument("--to", metavar="FILE", type=Path, required=True, help="where to write it")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compiles.
+
+    Raises:
+      InputError: the config or the data does not fit, or the file cannot be written.
+      MachineError: the metadata store does not open.
+    """
+    from pipeline.orchestration import compiler
+
+    loaded = load_config(options)
+    check_before_run(loaded)
+    with suppress_native_stderr():
+        graph = compiler.write(loaded.config, options.to)
+    show(f"{options.to}: {', '.join(node.id for node in graph)}")
+    return 0

@@ -1,0 +1,66 @@
+"""`runner.py diff-data RUN RUN`: the comparison of two runs' data, column by column."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from pipeline.cli import options as shared
+from pipeline.cli.output import LATEST, find_run, show, table
+from pipeline.core.text import plain
+
+HELP = "Compare the data of two runs, column by column, the largest change first."
+_FIGURES = ("type", "missing", "mean", "deviation", "least", "median", "greatest", "zeros", "distinct", "top")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the runs, the store, --split, --column and --json."""
+    parser.add_argument("before", help="the first run: its id, or the beginning of its id")
+    parser.add_argument("now", nargs="?", default=LATEST, help="the second run (default: the latest)")
+    shared.add_store(parser)
+    parser.add_argument("--split", default="train", help="the split to compare (default: train)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the comparison.
+
+    Raises:
+      InputError: there is no such run, or it has no statistics of the split.
+      MachineError: the store does not open.
+    """
+    from pipeline.inspection import column_statistics
+
+    opened = shared.open_store(options)
+    runs = [find_run(opened.store, opened.pipeline, name).name for name in (options.before, options.now)]
+    changes = column_statistics.changes(
+        *(column_statistics.columns(opened.store, name, options.split) for name in runs)
+    )
+    if options.json:
+        head = {"before": runs[0], "now": runs[1], "split": options.split}
+        json.dump({**head, "columns": [asdict(each) for each in changes]}, sys.stdout)
+        sys.stdout.write("\n")
+        return 0
+    show(f"{plain(options.split)}; before: {plain(runs[0])}; now: {plain(runs[1])}")
+    rows = table("column", "distance", *_FIGURES)
+    for each in changes:
+        distance = "" if each.distance is None else f"{each.distance:.4f}"
+        sides = [None if side is None else asdict(side) for side in (each.before, each.now)]
+        rows.add_row(plain(each.name), distance, *(_both(sides, figure) for figure in _FIGURES))
+    show(rows)
+    return 0
+
+
+def _both(sides: list[dict[str, Any] | None], figure: str) -> str:
+    """Returns both values, or one if they are equal."""
+    values = ["no column" if side is None else _value(side[figure]) for side in sides]
+    return values[0] if values[0] == values[1] else " -> ".join(values)
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else plain(value, 40)

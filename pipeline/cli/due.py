@@ -1,0 +1,137 @@
+"""`runner.py due`: whether the condition of the schedule for a run holds now."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from components.errors import InputError
+from pipeline.authoring.config import Config
+from pipeline.cli.options import add_config, load_config
+from pipeline.cli.output import show
+from pipeline.core.metadata.location import exists
+from pipeline.core.metadata.sql import NoTablesError
+from pipeline.core.metadata.store import Store
+from pipeline.inspection import run_history
+
+_SHOWN = 3
+_SPLIT = "train"
+
+
+def due(config: Config) -> tuple[bool, str]:
+    """Whether `schedule.only_if` holds, and why.
+
+    To measure drift, the nodes up to StatisticsGen run on the data, as a run of their own; the next run takes their
+    outputs from the cache.
+
+    Raises:
+      InputError: the data has no span, or does not fit the config.
+      MachineError: the metadata store does not open, or the data cannot be counted.
+    """
+    if config.schedule is None or config.schedule.only_if == "every":
+        return True, "it runs each time"
+    from components.ingest import input_files
+
+    newest = input_files.newest_span(config.data)
+    store = _store(config)
+    last = store and _last_judged(config, store)
+    if not store or not last:
+        return True, f"no run has judged a model yet; the newest span is {newest}"
+    taken = max(last.spans)
+    if newest <= taken:
+        return False, f"the last run that judged a model took span {taken}, and there is none after it"
+    if config.schedule.only_if == "new_span":
+        return True, f"the newest span is {newest}, and the last run that judged a model took {taken}"
+    return _drifted(config, store, last, newest, config.schedule.drift)
+
+
+def _store(config: Config) -> Store | None:
+    place = config.paths().store
+    try:
+        return Store(place) if exists(place) else None
+    except NoTablesError:
+        return None
+
+
+def _last_judged(config: Config, store: Store) -> run_history.RunListEntry | None:
+    """The newest run that evaluated a model."""
+    rows = run_history.list_runs(store, config.paths().logs, config.pipeline.name, states=("done", "rejected"))
+    return next((row for row in rows if row.verdict and row.spans), None)
+
+
+def _drifted(
+    config: Config, store: Store, last: run_history.RunListEntry, newest: int, bound: float
+) -> tuple[bool, str]:
+    from pipeline.inspection import column_statistics
+
+    now = _counted(config)
+    changes = column_statistics.changes(
+        column_statistics.columns(store, last.run, _SPLIT), column_statistics.columns(store, now, _SPLIT)
+    )
+    gone = [each.name for each in changes if None in (each.before, each.now)]
+    if gone:
+        return True, f"span {newest} has not the columns of run {last.run}: {', '.join(gone[:_SHOWN])}"
+    apart = [(each.distance, each.name) for each in changes if each.distance is not None]
+    moved = [f"{name} {distance:.3f}" for distance, name in apart if distance >= bound]
+    if moved:
+        more = f" and {len(moved) - _SHOWN} more" if len(moved) > _SHOWN else ""
+        return True, f"span {newest} has drifted from run {last.run}: {', '.join(moved[:_SHOWN])}{more}"
+    distance, name = max(apart, default=(0.0, "no column"))
+    return False, f"span {newest} has not drifted by {bound} from run {last.run}: at most {name}, {distance:.3f}"
+
+
+def _counted(config: Config) -> str:
+    """Computes statistics of the newest span; returns the id of the run."""
+    import functools
+
+    from components.errors import MachineError
+    from pipeline.cli.reporting import REPORTING
+    from pipeline.cli.run_output import Screen
+    from pipeline.orchestration import compiler
+    from pipeline.orchestration.local import scheduler
+
+    scheduler.start_server()
+    ended = scheduler.run(
+        scheduler.LocalJob(
+            config.pipeline.name,
+            config.paths().root,
+            functools.partial(compiler.compile_pipeline, config),
+            REPORTING,
+            to_nodes=("StatisticsGen",),
+        ),
+        functools.partial(Screen, "json"),
+    )
+    if ended.exit_code:
+        raise ended.error or MachineError(f"run {ended.run} has not counted the data", "see its log")
+    return ended.run
+
+
+HELP = "Say whether a scheduled run is due, by schedule.only_if. Exit code 0: yes, 3: no."
+_NO = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the config and --to."""
+    add_config(parser)
+    parser.add_argument(
+        "--to", metavar="FILE", type=Path, help="write yes or no into this file, and end with 0 either way"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints whether a run is due, and why.
+
+    Raises:
+      InputError: the config is not valid, its data has no span, or the file cannot be written.
+      MachineError: the metadata store does not open.
+    """
+    yes, why = due(load_config(options).config)
+    show(f"{'due' if yes else 'not due'}: {why}")
+    if options.to is None:
+        return 0 if yes else _NO
+    try:
+        options.to.parent.mkdir(parents=True, exist_ok=True)
+        options.to.write_text("yes" if yes else "no", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{options.to} cannot be written: {error.strerror}", "name another file with --to") from error
+    return 0

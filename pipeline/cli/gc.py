@@ -1,0 +1,70 @@
+"""`runner.py gc`: lists and removes artifacts that no run to keep and no pushed version needs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from components.errors import InputError
+from pipeline.cli.options import add_config, load_config, open_own
+from pipeline.cli.output import show, table
+from pipeline.core.text import clock, plain
+
+HELP = "Find artifacts that no run to keep and no pushed version needs; nothing is removed without --delete."
+_KEPT = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the config, --keep, --delete and --json."""
+    add_config(parser)
+    parser.add_argument(
+        "--keep", type=int, default=_KEPT, metavar="N", help=f"number of newest runs to keep (default: {_KEPT})"
+    )
+    parser.add_argument("--delete", action="store_true", help="remove them; without it they are only listed")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Lists or removes the artifacts.
+
+    Raises:
+      InputError: nothing has run yet, a run is going on, --keep is no number of runs, or the artifacts lie elsewhere.
+      MachineError: the store does not open.
+    """
+    from pipeline.inspection.unused_artifacts import remove, unused
+    from pipeline.registry.versions import PushFolder
+
+    if options.keep < 1:
+        raise InputError(f"--keep: expected at least 1 run, received {options.keep}", "name a number from 1")
+    config = load_config(options).config
+    paths = config.paths()
+    store = open_own(config).store
+    if config.runtime.artifacts is not None:
+        raise InputError(
+            f"gc removes what lies in {paths.root}, and runtime.artifacts is {config.runtime.artifacts}",
+            "define a lifecycle rule for that folder in its storage",
+        )
+    push_folder = PushFolder(paths.pushed, None, None)
+    # Nothing may have been pushed yet.
+    versions = map(str, push_folder.versions()) if push_folder.is_remote or Path(paths.pushed).exists() else ()
+    removable = unused(store, paths.root / "artifacts", config.pipeline.name, options.keep, tuple(versions))
+    if options.delete:
+        remove(paths.store, removable)
+    size = sum(each.bytes for each in removable)
+    if options.json:
+        artifacts = [{"id": each.artifact.id, "uri": each.artifact.uri, "bytes": each.bytes} for each in removable]
+        json.dump({"artifacts": artifacts, "bytes": size, "deleted": options.delete}, sys.stdout)
+        sys.stdout.write("\n")
+        return 0
+    if not removable:
+        show("all artifacts are needed")
+        return 0
+    rows = table("artifact", "type", "made", "size", "folder")
+    for each in removable:
+        artifact, megabytes = each.artifact, f"{each.bytes / 1e6:.1f} MB"
+        rows.add_row(str(artifact.id), plain(artifact.type), clock(artifact.created), megabytes, plain(artifact.uri))
+    result = "removed" if options.delete else "not needed; --delete removes them"
+    show(rows, f"{len(removable)} artifacts, {size / 1e6:.1f} MB: {result}")
+    return 0

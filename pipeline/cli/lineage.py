@@ -1,0 +1,43 @@
+"""`runner.py lineage ARTIFACT|VERSION`: the ancestors and descendants of an artifact."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from pipeline.cli import options as shared
+from pipeline.cli.output import show
+
+HELP = "Show what an artifact or a pushed version was made from (data, schema, code, config), and what uses it."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what to look at, the store and --format."""
+    parser.add_argument(
+        "what",
+        metavar="ARTIFACT|VERSION",
+        help="number of a pushed version or an artifact (version:3 or artifact:3 if both exist), or a folder",
+    )
+    shared.add_store(parser)
+    parser.add_argument(
+        "--format", choices=("tree", "json", "dot", "mermaid"), default="tree", help="output format (default: tree)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the lineage.
+
+    Raises:
+      InputError: there is no such version or artifact.
+      MachineError: the store does not open.
+    """
+    from pipeline.inspection import lineage
+
+    place = shared.open_store(options)
+    graph = lineage.trace(place.store, lineage.find(place.store, options.what))
+    if options.format == "tree":
+        show(*lineage.trees(graph))
+    else:
+        write = {"json": lineage.to_json, "dot": lineage.to_dot, "mermaid": lineage.to_mermaid}[options.format]
+        sys.stdout.write(write(graph))
+    return 0

@@ -1,0 +1,117 @@
+"""Dispatches the command line to a verb, and turns its errors into one headline and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NoReturn
+
+from components.errors import INPUT, PipelineError
+from components.names import did_you_mean
+from pipeline.core.text import print_error
+
+VERBS = {
+    "run": "run the pipeline; `--local` alone means `run --local`",
+    "compile": "write the compiled pipeline, for `run-node`",
+    "run-node": "run one node of a compiled pipeline, as orchestrators do",
+    "init": "write a first config and a schema from the data",
+    "validate": "check a config, and its columns against the data",
+    "plan": "show the nodes of a run, their inputs, the engine, and what is cached",
+    "manifest": "write what Kubernetes or Vertex AI needs to train",
+    "serve": "serve the pushed model on this machine",
+    "runs": "list the runs: state, duration, span, verdict, metrics, pushed version",
+    "show": "show a run, node by node",
+    "artifacts": "list the artifacts of the runs",
+    "lineage": "show what an artifact was made from, and what was made from it",
+    "compare": "show the differences of two runs: config, schema, data, metrics, model",
+    "diff-data": "show the differences of the data of two runs, column by column",
+    "report": "write a page on a run, and a model card",
+    "site": "write a page on all runs, with links to their reports",
+    "serve-ui": "serve the same pages on this machine, also for unfinished runs",
+    "why-not-cached": "explain why a node ran instead of reusing cached outputs",
+    "export": "write the whole metadata store as JSON Lines, or as OpenLineage events",
+    "gc": "list artifacts that no kept run and no pushed version needs, and remove them",
+    "due": "say whether a scheduled run is due",
+    "metadata": "migrate a metadata store of an older release",
+    "models": "list the pushed versions and their stages",
+    "promote": "make a version the stable one",
+    "canary": "give a version a share of the traffic",
+    "rollback": "return to the version that was stable before",
+    "verify": "verify pushed versions against their manifests",
+    "doctor": "check this machine: what is wrong, and how to fix it",
+    "schema": "write the JSON Schema of the config, for editors",
+}
+"""Verb → what it does. Each is a module of that name; only the called one is imported."""
+
+_EPILOG = """\
+exit codes: 0 done; 1 a fault of this program or the machine; 2 the config, the data or your code; 3 rejected by a gate;
+            130 interrupted
+
+  python runner.py --local                                        the taxi example, from rows to a pushed model
+  python runner.py init --data FILES --label COLUMN               a first config for your own data
+  python runner.py --local --config configs/mine.yaml             your own
+  python runner.py --local --set training.steps=200               any field, as often as you like
+  python runner.py --local --resume latest                        continue where a run failed
+  python runner.py VERB --help                                    the options of a verb
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        _overview().print_help()
+        return 0 if words else INPUT
+    verb, options = ("run", words) if words[0].startswith("-") else (words[0], words[1:])
+    if verb not in VERBS:
+        return _usage_error(f"unknown verb {verb!r}{did_you_mean(verb, VERBS)}", "see python runner.py --help")
+    module = importlib.import_module(f"pipeline.cli.{verb.replace('-', '_')}")
+    parser = _Parser(prog=f"python runner.py {verb}".removesuffix(" run"), description=module.HELP)
+    module.add_arguments(parser)
+    return _run(module, parser.parse_args(options))
+
+
+def _run(module: ModuleType, options: argparse.Namespace) -> int:
+    try:
+        code: int = module.run(options)
+    except PipelineError as error:
+        return print_error(error)
+    except BrokenPipeError:
+        # The reader of the output has closed its end (`… | head`), which is no error.
+        sys.stderr.close()
+        return 0
+    return code
+
+
+def _usage_error(headline: str, remedy: str) -> int:
+    from components.errors import InputError
+
+    return print_error(InputError(headline, remedy))
+
+
+def _overview() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python runner.py",
+        usage="python runner.py [VERB] [options]",
+        description="A TFX pipeline from a config: raw rows in, a pushed, serving-ready model out.",
+        epilog="verbs:\n" + "".join(f"  {verb:16}{what}\n" for verb, what in VERBS.items()) + "\n" + _EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    importlib.import_module("pipeline.cli.run").add_arguments(parser)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that suggests the nearest flag."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints what is wrong with the command line, and exits."""
+        unknown = re.search(r"unrecognized arguments: (\S+)", message)
+        if unknown:
+            flags = [flag for action in self._actions for flag in action.option_strings]
+            message = f"unknown option {unknown[1]}{did_you_mean(unknown[1].partition('=')[0], flags)}"
+        sys.exit(_usage_error(message, f"see {self.prog} --help"))

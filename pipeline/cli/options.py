@@ -1,0 +1,193 @@
+"""Options that several verbs share: which config, and what is laid over it, or whose metadata to look at."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from components import version_manifest
+from components.errors import InputError
+from components.files import is_remote
+from pipeline.registry.versions import PushFolder
+
+if TYPE_CHECKING:
+    from pipeline.authoring.config import Config, Loaded
+    from pipeline.core.metadata.location import Location
+    from pipeline.core.metadata.store import Store
+
+DEFAULT_CONFIG = "configs/taxi.yaml"
+_RUN_FIRST = "run the pipeline first"
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """Adds --config, --set and --output."""
+    parser.add_argument(
+        "--config", metavar="FILE", default=DEFAULT_CONFIG, help=f"the pipeline (default: {DEFAULT_CONFIG})"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="FIELD=VALUE",
+        action="append",
+        default=[],
+        help="set a field, such as training.steps=200; repeatable",
+    )
+    parser.add_argument("--output", metavar="DIR", help="folder for everything that is made (default: out)")
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Adds --engine."""
+    parser.add_argument(
+        "--engine", metavar="NAME", help="what Beam runs on: direct, dataflow, flink, spark, portable; docs/engines.md"
+    )
+
+
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """Adds --models, and --config, --set and --output for who gives none."""
+    add_config(parser)
+    parser.add_argument(
+        "--models", metavar="FOLDER", help="the push folder; then no config is read (default: that of the config)"
+    )
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Adds --store, and --config, --set and --output for who gives none."""
+    add_config(parser)
+    parser.add_argument(
+        "--store",
+        metavar="FILE",
+        help="a metadata.db, or postgresql://USER@HOST/DATABASE, also of stock TFX; then no config is read, and all is "
+        "looked at",
+    )
+
+
+@dataclass(frozen=True)
+class StoreSelection:
+    """What is to be looked at.
+
+    Attributes:
+      store: with the runs.
+      logs: the folder with what our own runs have written down, if they are ours.
+      pipeline: the one that the config names; None: all that are in the store.
+    """
+
+    store: Store
+    logs: Path
+    pipeline: str | None
+
+
+def open_store(options: argparse.Namespace) -> StoreSelection:
+    """The store that --store names, or else the config.
+
+    Raises:
+      InputError: it is not there, or the config is not valid.
+      MachineError: it does not open.
+    """
+    place, logs, pipeline = find_store(options)
+    return _open(place, logs, pipeline, "name the metadata.db of a pipeline" if pipeline is None else _RUN_FIRST)
+
+
+def find_store(options: argparse.Namespace) -> tuple[Location, Path, str | None]:
+    """Where the store is, or will be, that --store names, or else the config; its logs; the config's pipeline.
+
+    Raises:
+      InputError: the config is not valid.
+    """
+    if options.store is not None:
+        from pipeline.core.metadata.location import location
+
+        place = location(options.store)
+        return place, (place.parent if isinstance(place, Path) else Path()) / "logs", None
+    # Imported late: --store needs no config.
+
+    config = load_config(options).config
+    paths = config.paths()
+    return paths.store, paths.logs, config.pipeline.name
+
+
+def open_own(config: Config) -> StoreSelection:
+    """The store of a config's pipeline.
+
+    Raises:
+      InputError: it is not there.
+      MachineError: it does not open.
+    """
+    paths = config.paths()
+    return _open(paths.store, paths.logs, config.pipeline.name, _RUN_FIRST)
+
+
+def _open(place: Location, logs: Path, pipeline: str | None, remedy: str) -> StoreSelection:
+    from pipeline.core.metadata.location import exists
+    from pipeline.core.metadata.sql import NoTablesError
+    from pipeline.core.metadata.store import Store
+
+    nothing = InputError(f"nothing has run yet: there is no metadata store {place}", remedy)
+    if not exists(place):
+        raise nothing
+    try:
+        return StoreSelection(Store(place), logs, pipeline)
+    except NoTablesError as error:
+        # A file that is no store is a mistake; a database of which nobody has made one yet is not.
+        raise error if isinstance(place, Path) else nothing from error
+
+
+def add_reason(parser: argparse.ArgumentParser) -> None:
+    """Adds --reason."""
+    parser.add_argument("--reason", metavar="TEXT", help="why; kept in the history")
+
+
+def load_config(options: argparse.Namespace, *assignments: str) -> Loaded:
+    """Loads the config that the options name.
+
+    Args:
+      options: parsed options of `add_config`, and perhaps of `add_engine`.
+      assignments: further `field=value` of the verb's own options.
+    """
+    # Imported late, so that --help does not wait for pydantic.
+    from pipeline.authoring.config import load
+
+    given = {"output": options.output, "engine": getattr(options, "engine", None)}
+    laid_over = [f"runtime.{name}={_quoted(value)}" for name, value in given.items() if value is not None]
+    return load(options.config, [*options.set, *laid_over, *assignments])
+
+
+def check_before_run(loaded: Loaded) -> None:
+    """Checks the config against data, folders and stores, then whether the engine can be reached.
+
+    Raises:
+      InputError: the data, the schema, a folder or the engine does not fit the config.
+      MachineError: the metadata store does not open, the disk is full, or the engine does not answer.
+    """
+    from pipeline.authoring import preflight
+    from pipeline.orchestration.engines import checks
+
+    preflight.check(loaded)
+    checks.check(loaded.config, loaded.config.paths())
+
+
+def _quoted(text: str) -> str:
+    """A text that YAML reads as just that text."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def find_push_folder(options: argparse.Namespace) -> PushFolder:
+    """Returns the push folder that --models names, or else that of the config.
+
+    Raises:
+      InputError: the config is not valid, or the folder does not exist.
+    """
+    if options.models is not None:
+        if not is_remote(options.models) and not Path(options.models).is_dir():
+            raise InputError(
+                f"--models: expected a push folder, received {options.models}", "name the folder with the versions"
+            )
+        return PushFolder(options.models, version_manifest.signing_key(os.environ), None)
+    # Imported late: --models needs no config.
+
+    config = load_config(options).config
+    name = config.push.rollout.model_name or config.pipeline.name
+    settings = config.push.rollout.model_copy(update={"model_name": name})
+    folder, key = config.paths().pushed, version_manifest.signing_key(os.environ, config.push.signing_key_env)
+    return PushFolder(folder, key, settings)

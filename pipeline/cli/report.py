@@ -1,0 +1,45 @@
+"""`runner.py report [RUN]`: writes the report of a run, and its model card."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pipeline.cli import options as shared
+from pipeline.cli.output import LATEST, find_run, suppress_native_stderr
+from pipeline.core.text import shown
+
+HELP = (
+    "Write the HTML report of a run: data, features, training, evaluation, lineage, config. Every run writes it at its "
+    "end; this writes it again."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the run, the store, --to and --model-card."""
+    parser.add_argument("run", nargs="?", default=LATEST, help="its id, or the beginning of it (default: the latest)")
+    shared.add_store(parser)
+    parser.add_argument("--to", metavar="FILE", type=Path, help="the page (default: report.html in the run's logs)")
+    parser.add_argument(
+        "--model-card", action="store_true", help="also write model-card.md and model-card.json into its folder"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the report.
+
+    Raises:
+      InputError: there is no such run.
+      MachineError: the store does not open, or the page cannot be written.
+    """
+    from pipeline.inspection.report import write
+
+    opened = shared.open_store(options)
+    run_ = find_run(opened.store, opened.pipeline, options.run)
+    file = options.to or write.report_path(opened.logs, run_.name)
+    with suppress_native_stderr():
+        files = write.write_report(opened.store, opened.logs, run_, file, options.model_card)
+    for written in files:
+        sys.stdout.write(f"{shown(written)}\n")
+    return 0

@@ -1,0 +1,32 @@
+"""`runner.py rollback`: makes the previous stable version stable again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from components.pusher import serving_state
+from pipeline.cli.options import add_models, add_reason, find_push_folder
+from pipeline.registry import promotion
+
+HELP = "Verify the previous stable version, make it stable again, and end the canary."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds --to, --reason, and --models or --config."""
+    parser.add_argument("--to", type=int, metavar="VERSION", help="the version to restore (default: the previous one)")
+    add_reason(parser)
+    add_models(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Rolls back, and prints the versions that serve now and before.
+
+    Raises:
+      InputError: there is no previous stable version, or it differs from its manifest.
+    """
+    push_folder = find_push_folder(options)
+    before = serving_state.State() if push_folder.is_remote else serving_state.read(push_folder.path)
+    new = promotion.rollback(push_folder, options.to, options.reason)
+    sys.stdout.write(f"{push_folder.path}: {promotion.describe(new)}; it was {promotion.describe(before)}\n")
+    return 0

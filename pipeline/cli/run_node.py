@@ -1,0 +1,91 @@
+"""`runner.py run-node`: one node of a compiled pipeline, as orchestrators start it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from datetime import date, datetime, timezone
+from pathlib import Path
+
+from components.errors import InputError
+
+HELP = "Run one node of a compiled pipeline; what an orchestrator calls. Exit code 0: done, 3: skipped, 1: failed."
+SKIPPED_CODE = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds which node of what, and for which run."""
+    parser.add_argument("--pipeline", metavar="FILE", required=True, help="the pipeline, as `compile` has written it")
+    parser.add_argument("--node", metavar="NODE", required=True, help="the node")
+    parser.add_argument("--run-id", metavar="RUN", required=True, help="the run; all its nodes and attempts share it")
+    parser.add_argument(
+        "--span",
+        metavar="N",
+        type=_span,
+        help="the newest span to take: N, a day such as 2026-01-31, or today, of "
+        "which N is the days since 1970; or newest, which is the default",
+    )
+    parser.add_argument(
+        "--logs", metavar="DIR", type=Path, help="folder with a folder per run (default: beside the artifacts)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+
+
+def _span(text: str) -> int | None:
+    """A span by its number or its day; None: the newest."""
+    if text == "newest":
+        return None
+    if text.isdecimal():
+        return int(text)
+    try:
+        day = datetime.now(timezone.utc).date() if text == "today" else date.fromisoformat(text)
+    except ValueError as error:
+        expected = "expected a number, a day such as 2026-01-31, today or newest"
+        raise argparse.ArgumentTypeError(f"{expected}; received {text!r}") from error
+    return (day - date(1970, 1, 1)).days
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs it; returns the exit code.
+
+    Raises:
+      InputError: the file is no pipeline, or has no such node.
+      MachineError: the metadata store does not open.
+      PipelineError: the node has failed; what it was.
+    """
+    from components.compat.tensorflow import ENVIRONMENT
+    from pipeline.core.records import FAILED, SKIPPED
+
+    if not options.run_id or "/" in options.run_id or options.run_id.startswith("."):
+        raise InputError(
+            f"--run-id: expected a name of a folder, received {options.run_id!r}", "leave out slashes and leading dots"
+        )
+    try:
+        ir = Path(options.pipeline).read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"--pipeline: {options.pipeline} cannot be read: {error.strerror}", "make it with `runner.py compile`"
+        ) from error
+    # Before TensorFlow's first import.
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from pipeline.cli.reporting import REPORTING
+    from pipeline.orchestration import single_node
+
+    job = single_node.NodeJob(ir, options.node, options.run_id, REPORTING, options.logs, options.span)
+    outcome = single_node.run(job)
+    if options.json:
+        json.dump(
+            {"node": options.node, "run": options.run_id, "state": outcome.state, "rows": outcome.rows}, sys.stdout
+        )
+        sys.stdout.write("\n")
+    if outcome.state == FAILED and outcome.error is not None:
+        from pipeline.core.text import print_error
+
+        print_error(outcome.error)
+        # Whatever it was, to an orchestrator it is a failure: 2 and 3 have other meanings there.
+        return 1
+    sys.stderr.write(f"{options.node}: {outcome.state}\n")
+    return SKIPPED_CODE if outcome.state == SKIPPED else 0

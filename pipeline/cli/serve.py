@@ -1,0 +1,84 @@
+"""`runner.py serve`: the pushed model over TensorFlow Serving's REST and gRPC APIs, on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from components import version_manifest
+from components.compat.tensorflow import ENVIRONMENT
+from components.errors import InputError
+from components.pusher import serving_state
+from components.pusher.rollout.write import FOLDER
+from pipeline.cli.options import add_models, find_push_folder
+from pipeline.registry.versions import PushFolder
+
+HELP = (
+    "Serve the pushed versions on this machine, as TensorFlow Serving would: REST and gRPC, batching, labels, new "
+    "versions as they are pushed or promoted. For trials and tests; in production, start TensorFlow Serving (deploy/)."
+)
+
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore::FutureWarning"}
+"""TensorFlow tells of GPUs that it has not found, and Google's libraries of old Pythons."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds --models or --config, and the server's options."""
+    add_models(parser)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: this machine alone)")
+    parser.add_argument("--rest-port", type=int, default=8501, help="port of the REST API (default: 8501; 0: any)")
+    parser.add_argument("--port", type=int, default=8500, help="port of the gRPC API (default: 8500; 0: any)")
+    parser.add_argument("--allow-unverified", action="store_true", help="serve versions without a manifest.json, too")
+    parser.add_argument("--no-batching", action="store_true", help="send every request through the model alone")
+    parser.add_argument("--max-batch", type=int, default=64, metavar="ROWS", help="rows of a batch (default: 64)")
+    parser.add_argument(
+        "--batch-wait", type=float, default=2.0, metavar="MS", help="how long a request waits for others (default: 2)"
+    )
+    parser.add_argument("--log", metavar="FOLDER", help="record requests and answers there, as PredictionLog records")
+    parser.add_argument("--log-rate", type=float, default=1.0, metavar="SHARE", help="of the requests (default: all)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Becomes the server, and does not return.
+
+    Raises:
+      InputError: there is nothing to serve.
+    """
+    push_folder = find_push_folder(options)
+    command = [sys.executable, "-m", "components.serving.server", *_models(push_folder)]
+    command += [f"--host={options.host}", f"--port={options.port}", f"--rest_api_port={options.rest_port}"]
+    if options.allow_unverified:
+        command.append("--allow_unverified")
+    if not options.no_batching:
+        microseconds = round(options.batch_wait * 1000)
+        command += ["--enable_batching", f"--max_batch_size={options.max_batch}"]
+        command += [f"--batch_timeout_micros={microseconds}"]
+    if options.log:
+        command += [f"--request_log={options.log}", f"--request_log_rate={options.log_rate}"]
+    environment = {**ENVIRONMENT, **_QUIET, **os.environ}
+    # Typed in any folder, and relative paths are meant from there.
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    if push_folder.key is not None:
+        environment[version_manifest.KEY_ENVIRONMENT] = push_folder.key.decode()
+    os.execve(sys.executable, command, environment)
+
+
+def _models(push_folder: PushFolder) -> list[str]:
+    if push_folder.is_remote:
+        raise InputError(
+            f"expected a folder on this machine, received {push_folder.path}",
+            "copy the versions here, or name a folder",
+        )
+    if not serving_state.versions(push_folder.path):
+        raise InputError(f"{push_folder.path} has no version to serve", "push one: python runner.py --local")
+    rollout = Path(push_folder.path) / FOLDER / "models.config"
+    if rollout.exists():
+        return [f"--model_config_file={rollout}"]
+    name = (
+        push_folder.settings.model_name
+        if push_folder.settings and push_folder.settings.model_name
+        else Path(push_folder.path).name
+    )
+    return [f"--model_name={name}", f"--model_base_path={push_folder.path}"]

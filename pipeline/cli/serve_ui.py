@@ -1,0 +1,65 @@
+"""`runner.py serve-ui [CONFIG]`: serves the list of runs and their reports, including active runs."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+from components.compat.tensorflow import ENVIRONMENT
+from pipeline.cli import options as shared
+from pipeline.core.text import shown
+
+HELP = (
+    "Serve pages about this machine's runs: the list of runs, and the report of each, created on request. The pages "
+    "update themselves; Ctrl-C ends the server."
+)
+_PORT = 8600
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the store, CONFIG as another form of --config, and --port."""
+    shared.add_store(parser)
+    parser.add_argument(
+        "config", metavar="CONFIG", nargs="?", default=argparse.SUPPRESS, help="the pipeline, as --config names it"
+    )
+    parser.add_argument("--port", type=int, default=_PORT, help=f"to listen on (default: {_PORT}; 0: any free port)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serves until Ctrl-C or SIGTERM.
+
+    Raises:
+      InputError: the config is invalid, or the port is out of range.
+      MachineError: the store does not open, or the port is taken.
+    """
+    from pipeline.core.metadata.location import exists
+    from pipeline.core.metadata.sql import NoTablesError
+    from pipeline.core.metadata.store import Store
+    from pipeline.inspection.report.live_pages import Pages
+    from pipeline.inspection.report.server import Server
+
+    # SIGINT is set, too, because a shell starts a background process with SIGINT ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    # A stock Evaluator's metrics are read by TFMA, whose imports log a lot.
+    os.environ.update(ENVIRONMENT)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    location, logs, pipeline = shared.find_store(options)
+    is_missing = not exists(location)
+    if not is_missing:
+        with contextlib.suppress(NoTablesError):
+            Store(location)
+    with contextlib.suppress(KeyboardInterrupt), Server(Pages(location, logs, pipeline), options.port) as server:
+        name = shown(location) if isinstance(location, Path) else str(location)
+        status = f"no run yet; waiting for {name}" if is_missing else f"runs of {name}"
+        sys.stdout.write(f"{status}\n{server.address} (Ctrl-C ends it)\n")
+        sys.stdout.flush()
+        server.serve_forever()
+    return 0

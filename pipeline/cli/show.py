@@ -1,0 +1,101 @@
+"""`runner.py show RUN`: one run, node by node."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from components.errors import InputError
+from components.names import did_you_mean
+from pipeline.cli import options as shared
+from pipeline.cli.output import LATEST, find_run, show, table
+from pipeline.core.text import clock, duration, plain
+
+HELP = "Show a run: its nodes with state, time, memory, inputs, outputs, parameters, attempts and logs."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the run, the store, --node and --json."""
+    parser.add_argument("run", nargs="?", default=LATEST, help="its id, or the beginning of it (default: the latest)")
+    parser.add_argument("--node", metavar="NODE", help="only this node, with its parameters and attempts")
+    shared.add_store(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the run.
+
+    Raises:
+      InputError: there is no such run or node.
+      MachineError: the store does not open.
+    """
+    from pipeline.inspection import run_history
+
+    opened = shared.open_store(options)
+    selected = find_run(opened.store, opened.pipeline, options.run)
+    described = run_history.describe_run(opened.store, opened.logs, selected)
+    nodes = described["nodes"]
+    if options.node is not None and options.node not in nodes:
+        raise InputError(
+            f"run {described['run']} has no node {options.node!r}{did_you_mean(options.node, nodes)}",
+            "name one of its nodes",
+        )
+    if options.json:
+        json.dump(described if options.node is None else nodes[options.node], sys.stdout)
+        sys.stdout.write("\n")
+    elif options.node is not None:
+        _show_node(options.node, nodes[options.node])
+    else:
+        _show_run(described)
+    return 0
+
+
+def _show_run(described: dict[str, Any]) -> None:
+    nodes = table("node", "state", "took", "CPU s", "peak MB", "rows", "attempts", "read", "made")
+    for name, node in described["nodes"].items():
+        nodes.add_row(
+            name,
+            node["state"],
+            duration(node["seconds"]),
+            "" if node["cpu_seconds"] is None else f"{node['cpu_seconds']:.1f}",
+            "" if node["peak_memory_mb"] is None else f"{node['peak_memory_mb']:.0f}",
+            "" if node["rows"] is None else f"{node['rows']:,}",
+            "" if node["attempts"] is None else str(node["attempts"]),
+            _numbers(node["inputs"]),
+            _numbers(node["outputs"]),
+        )
+    head = f"run {described['run']} of {described['pipeline']}: {described['state']}, {clock(described['started'])}"
+    show(f"{plain(head)}, {duration(described['seconds'])}", nodes)
+    for key in ("verdict", "pushed_version", "error", "logs"):
+        if described[key]:
+            show(f"{key.replace('_', ' ')}: {plain(described[key], 2000)}")
+
+
+def _show_node(name: str, node: dict[str, Any]) -> None:
+    show(f"{name}: {node['state']}, {duration(node['seconds'])}")
+    for key in ("inputs", "outputs"):
+        rows = table(key, "artifact", "type", "folder")
+        for artifact in node[key]:
+            rows.add_row(artifact["key"], str(artifact["id"]), artifact["type"], plain(artifact["uri"]))
+        if rows.row_count:
+            show(rows)
+    parameters = table("parameter", "value")
+    for parameter, value in node["parameters"].items():
+        parameters.add_row(plain(parameter), plain(value, 400))
+    if parameters.row_count:
+        show(parameters)
+    attempts = table("attempt", "ended", "state", "took", "error")
+    for attempt in node["tries"]:
+        error = (attempt["error"] or {}).get("headline", "")
+        took = duration(attempt["seconds"])
+        attempts.add_row(str(attempt["attempt"]), clock(attempt["ended"]), attempt["state"], took, plain(error, 400))
+    if attempts.row_count:
+        show(attempts)
+    if node["log"]:
+        show(f"log: {plain(node['log'], 1000)}")
+
+
+def _numbers(artifacts: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{each['key']} {each['id']}" for each in artifacts)

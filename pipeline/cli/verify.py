@@ -1,0 +1,45 @@
+"""`runner.py verify`: compares pushed versions with their manifests, byte for byte."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from components.errors import GATE, InputError
+from pipeline.cli.options import add_models, find_push_folder
+
+HELP = "Compare versions with their manifests: number, signature and every byte. Exit code 3 if one differs."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the versions, and --models or --config."""
+    parser.add_argument("versions", type=int, nargs="*", metavar="VERSION", help="their numbers (default: all)")
+    add_models(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Verifies each version and prints the result.
+
+    Raises:
+      InputError: a version does not exist.
+    """
+    push_folder = find_push_folder(options)
+    numbers = options.versions or push_folder.versions()
+    # All are searched for first: a mistyped number is an input error, not a failed verification.
+    for number in numbers:
+        push_folder.find(number)
+    refused = 0
+    for number in numbers:
+        try:
+            manifest = push_folder.verify(number)
+        except InputError as error:
+            refused += 1
+            sys.stdout.write(f"{number}: refused: {error.headline}\n")
+        else:
+            signed = (
+                "unsigned" if manifest.signature is None else "signed" if push_folder.key else "signed, key not given"
+            )
+            sys.stdout.write(f"{number}: as pushed; {len(manifest.files)} files, {signed}, {manifest.digest[:12]}\n")
+    if not numbers:
+        sys.stdout.write(f"{push_folder.path}: no version was pushed yet\n")
+    return GATE if refused else 0

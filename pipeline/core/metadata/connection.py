@@ -1,0 +1,343 @@
+"""Connections of ML Metadata's own library to a store, for TFX and for every change of a store.
+
+`RetryingStore` repeats a call whose server went away, gives PostgreSQL texts that the library can send, and puts
+results into a defined order. `cancel_unfinished` closes the executions that a process left open when it ended.
+Code that only reads uses `store.Store`, which needs no protobuf.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import ml_metadata as mlmd
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from ml_metadata.proto import metadata_store_pb2 as proto
+
+from components.compat.mlmd import InterceptedStore
+from components.errors import MachineError
+from pipeline.core.metadata.location import Database, Location, Tls
+from pipeline.core.metadata.sql import POSTGRESQL, NoTablesError, Tables, UnreachableError, remedy
+from pipeline.core.metadata.store import Execution, Store
+from pipeline.core.metadata.tls_proxy import TlsProxy
+
+ConnectionConfig = proto.ConnectionConfig
+"""The address of a store, as ML Metadata's library and a compiled pipeline have it."""
+RUNNING = proto.Execution.RUNNING
+"""The state of an execution whose node is running."""
+
+_SQLITE = proto.SqliteMetadataSourceConfig
+_PAUSE_SECONDS = 0.2
+_FILE_SECONDS = 2.0
+"""How long to try: the first nodes of a new store create its tables at the same time, and one of them has to wait."""
+_SERVER_SECONDS = 30.0
+"""The same for a server, which may be restarting."""
+_UNFINISHED = ("NEW", "RUNNING")
+
+
+def reader(location: Location) -> Store:
+    """Opens a store for reading; creates an empty store where there is none.
+
+    Raises:
+      MachineError: the store cannot be opened.
+    """
+    try:
+        return Store(location)
+    except MachineError:
+        # The store is missing, or its tables are being created; `connect` reports any other error.
+        connect(location)
+    return Store(location)
+
+
+def connection_config(location: Location, mode: int = _SQLITE.READWRITE_OPENCREATE) -> proto.ConnectionConfig:
+    """Returns the connection of ML Metadata's library to a store; the password is read from the environment.
+
+    Args:
+      location: the store.
+      mode: of SQLite: READONLY, READWRITE, or READWRITE_OPENCREATE, which creates a missing file.
+    """
+    config = _config_without_password(location, mode)
+    if isinstance(location, Database):
+        backend = getattr(config, location.backend)
+        backend.password = location.password
+        if location.tls:
+            # The library connects to the local socket of our proxy, which encrypts.
+            socket = _tls_proxy(location).socket
+            if location.backend == "postgresql":
+                backend.host = str(socket.parent)
+                backend.ClearField("ssloption")
+            else:
+                backend.socket = str(socket)
+                backend.ClearField("host")
+                backend.ClearField("ssl_options")
+        if location.backend == "postgresql":
+            _quote(backend)
+    return config
+
+
+def read_only_config(location: Location) -> proto.ConnectionConfig:
+    """Returns a connection that neither changes nor creates an SQLite file; a server restricts its user's rights."""
+    return connection_config(location, _SQLITE.READONLY)
+
+
+def to_ir(location: Location) -> proto.ConnectionConfig:
+    """Returns the connection for a compiled pipeline: `$VARIABLE`, the password's variable, replaces the password."""
+    config = _config_without_password(location, _SQLITE.READWRITE_OPENCREATE)
+    if isinstance(location, Database):
+        getattr(config, location.backend).password = f"${location.password_env}"
+    return config
+
+
+def from_ir(config: proto.ConnectionConfig) -> Location:
+    """Returns the store's location from a compiled pipeline; the reverse of `to_ir`."""
+    name = config.WhichOneof("config")
+    backend = getattr(config, name)
+    if name == "sqlite":
+        return Path(backend.filename_uri)
+    variable = backend.password.removeprefix("$")
+    if name == "postgresql":
+        tls = _tls(backend.ssloption.sslrootcert, backend.ssloption.sslcert, backend.ssloption.sslkey)
+        return Database(name, backend.host, int(backend.port), backend.dbname, backend.user, variable, tls)
+    tls = _tls(backend.ssl_options.ca, backend.ssl_options.cert, backend.ssl_options.key)
+    return Database(name, backend.host, backend.port, backend.database, backend.user, variable, tls)
+
+
+def connect(location: Location, mode: int = _SQLITE.READWRITE_OPENCREATE) -> RetryingStore:
+    """Opens a store for changes.
+
+    Args:
+      location: the store.
+      mode: of SQLite, as for `connection_config`.
+
+    Raises:
+      MachineError: the store could not be opened within the retry period (2 s for a file, 30 s for a server).
+    """
+    deadline = 0.0
+    while True:
+        try:
+            return RetryingStore(location, mode)
+        except (RuntimeError, mlmd.errors.StatusError) as error:
+            with contextlib.suppress(NoTablesError, UnreachableError):
+                # Raises at once, with a clearer message, where a retry does not help: a wrong password, or version.
+                Tables(location)
+            # Counted from the first failure: while another process locks a file, one attempt takes half a minute.
+            deadline = deadline or time.monotonic() + (_FILE_SECONDS if isinstance(location, Path) else _SERVER_SECONDS)
+            if time.monotonic() > deadline:
+                raise MachineError(
+                    f"the metadata store {location} cannot be opened: {_one_line(error)}", _open_remedy(location)
+                ) from error
+            time.sleep(_PAUSE_SECONDS)
+
+
+def open_existing(location: Location) -> RetryingStore:
+    """Opens an existing store for changes.
+
+    Raises:
+      MachineError: the store is missing or cannot be opened.
+    """
+    return connect(location, _SQLITE.READWRITE)
+
+
+class RetryingStore(InterceptedStore):
+    """ML Metadata's store, which repeats a call whose connection was lost.
+
+    Each call is one transaction, which a lost server rolls back, so that it can be repeated.
+    """
+
+    def __init__(self, location: Location, mode: int, migrate: bool = False) -> None:
+        super().__init__(connection_config(location, mode), enable_upgrade_migration=migrate)
+        self._location = location
+
+    def call(self, method_name: str, request: Message, response: Message) -> None:
+        """Sends one request, again if the connection was lost; see `InterceptedStore.call`."""
+        if isinstance(self._location, Database) and self._location.backend == "postgresql":
+            # The caller may use its message again, so a copy is changed.
+            encoded = type(request)()
+            encoded.CopyFrom(request)
+            change_all(encoded, POSTGRESQL.encode)
+            self._call_with_retry(method_name, encoded, response)
+            change_all(response, POSTGRESQL.decode)
+        else:
+            self._call_with_retry(method_name, request, response)
+        _put_in_order(request, response)
+
+    def _call_with_retry(self, method_name: str, request: Message, response: Message) -> None:
+        try:
+            super().call(method_name, request, response)
+        except mlmd.errors.AbortedError:
+            # The call was rolled back; on a file because another process, such as a backup, has locked it. The library
+            # retries five times within seconds; a read waits for the lock, up to half a minute.
+            if isinstance(self._location, Path):
+                Tables(self._location)
+            super().call(method_name, request, response)
+        except mlmd.errors.InternalError:
+            if isinstance(self._location, Path):
+                raise
+            # The library raises the same error for a lost server and for an invalid request; the latter fails again.
+            self.take_connection(connect(self._location))
+            super().call(method_name, request, response)
+
+
+def migrate(location: Location) -> None:
+    """Upgrades a store's schema to the library's version.
+
+    Raises:
+      MachineError: the migration failed.
+    """
+    try:
+        RetryingStore(location, _SQLITE.READWRITE, migrate=True)
+    except (RuntimeError, mlmd.errors.StatusError) as error:
+        raise MachineError(
+            f"the metadata store {location} cannot be migrated: {_one_line(error)}",
+            "restore it from the copy, and keep the copy",
+        ) from error
+
+
+def cancel_unfinished(location: Location, run: str, node: str | None = None) -> list[Execution]:
+    """Marks a run's unfinished executions CANCELED and their pending artifacts ABANDONED.
+
+    TFX resumes CANCELED executions under the same run id. Call it only when no process of the run is alive.
+
+    Args:
+      location: the store.
+      run: the run's id.
+      node: only executions of this node; None: of all nodes.
+
+    Returns:
+      The executions that were unfinished.
+    """
+    unfinished = [
+        execution
+        for execution in reader(location).executions(run)
+        if execution.state in _UNFINISHED and node in (None, execution.node)
+    ]
+    if not unfinished:
+        return []
+    store = open_existing(location)
+    ids = [execution.id for execution in unfinished]
+    artifact_ids = {event.artifact_id for event in store.get_events_by_execution_ids(ids) if _is_output(event)}
+    pending = [
+        artifact
+        for artifact in store.get_artifacts_by_id(sorted(artifact_ids))
+        if artifact.state == proto.Artifact.PENDING
+    ]
+    for artifact in pending:
+        artifact.state = proto.Artifact.ABANDONED
+    if pending:
+        store.put_artifacts(pending)
+    executions = store.get_executions_by_id(ids)
+    for execution in executions:
+        execution.last_known_state = proto.Execution.CANCELED
+    store.put_executions(executions)
+    return unfinished
+
+
+def change_all(message: Message, change: Callable[[str], str]) -> None:
+    """Changes every text in a protobuf message, in place.
+
+    Args:
+      message: may contain messages, lists and maps to any depth.
+      change: is applied to each text.
+    """
+    for field, value in message.ListFields():
+        if isinstance(value, Message):
+            change_all(value, change)
+        elif isinstance(value, str):
+            setattr(message, field.name, change(value))
+        elif field.message_type is not None and field.message_type.GetOptions().map_entry:
+            _change_map(value, field.message_type.fields_by_name["value"], change)
+        elif field.message_type is not None:
+            for each in value:
+                change_all(each, change)
+        elif field.type == field.TYPE_STRING:
+            value[:] = [change(each) for each in value]
+
+
+def _change_map(values: MutableMapping[str, Any], field: FieldDescriptor, change: Callable[[str], str]) -> None:
+    """Changes a map's values, and its keys: the names of properties are texts, too."""
+    for key in list(values):
+        if field.message_type is None:
+            if change(key) != key:
+                values[change(key)] = values.pop(key)
+            continue
+        change_all(values[key], change)
+        if change(key) != key:
+            values[change(key)].CopyFrom(values[key])
+            del values[key]
+
+
+def _put_in_order(request: Message, response: Message) -> None:
+    """Sorts the results of a request by ids in the order of these ids, and other results by id.
+
+    The library leaves the order to the database. TFX pairs a cached node's outputs with their names by position: that
+    works on SQLite, which sorts by id. PostgreSQL returns the last changed row last, and TFX would exchange outputs.
+    """
+    for kind in ("artifact", "execution", "context"):
+        results: Any = getattr(response, f"{kind}s", ())
+        positions = {number: position for position, number in enumerate(getattr(request, f"{kind}_ids", ()))}
+        # With options, ML Metadata lets the database sort.
+        if len(results) > 1 and (positions or "options" not in (field.name for field, _ in request.ListFields())):
+            results.sort(key=functools.partial(_position, positions))
+
+
+def _position(positions: Mapping[int, int], result: Any) -> int:
+    return positions.get(result.id, result.id)
+
+
+@functools.cache
+def _tls_proxy(database: Database) -> TlsProxy:
+    """Returns the one proxy of this process for all connections to a database."""
+    return TlsProxy(database)
+
+
+def _config_without_password(location: Location, mode: int) -> proto.ConnectionConfig:
+    config = proto.ConnectionConfig()
+    if isinstance(location, Path):
+        config.sqlite.filename_uri = str(location)
+        config.sqlite.connection_mode = mode
+        return config
+    backend = getattr(config, location.backend)
+    backend.host, backend.user, backend.skip_db_creation = location.host, location.user, True
+    tls = location.tls
+    if location.backend == "postgresql":
+        backend.port, backend.dbname = str(location.port), location.name
+        if tls:
+            backend.ssloption.sslmode, backend.ssloption.sslrootcert = "verify-full", tls.ca
+            backend.ssloption.sslcert, backend.ssloption.sslkey = tls.certificate or "", tls.key or ""
+    else:
+        backend.port, backend.database = location.port, location.name
+        if tls:
+            backend.ssl_options.ca, backend.ssl_options.verify_server_cert = tls.ca, True
+            backend.ssl_options.cert, backend.ssl_options.key = tls.certificate or "", tls.key or ""
+    return config
+
+
+def _tls(ca: str, certificate: str, key: str) -> Tls | None:
+    return Tls(ca, certificate or None, key or None) if ca else None
+
+
+def _quote(backend: proto.PostgreSQLDatabaseConfig) -> None:
+    """Quotes the values for a connection string of libpq, which ML Metadata builds without quotes."""
+    for field, value in backend.ListFields():
+        if isinstance(value, str):
+            escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+            setattr(backend, field.name, f"'{escaped}'")
+
+
+def _open_remedy(location: Location) -> str:
+    if isinstance(location, Path):
+        return "move the file away (its runs are lost to the pipeline), or name another folder with --output DIR"
+    return remedy(location)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _is_output(event: proto.Event) -> bool:
+    return event.type in (proto.Event.OUTPUT, proto.Event.PENDING_OUTPUT)

@@ -1,0 +1,107 @@
+"""The location of a metadata store: an SQLite file, or a database on a server, without its password."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import quote, unquote, urlsplit
+
+from components.errors import InputError
+
+PORTS = {"postgresql": 5432, "mysql": 3306}
+"""Backend → the default port of its servers."""
+PASSWORD = "METADATA_PASSWORD"  # noqa: S105 - the name of an environment variable  # pragma: allowlist secret
+"""The default of `metadata.password_env`: the variable with the password."""
+
+
+@dataclass(frozen=True)
+class Tls:
+    """The PEM files of an encrypted connection; relative paths start at the working directory.
+
+    Attributes:
+      ca: certificates of the authorities that may sign the server's certificate.
+      certificate: the client's certificate; None: the client has none.
+      key: the key of the client's certificate.
+    """
+
+    ca: str
+    certificate: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database on a server.
+
+    Attributes:
+      backend: `postgresql` or `mysql`.
+      host: name or address of the server.
+      port: the server's port.
+      name: the database's name.
+      user: the user that connects.
+      password_env: the environment variable with the password.
+      tls: the files of an encrypted connection; None: the connection is not encrypted.
+    """
+
+    backend: str
+    host: str
+    port: int
+    name: str
+    user: str
+    password_env: str = PASSWORD
+    tls: Tls | None = None
+
+    @property
+    def password(self) -> str:
+        """The password; empty if the variable is not set, which servers without passwords accept."""
+        return os.environ.get(self.password_env, "")
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.backend}://{quote(self.user, safe='')}@{host}:{self.port}/{quote(self.name, safe='')}"
+
+
+Location: TypeAlias = "Path | Database"
+"""An SQLite file, or a database on a server."""
+
+
+def location(text: str) -> Location:
+    """Parses the path of a file, or `postgresql://USER@HOST[:PORT]/DATABASE` (or `mysql://…`), without a password.
+
+    Raises:
+      InputError: the URL has another scheme, is incomplete, or contains a password.
+    """
+    backend, separator, _ = text.partition("://")
+    if not separator:
+        return Path(text)
+    remedy = f"write postgresql://USER@HOST[:PORT]/DATABASE or mysql://…, and set {PASSWORD} to the password"
+    if backend not in PORTS:
+        raise InputError(f"--store: expected a file or a database's URL, received a URL with {backend}://", remedy)
+    try:
+        parts = urlsplit(text)
+        port = parts.port or PORTS[backend]
+    except ValueError as error:
+        raise InputError(
+            f"--store: expected a database's URL, received one that cannot be parsed: {error}", remedy
+        ) from error
+    if parts.password is not None:
+        raise InputError("--store: expected a URL without a password, received one with a password", remedy)
+    name = unquote(parts.path.removeprefix("/"))
+    if not parts.username or not parts.hostname or not name:
+        missing = [
+            part
+            for part, value in (("user", parts.username), ("host", parts.hostname), ("database", name))
+            if not value
+        ]
+        raise InputError(
+            f"--store: expected user, host and database in the URL, received one without {' and '.join(missing)}",
+            remedy,
+        )
+    return Database(backend, parts.hostname, port, name, unquote(parts.username))
+
+
+def exists(location: Location) -> bool:
+    """Whether the store's file exists; True for a server, which is known only once it is connected to."""
+    return not isinstance(location, Path) or location.exists()

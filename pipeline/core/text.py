@@ -1,0 +1,49 @@
+"""Text for a terminal: names from metadata made safe, times, durations, paths and errors."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from components.errors import PipelineError
+
+
+def plain(value: object, most: int = 200) -> str:
+    """A text on one line: control characters are escaped, and more than `most` characters are cut."""
+    text = str(value)
+    safe = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text[: most + 1])
+    return safe if len(text) <= most else f"{safe[: most - 1]}…"
+
+
+def clock(seconds: float) -> str:
+    """Seconds since the epoch as local date and time."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a text such as `3 min 20 s`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def print_error(error: PipelineError) -> int:
+    """Prints an error's headline, details and remedy; returns its exit code."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(Text.assemble(("error: ", "bold red"), error.headline))
+    for line in error.details:
+        console.print(Text(f"  - {line}"))
+    console.print(Text.assemble(("  remedy: ", "bold"), error.remedy))
+    return error.exit_code
+
+
+def shown(path: str | Path) -> str:
+    """A path for the terminal: relative to the working directory if it is below it."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

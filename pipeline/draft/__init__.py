@@ -1,1 +1,0 @@
-"""A first config, written from the data: what each column is, what becomes of it, and which model fits its size."""

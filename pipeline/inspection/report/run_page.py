@@ -1,0 +1,337 @@
+"""A run's report as one self-contained HTML page: as a file it has no script, and it loads nothing."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from components.tuner import trial_values
+from pipeline.core.records import RunSummary
+from pipeline.core.text import clock, duration, plain
+from pipeline.inspection import lineage, run_history
+from pipeline.inspection.column_statistics import Column
+from pipeline.inspection.evaluation_tables import check_rows, metric_names, metric_rows, slice_name
+from pipeline.inspection.report import evaluation_charts, node_graph, svg
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+    from pipeline.inspection.report.content import Content
+
+# The size of a page is bounded; the page has the number of items that are left out.
+_NODES = 500
+_ROWS = 30
+_COLUMNS = 100
+_SPLITS = 4
+_SLICES = 100
+_CHECKS = 200
+_METRICS = 12
+_HEADLINES = 4
+_ANOMALIES = 100
+_FEATURES = 500
+_CURVES = 24
+_LINES = 6
+_BRANCHES = 400
+_CONFIG_LINES = 3000
+_TOP = 5
+_TEMPLATES = Path(__file__).parent / "templates"
+_STYLE = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
+_SCRIPT = (_TEMPLATES / "live.js").read_text(encoding="utf-8")
+_ABOVE = "(above)"
+"""The label of a branch of the lineage that was drawn before."""
+
+
+def render(content: Content, folder: Path, tag: str = "") -> str:
+    """Returns the report as HTML.
+
+    Args:
+      content: of the report.
+      folder: of the page; logs in it are linked.
+      tag: of the page's version, for a page that requests newer versions of itself; empty for a file.
+    """
+    summary = content.summary
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            run=content.run,
+            summary=summary,
+            missing=content.missing,
+            forced=_forced(summary),
+            failed=[check for check in summary.checks if not check.passed][:_HEADLINES],
+            headlines=_headlines(summary),
+            rows=_rows(summary)[:_ROWS],
+            **_pipeline(content.run, content.upstream, folder),
+            data=_data(content),
+            anomalies=content.anomalies[:_ANOMALIES],
+            anomalies_left=max(0, len(content.anomalies) - _ANOMALIES),
+            judged=content.judged,
+            features=content.features[:_FEATURES],
+            features_left=max(0, len(content.features) - _FEATURES),
+            vocabularies=dict(list(content.vocabularies.items())[:_FEATURES]),
+            training=_training(content),
+            evaluation=_evaluation(content),
+            manifest=content.manifest,
+            lineage=_lineage(content),
+            environment=content.environment,
+            config=_config(content.config),
+            columns_changed=_changed(content),
+            tag=tag,
+        )
+    )
+
+
+def render_progress(run: Mapping[str, Any], folder: Path, tag: str) -> str:
+    """Returns the page of an active run, or of a run outside of the store: its nodes with time and memory.
+
+    Args:
+      run: as returned by `run_history.describe_record` or `run_history.describe_run`.
+      folder: with the run's logs.
+      tag: of the page's version.
+    """
+    nodes = run["nodes"]
+    return (
+        environment()
+        .get_template("progress.html")
+        .render(
+            run=run,
+            count=len(nodes),
+            ended=sum(node["state"] not in ("waiting", "running") for node in nodes.values()),
+            now=[name for name, node in nodes.items() if run["state"] == node["state"] == "running"],
+            cpu_seconds=sum(node["cpu_seconds"] or 0.0 for node in nodes.values()),
+            peak_memory_mb=max((node["peak_memory_mb"] or 0.0 for node in nodes.values()), default=0.0),
+            **_pipeline(run, run_history.upstream(nodes), folder),
+            tag=tag,
+        )
+    )
+
+
+@functools.cache
+def environment() -> Environment:
+    """Returns the templates' environment: every printed value is shortened and put on one line, then escaped."""
+    templates = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_printed,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters.update(clock=clock, duration=duration, figure=svg.figure, slice_name=slice_name, change=_change)
+    templates.globals.update(style=_STYLE, script=_SCRIPT, policy=policy)
+    return templates
+
+
+def policy(live: object) -> str:
+    """Returns the page's Content-Security-Policy: only its own style; if live, also its script and its own server."""
+    script = f"script-src {_digest(_SCRIPT)}; connect-src 'self'; img-src data:; " if live else ""
+    return f"default-src 'none'; style-src {_digest(_STYLE)}; {script}form-action 'none'; base-uri 'none'"
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _printed(value: Any) -> Any:
+    """Returns what a template prints: markup as it is; other values as text without control or bidi characters."""
+    if isinstance(value, Markup):
+        return value
+    return "" if value is None else plain(value, 300)
+
+
+def _headlines(summary: RunSummary) -> list[dict[str, Any]]:
+    """Returns the first metrics, those with a bound first."""
+    bounded = [check.metric for check in summary.checks if not check.slice]
+    names, _ = metric_names(name for name in dict.fromkeys((*bounded, *summary.metrics)) if name in summary.metrics)
+    return [
+        {
+            "name": name,
+            "value": summary.metrics[name],
+            "interval": summary.intervals.get(name),
+            "baseline": summary.baseline.get(name),
+        }
+        for name in names[:_HEADLINES]
+    ]
+
+
+def _forced(summary: RunSummary) -> str | None:
+    failed = sum(not check.passed for check in summary.checks)
+    return f"by force: {summary.forced}; {failed} failed" if summary.forced else None
+
+
+def _rows(summary: RunSummary) -> list[tuple[str, int]]:
+    others = {"quarantined": summary.rows_quarantined, "in a gap": summary.rows_left_out}
+    read = {} if summary.rows_read is None else {"read": summary.rows_read}
+    return [*read.items(), *summary.rows.items(), *((name, count) for name, count in others.items() if count)]
+
+
+def _pipeline(run: Mapping[str, Any], upstream: Mapping[str, Sequence[str]], folder: Path) -> dict[str, Any]:
+    return {
+        "graph": node_graph.draw(run["nodes"], upstream),
+        "nodes": _nodes(run, folder)[:_NODES],
+        "nodes_left": max(0, len(run["nodes"]) - _NODES),
+    }
+
+
+def _nodes(run: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
+    longest = max((node["seconds"] for node in run["nodes"].values()), default=0.0) or 1.0
+    return [
+        {"name": name, **node, "share": min(node["seconds"] / longest, 1.0), "link": _log(node["log"], folder)}
+        for name, node in run["nodes"].items()
+    ]
+
+
+def _log(log: str | None, folder: Path) -> Markup | None:
+    if log is None or Path(log).parent != folder or not Path(log).exists():
+        return None
+    return Markup(quote(Path(log).name))  # noqa: S704 - quoted for a URL, which leaves no character to escape
+
+
+def _data(content: Content) -> dict[str, Any]:
+    """Returns the columns: first those with anomalies, then those that have changed most."""
+    splits = list(content.columns)
+    names = list(dict.fromkeys(name for of_split in content.columns.values() for name in of_split))
+    anomalous = {each.column for each in content.anomalies}
+    distances = {each.name: each.distance for each in content.before.changes} if content.before else {}
+    names.sort(key=lambda name: (name not in anomalous, -(distances.get(name) or 0.0)))
+    return {
+        "splits": splits[:_SPLITS],
+        "splits_left": max(0, len(splits) - _SPLITS),
+        "columns": [_card(content, name, name in anomalous, distances.get(name)) for name in names[:_COLUMNS]],
+        "columns_left": max(0, len(names) - _COLUMNS),
+        "count": len(names),
+        "before": content.before,
+    }
+
+
+def _card(content: Content, name: str, anomalous: bool, distance: float | None) -> dict[str, Any]:
+    by_split = {split: content.columns[split].get(name) for split in list(content.columns)[:_SPLITS]}
+    columns = {split: column for split, column in by_split.items() if column is not None}
+    first = next(iter(columns.values()), None)
+    over = svg.histogram_range([column.histogram for column in columns.values()])
+    return {
+        "name": name,
+        "type": first.type if first else "",
+        "anomalous": anomalous,
+        "distance": distance,
+        "missing": {split: column.missing for split, column in columns.items()},
+        "histograms": {
+            split: svg.histogram(column.histogram, over, f"{name} in {split}")
+            for split, column in columns.items()
+            if column.histogram
+        },
+        "figures": _figures(first) if first else [],
+        "top": _top(columns),
+    }
+
+
+def _figures(column: Column) -> list[tuple[str, str]]:
+    values = {"min": column.least, "median": column.median, "max": column.greatest, "distinct": column.distinct}
+    return [(name, svg.figure(value)) for name, value in values.items() if value is not None]
+
+
+def _top(columns: Mapping[str, Column]) -> list[tuple[str, dict[str, float]]]:
+    """Returns the most frequent texts of the first split, and their share in each split."""
+    first = next(iter(columns.values()), None)
+    if first is None:
+        return []
+    texts = sorted(first.shares, key=lambda text: -first.shares[text])[:_TOP]
+    return [(text, {split: column.shares.get(text, 0.0) for split, column in columns.items()}) for text in texts]
+
+
+def _changed(content: Content) -> list[tuple[str, float | None]]:
+    """Returns the columns that have changed since the previous run, with their distances."""
+    changes = content.before.changes if content.before else []
+    return [(each.name, each.distance) for each in changes if each.changed][:_ANOMALIES]
+
+
+def _training(content: Content) -> dict[str, Any]:
+    names = sorted(content.curves, key=lambda name: ("loss" not in name, name))
+    return {
+        "curves": [_curve(name, content.curves[name]) for name in names[:_CURVES]],
+        "curves_left": max(0, len(names) - _CURVES),
+        "counts": content.summary.training,
+        "tuned": trial_values.one_line(content.summary.tuned) if content.summary.tuned else None,
+    }
+
+
+def _curve(name: str, kinds: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, Any]:
+    lines = dict(list(kinds.items())[:_LINES])
+    return {
+        "name": name,
+        "chart": svg.lines(lines, f"{name} by step"),
+        "kinds": [(kind, points[-1][1]) for kind, points in lines.items()],
+        "left": len(kinds) - len(lines),
+    }
+
+
+def _evaluation(content: Content) -> dict[str, Any]:
+    summary = content.summary
+    slices = metric_rows(summary, _SLICES)
+    checks = check_rows(summary.checks)
+    quality, rates = metric_names(summary.metrics)
+    names = [*quality, *rates]
+    return {
+        "checks": checks[:_CHECKS],
+        "checks_left": max(0, len(checks) - _CHECKS),
+        "metrics": names[:_METRICS],
+        "metrics_left": max(0, len(names) - _METRICS),
+        "slices": slices,
+        "slices_left": max(0, len(summary.slices) - _SLICES),
+        "intervals": any(each.intervals for each in slices),
+        "plots": _charts(content),
+    }
+
+
+def _charts(content: Content) -> evaluation_charts.EvaluationCharts | None:
+    if content.plots is None:
+        return None
+    metrics = {evaluation_charts.MODEL: content.summary.metrics, evaluation_charts.BASELINE: content.summary.baseline}
+    return evaluation_charts.draw(content.plots, metrics, content.classes)
+
+
+def _change(value: float, baseline: float) -> str:
+    """Returns the signed difference from the baseline's value."""
+    if not math.isfinite(value - baseline):
+        return "not comparable"
+    return f"{value - baseline:+.2g}".replace("-", "\N{MINUS SIGN}", 1)
+
+
+def _lineage(content: Content) -> dict[str, Any] | None:
+    """Returns the tree from the model up to the data, as nested lists of texts, and the number of omitted branches."""
+    if content.lineage is None:
+        return None
+    count = itertools.count(1)
+    tree = _branch(lineage.trees(content.lineage)[0], count)
+    return {"tree": tree, "left": max(0, next(count) - 1 - _BRANCHES)}
+
+
+def _branch(tree: Tree, count: Iterator[int]) -> dict[str, Any]:
+    """Returns a branch with its sub-branches; a branch beyond the maximum is counted, and left out."""
+    number, lines, below = next(count), str(tree.label).split("\n"), []
+    for each in tree.children:
+        if str(each.label) == _ABOVE:
+            lines[-1] += f" {_ABOVE}"
+            continue
+        branch = _branch(each, count)
+        if branch["number"] <= _BRANCHES:
+            below.append(branch)
+    return {"number": number, "lines": lines, "below": below}
+
+
+def _config(config: Any) -> dict[str, Any] | None:
+    if config is None:
+        return None
+    lines = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=100).splitlines()
+    return {"lines": lines[:_CONFIG_LINES], "left": max(0, len(lines) - _CONFIG_LINES)}

@@ -1,0 +1,97 @@
+"""The HTML page with the list of runs: a table, the metrics over time, and links to the runs' reports."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from pipeline.core.run_record import is_folder_name
+from pipeline.core.text import clock
+from pipeline.inspection.report import svg
+from pipeline.inspection.report.run_page import environment
+from pipeline.inspection.report.write import NAME
+from pipeline.inspection.run_history import RunListEntry
+
+MOST = 2000
+"""Maximum number of runs on the page: the newest."""
+_METRICS = 24
+_PIPELINES = 5
+"""Maximum number of lines in a chart."""
+_METRIC_COLUMNS = 4
+"""Maximum number of metrics in the table."""
+
+
+def render(runs: Iterable[RunListEntry], link: Callable[[str], Markup | None], tag: str = "", note: str = "") -> str:
+    """Returns the list of runs as HTML.
+
+    Args:
+      runs: newest first.
+      link: returns the link to the report of a run, by the run's id; None if it has no report.
+      tag: of the page's version, for a page that requests newer versions of itself; empty for a file.
+      note: a problem with the list, such as a store that cannot be opened.
+    """
+    entries = list(runs)
+    listed = entries[:MOST]
+    metrics = list(dict.fromkeys(name for run in listed for name, value in run.metrics.items() if math.isfinite(value)))
+    return (
+        environment()
+        .get_template("site.html")
+        .render(
+            runs=[{"entry": run, "link": link(run.run)} for run in listed],
+            runs_left=len(entries) > len(listed),
+            most=MOST,
+            pipelines=list(dict.fromkeys(run.pipeline for run in listed)),
+            metrics=metrics[:_METRIC_COLUMNS],
+            trends=[_trend(name, listed) for name in metrics[:_METRICS]],
+            trends_left=max(0, len(metrics) - _METRICS),
+            tag=tag,
+            note=note,
+        )
+    )
+
+
+def file_links(logs: Path, folder: Path) -> Callable[[str], Markup | None]:
+    """Returns the function that links to the reports that exist as files.
+
+    Args:
+      logs: the folder with a folder per run.
+      folder: of the page.
+    """
+
+    def link(run: str) -> Markup | None:
+        file = logs / run / NAME
+        if not is_folder_name(run) or not file.exists():
+            return None
+        return relative_url(*Path(os.path.relpath(file.absolute(), folder.absolute())).parts)
+
+    return link
+
+
+def relative_url(*parts: str) -> Markup:
+    """Returns a relative URL; each part is quoted, so that no name changes the path."""
+    quoted = "/".join(quote(os.fsencode(part), safe="") for part in parts)
+    return Markup(quoted)  # noqa: S704 - quoted for a URL, which leaves no character to escape
+
+
+def _trend(name: str, runs: list[RunListEntry]) -> dict[str, Any]:
+    series: dict[str, list[tuple[float, float]]] = {}
+    for run in reversed(runs):
+        if math.isfinite(run.metrics.get(name, math.nan)):
+            series.setdefault(run.pipeline, []).append((run.started, run.metrics[name]))
+    lines = {pipeline: sorted(points) for pipeline, points in list(series.items())[:_PIPELINES]}
+    return {
+        "name": name,
+        "chart": svg.lines(lines, f"{name} by run", "time", _day),
+        "kinds": [(pipeline, points[-1][1]) for pipeline, points in lines.items()],
+        "left": len(series) - len(lines),
+    }
+
+
+def _day(seconds: float) -> str:
+    return clock(seconds)[:10]

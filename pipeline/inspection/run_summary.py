@@ -1,0 +1,153 @@
+"""The summary of a run: rows, training, metrics, verdict, serving check and pushed version, from its artifacts.
+
+The metrics and the verdict are those of our Evaluator; a stock Evaluator has metrics only.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tensorflow_metadata.proto.v0 import statistics_pb2
+
+from components.evaluator import plot_data, verdict
+from components.evaluator.plot_data import Plots
+from components.evaluator.verdict import Measured, Verdict
+from components.serving.check_result import FILE, ServingCheckResult
+from components.tuner.trial_values import plain
+from pipeline.core.metadata.store import Artifact, Store
+from pipeline.core.records import BLESSED, NOT_BLESSED, NOT_EVALUATED, RunSummary
+from pipeline.inspection import column_statistics
+
+
+def summarize(store: Store, run: str) -> RunSummary:
+    """Returns the summary of a run; what no node has recorded yet is empty.
+
+    Args:
+      store: with the run.
+      run: its id.
+    """
+    examples = _newest(store, run, "Examples", first=True)
+    evaluation = _newest(store, run, "ModelEvaluation")
+    slices, verdict = read_evaluation(evaluation.uri) if evaluation else ((), None)
+    overall = next((each for each in slices if not each.slice), None)
+    pushed = _newest(store, run, "PushedModel")
+    model = _newest(store, run, "Model")
+    return RunSummary(
+        rows_read=_count(examples, "rows_read"),
+        rows=_rows(store, run, examples),
+        rows_quarantined=_count(examples, "rows_quarantined") or 0,
+        rows_left_out=_count(examples, "rows_left_out") or 0,
+        quarantine=_text(examples, "quarantine"),
+        column_types=json.loads(_text(examples, "column_types") or "{}"),
+        training=_training(_newest(store, run, "ModelRun")),
+        tuned=_tuned(_newest(store, run, "HyperParameters")),
+        metrics=overall.metrics if overall else {},
+        baseline=overall.baseline if overall else {},
+        intervals=overall.intervals if overall else {},
+        rows_evaluated=overall.rows if overall else None,
+        slices=tuple(each for each in slices if each.slice),
+        checks=verdict.checks if verdict else (),
+        verdict=_verdict(_newest(store, run, "ModelBlessing")),
+        forced=verdict.forced if verdict else None,
+        serving=_serving(_newest(store, run, "InfraBlessing")),
+        pushed=_text(pushed, "pushed_destination") if _count(pushed, "pushed") else None,
+        pushed_version=_text(pushed, "pushed_version") if _count(pushed, "pushed") else None,
+        model=model.uri if model else None,
+    )
+
+
+def _newest(store: Store, run: str, type_name: str, first: bool = False) -> Artifact | None:
+    """Returns the last artifact of a type; with `first` the first: the ingested examples, not Transform's."""
+    artifacts = store.artifacts(run, type_name)
+    return (artifacts[0] if first else artifacts[-1]) if artifacts else None
+
+
+def _rows(store: Store, run: str, examples: Artifact | None) -> dict[str, int]:
+    """Returns rows per split as the ingest counted them; a stock ExampleGen counts none: then from the statistics."""
+    if examples is None:
+        return {}
+    counted = {split: _count(examples, f"rows_{split}") for split in examples.splits}
+    rows = {split: count for split, count in counted.items() if count is not None}
+    statistics = column_statistics.statistics(store, run)
+    if rows or statistics is None:
+        return rows
+    return {split: _examples_counted(statistics, split) for split in statistics.splits}
+
+
+def _examples_counted(statistics: Artifact, split: str) -> int:
+    content = (Path(statistics.uri) / f"Split-{split}" / "FeatureStats.pb").read_bytes()
+    datasets = statistics_pb2.DatasetFeatureStatisticsList.FromString(content).datasets
+    # With slices, each has a data set; the first is of all rows.
+    return int(datasets[0].num_examples) if datasets else 0
+
+
+def _training(model_run: Artifact | None) -> dict[str, int]:
+    counts = {name: _count(model_run, name) for name in ("steps", "restarts", "repeated", "damaged")}
+    return {name: count for name, count in counts.items() if count is not None}
+
+
+def _tuned(best: Artifact | None) -> dict[str, Any]:
+    file = Path(best.uri) / "best_hyperparameters.txt" if best else None
+    return plain(json.loads(file.read_text())["values"]) if file and file.exists() else {}
+
+
+def _verdict(blessing: Artifact | None) -> str:
+    blessed = _count(blessing, "blessed")
+    if blessed is None:
+        return NOT_EVALUATED
+    return BLESSED if blessed else NOT_BLESSED
+
+
+def _serving(blessing: Artifact | None) -> ServingCheckResult | None:
+    """Returns the result of the serving check; a stock InfraValidator records only its verdict."""
+    if blessing is None:
+        return None
+    file = Path(blessing.uri) / FILE
+    if file.exists():
+        return ServingCheckResult.from_json(file.read_text())
+    return ServingCheckResult(server="", passed=bool(_count(blessing, "blessed")))
+
+
+def _count(artifact: Artifact | None, key: str) -> int | None:
+    value = artifact.properties.get(key) if artifact else None
+    return None if value is None else int(value)
+
+
+def _text(artifact: Artifact | None, key: str) -> str | None:
+    value = artifact.properties.get(key) if artifact else None
+    return None if value is None else str(value)
+
+
+def read_evaluation(folder: str) -> tuple[tuple[Measured, ...], Verdict | None]:
+    """Reads the metrics of an evaluation, and its verdict.
+
+    Args:
+      folder: of a ModelEvaluation artifact.
+
+    Returns:
+      The metrics of the whole split, then of each slice; and the verdict, None of a stock Evaluator. Both are empty if
+      the folder was removed.
+    """
+    file = Path(folder) / verdict.FILE
+    if file.exists():
+        recorded = Verdict.from_json(file.read_text(encoding="utf-8"))
+        return recorded.slices, recorded
+    if not Path(folder).is_dir():
+        return (), None
+    # Imported late: TFMA takes seconds, and a verdict is read without it.
+    from components.evaluator import tfma_results
+
+    slices = tfma_results.read(folder)
+    return tuple(sorted(slices, key=lambda each: sorted(each.slice.items()))), None
+
+
+def read_plots(folder: str) -> Plots | None:
+    """Reads the data of an evaluation's charts; None if our Evaluator did not record it.
+
+    Args:
+      folder: of a ModelEvaluation artifact.
+    """
+    file = Path(folder) / plot_data.FILE
+    return Plots.from_json(file.read_text(encoding="utf-8")) if file.exists() else None

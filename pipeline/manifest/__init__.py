@@ -1,1 +1,0 @@
-"""What a given cluster is handed to train a config's model: a job file, and a manifest that starts its tasks."""

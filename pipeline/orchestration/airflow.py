@@ -1,0 +1,96 @@
+"""Writes a DAG for Airflow: the DAG file, which imports no TFX, with the compiled pipeline and a manifest."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from components.errors import InputError
+from components.files import write_atomically
+from pipeline.authoring.config import Config
+from pipeline.authoring.config.orchestrators import BY_HAND, ScheduleConfig
+from pipeline.core.records import GraphNode
+from pipeline.orchestration import compiler
+
+_ROOT = Path(__file__).parents[2]
+_DAG = _ROOT / "deploy" / "airflow" / "dag.py"
+_ENVIRONMENT = ("PYTHONPATH",)
+"""Environment variables that tasks inherit, to find the user's own modules; passwords are not among them."""
+
+
+@dataclass(frozen=True)
+class Dag:
+    """The parameters of a DAG.
+
+    Args:
+      pipeline: name of the pipeline and of the DAG.
+      graph: the nodes.
+      config: options of `runner.py` that run the same pipeline.
+      logs: the folder with a folder per run.
+      schedule: when it runs; None: only when it is triggered.
+    """
+
+    pipeline: str
+    graph: tuple[GraphNode, ...]
+    config: Sequence[str]
+    logs: Path
+    schedule: ScheduleConfig | None
+
+
+def write(config: Config, options: Sequence[str], folder: Path) -> Path:
+    """Writes `<pipeline>.py` and `<pipeline>/` into a folder of DAGs, in place of earlier ones of this pipeline.
+
+    Args:
+      config: the pipeline.
+      options: options of `runner.py` that run it.
+      folder: Airflow's folder of DAGs.
+
+    Returns:
+      The DAG file.
+
+    Raises:
+      InputError: the folder cannot be written.
+    """
+    graph = compiler.write(config, pipeline_file(folder, config.pipeline.name))
+    return write_dag(Dag(config.pipeline.name, graph, options, config.paths().logs, config.schedule), folder)
+
+
+def pipeline_file(folder: Path, pipeline: str) -> Path:
+    """The file of a DAG's compiled pipeline."""
+    return folder.absolute() / pipeline / "pipeline.pb"
+
+
+def write_dag(dag: Dag, folder: Path) -> Path:
+    """Writes the DAG file and the manifest, beside a compiled pipeline that is there already; returns the DAG file.
+
+    Raises:
+      InputError: the folder cannot be written.
+    """
+    schedule = (dag.schedule or BY_HAND).model_dump(mode="json")
+    if dag.schedule is None:
+        schedule["every"] = None
+    manifest = {
+        "pipeline": dag.pipeline,
+        "python": sys.executable,
+        "runner": str(_ROOT / "runner.py"),
+        "folder": str(Path.cwd()),
+        "config": list(dag.config),
+        "logs": str(dag.logs),
+        "environment": {name: os.environ[name] for name in _ENVIRONMENT if os.environ.get(name)},
+        "nodes": [{"id": node.id, "upstream": list(node.upstream)} for node in dag.graph],
+        "schedule": schedule,
+    }
+    file = folder / f"{dag.pipeline}.py"
+    try:
+        write_atomically(
+            pipeline_file(folder, dag.pipeline).with_name("manifest.json"), json.dumps(manifest, indent=2) + "\n"
+        )
+        # Last: Airflow reads it as soon as it is there.
+        write_atomically(file, _DAG.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{file} cannot be written: {error.strerror}", "name another folder with --output") from error
+    return file

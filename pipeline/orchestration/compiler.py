@@ -1,0 +1,122 @@
+"""Resolves what a pipeline depends on besides its config, and compiles both into TFX's intermediate representation."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from components import user_code
+from components.errors import InputError
+from components.files import write_atomically
+from components.ingest import input_files
+from pipeline.authoring.config import Config
+from pipeline.core.records import GraphNode
+from pipeline.orchestration import engines
+
+if TYPE_CHECKING:
+    from pipeline.authoring.build import BuildInputs
+
+
+def graph(config: Config) -> tuple[GraphNode, ...]:
+    """The nodes of a config's pipeline, each after those it depends on."""
+    return _compile(config)[1]
+
+
+def write(config: Config, file: Path) -> tuple[GraphNode, ...]:
+    """Writes the compiled pipeline.
+
+    Returns:
+      Its nodes, each after those it depends on.
+
+    Raises:
+      InputError: there are no input files, or the file cannot be written.
+    """
+    ir, nodes = _compile(config)
+    try:
+        write_atomically(file, ir)
+    except OSError as error:
+        raise InputError(f"{file} cannot be written: {error.strerror}", "name another file") from error
+    return nodes
+
+
+def compile_pipeline(config: Config, force_bless: str | None = None, input_bytes: int | None = None) -> bytes:
+    """Compiles a config into TFX's IR, serialized; its run context carries the whole config into ML Metadata.
+
+    Args:
+      config: the config.
+      force_bless: why the model is blessed whatever the thresholds say; None if they decide.
+      input_bytes: size of the input on this machine, if it is known already.
+
+    Raises:
+      InputError: there are no input files.
+    """
+    # Imported late: these bring TFX, and whoever calls has set TensorFlow's environment by then.
+    from tfx.dsl.compiler import compiler
+    from tfx.proto.orchestration import pipeline_pb2
+
+    from pipeline.authoring.build import build
+
+    pipeline = build(config, resolve_inputs(config, input_bytes), force_bless)
+    compiled: pipeline_pb2.Pipeline = compiler.Compiler().compile(pipeline)
+    for node in compiled.nodes:
+        for context in node.pipeline_node.contexts.contexts:
+            if context.type.name == "pipeline_run":
+                context.properties["config"].field_value.string_value = config.model_dump_json(by_alias=True)
+    return bytes(compiled.SerializeToString(deterministic=True))
+
+
+def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: bool = False) -> BuildInputs:
+    """Finds the input files, chooses Beam's options, copies a curated schema and computes the digests of code.
+
+    Args:
+      config: the config.
+      input_bytes: size of the input on this machine; None if it is to be found here.
+      managed: whether a service runs the pipeline, whose containers see no file of this machine: a curated schema is
+        passed as text.
+
+    Raises:
+      InputError: there are no input files.
+    """
+    from pipeline.authoring.build import BuildInputs
+
+    trainer = ("components.features", "components.models", "components.trainer")
+    model = _module(config.model.run_fn or config.model.build)
+    size = input_files.local_size(config.data) if input_bytes is None else input_bytes
+    return BuildInputs(
+        source=None if config.data.bigquery else input_files.find(config.data),
+        schema=_schema(config, managed),
+        beam_args=tuple(engines.beam_args(config.runtime)),
+        ingest_beam_args=tuple(engines.ingest_args(config.runtime, size)),
+        transform_code=user_code.digest("components.features", *_module(config.features.preprocessing_fn)),
+        trainer_code=user_code.digest(*trainer, *model),
+        tuner_code=user_code.digest(*trainer, "components.tuner", *model),
+        evaluator_code=user_code.digest("components.evaluator"),
+        managed=managed,
+    )
+
+
+def _compile(config: Config) -> tuple[bytes, tuple[GraphNode, ...]]:
+    from pipeline.orchestration import node
+
+    ir = compile_pipeline(config)
+    return ir, node.graph(ir)
+
+
+def _schema(config: Config, managed: bool) -> Path | str | None:
+    if config.schema_.path is None:
+        return None
+    schema = Path(config.schema_.path)
+    content = schema.read_bytes()
+    if managed:
+        return content.decode()
+    # TFX's cache looks at the path alone and would miss an edited schema: the copy is named for its content.
+    name = f"{schema.stem}-{hashlib.sha256(content).hexdigest()[:16]}.pbtxt"
+    copy = config.paths().root / "artifacts" / "curated" / name
+    if not copy.exists():
+        write_atomically(copy, content)
+    return copy
+
+
+def _module(function: str | None) -> tuple[str, ...]:
+    return () if function is None else (user_code.module_of(function),)

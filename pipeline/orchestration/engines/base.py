@@ -1,0 +1,34 @@
+"""The interface of the engines that Beam runs on: options, description and requirements."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+
+from components.config_section import Section
+
+SectionT = TypeVar("SectionT", bound=Section)
+
+
+class Engine(ABC, Generic[SectionT]):
+    """One engine; `section` is the section of the config that has its name."""
+
+    @abstractmethod
+    def options(self, section: SectionT) -> list[str]:
+        """Beam's options."""
+
+    @abstractmethod
+    def describe(self, section: SectionT) -> str:
+        """The engine in one line, for the start of a run."""
+
+    @abstractmethod
+    def reads_this_disk(self, section: SectionT) -> bool:
+        """Whether its workers see the folders of this machine."""
+
+    def addresses(self, section: SectionT) -> tuple[str, ...]:
+        """Each host:port that must accept connections before a run starts."""
+        return ()
+
+    def jar(self, section: SectionT) -> str | None:
+        """A jar that must exist, and needs java; None if there is none."""
+        return None

@@ -1,0 +1,53 @@
+"""Direct: Beam on this machine, in the node's own process or in several."""
+
+from __future__ import annotations
+
+import os
+
+from pipeline.authoring.config.runtime import DirectConfig
+from pipeline.orchestration.engines.base import Engine
+
+FORKED = "pipeline.orchestration.engines.forked_runner.ForkedRunner"
+"""The class of the runner whose workers are forked."""
+_RUNNER = "--runner=apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
+"""Named by its class: the DirectRunner of newer Beam versions first downloads Prism."""
+_IN_MEMORY = "--direct_running_mode=in_memory"
+_SHARE = 64 << 20
+"""Bytes of input per worker: about five seconds of work."""
+
+
+class Direct(Engine[DirectConfig]):
+    """This machine; the running mode is always named."""
+
+    def options(self, section: DirectConfig) -> list[str]:
+        """Beam's own runner, and how many processes it works in."""
+        if section.mode == "multi_processing":
+            return [_RUNNER, "--direct_running_mode=multi_processing", f"--direct_num_workers={_most(section)}"]
+        return [_RUNNER, _IN_MEMORY, "--direct_num_workers=1"]
+
+    def describe(self, section: DirectConfig) -> str:
+        """The mode, and the number of worker processes."""
+        if section.mode == "multi_processing":
+            return f"on this machine, {_most(section)} worker processes for each node, as runtime.direct.mode says"
+        return "on this machine, in memory, in each node's own process"
+
+    def reads_this_disk(self, section: DirectConfig) -> bool:
+        """Always."""
+        return True
+
+
+def ingest_workers(section: DirectConfig, size: int) -> int:
+    """The number of workers that ExampleGen forks for `size` bytes of input; 1: none, it works in its own process."""
+    if section.mode == "in_memory":
+        return 1
+    return max(1, _most(section) if section.mode == "multi_processing" else min(_most(section), size // _SHARE))
+
+
+def ingest_options(workers: int) -> list[str]:
+    """Beam's options for ExampleGen with forked workers; they override those of all nodes."""
+    # In another mode, Beam's runner would start its own workers instead of the forked ones.
+    return [f"--runner={FORKED}", _IN_MEMORY, f"--direct_num_workers={workers}"] if workers > 1 else []
+
+
+def _most(section: DirectConfig) -> int:
+    return section.workers or len(os.sched_getaffinity(0))

@@ -1,0 +1,344 @@
+"""Writes a pipeline for Kubeflow Pipelines v2, and submits it: a container for each node, which calls `run-node`.
+
+TFX's KubeflowV2DagRunner is not used: its pipelines need features of Vertex AI that Kubeflow Pipelines lacks. A
+resolver fails with "resolver not implemented yet" (backend/src/v2/compiler/argocompiler/argo.go in
+kubeflow/pipelines), and nothing calls the hook before a task, in which ExampleGen determines its span and fingerprint.
+With `run-node`, TFX's launcher does both in the container, on the metadata store that the config names, so a run has
+the same lineage, cache and record as with any other orchestrator.
+
+The file has two documents: Kubeflow's pipeline_spec.proto, and kubernetes_executor_config.proto for what only
+Kubernetes has (volume, secrets, deadline). kfp, the client that submits it, has an environment of its own, since its
+dependencies conflict with TFX's.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from components.errors import InputError, MachineError
+from components.files import is_remote, write_atomically
+from pipeline.authoring.config import Config
+from pipeline.authoring.config.orchestrators import BY_HAND, EVERY, KubeflowConfig, Resources, ScheduleConfig
+from pipeline.core.records import GraphNode
+
+SPAN = "span"
+"""The parameter of a run that selects the span, as `run-node --span` does."""
+_RUN_ID = "{{$.pipeline_job_uuid}}"
+"""Kubeflow replaces this by the run's id."""
+_DUE, _COMPILE, _RUN = "due", "compile", "run"
+_GPU = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True)
+class Job:
+    """The parameters of a spec.
+
+    Args:
+      pipeline: its name.
+      graph: the nodes.
+      config: options of `runner.py` that run the same pipeline in the container.
+      kubeflow: the containers.
+      schedule: when it runs, and what happens on failures; None: only when it is started by hand.
+    """
+
+    pipeline: str
+    graph: tuple[GraphNode, ...]
+    config: Sequence[str]
+    kubeflow: KubeflowConfig
+    schedule: ScheduleConfig | None
+
+    @property
+    def rules(self) -> ScheduleConfig:
+        """The schedule, or the default rules without one."""
+        return self.schedule or BY_HAND
+
+
+def check(config: Config) -> KubeflowConfig:
+    """Returns the section `kubeflow` of a pipeline that can run there.
+
+    Raises:
+      InputError: the config has no such section, or several machines cannot share its metadata store.
+    """
+    if config.kubeflow is None:
+        raise InputError(
+            "--kubeflow: expected a kubeflow section in the config, received none",
+            "add one with image and claim, or --set kubeflow.image=… --set kubeflow.claim=…; see docs/kubeflow.md",
+        )
+    if config.metadata.backend == "sqlite":
+        raise InputError(
+            "--kubeflow: expected a metadata store on a server, received metadata.backend: sqlite, a file that only "
+            "one machine may write to",
+            "set metadata.backend to postgresql or mysql, with host, database and user",
+        )
+    return config.kubeflow
+
+
+def notes(config: Config, kubeflow: KubeflowConfig) -> Iterator[str]:
+    """Yields warnings about what the containers need, and cannot be checked from this machine."""
+    paths = [*config.data.path, *([config.schema_.path] if config.schema_.path else [])]
+    inside = [each for each in paths if not is_remote(each) and not each.startswith(f"{kubeflow.mount}/")]
+    if inside:
+        yield f"{', '.join(inside)} must be in the image, since not below {kubeflow.mount}"
+    variable = config.metadata.password_env
+    if variable not in kubeflow.secrets:
+        yield f"no secret sets {variable}: the metadata store is opened without a password"
+
+
+def write(job: Job, file: Path) -> None:
+    """Writes the spec.
+
+    Raises:
+      InputError: the file cannot be written, or its name does not end in .yaml or .yml.
+    """
+    if file.suffix not in (".yaml", ".yml"):
+        raise InputError(
+            f"--output: expected a file that ends in .yaml, received {file}",
+            "rename the file: Kubeflow accepts no other",
+        )
+    try:
+        write_atomically(file, yaml.safe_dump_all(documents(job), sort_keys=False, width=120))
+    except OSError as error:
+        raise InputError(f"{file} cannot be written: {error.strerror}", "name another file with --output") from error
+
+
+def documents(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The two documents of the file: the pipeline's spec, and its settings for Kubernetes."""
+    containers = {_COMPILE: _compile(job), **{node.id: _node(job, node.id) for node in job.graph}}
+    tasks = {
+        _COMPILE: _task(_COMPILE, (), job.rules),
+        **{
+            _name(node.id): _task(
+                node.id, [_name(each) for each in node.upstream] or [_COMPILE], job.rules, node.id == "ExampleGen"
+            )
+            for node in job.graph
+        },
+    }
+    components: dict[str, Any] = {f"comp-{_name(each)}": _component(each) for each in containers}
+    if job.rules.only_if != "every":
+        containers[_DUE] = _due(job)
+        components[f"comp-{_DUE}"] = {
+            "executorLabel": f"exec-{_DUE}",
+            "outputDefinitions": {"parameters": {_DUE: {"parameterType": "STRING"}}},
+        }
+        components[f"comp-{_RUN}"] = {
+            "dag": {"tasks": tasks},
+            "inputDefinitions": {"parameters": {SPAN: {"parameterType": "STRING"}, _DUE: {"parameterType": "STRING"}}},
+        }
+        tasks = {_DUE: _task(_DUE, (), job.rules), _RUN: _if_due()}
+    executors = {f"exec-{_name(each)}": {"container": container} for each, container in containers.items()}
+    spec = {
+        "pipelineInfo": {"name": _name(job.pipeline), "description": f"{job.pipeline}, node by node"},
+        "schemaVersion": "2.1.0",
+        "sdkVersion": "tfx-pipeline",
+        "root": {
+            "dag": {"tasks": tasks},
+            "inputDefinitions": {
+                "parameters": {
+                    SPAN: {
+                        "parameterType": "STRING",
+                        "defaultValue": "today" if job.rules.span == "date" else "newest",
+                        "description": "The newest span to take: a number, a day such as 2026-01-31, today, or newest.",
+                        "isOptional": True,
+                    }
+                }
+            },
+        },
+        "components": components,
+        "deploymentSpec": {"executors": executors},
+    }
+    platform = {label: _kubernetes(job) for label in executors}
+    return spec, {"platforms": {"kubernetes": {"deploymentSpec": {"executors": platform}}}}
+
+
+def _name(id_: str) -> str:
+    """The id of a node or a pipeline as a valid Kubernetes name: ExampleGen is example-gen."""
+    dashed = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", id_)
+    return re.sub(r"[^a-z0-9]+", "-", dashed.lower()).strip("-")
+
+
+def _component(id_: str) -> dict[str, Any]:
+    span = {"inputDefinitions": {"parameters": {SPAN: {"parameterType": "STRING"}}}} if id_ == "ExampleGen" else {}
+    return {"executorLabel": f"exec-{_name(id_)}", **span}
+
+
+def _task(id_: str, upstream: Sequence[str], rules: ScheduleConfig, takes_span: bool = False) -> dict[str, Any]:
+    """A task of the graph. Its two names must be equal: Kubeflow finds outputs of other tasks by them.
+
+    Kubeflow's own cache is off: TFX decides in the container whether a node has to run.
+    """
+    inputs = {"inputs": {"parameters": {SPAN: {"componentInputParameter": SPAN}}}} if takes_span else {}
+    retries = {
+        "retryPolicy": {
+            "maxRetryCount": rules.retries,
+            "backoffDuration": f"{rules.retry_minutes * 60:g}s",
+            "backoffFactor": 1.0,
+        }
+    }
+    return {
+        "taskInfo": {"name": _name(id_)},
+        "componentRef": {"name": f"comp-{_name(id_)}"},
+        **({"dependentTasks": list(upstream)} if upstream else {}),
+        **inputs,
+        "cachingOptions": {"enableCache": False},
+        **(retries if rules.retries else {}),
+    }
+
+
+def _if_due() -> dict[str, Any]:
+    output = {"taskOutputParameter": {"producerTask": _DUE, "outputParameterKey": _DUE}}
+    return {
+        "taskInfo": {"name": _RUN},
+        "componentRef": {"name": f"comp-{_RUN}"},
+        "dependentTasks": [_DUE],
+        "inputs": {"parameters": {SPAN: {"componentInputParameter": SPAN}, _DUE: output}},
+        "triggerPolicy": {"condition": f"inputs.parameter_values['{_DUE}'] == 'yes'"},
+    }
+
+
+def _due(job: Job) -> dict[str, Any]:
+    file = f"{{{{$.outputs.parameters['{_DUE}'].output_file}}}}"
+    return _container(job, _DUE, [_DUE, *_config(job), "--to", file])
+
+
+def _compile(job: Job) -> dict[str, Any]:
+    """Compiles the config in the container, which has the nodes' paths and versions."""
+    return _container(job, _COMPILE, [_COMPILE, *_config(job), "--to", _compiled(job)])
+
+
+def _node(job: Job, id_: str) -> dict[str, Any]:
+    arguments = ["run-node", "--pipeline", _compiled(job), "--node", id_, "--run-id", _RUN_ID]
+    span = ["--span", f"{{{{$.inputs.parameters['{SPAN}']}}}}"] if id_ == "ExampleGen" else []
+    return _container(job, id_, [*arguments, *span, "--logs", f"{_output(job)}/{job.pipeline}/logs"])
+
+
+def _config(job: Job) -> list[str]:
+    return [*job.config, "--output", _output(job)]
+
+
+def _output(job: Job) -> str:
+    return f"{job.kubeflow.mount}/out"
+
+
+def _compiled(job: Job) -> str:
+    return f"{_output(job)}/{job.pipeline}/logs/{_RUN_ID}/pipeline.pb"
+
+
+def _container(job: Job, id_: str, arguments: list[str]) -> dict[str, Any]:
+    resources = _resources(job.kubeflow.resources, id_)
+    environment = [{"name": name, "value": value} for name, value in job.kubeflow.environment.items()]
+    return {
+        "image": job.kubeflow.image,
+        "command": ["python", "runner.py"],
+        "args": arguments,
+        **({"env": environment} if environment else {}),
+        **({"resources": resources} if resources else {}),
+    }
+
+
+def _resources(resources: Mapping[str, Resources], id_: str) -> dict[str, Any]:
+    requested = resources.get(id_) or resources.get(EVERY) or Resources()
+    accelerator = {"type": _GPU, "count": str(requested.gpus)} if requested.gpus else None
+    limits = {"cpuLimit": requested.cpu, "memoryLimit": requested.memory_gb, "accelerator": accelerator}
+    return {name: value for name, value in limits.items() if value is not None}
+
+
+def _kubernetes(job: Job) -> dict[str, Any]:
+    """Volume, secrets, machines and deadline of a container; protobuf's JSON has 64-bit integers as strings."""
+    kubeflow = job.kubeflow
+    secrets = [
+        {"secretName": each.secret, "keyToEnv": [{"secretKey": each.key, "envVar": variable}]}
+        for variable, each in kubeflow.secrets.items()
+    ]
+    return {
+        "pvcMount": [{"constant": kubeflow.claim, "mountPath": kubeflow.mount}],
+        **({"secretAsEnv": secrets} if secrets else {}),
+        **({"nodeSelector": {"labels": dict(kubeflow.node_selector)}} if kubeflow.node_selector else {}),
+        "activeDeadlineSeconds": str(round(job.rules.timeout_hours * 3600)),
+    }
+
+
+PYTHON = "KFP_PYTHON"
+"""The environment variable with the path of a Python that has kfp."""
+_ROOT = Path(__file__).parents[2]
+_OWN = _ROOT / ".cache" / "kubeflow" / "bin" / "python"
+_SUBMIT = _ROOT / "deploy" / "kubeflow" / "submit.py"
+
+
+def submit(config: Config, kubeflow: KubeflowConfig, file: Path) -> str:
+    """Starts a run; with a schedule, has Kubeflow start them, in place of an earlier schedule of this pipeline.
+
+    Args:
+      config: the pipeline.
+      kubeflow: its section.
+      file: the pipeline as `kubeflow.write` has written it.
+
+    Returns:
+      What has come of it, to be shown.
+
+    Raises:
+      InputError: the config does not say where Kubeflow is.
+      MachineError: there is no kfp, or Kubeflow refuses or does not answer.
+    """
+    if kubeflow.host is None:
+        raise InputError(
+            "--submit: expected kubeflow.host, received none", "set it to the address of Kubeflow's API, with https://"
+        )
+    schedule = _schedule(config.schedule) if config.schedule else None
+    request = {
+        "file": str(file.absolute()),
+        "name": config.pipeline.name,
+        "host": kubeflow.host,
+        "namespace": kubeflow.namespace,
+        "experiment": kubeflow.experiment,
+        "service_account": kubeflow.service_account,
+        "schedule": schedule,
+    }
+    ended = subprocess.run(
+        [_python(), str(_SUBMIT)], input=json.dumps(request), capture_output=True, text=True, check=False
+    )
+    if ended.returncode:
+        why = next((line for line in reversed(ended.stderr.splitlines()) if line.strip()), "it said nothing")
+        raise MachineError(
+            f"Kubeflow at {kubeflow.host} has not taken the pipeline: {why}",
+            f"mend that; the pipeline is in {file}, which Kubeflow's own pages take as well",
+        )
+    made = json.loads(ended.stdout.splitlines()[-1])
+    if schedule is None:
+        return f"run {made['run']} has been started at {kubeflow.host}"
+    replaced = " in place of the earlier one" if made["replaced"] else ""
+    return f"recurring run {made['recurring_run']} at {kubeflow.host}{replaced}: {schedule['cron']}"
+
+
+def _schedule(schedule: ScheduleConfig) -> dict[str, Any]:
+    """The schedule as Kubeflow takes it: its cron begins with seconds, and it fills in the day a run is meant for."""
+    return {
+        "cron": f"0 {schedule.cron}",
+        "start": f"{schedule.start.isoformat()}T00:00:00Z",
+        "catch_up": schedule.catch_up,
+        "parameters": {SPAN: "[[ScheduledTime.2006-01-02]]"} if schedule.span == "date" else {},
+    }
+
+
+def _python() -> str:
+    if given := os.environ.get(PYTHON):
+        return given
+    # Only the package itself: what TFX needs for Vertex AI brings a part of kfp under its name.
+    if importlib.util.find_spec("kfp") and importlib.util.find_spec("kfp.client"):
+        return sys.executable
+    if _OWN.exists():
+        return str(_OWN)
+    raise MachineError(
+        "--submit: kfp is needed, Kubeflow's own client, and is not installed",
+        f"run tools/environment.sh kubeflow, which installs it, or name a Python that has it in {PYTHON}",
+    )

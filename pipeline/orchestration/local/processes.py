@@ -1,0 +1,346 @@
+"""Child processes of a local run, forked from a server that has imported TensorFlow and TFX once.
+
+`start_server` starts multiprocessing's fork server, which imports `fork_server_preload`. A `ChildProcess` runs one
+function in a fork of it, in a session of its own, with its own log, and reports the result, an error and what it used.
+The functions below are the ones that a run calls there: TFX is imported only in the child, never by this module.
+"""
+
+from __future__ import annotations
+
+import atexit
+import datetime
+import functools
+import logging
+import multiprocessing
+import os
+import pickle
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from components.errors import MachineError, PipelineError, find
+from components.processes import kill_group, signal_at_parents_death
+from pipeline.core.records import GraphNode, NodeOutcome, RunSummary
+from pipeline.orchestration.local.signals import RUN_SIGNALS
+from pipeline.orchestration.reporting import Reporting
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a child sends before it exits."""
+
+    value: Any
+    error: PipelineError | None
+    cpu_seconds: float
+    """Of the child, and of the processes that it has started and waited for."""
+    peak_memory_mb: float
+
+
+def enter(work: bytes, log: Path, title: str, connection: Connection) -> None:
+    """The main function of a child; it does not return.
+
+    Args:
+      work: a pickled pair, the function and its arguments. Pickled separately, so that a failure to load it is in this
+        child's log.
+      log: the file for all output from here on, including that of native libraries.
+      title: the name of this attempt in the log.
+      connection: receives one `Reply`.
+    """
+    # Not in the terminal's process group: Ctrl-C is for the run's own process, which then ends its children.
+    os.setsid()
+    signal_at_parents_death(signal.SIGKILL, parent=int(os.environ["PIPELINE_SERVER_PID"]))
+    # The server ignores both, and has a handler for the third.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    value, error = None, None
+    try:
+        _write_to(log, title)
+        function, arguments = pickle.loads(work)  # noqa: S301 - from our own parent
+        value = function(*arguments)
+    except (Exception, SystemExit) as caught:
+        logging.exception("%s failed", title)
+        error = find(caught) or _unexpected(title, caught)
+    connection.send(Reply(value, error, *used()))
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # No finalizers: everything is written and sent, and native libraries sometimes crash while they are unloaded.
+    os._exit(0)
+
+
+def run_work(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
+    """The `work` argument of `enter`."""
+    return pickle.dumps((function, arguments))
+
+
+def _write_to(log: Path, title: str) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    sys.stdout = open(1, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    sys.stdout.write(f"=== {title}, {now}, process {os.getpid()} ===\n")
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
+        force=True,
+    )
+    # A log line that cannot be written (a full disk) must not print a traceback for itself.
+    logging.raiseExceptions = False
+    logging.captureWarnings(True)
+    absl_logging = sys.modules.get("absl.logging")
+    if absl_logging is not None:
+        absl_logging.set_verbosity(absl_logging.INFO)
+
+
+def _unexpected(title: str, error: BaseException) -> PipelineError:
+    first_line = next(iter(str(error).strip().splitlines()), "")
+    return MachineError(f"{title} failed: {type(error).__name__}: {first_line}", "see the full cause in its log")
+
+
+def used() -> tuple[float, float]:
+    """CPU-seconds of this process and its waited-for children, and its largest resident memory in MB."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu_seconds = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    status = Path("/proc/self/status").read_text()
+    peak_kb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+    return cpu_seconds, peak_kb / 1024
+
+
+_MB = 1 << 20
+_UNKNOWN_EXIT_CODE = 255
+
+
+class ChildProcess:
+    """One child process, with its reply and its usage so far."""
+
+    def __init__(self, title: str, log: Path, function: Callable[..., Any], *arguments: Any) -> None:
+        self.title = title
+        self.log = log
+        self.reply: Reply | None = None
+        self.cpu_seconds = 0.0
+        self.peak_memory_mb = 0.0
+        self._started = time.monotonic()
+        # A server that was killed is started again, and only this gives it the environment that it needs.
+        start_server()
+        self._connection, child_end = context().Pipe(duplex=False)
+        work = run_work(function, arguments)
+        self._process = context().Process(target=enter, args=(work, log, title, child_end), name=title)
+        try:
+            self._process.start()
+        except (EOFError, OSError) as error:
+            self._connection.close()
+            raise MachineError(
+                f"{title} could not start: the fork server has ended ({type(error).__name__})",
+                "see server.log; then --resume the run",
+            ) from error
+        finally:
+            child_end.close()
+        self._ended: float | None = None
+        # So that a child that exits at once has figures as well.
+        self.sample()
+
+    @property
+    def seconds(self) -> float:
+        """Wall time from its start to now, or to its end."""
+        return (self._ended or time.monotonic()) - self._started
+
+    @property
+    def waitables(self) -> list[Connection | int]:
+        """What `multiprocessing.connection.wait` can wait for: the reply, or the exit."""
+        return (
+            [self._process.sentinel]
+            if self.reply or self._connection.closed
+            else [
+                self._connection,
+                self._process.sentinel,
+            ]
+        )
+
+    def poll(self) -> bool:
+        """Receives the reply if there is one; returns whether the child has exited."""
+        self._receive()
+        if self._process.exitcode is None:
+            return False
+        if self._ended is None:
+            self._receive()
+            self._ended = time.monotonic()
+            self._connection.close()
+            # Processes that it has started and not waited for must not outlive it.
+            self.signal(signal.SIGKILL)
+            self._count_exactly()
+        return True
+
+    def sample(self) -> None:
+        """Measures the child and its descendants; for a child that is killed these are the only figures."""
+        try:
+            root = psutil.Process(self._process.pid)
+            processes = [root, *root.children(recursive=True)]
+        except psutil.Error:
+            return
+        cpu_seconds, memory = 0.0, 0
+        for process in processes:
+            try:
+                times, resident = process.cpu_times(), process.memory_info().rss
+            except psutil.Error:
+                continue
+            cpu_seconds += times.user + times.system + times.children_user + times.children_system
+            memory += resident
+        self.cpu_seconds = max(self.cpu_seconds, cpu_seconds)
+        self.peak_memory_mb = max(self.peak_memory_mb, memory / _MB)
+
+    def signal(self, signum: signal.Signals) -> None:
+        """Signals the child's whole process group."""
+        if self._process.pid is not None:
+            kill_group(self._process.pid, signum)
+
+    def exit_error(self) -> PipelineError:
+        """The error for a child that has exited without a reply."""
+        code = self._process.exitcode
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            hint = " (the kernel does this when memory runs out)" if name == "SIGKILL" else ""
+            return MachineError(f"{self.title} was killed by {name}{hint}", "see its log; then --resume the run")
+        # What multiprocessing reports when nobody could tell it the exit code.
+        hint = " (its fork server was killed)" if code == _UNKNOWN_EXIT_CODE else ""
+        return MachineError(
+            f"{self.title} ended without a result, exit code {code}{hint}",
+            "see its log and server.log; then --resume the run",
+        )
+
+    def _receive(self) -> None:
+        if self.reply is None and not self._connection.closed and self._connection.poll():
+            try:
+                self.reply = self._connection.recv()
+            except (EOFError, OSError):
+                # It has exited; the exit code is reported.
+                self._connection.close()
+
+    def _count_exactly(self) -> None:
+        if self.reply is not None:
+            self.cpu_seconds = max(self.cpu_seconds, self.reply.cpu_seconds)
+            self.peak_memory_mb = max(self.peak_memory_mb, self.reply.peak_memory_mb)
+
+
+def compile_pipeline(compile_: Callable[[], bytes]) -> tuple[bytes, tuple[GraphNode, ...]]:
+    """The compiled pipeline and its graph."""
+    ir = compile_()
+    from pipeline.orchestration import node
+
+    return ir, node.graph(ir)
+
+
+def make_partial(
+    ir: bytes, run: str, from_nodes: tuple[str, ...], to_nodes: tuple[str, ...]
+) -> tuple[bytes, tuple[GraphNode, ...]]:
+    """The pipeline as a partial run, and its graph."""
+    from pipeline.orchestration import node
+
+    partial = node.prepare(ir, run, from_nodes, to_nodes)
+    return partial, node.graph(partial)
+
+
+def run_node(ir: bytes, node_id: str, run: str) -> NodeOutcome:
+    """One node."""
+    from pipeline.orchestration import node
+
+    return node.run_node(ir, node_id, run)
+
+
+def clean_up(ir: bytes, run: str) -> list[str]:
+    """Closes executions that killed nodes have left open; returns the nodes' ids."""
+    from pipeline.orchestration import node
+
+    return node.clean_up(ir, run)
+
+
+def summarize(reporting: Reporting, ir: bytes, run: str) -> RunSummary:
+    """What the finished nodes of a run have produced."""
+    from pipeline.orchestration import node
+
+    return reporting.summarize(node.open_store(ir), run)
+
+
+def write_report(reporting: Reporting, ir: bytes, logs: Path, run: str) -> Path | None:
+    """Writes the run's report; None if ML Metadata has no such run."""
+    from pipeline.orchestration import node
+
+    return reporting.write_report(node.open_store(ir), logs, run)
+
+
+_ROOT = Path(__file__).parents[3]
+_CONTEXT = multiprocessing.get_context("forkserver")
+_PRELOAD = "pipeline.orchestration.local.fork_server_preload"
+
+
+def start_server() -> None:
+    """Starts the server, which imports for about ten seconds in the background, unless it runs; main thread only."""
+    # The main module as well: otherwise each child would import it before its own work.
+    _CONTEXT.set_forkserver_preload(["__main__", _PRELOAD])
+    with _environment(_output().fileno()), _block_run_signals():
+        forkserver.ensure_running()
+
+
+def server_output() -> bytes:
+    """What the server, and children that could not yet write to their own logs, have printed so far."""
+    return os.pread(_output().fileno(), 1 << 20, 0)
+
+
+def context() -> multiprocessing.context.ForkServerContext:
+    """The multiprocessing context whose processes are forks of the server."""
+    return _CONTEXT
+
+
+@functools.cache
+def _output() -> IO[bytes]:
+    """The file for the server's output. It has no name and ends with this process; a failed run copies it."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when this process ends
+    atexit.register(file.close)
+    return file
+
+
+@contextmanager
+def _environment(output: int) -> Iterator[None]:
+    """Sets environment variables for the server that is started in the block; children inherit them from it."""
+    before = dict(os.environ)
+    # Python 3.10's fork server does not inherit sys.path, so it would not find this project.
+    paths = [str(_ROOT), *filter(None, [before.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    os.environ["PIPELINE_SERVER_OUTPUT"] = f"/proc/{os.getpid()}/fd/{output}"
+    os.environ["PIPELINE_SERVER_PARENT"] = str(os.getpid())
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _block_run_signals() -> Iterator[None]:
+    """Blocks SIGINT and SIGTERM in this thread; a program started in the block has them blocked until it unblocks them.
+
+    So a signal to the whole process group neither ends the server in its first instructions nor is lost to the run.
+    """
+    # Its own start would unblock the signals half-way.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, RUN_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

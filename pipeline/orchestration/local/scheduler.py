@@ -1,0 +1,389 @@
+"""Runs a pipeline on this machine: each node in a child process, in parallel where no dependency forbids it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, Protocol
+
+from components.errors import GATE, InputError, MachineError, PipelineError
+from components.files import exclusive_lock, write_atomically
+from pipeline.core.records import (
+    CACHED,
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    LEAVE,
+    NOT_BLESSED,
+    REJECTED,
+    REUSE,
+    SKIPPED,
+    GraphNode,
+    NodeOutcome,
+    RunResult,
+    refused,
+)
+from pipeline.core.records import DONE as NODE_DONE
+from pipeline.core.records import FAILED as NODE_FAILED
+from pipeline.core.run_record import RUNNING, NodeRecord, RunRecord, new_run, old_run
+from pipeline.orchestration.local import processes
+from pipeline.orchestration.local.processes import ChildProcess, server_output, start_server
+from pipeline.orchestration.local.signals import InterruptedRun, Signals
+from pipeline.orchestration.reporting import Reporting
+
+__all__ = ["LocalJob", "run", "start_server"]
+
+_TICK_SECONDS = 0.25
+_GRACE_SECONDS = 5.0
+_ENDED_WELL = (NODE_DONE, CACHED, SKIPPED)
+# Children that run no node (compile, clean up, read the results) write to this log.
+_RUN_LOG = "pipeline"
+
+
+class RunObserver(Protocol):
+    """What displays a run while it runs, such as a terminal."""
+
+    def node_changed(self, node: str | None) -> None:
+        """A node, or with None the run as a whole, has another state than before."""
+
+    def tick(self) -> None:
+        """Time has passed: the figures of the running nodes have grown."""
+
+
+@dataclass(frozen=True)
+class LocalJob:
+    """What to run, and how.
+
+    Args:
+      pipeline: its name.
+      output: its folder, `out/<pipeline>`; the run writes into `logs/<run>/` there.
+      compile: makes the serialized pipeline; called in a child, so it must pickle and import TFX only when called.
+      reporting: what is done with the results.
+      resume: the id of a run to continue, or `latest`.
+      from_nodes: run these nodes and those downstream of them, on the outputs of an earlier run.
+      to_nodes: run these nodes and those upstream of them, no others.
+      parallel: most nodes at a time; 0 means the number of cores.
+    """
+
+    pipeline: str
+    output: Path
+    compile: Callable[[], bytes]
+    reporting: Reporting
+    resume: str | None = None
+    from_nodes: tuple[str, ...] = ()
+    to_nodes: tuple[str, ...] = ()
+    parallel: int = 0
+
+
+def run(job: LocalJob, observe: Callable[[RunRecord], AbstractContextManager[RunObserver]]) -> RunResult:
+    """Runs the job to its end; whatever goes wrong is in the result. Main thread only.
+
+    Args:
+      job: what to run.
+      observe: makes the observer of a run from its record, which changes while the run goes on.
+    """
+    logs = job.output / "logs"
+    # Entered first: a signal that arrives before the first node closes the run as well.
+    with Signals() as signals:
+        try:
+            if job.resume is None:
+                record = new_run(logs, job.pipeline, job.from_nodes, job.to_nodes)
+            else:
+                record = old_run(logs, job.pipeline, job.resume)
+        except PipelineError as error:
+            return refused(error, job.resume or "", job.pipeline)
+        try:
+            with observe(record) as observer:
+                return _Run(job, record, observer, signals).run()
+        finally:
+            record.close()
+
+
+class _Run:
+    """One run, from the compilation to the results."""
+
+    def __init__(self, job: LocalJob, record: RunRecord, observer: RunObserver, signals: Signals) -> None:
+        self._job = job
+        self._record = record
+        self._observer = observer
+        self._signals = signals
+        self._ir = b""
+        self._running: dict[str, ChildProcess] = {}
+        self._started = time.monotonic()
+        self._imported = 0.0
+
+    def run(self) -> RunResult:
+        try:
+            self._execute()
+        except InterruptedRun:
+            pass
+        except PipelineError as error:
+            self._record.error = self._record.error or error
+        except Exception as error:
+            # Whatever the fault: a run must not stay recorded as running.
+            self._record.error = self._record.error or self._unexpected(error)
+        self._end_running(grace=0.0)
+        state, exit_code = self._verdict()
+        self._record.state = state
+        self._record.save()
+        report = self._report()
+        nodes = tuple(node.result() for node in self._record.nodes.values())
+        seconds = time.monotonic() - self._started
+        record = self._record
+        return RunResult(
+            record.run,
+            record.pipeline,
+            state,
+            seconds,
+            self._imported,
+            nodes,
+            record.error,
+            exit_code,
+            self._record.facts,
+            record.folder,
+            report,
+        )
+
+    def _execute(self) -> None:
+        start_server()
+        graph = self._compile()
+        self._record.add_nodes({node.id: node.upstream for node in graph})
+        if self._job.resume is not None:
+            self._call("clean up", processes.clean_up, self._ir, self._record.run)
+        self._schedule(graph)
+        if self._signals.received or self._record.error:
+            self._call("clean up", processes.clean_up, self._ir, self._record.run, despite_signal=True)
+        if self._signals.received is None:
+            self._record.facts = self._call(
+                "read results", processes.summarize, self._job.reporting, self._ir, self._record.run
+            )
+
+    def _unexpected(self, error: Exception) -> PipelineError:
+        with contextlib.suppress(OSError), self._record.log(_RUN_LOG).open("a") as log:
+            traceback.print_exception(error, file=log)
+        headline = next(iter(str(error).strip().splitlines()), "")
+        return MachineError(
+            f"the run failed: {type(error).__name__}: {headline}", "see pipeline.log; then --resume the run"
+        )
+
+    def _report(self) -> Path | None:
+        """Has the run's report written; a failure is in the log, and does not change the run's result."""
+        if not self._ir:
+            return None
+        arguments = (self._job.reporting, self._ir, self._record.folder.parent, self._record.run)
+        try:
+            written: Path | None = self._call(
+                "write the report", processes.write_report, *arguments, despite_signal=True
+            )
+        except (PipelineError, InterruptedRun):
+            return None
+        return written
+
+    def _compile(self) -> tuple[GraphNode, ...]:
+        # The first child waits for the server's imports, and there is nothing to clean up yet.
+        with self._signals.interrupting():
+            compiling = self._start("compile", _RUN_LOG, processes.compile_pipeline, self._job.compile)
+        graph: tuple[GraphNode, ...]
+        self._ir, graph = self._await(compiling)
+        self._imported = time.monotonic() - self._started
+        from_nodes, to_nodes = self._record.from_nodes, self._record.to_nodes
+        if from_nodes or to_nodes:
+            arguments = (self._ir, self._record.run, from_nodes, to_nodes)
+            self._ir, graph = self._call("prepare partial run", processes.make_partial, *arguments)
+        return graph
+
+    def _schedule(self, graph: tuple[GraphNode, ...]) -> None:
+        """Starts each node when its upstream nodes are done; ends when all are done, one failed, or a signal came."""
+        nodes = self._record.nodes
+        for node in graph:
+            if node.action in (REUSE, LEAVE):
+                nodes[node.id].state = CACHED if node.action == REUSE else SKIPPED
+        waiting = {node.id: node for node in graph if nodes[node.id].state not in _ENDED_WELL}
+        self._changed()
+        while (waiting or self._running) and not self._signals.received:
+            if self._record.error is None:
+                self._start_ready(waiting)
+            if not self._running:
+                return
+            self._watch()
+        self._end_running(_GRACE_SECONDS)
+
+    def _start_ready(self, waiting: dict[str, GraphNode]) -> None:
+        nodes = self._record.nodes
+        free = (self._job.parallel or os.cpu_count() or 1) - len(self._running)
+        ready = [
+            node.id
+            for node in waiting.values()
+            # An upstream node that is not in this pipeline's graph is not waited for.
+            if all(nodes[each].state in _ENDED_WELL for each in node.upstream if each in nodes)
+        ]
+        for node in ready[: max(free, 0)]:
+            del waiting[node]
+            try:
+                self._running[node] = self._start(node, node, processes.run_node, self._ir, node, self._record.run)
+                nodes[node].state = RUNNING
+            except MachineError as error:
+                nodes[node].state, nodes[node].error = NODE_FAILED, error
+                self._record.error = self._record.error or error
+            self._changed(node)
+
+    def _watch(self) -> None:
+        """Waits for a child's reply or exit, at most one tick; samples usage, and records the nodes that ended."""
+        wait([each for child in self._running.values() for each in child.waitables], timeout=_TICK_SECONDS)
+        for node, child in list(self._running.items()):
+            record = self._record.nodes[node]
+            child.sample()
+            ended = child.poll()
+            if ended:
+                del self._running[node]
+                self._record_outcome(record, child)
+            elif child.reply is None:
+                _copy_usage(record, child)
+        self._tick()
+
+    def _record_outcome(self, node: NodeRecord, child: ChildProcess) -> None:
+        outcome = self._outcome(child)
+        node.state, node.error = outcome.state, outcome.error
+        # A node that an earlier attempt has finished keeps that attempt's figures.
+        if not outcome.earlier:
+            _copy_usage(node, child)
+            node.rows = outcome.rows
+            node.attempts += 1
+            self._record.add_attempt(node)
+        if outcome.state == NODE_FAILED:
+            self._record.error = self._record.error or outcome.error
+        self._changed(node.id)
+
+    def _outcome(self, child: ChildProcess) -> NodeOutcome:
+        if child.reply is not None and isinstance(child.reply.value, NodeOutcome):
+            return child.reply.value
+        if self._signals.received:
+            return NodeOutcome(INTERRUPTED)
+        return NodeOutcome(NODE_FAILED, error=self._failure(child))
+
+    def _failure(self, child: ChildProcess) -> PipelineError:
+        if child.reply is not None and child.reply.error is not None:
+            return child.reply.error
+        # A child that failed before it had a log has written to the fork server's output.
+        with contextlib.suppress(OSError):
+            write_atomically(self._record.folder / "server.log", server_output())
+        return child.exit_error()
+
+    def _end_running(self, grace: float) -> None:
+        """Asks all running nodes to end; after the grace, or at a second signal, kills them."""
+        for child in self._running.values():
+            child.signal(signal.SIGTERM)
+        deadline = time.monotonic() + grace
+        while self._running and time.monotonic() < deadline and self._signals.count < 2:
+            self._watch()
+        for child in self._running.values():
+            child.signal(signal.SIGKILL)
+        while self._running:
+            self._watch()
+
+    def _start(self, title: str, log: str, function: Callable[..., Any], *arguments: Any) -> ChildProcess:
+        return ChildProcess(title, self._record.log(log), function, *arguments)
+
+    def _call(self, title: str, function: Callable[..., Any], *arguments: Any, despite_signal: bool = False) -> Any:
+        """Calls a function in a child process.
+
+        Args:
+          title: its name in the log and in errors.
+          function: importable without TFX here.
+          arguments: its arguments.
+          despite_signal: continue although a signal has arrived; only a further one stops it.
+
+        Returns:
+          What the function returns.
+
+        Raises:
+          InterruptedRun: a signal has stopped it.
+          PipelineError: the function failed, or its process ended without a result.
+        """
+        return self._await(self._start(title, _RUN_LOG, function, *arguments), despite_signal)
+
+    def _await(self, child: ChildProcess, despite_signal: bool = False) -> Any:
+        allowed = max(self._signals.count, 1) if despite_signal else 0
+        try:
+            while not child.poll():
+                wait(child.waitables, timeout=_TICK_SECONDS)
+                self._tick()
+                if self._signals.count > allowed:
+                    raise InterruptedRun
+        finally:
+            child.signal(signal.SIGKILL)
+        if child.reply is None or child.reply.error is not None:
+            raise self._failure(child)
+        return child.reply.value
+
+    def _tick(self) -> None:
+        self._record.tick()
+        self._observer.tick()
+
+    def _changed(self, node: str | None = None) -> None:
+        self._record.save()
+        self._observer.node_changed(node)
+
+    def _verdict(self) -> tuple[str, int]:
+        """The run's state and exit code."""
+        if self._signals.received:
+            return INTERRUPTED, 128 + self._signals.received
+        error = self._record.error
+        if error is not None:
+            return (REJECTED if error.exit_code == GATE else FAILED), error.exit_code
+        serving = self._record.facts.serving
+        if self._record.facts.verdict == NOT_BLESSED or (serving is not None and not serving.passed):
+            return REJECTED, GATE
+        return DONE, 0
+
+
+def _copy_usage(node: NodeRecord, child: ChildProcess) -> None:
+    node.seconds, node.cpu_seconds, node.peak_memory_mb = child.seconds, child.cpu_seconds, child.peak_memory_mb
+
+
+LOCK_FILE = "turn.lock"
+
+
+@contextmanager
+def exclusive_run(folder: Path, pipeline: str) -> Iterator[None]:
+    """Holds a lock on a pipeline with a schedule, so that one run of it is in progress at a time.
+
+    Args:
+      folder: of the pipeline, out/<pipeline>.
+      pipeline: its name.
+
+    Raises:
+      InputError: another process holds the lock.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / LOCK_FILE
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(exclusive_lock(file, wait=False))
+        except BlockingIOError as error:
+            raise InputError(
+                f"a run of {pipeline} is in progress{_describe_holder(file)}, and a scheduled pipeline runs once at a "
+                "time",
+                "wait for its end, or stop it; without the schedule section several runs may be in progress",
+            ) from error
+        file.write_text(json.dumps({"process": os.getpid(), "since": time.time()}))
+        yield
+
+
+def _describe_holder(file: Path) -> str:
+    try:
+        holder = json.loads(file.read_text())
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder["since"]))
+        return f" since {since}, in process {holder['process']}"
+    # The holder has not written the file yet.
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,304 @@
+"""Runs one node of a compiled pipeline in this process; every target, on this machine or a cluster, stands on it."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tfx.dsl.compiler import constants
+from tfx.dsl.io import fileio
+from tfx.orchestration import metadata
+from tfx.orchestration.local import runner_utils
+from tfx.orchestration.portable import launcher, partial_run_utils, runtime_parameter_utils
+from tfx.orchestration.portable.mlmd import execution_lib
+from tfx.proto.orchestration import pipeline_pb2
+
+from components.errors import InputError, MachineError, PipelineError, find
+from pipeline.core.metadata.connection import RUNNING, cancel_unfinished, connect, connection_config, from_ir, reader
+from pipeline.core.metadata.location import Location
+from pipeline.core.metadata.store import Artifact, Execution, Store
+from pipeline.core.records import CACHED, DONE, FAILED, LEAVE, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
+
+RESOLVER = "tfx.dsl.components.common.resolver.Resolver"
+
+
+def graph(ir: bytes) -> tuple[GraphNode, ...]:
+    """The nodes of a compiled pipeline, each after the ones it depends on."""
+    pipeline = pipeline_pb2.Pipeline.FromString(ir)
+    return tuple(
+        GraphNode(node.node_info.id, tuple(node.upstream_nodes), _action(node)) for node in nodes_of(pipeline).values()
+    )
+
+
+def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: Collection[str] = ()) -> bytes:
+    """Makes a pipeline into a partial run: the nodes from and up to the named ones, on an earlier run's outputs.
+
+    The outputs of the nodes left out are entered in ML Metadata as this run's own, so lineage stays whole.
+
+    Returns:
+      The pipeline with each node marked as to be run, reused or left.
+
+    Raises:
+      InputError: a name is no node's, or no earlier run has all the outputs that are needed.
+    """
+    pipeline = load(ir, run_id)
+    _check_names({*from_nodes, *to_nodes}, nodes_of(pipeline))
+    partial_run_utils.mark_pipeline(pipeline, from_nodes=list(from_nodes) or None, to_nodes=list(to_nodes) or None)
+    _settle_skipped(pipeline)
+    needed = [node_id for node_id, node in nodes_of(pipeline).items() if _is_required(node)]
+    store = store_of(pipeline)
+    base = _newest_run_with(reader(store), pipeline.pipeline_info.id, run_id, needed)
+    if needed and base is None:
+        raise InputError(
+            f"nothing to start from: no earlier run has outputs of {', '.join(needed)}",
+            "run the whole pipeline first, without --from",
+        )
+    if base is not None:
+        with Metadata(store) as handle:
+            partial_run_utils.snapshot(handle, pipeline, base_run_id=base)
+    return bytes(pipeline.SerializeToString())
+
+
+def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
+    """Runs a node, unless it already ended well under this run id; its failure is returned, not raised.
+
+    The state is read from ML Metadata: TFX's launcher returns as if all were well when an input is missing.
+    """
+    pipeline = load(ir, run_id)
+    location = store_of(pipeline)
+    store = reader(location)
+    earlier = store.execution(run_id, node_id)
+    if earlier is not None and earlier.succeeded:
+        return replace(_outcome(store, earlier), earlier=True)
+    try:
+        launcher_of(pipeline, node_id, location, earlier).launch()
+    # A user's code may also call sys.exit: that is a failure of the node as well.
+    except (Exception, SystemExit) as error:
+        logging.exception("%s failed", node_id)
+        return NodeOutcome(FAILED, earlier.id if earlier else None, error=_to_error(node_id, error))
+    execution = store.execution(run_id, node_id)
+    if execution is None:
+        return NodeOutcome(SKIPPED)
+    if not execution.succeeded:
+        return NodeOutcome(FAILED, execution.id, error=_unresolved(node_id))
+    return _outcome(store, execution)
+
+
+def clean_up(ir: bytes, run_id: str, only: str | None = None) -> list[str]:
+    """Clears away what killed nodes of a run have left: open executions, half-written outputs, temporary files.
+
+    Call it only when no process of the run, or of the only node to be looked at, is alive.
+
+    Returns:
+      The ids of the nodes that had been left open.
+    """
+    pipeline = load(ir, run_id)
+    nodes = nodes_of(pipeline)
+    root = _root(pipeline)
+    unfinished = [each for each in cancel_unfinished(store_of(pipeline), run_id, only) if each.node in nodes]
+    for execution in unfinished:
+        folder = f"{root}/{execution.node}"
+        leftovers = [f"{folder}/{key}/{execution.id}" for key in nodes[execution.node].outputs.outputs]
+        leftovers.append(f"{folder}/.system/executor_execution/{execution.id}")
+        for leftover in leftovers:
+            if fileio.exists(leftover):
+                fileio.rmtree(leftover)
+    return [execution.node for execution in unfinished]
+
+
+def text_parameters(ir: bytes, node_id: str) -> dict[str, str]:
+    """The text parameters of a node of a compiled pipeline, by name."""
+    parameters = nodes_of(pipeline_pb2.Pipeline.FromString(ir))[node_id].parameters.parameters
+    return {name: parameter.field_value.string_value for name, parameter in parameters.items()}
+
+
+def set_parameter(ir: bytes, node_id: str, name: str, value: str) -> bytes:
+    """Returns a compiled pipeline in which a text parameter of a node has another value."""
+    pipeline = pipeline_pb2.Pipeline.FromString(ir)
+    nodes_of(pipeline)[node_id].parameters.parameters[name].field_value.string_value = value
+    return bytes(pipeline.SerializeToString(deterministic=True))
+
+
+def root_of(ir: bytes, run_id: str) -> str:
+    """The folder with a run's artifacts, or its URL."""
+    return _root(load(ir, run_id))
+
+
+def open_store(ir: bytes) -> Store:
+    """The metadata store that a compiled pipeline writes to."""
+    return reader(store_of(pipeline_pb2.Pipeline.FromString(ir)))
+
+
+class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
+    """TFX's launcher, for which a second attempt at a node counts as much as the first.
+
+    TFX takes up a failed execution again as it is. Here it becomes RUNNING again, with the inputs and properties
+    of this attempt, so that lineage tells what was really used. And the node's working folder that outlives a
+    failure has the execution's own number: a second attempt finds what the first one has saved there.
+    """
+
+    def __init__(self, earlier: Execution | None, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._earlier = earlier
+
+    def is_needed(self) -> bool:
+        """Whether the node has to run, rather than take an earlier execution's outputs; enters those if so."""
+        return bool(self._prepare_execution().is_execution_needed)
+
+    def _register_or_reuse_execution(
+        self,
+        metadata_handle: Any,
+        contexts: list[Any],
+        input_artifacts: Mapping[str, Any] | None = None,
+        exec_properties: Mapping[str, Any] | None = None,
+    ) -> Any:
+        execution = super()._register_or_reuse_execution(metadata_handle, contexts, input_artifacts, exec_properties)
+        if self._earlier is not None and execution.id == self._earlier.id:
+            execution = self._begin_again(metadata_handle, execution, contexts, input_artifacts, exec_properties)
+        index = execution.custom_properties["__stateful_working_dir_index__"]
+        index.string_value = str(execution.id)
+        return execution
+
+    def _begin_again(
+        self, handle: Any, old: Any, contexts: list[Any], inputs: Mapping[str, Any] | None, properties: Any
+    ) -> Any:
+        execution = execution_lib.prepare_execution(
+            handle,
+            self._pipeline_node.node_info.type,
+            RUNNING,
+            properties,
+            execution_name=old.name,
+        )
+        execution.id = old.id
+        linked = {event.artifact_id for event in handle.store.get_events_by_execution_ids([old.id])}
+        new_inputs = {
+            key: [artifact for artifact in artifacts if artifact.id not in linked]
+            for key, artifacts in (inputs or {}).items()
+        }
+        return execution_lib.put_execution(handle, execution, contexts, input_artifacts=new_inputs)
+
+
+class Metadata(metadata.Metadata):  # type: ignore[misc]
+    """TFX's handle of a store, on a connection of ours."""
+
+    def __init__(self, store: Location) -> None:
+        super().__init__(connection_config(store))
+        self._location = store
+
+    def __enter__(self) -> Metadata:
+        self._store = connect(self._location)
+        self._users += 1
+        return self
+
+
+def launcher_of(pipeline: Any, node_id: str, store: Location, earlier: Execution | None) -> NodeLauncher:
+    """TFX's launcher for one node; `earlier` is its execution from an earlier attempt at the same run."""
+    deployment = runner_utils.extract_local_deployment_config(pipeline)
+    return NodeLauncher(
+        earlier,
+        pipeline_node=nodes_of(pipeline)[node_id],
+        mlmd_connection=Metadata(store),
+        pipeline_info=pipeline.pipeline_info,
+        pipeline_runtime_spec=pipeline.runtime_spec,
+        executor_spec=runner_utils.extract_executor_spec(deployment, node_id),
+        custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, node_id),
+    )
+
+
+def load(ir: bytes, run_id: str) -> Any:
+    """The pipeline message of a run."""
+    pipeline = pipeline_pb2.Pipeline.FromString(ir)
+    runtime_parameter_utils.substitute_runtime_parameter(pipeline, {constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id})
+    return pipeline
+
+
+def nodes_of(pipeline: Any) -> dict[str, Any]:
+    """The node messages by id, in the compiler's topological order."""
+    return {node.pipeline_node.node_info.id: node.pipeline_node for node in pipeline.nodes}
+
+
+def store_of(pipeline: Any) -> Location:
+    """Where the pipeline's metadata is kept."""
+    config = runner_utils.extract_local_deployment_config(pipeline).metadata_connection_config
+    return from_ir(getattr(config, config.WhichOneof("connection_config")))
+
+
+def _root(pipeline: Any) -> str:
+    return str(pipeline.runtime_spec.pipeline_root.field_value.string_value)
+
+
+def _action(node: Any) -> str:
+    if not node.execution_options.HasField("skip"):
+        return RUN
+    return REUSE if _is_required(node) else LEAVE
+
+
+def _is_required(node: Any) -> bool:
+    skip = pipeline_pb2.NodeExecutionOptions.Skip
+    options = node.execution_options
+    return bool(options.HasField("skip") and options.skip.reuse_artifacts_mode == skip.REQUIRED)
+
+
+def _settle_skipped(pipeline: Any) -> None:
+    """Leaves only two kinds of skipped nodes: those whose outputs are needed, and those that play no part.
+
+    A resolver that is needed is run instead. It costs next to nothing, and what an earlier run's resolver found
+    is not among the outputs that can be reused: the Evaluator would silently lose its baseline.
+    """
+    skip = pipeline_pb2.NodeExecutionOptions.Skip
+    for node in nodes_of(pipeline).values():
+        if _is_required(node) and node.node_info.type.name == RESOLVER:
+            node.execution_options.run.SetInParent()
+        elif node.execution_options.HasField("skip") and not _is_required(node):
+            node.execution_options.skip.reuse_artifacts_mode = skip.NEVER
+
+
+def _check_names(names: Collection[str], nodes: Collection[str]) -> None:
+    for name in sorted(set(names) - set(nodes)):
+        close = difflib.get_close_matches(name, nodes, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"the nodes are {', '.join(nodes)}"
+        raise InputError(f"--from/--to: expected a node of this pipeline, received {name!r}", hint)
+
+
+def _newest_run_with(store: Store, pipeline: str, this_run: str, nodes: Collection[str]) -> str | None:
+    """The newest earlier run in which all the given nodes ended well."""
+    for run in store.runs(pipeline) if nodes else ():
+        ended_well = {execution.node for execution in store.executions(run.name) if execution.succeeded}
+        if run.name != this_run and ended_well.issuperset(nodes):
+            return run.name
+    return None
+
+
+def _outcome(store: Store, execution: Execution) -> NodeOutcome:
+    state = CACHED if execution.state == "CACHED" else DONE
+    artifacts = [artifact for found in store.outputs(execution).values() for artifact in found]
+    return NodeOutcome(state, execution.id, rows=_rows(artifacts))
+
+
+def _rows(artifacts: list[Artifact]) -> int | None:
+    counts = [
+        int(count)
+        for artifact in artifacts
+        if artifact.type == "Examples"
+        for split in artifact.splits
+        if (count := artifact.properties.get(f"rows_{split}")) is not None
+    ]
+    return sum(counts) if counts else None
+
+
+def _to_error(node_id: str, error: BaseException) -> PipelineError:
+    """What the screen will say; an error nobody has put into words is shown by its type and first line."""
+    if pipeline_error := find(error):
+        return pipeline_error
+    first_line = next(iter(str(error).strip().splitlines()), "")
+    return MachineError(f"{node_id} failed: {type(error).__name__}: {first_line}", "see the full cause in its log")
+
+
+def _unresolved(node_id: str) -> PipelineError:
+    return MachineError(
+        f"{node_id} could not start: an input it needs is not there",
+        "see in its log which input; then --resume the run",
+    )

@@ -1,0 +1,142 @@
+"""Submits a compiled pipeline to Vertex AI Pipelines, as one run or as a schedule, which replaces an earlier one.
+
+Separate from `vertex`, since Google's clients take a second to import and print warnings about the Python version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import datetime, time, timezone
+from typing import Any
+
+import google.auth.exceptions
+from google.api_core import exceptions
+from google.api_core.client_options import ClientOptions
+from google.cloud.aiplatform_v1 import types
+from google.cloud.aiplatform_v1.services.pipeline_service import PipelineServiceClient
+from google.cloud.aiplatform_v1.services.schedule_service import ScheduleServiceClient
+
+from components.errors import InputError, MachineError
+from pipeline.authoring.config import Config
+from pipeline.authoring.config.orchestrators import ScheduleConfig, VertexPipelinesConfig
+from pipeline.orchestration.vertex import section_of
+
+_SECONDS = 60.0
+"""How long one request may take."""
+
+
+def submit(config: Config, spec: dict[str, Any]) -> list[str]:
+    """Starts a run, or creates a schedule if the config has one.
+
+    Uses the service's generated client: the high-level one creates buckets, and has global state.
+
+    Args:
+      config: the pipeline.
+      spec: of it, as `vertex.write` gives it.
+
+    Returns:
+      One line for each thing done, and for each setting of the schedule that the service does not support.
+
+    Raises:
+      InputError: there are no credentials, the service refuses, or the schedule asks for what it cannot do.
+      MachineError: the service does not answer.
+    """
+    section, name = section_of(config), config.pipeline.name
+    job = types.PipelineJob(
+        display_name=name,
+        pipeline_spec=spec,
+        labels=section.labels,
+        runtime_config=types.PipelineJob.RuntimeConfig(gcs_output_directory=section.root),
+        service_account=section.service_account or "",
+        network=section.network or "",
+    )
+    with _translate_errors(section):
+        if config.schedule is None:
+            return [_start(section, name, job)]
+        return [_schedule(section, config.schedule, name, job), *_unsupported(config.schedule)]
+
+
+def _start(section: VertexPipelinesConfig, name: str, job: types.PipelineJob) -> str:
+    # As Vertex AI's own client names them: the pipeline, and when.
+    run = f"{name}-{datetime.now(timezone.utc):%Y%m%d%H%M%S}"
+    client = PipelineServiceClient(transport="rest", client_options=_options(section))
+    client.create_pipeline_job(parent=_parent(section), pipeline_job=job, pipeline_job_id=run, timeout=_SECONDS)
+    return f"run {run}: {_CONSOLE}/locations/{section.region}/pipelines/runs/{run}?project={section.project}"
+
+
+def _schedule(section: VertexPipelinesConfig, schedule: ScheduleConfig, name: str, job: types.PipelineJob) -> str:
+    if schedule.span == "date":
+        raise InputError(
+            "schedule.span: date, and Vertex AI does not tell a run which day it is for",
+            "--set schedule.span=newest, or run it by --airflow",
+        )
+    client = ScheduleServiceClient(transport="rest", client_options=_options(section))
+    earlier = list(
+        client.list_schedules(
+            types.ListSchedulesRequest(parent=_parent(section), filter=f'display_name="{name}"'), timeout=_SECONDS
+        )
+    )
+    start = datetime.combine(schedule.start, time(), timezone.utc)
+    made = client.create_schedule(
+        parent=_parent(section),
+        schedule=types.Schedule(
+            display_name=name,
+            cron=schedule.cron,
+            start_time=start if start > datetime.now(timezone.utc) else None,
+            # The first counts requests, the second the runs that go on.
+            max_concurrent_run_count=1,
+            max_concurrent_active_run_count=1,
+            create_pipeline_job_request=types.CreatePipelineJobRequest(parent=_parent(section), pipeline_job=job),
+        ),
+        timeout=_SECONDS,
+    )
+    # Last, so that a pipeline keeps its schedule if the new one is refused.
+    for old in earlier:
+        client.delete_schedule(name=old.name, timeout=_SECONDS)
+    instead = f", instead of {len(earlier)} earlier" if earlier else ""
+    number = made.name.rpartition("/")[2]
+    return (
+        f"schedule {number}, {made.cron}{instead}: "
+        f"{_CONSOLE}/locations/{section.region}/pipelines/schedules/{number}?project={section.project}"
+    )
+
+
+def _unsupported(schedule: ScheduleConfig) -> Iterator[str]:
+    if schedule.catch_up:
+        yield "note: schedule.catch_up: Vertex AI begins with the next time, and runs no day before it"
+    if schedule.only_if != "every":
+        yield "note: schedule.only_if: Vertex AI runs each time; what is unchanged comes from its cache"
+
+
+_CONSOLE = "https://console.cloud.google.com/vertex-ai"
+
+
+def _parent(section: VertexPipelinesConfig) -> str:
+    return f"projects/{section.project}/locations/{section.region}"
+
+
+def _options(section: VertexPipelinesConfig) -> ClientOptions:
+    return ClientOptions(api_endpoint=section.endpoint or f"https://{section.region}-aiplatform.googleapis.com")
+
+
+@contextlib.contextmanager
+def _translate_errors(section: VertexPipelinesConfig) -> Iterator[None]:
+    """Raises the client's errors as InputError or MachineError."""
+    try:
+        yield
+    except google.auth.exceptions.DefaultCredentialsError as error:
+        raise InputError(
+            "--submit: there are no credentials for Google Cloud",
+            "`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS with a file of them",
+        ) from error
+    except exceptions.ClientError as error:
+        raise InputError(
+            f"Vertex AI refuses, with {error.code}: {error.message}",
+            "see whether project, region, service_account and network fit, and whether you may do that there",
+        ) from error
+    except (exceptions.GoogleAPIError, google.auth.exceptions.GoogleAuthError, OSError) as error:
+        raise MachineError(
+            f"Vertex AI does not answer: {type(error).__name__}: {error}",
+            f"see whether {_options(section).api_endpoint} is reached from here, then --submit again",
+        ) from error

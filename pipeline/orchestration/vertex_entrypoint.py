@@ -1,0 +1,81 @@
+"""The entry point of a container of Vertex AI Pipelines: runs a node's executor, or ExampleGen's driver before it.
+
+It replaces TFX's entry point, which does not pass the run's id to the executor, has no folder that outlives a failed
+attempt, and does not know a driver of several spans with a fingerprint over all files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from components.compat.tensorflow import ENVIRONMENT
+from components.errors import MachineError, find
+
+EXECUTE, DRIVE = "execute", "drive"
+_MODULE = "pipeline.orchestration.vertex_entrypoint"
+
+
+def command(what: str, pipeline: str) -> list[str]:
+    """The container's command; TFX appends its arguments and Beam's options.
+
+    Args:
+      what: EXECUTE or DRIVE.
+      pipeline: its name.
+    """
+    return ["python", "-m", _MODULE, what, pipeline]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit code, 1 for every failure."""
+    options, beam_args = _parser().parse_known_args(arguments)
+    # Before TensorFlow's first import.
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        from pipeline.orchestration import vertex_executor
+
+        # After the imports, whose log lines are not about this run.
+        form = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=form, force=True)
+        logging.captureWarnings(True)
+        call = vertex_executor.read(
+            options.json_serialized_invocation_args, options.json_serialized_inputs_spec_args, options.pipeline
+        )
+        if options.what == DRIVE:
+            vertex_executor.drive(call, options.executor_class_path)
+        else:
+            vertex_executor.execute(call, options.executor_class_path, beam_args)
+    # A user's code may also call sys.exit: that is a failure of the node as well.
+    except (Exception, SystemExit) as error:
+        from pipeline.core.text import print_error
+
+        logging.exception("%s failed", options.executor_class_path)
+        first_line = next(iter(str(error).strip().splitlines()), "")
+        print_error(
+            find(error)
+            or MachineError(
+                f"{options.executor_class_path} failed: {type(error).__name__}: {first_line}",
+                "see the full cause above, in the task's log",
+            )
+        )
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    """The options that TFX writes into a spec."""
+    parser = argparse.ArgumentParser(prog=f"python -m {_MODULE}", allow_abbrev=False)
+    parser.add_argument("what", choices=(EXECUTE, DRIVE))
+    parser.add_argument("pipeline", help="the pipeline's name")
+    parser.add_argument("--executor_class_path", required=True, help="import path of the executor, or of the driver")
+    parser.add_argument("--json_serialized_invocation_args", required=True, help="the ExecutorInput")
+    parser.add_argument("--json_serialized_inputs_spec_args", required=True, help="types of the parameters")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

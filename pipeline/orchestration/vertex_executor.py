@@ -1,0 +1,173 @@
+"""Runs one call of a node by Vertex AI Pipelines: reads the ExecutorInput, and writes the ExecutorOutput.
+
+The messages are those of kfp's pipeline spec; TFX's own functions convert artifacts and parameters.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from absl import logging as absl_logging
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
+from tfx.components.evaluator.executor import Executor as StockEvaluator
+from tfx.components.example_gen import driver as example_gen_driver
+from tfx.components.example_gen import utils as example_gen
+from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
+from tfx.dsl.components.base.base_executor import BaseExecutor
+from tfx.dsl.io import fileio
+from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_entrypoint_utils as entrypoint
+from tfx.orchestration.portable import outputs_utils
+from tfx.proto.orchestration import pipeline_pb2
+from tfx.types import artifact_utils, standard_component_specs
+from tfx.utils import import_utils
+
+_DRIVER_OUTPUTS = (
+    example_gen.SPAN_PROPERTY_NAME,
+    example_gen.VERSION_PROPERTY_NAME,
+    example_gen.FINGERPRINT_PROPERTY_NAME,
+    standard_component_specs.INPUT_CONFIG_KEY,
+)
+"""The parameters that a driver determines."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of the service.
+
+    Attributes:
+      request: the ExecutorInput.
+      types: of the parameters, a ComponentInputsSpec.
+      pipeline: the pipeline's name.
+    """
+
+    request: Any
+    types: Any
+    pipeline: str
+
+    @property
+    def folder(self) -> str:
+        """The task's own folder, which the service chooses: <root>/<project>/<run>/<node>_<number>."""
+        return str(self.request.outputs.output_file).rpartition("/")[0]
+
+    @property
+    def node(self) -> str:
+        """The node's id."""
+        return self.folder.rpartition("/")[2].rpartition("_")[0]
+
+    @property
+    def run(self) -> str:
+        """The id of the PipelineJob."""
+        return self.folder.rpartition("/")[0].rpartition("/")[2]
+
+
+def read(request: str, types: str, pipeline: str) -> Call:
+    """A call, from the command line.
+
+    Args:
+      request: the ExecutorInput as JSON.
+      types: the ComponentInputsSpec as JSON.
+      pipeline: the pipeline's name.
+    """
+    absl_logging.set_verbosity(absl_logging.INFO)
+    return Call(
+        json_format.Parse(request, pipeline_spec_pb2.ExecutorInput(), ignore_unknown_fields=True),
+        json_format.Parse(types, pipeline_spec_pb2.ComponentInputsSpec(), ignore_unknown_fields=True),
+        pipeline,
+    )
+
+
+def drive(call: Call, driver_class: str) -> None:
+    """Determines the input of ExampleGen before the service looks into its cache, and writes it as the ExecutorOutput.
+
+    Args:
+      call: of ExampleGen.
+      driver_class: import path of its driver.
+    """
+    names: dict[int, str] = {}
+    [examples] = entrypoint.parse_raw_artifact_dict(call.request.outputs.artifacts, names)["examples"]
+    driver = import_utils.import_class_by_path(driver_class)(None)
+    settled = driver.resolve_exec_properties(_parameters(call), None, None)
+    example_gen_driver.update_output_artifact(settled, examples.mlmd_artifact)
+    output = pipeline_spec_pb2.ExecutorOutput()
+    for name in _DRIVER_OUTPUTS:
+        value = settled.get(name)
+        if isinstance(value, str):
+            output.parameter_values[name].string_value = value
+        elif value is not None:
+            output.parameter_values[name].number_value = value
+    output.artifacts["examples"].artifacts.append(entrypoint.to_runtime_artifact(examples, names))
+    _write(call, output)
+
+
+def execute(call: Call, executor_class: str, beam_args: Sequence[str]) -> None:
+    """Runs the executor, and writes its outputs as the ExecutorOutput.
+
+    Args:
+      call: of the node.
+      executor_class: import path of its executor.
+      beam_args: Beam's options.
+    """
+    _apply_driver_output(call)
+    names: dict[int, str] = {}
+    inputs = entrypoint.parse_raw_artifact_dict(call.request.inputs.artifacts, names)
+    outputs = entrypoint.parse_raw_artifact_dict(call.request.outputs.artifacts, names)
+    executor = import_utils.import_class_by_path(executor_class)
+    logging.info("%s of run %s: %s", call.node, call.run, executor_class)
+    # The same folder for each attempt at this run, and for no other run.
+    state_folder = f"{call.folder.rpartition('/')[0]}/.kept/{call.node}"
+    context_fields = {
+        "unique_id": call.folder.rpartition("/")[2],
+        "tmp_dir": f"{call.folder}/.temp",
+        "stateful_working_dir": state_folder,
+        "pipeline_node": pipeline_pb2.PipelineNode(node_info=pipeline_pb2.NodeInfo(id=call.node)),
+        "pipeline_info": pipeline_pb2.PipelineInfo(id=call.pipeline),
+        "pipeline_run_id": call.run,
+    }
+    if issubclass(executor, BaseBeamExecutor):
+        context = BaseBeamExecutor.Context(beam_pipeline_args=list(beam_args), **context_fields)
+    else:
+        context = BaseExecutor.Context(extra_flags=list(beam_args), **context_fields)
+    executor(context).Do(inputs, outputs, _parameters(call))
+    outputs_utils.tag_output_artifacts_with_version(outputs)
+    if issubclass(executor, StockEvaluator):
+        # The service finds the blessed model by its resource name, not by TFX's number.
+        blessing = artifact_utils.get_single_instance(outputs[standard_component_specs.BLESSING_KEY])
+        entrypoint.refactor_model_blessing(blessing, names)
+    output = pipeline_spec_pb2.ExecutorOutput()
+    for key, artifacts in entrypoint.translate_executor_output(outputs, names).items():
+        output.artifacts[key].CopyFrom(artifacts)
+    _write(call, output)
+    for leftover in (state_folder, f"{call.folder}/.temp"):
+        if fileio.exists(leftover):
+            fileio.rmtree(leftover)
+
+
+def _apply_driver_output(call: Call) -> None:
+    """Overrides the input by a driver's output, of which the service passes on only the artifacts, or nothing."""
+    if not fileio.exists(call.request.outputs.output_file):
+        return
+    with fileio.open(call.request.outputs.output_file, "rb") as file:
+        driven = json_format.Parse(file.read(), pipeline_spec_pb2.ExecutorOutput(), ignore_unknown_fields=True)
+    for name, value in driven.parameter_values.items():
+        call.request.inputs.parameter_values[name].CopyFrom(value)
+    for key, artifacts in driven.artifacts.items():
+        for artifact, settled in zip(call.request.outputs.artifacts[key].artifacts, artifacts.artifacts, strict=True):
+            artifact.metadata.MergeFrom(settled.metadata)
+
+
+def _parameters(call: Call) -> dict[str, Any]:
+    return dict(
+        entrypoint.parse_execution_properties(
+            call.request.inputs.parameter_values, call.request.inputs.parameters, call.types
+        )
+    )
+
+
+def _write(call: Call, output: Any) -> None:
+    fileio.makedirs(call.folder)
+    with fileio.open(call.request.outputs.output_file, "wb") as file:
+        file.write(json_format.MessageToJson(output, sort_keys=True).encode())

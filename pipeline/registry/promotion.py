@@ -1,0 +1,164 @@
+"""Changes which versions serve: verifies the version, then updates the state and the rollout's files under one lock."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from components.errors import InputError
+from components.pusher import rollout, serving_state
+from components.pusher.serving_state import Action, Canary, Stages, State
+from pipeline.registry.versions import PushFolder
+
+
+def promote(push_folder: PushFolder, number: int, reason: str | None = None) -> State:
+    """Makes a version the stable one; if it was the canary, there is no canary afterwards.
+
+    Raises:
+      InputError: the version does not exist, or does not match its manifest.
+    """
+
+    def decide(now: State) -> Stages:
+        canary = None if now.canary and now.canary.version == number else now.canary
+        return Stages(stable=number, canary=canary)
+
+    return _change(push_folder, "promote", decide, reason, number)
+
+
+def unstage(push_folder: PushFolder, number: int, reason: str | None = None) -> State:
+    """Removes a version from the traffic. Without a stable version nothing serves, and there is no canary.
+
+    Raises:
+      InputError: the version has no stage.
+    """
+
+    def decide(now: State) -> Stages:
+        if number not in now.versions:
+            raise InputError(f"version {number} has no stage: {describe(now)}", "name the stable version or the canary")
+        return Stages() if number == now.stable else Stages(stable=now.stable)
+
+    return _change(push_folder, "unstage", decide, reason)
+
+
+def canary(push_folder: PushFolder, number: int, percent: float, reason: str | None = None) -> State:
+    """Gives a version a share of the traffic, or another share.
+
+    Args:
+      push_folder: the push folder.
+      number: the version.
+      percent: its share, between 0 and 100, with at most two decimals.
+      reason: for the history.
+
+    Raises:
+      InputError: there is no stable version, or it is this one; or the version does not match its manifest.
+    """
+
+    def decide(now: State) -> Stages:
+        if now.stable is None:
+            raise InputError(
+                "expected a stable version that gets the rest of the traffic, found none",
+                f"make the version stable: `python runner.py promote {number}`",
+            )
+        if now.stable == number:
+            raise InputError(
+                f"version {number} is the stable one, which gets all of the traffic", "name another version"
+            )
+        return Stages(stable=now.stable, canary=Canary(version=number, percent=percent))
+
+    return _change(push_folder, "canary", decide, reason, number)
+
+
+def stop(push_folder: PushFolder, reason: str | None = None) -> State:
+    """Ends the canary: the stable version gets all of the traffic.
+
+    Raises:
+      InputError: there is no canary.
+    """
+
+    def decide(now: State) -> Stages:
+        if now.canary is None:
+            raise InputError(f"there is no canary to stop: {describe(now)}", "start one with `python runner.py canary`")
+        return Stages(stable=now.stable)
+
+    return _change(push_folder, "stop", decide, reason)
+
+
+def rollback(push_folder: PushFolder, to: int | None = None, reason: str | None = None) -> State:
+    """Makes the previous stable version the stable one again, and ends the canary.
+
+    Args:
+      push_folder: the push folder.
+      to: the version to go back to; None: the previous stable one.
+      reason: for the history.
+
+    Raises:
+      InputError: there is no previous stable version, or the version does not match its manifest.
+    """
+    number = to
+    if number is None:
+        _check_local(push_folder)
+        now = serving_state.read(push_folder.path)
+        number = now.previous(set(push_folder.versions()))
+        if number is None:
+            raise InputError(
+                f"no earlier stable version exists in the push folder; {describe(now)}",
+                "name a version with --to; `python runner.py models` lists them",
+            )
+    return _change(push_folder, "rollback", lambda now: Stages(stable=number), reason, number)
+
+
+def describe(stages: Stages) -> str:
+    """Returns the stages in words, such as `stable 1, canary 2 at 10 %`."""
+    stable = "no stable version" if stages.stable is None else f"stable {stages.stable}"
+    return f"{stable}, canary {stages.canary.version} at {stages.canary.percent:g} %" if stages.canary else stable
+
+
+def _check_local(push_folder: PushFolder) -> None:
+    if push_folder.is_remote:
+        raise InputError(
+            f"stages: expected a push folder on a file system, received {push_folder.path}",
+            "set push.directory to a folder, such as a mounted bucket; `models` and `verify` work with this one too",
+        )
+
+
+def _change(
+    push_folder: PushFolder,
+    action: Action,
+    decide: Callable[[State], Stages],
+    reason: str | None,
+    number: int | None = None,
+) -> State:
+    """Changes the stages.
+
+    Args:
+      push_folder: the push folder.
+      action: for the history.
+      decide: state → new stages; called with the lock held.
+      reason: for the history.
+      number: the version that gets traffic, which is verified first; None: no version does.
+    """
+    _check_local(push_folder)
+    pipeline = None if number is None else push_folder.verify(number).pipeline
+    with serving_state.lock(push_folder.path):
+        now = serving_state.read(push_folder.path)
+        stages = decide(now)
+        if number is not None:
+            # A push may have removed the version since it was verified.
+            push_folder.find(number)
+        settings = push_folder.settings or now.rollout
+        if settings.model_name is None:
+            settings = settings.model_copy(update={"model_name": pipeline})
+        new = now.changed(action, stages, _user(), reason).model_copy(update={"rollout": settings})
+        serving_state.save(push_folder.path, new)
+        rollout.write(Path(push_folder.path), new)
+    return new
+
+
+def _user() -> str:
+    # In a container the user may have no name.
+    with contextlib.suppress(KeyError, OSError):
+        return getpass.getuser()
+    return f"uid {os.getuid()}"

@@ -1,0 +1,133 @@
+"""Push folders and their versions, each with its stage and the content of its manifest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from components import version_manifest
+from components.errors import InputError
+from components.files import is_remote
+from components.pusher import serving_state
+from components.pusher.config import RolloutConfig
+from components.pusher.serving_state import Stages
+from components.version_manifest import Folder, LocalFolder, Manifest
+
+
+@dataclass(frozen=True)
+class PushFolder:
+    """A push folder and the settings of a command on it.
+
+    Attributes:
+      path: its path or URL.
+      key: the key that manifests must be signed with; None: signatures are not checked.
+      settings: for the rollout's files; None: the settings that they were last written with.
+    """
+
+    path: str
+    key: bytes | None
+    settings: RolloutConfig | None
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is in an object store."""
+        return is_remote(self.path)
+
+    def versions(self) -> list[int]:
+        """Returns the versions in it, in ascending order."""
+        if self.is_remote:
+            # Imported late: it imports TFX.
+            from components.pusher import remote_folder
+
+            return remote_folder.versions(self.path)
+        return serving_state.versions(self.path)
+
+    def find(self, number: int) -> Folder:
+        """Returns the folder of a version.
+
+        Raises:
+          InputError: the version does not exist.
+        """
+        existing = self.versions()
+        if number not in existing:
+            newest = f"the newest is {existing[-1]}" if existing else "no version was pushed yet"
+            raise InputError(
+                f"{self.path} has no version {number}; {newest}", "list the versions: `python runner.py models`"
+            )
+        uri = f"{self.path.rstrip('/')}/{number}"
+        if self.is_remote:
+            from components.pusher import remote_folder
+
+            return remote_folder.FileioFolder(uri)
+        return LocalFolder(uri)
+
+    def verify(self, number: int) -> Manifest:
+        """Checks a version against its manifest, and returns the manifest.
+
+        Raises:
+          InputError: the version does not exist, or does not match its manifest.
+        """
+        return version_manifest.verify(self.find(number), self.key)
+
+
+@dataclass(frozen=True)
+class VersionListEntry:
+    """A pushed version in the list of versions; dumped as JSON by `models --json`.
+
+    Attributes:
+      version: its number.
+      stage: `stable`, `canary 10 %`, or "".
+      manifest: `signed`, `unsigned`, or `none` if it cannot be read.
+      created: time of the push, ISO 8601 in UTC.
+      run: id of the run that pushed it.
+      spans: the spans of its training data.
+      metrics: metric → value on the whole eval split.
+      blessed_by: see Provenance.
+      bytes: total size of its files.
+      digest: digest of its manifest.
+      problem: why the manifest cannot be read.
+    """
+
+    version: int
+    stage: str
+    manifest: str
+    created: str | None = None
+    run: str | None = None
+    spans: tuple[int, ...] = ()
+    metrics: dict[str, float] | None = None
+    blessed_by: str | None = None
+    bytes: int | None = None
+    digest: str | None = None
+    problem: str | None = None
+
+
+def entries(push_folder: PushFolder) -> list[VersionListEntry]:
+    """Lists all versions, the newest first; their manifests are read, their files are not."""
+    stages = Stages() if push_folder.is_remote else serving_state.read(push_folder.path).stages
+    return [_entry(push_folder, number, _stage(stages, number)) for number in reversed(push_folder.versions())]
+
+
+def _entry(push_folder: PushFolder, number: int, stage: str) -> VersionListEntry:
+    try:
+        manifest = version_manifest.read(push_folder.find(number))
+    except InputError as error:
+        return VersionListEntry(number, stage, "none", problem=error.headline)
+    return VersionListEntry(
+        version=number,
+        stage=stage,
+        manifest="signed" if manifest.signature else "unsigned",
+        created=manifest.created,
+        run=manifest.run,
+        spans=manifest.spans,
+        metrics=manifest.metrics,
+        blessed_by=manifest.blessed_by,
+        bytes=sum(file.bytes for file in manifest.files.values()),
+        digest=manifest.digest,
+    )
+
+
+def _stage(stages: Stages, number: int) -> str:
+    if number == stages.stable:
+        return "stable"
+    if stages.canary and number == stages.canary.version:
+        return f"canary {stages.canary.percent:g} %"
+    return ""

@@ -1,0 +1,40 @@
+"""The pages of the documentation, and what their tests share."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "data/README.md", "deploy/README.md")),
+        *(ROOT / "docs").glob("*.md"),
+    ]
+)
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def all_blocks(page: Path) -> list[tuple[str, str]]:
+    """Every fenced block: its language, its text."""
+    return _FENCE.findall(page.read_text(encoding="utf-8"))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of one language."""
+    return [text for kind, text in all_blocks(page) if kind == language]
+
+
+def prose(page: Path) -> str:
+    """A page without its fenced blocks."""
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def write_customers(folder: Path, month: int, factor: float = 1) -> None:
+    """Write data/customers/<month>/customers.csv into a folder, by the program of the tutorial."""
+    [program] = blocks(TUTORIAL, "python")
+    subprocess.run([sys.executable, "-c", program, str(month), str(factor)], cwd=folder, check=True)

@@ -1,0 +1,173 @@
+"""Commands of this project as forks of the node server: what takes seconds to import is there already.
+
+The nodes that such a command runs are forks of the same server. A test for which the process itself matters (what it
+imports, its signals, its children) starts a real one, see `command`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing.connection
+import os
+import pickle
+import shlex
+import signal
+import socketserver
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+from components.processes import kill_group, signal_at_parents_death
+from pipeline.orchestration.local import processes
+from pipeline.orchestration.local.processes import context, start_server
+
+_OF_THE_SERVER = ("PIPELINE_SERVER_OUTPUT", "PIPELINE_SERVER_PARENT", "PIPELINE_SERVER_PID")
+_CLIENT = Path(__file__).with_name("forked_client.py")
+
+
+class ForkedCommand:
+    """A program that runs in a fork of the node server.
+
+    Args:
+      main: the program: takes its arguments, returns its exit code; importable by its name.
+      arguments: the command line.
+      folder: the working directory.
+      environment: the whole environment of the program and of its nodes.
+    """
+
+    def __init__(
+        self,
+        main: Callable[[Sequence[str]], int],
+        arguments: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+    ) -> None:
+        start_server()
+        self._title = " ".join(arguments)
+        self._scratch = tempfile.TemporaryDirectory()
+        files = [Path(self._scratch.name, name) for name in ("out", "err")]
+        given = (main, tuple(arguments), folder, dict(environment), *files)
+        self._process = context().Process(target=_enter, args=given)
+        self._process.start()
+        self._files = files
+
+    def kill(self) -> None:
+        """Kills it, and all processes of its group."""
+        kill_group(self._process.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float) -> tuple[int, str, str]:
+        """Waits for its end.
+
+        Returns:
+          The exit code, negative for a signal; what it has written to stdout; and to stderr.
+
+        Raises:
+          TimeoutError: it has not ended after so many seconds; it is killed.
+        """
+        with self._scratch:
+            if not multiprocessing.connection.wait([self._process.sentinel], timeout):
+                self.kill()
+                raise TimeoutError(f"expected {self._title} to end within {timeout} s")
+            self._process.join()
+            # One that died early has written nothing.
+            out, err = (
+                file.read_text(encoding="utf-8", errors="replace") if file.exists() else "" for file in self._files
+            )
+            return self._process.exitcode, out, err
+
+
+@contextlib.contextmanager
+def interpreter(
+    main: Callable[[Sequence[str]], int], folder: Path, timeout: float, real: str | None = None
+) -> Iterator[Path]:
+    """An executable that takes the place of `python` where a command line names the interpreter of a command.
+
+    Args:
+      main: the program that `PYTHON FILE ARGUMENTS` runs, whatever the file.
+      folder: for the executable.
+      timeout: of each command, in seconds.
+      real: an argument; a command line that has it is run by the real interpreter.
+    """
+    start_server()
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            request = json.loads(self.rfile.readline())
+            with starting:
+                command = ForkedCommand(main, request["arguments"], Path(request["folder"]), request["environment"])
+            self.wfile.write(json.dumps(command.wait(timeout)).encode())
+
+    starting, address = threading.Lock(), str(folder / "forks")
+    with socketserver.ThreadingUnixStreamServer(address, Handler) as server:
+        python = folder / "python"
+        client = shlex.join([sys.executable, "-S", "-E", str(_CLIENT), address])
+        otherwise = f'case " $* " in *" {real} "*) exec {shlex.quote(sys.executable)} "$@";; esac\n' if real else ""
+        python.write_text(f'#!/bin/sh\n{otherwise}exec {client} "$@"\n')
+        python.chmod(0o755)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield python
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _enter(
+    main: Callable[[Sequence[str]], int],
+    arguments: tuple[str, ...],
+    folder: Path,
+    environment: dict[str, str],
+    out: Path,
+    err: Path,
+) -> None:
+    os.setsid()
+    signal_at_parents_death(signal.SIGKILL, parent=int(os.environ["PIPELINE_SERVER_PID"]))
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, name in ((1, out), (2, err)):
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.dup2(file, number)
+        os.close(file)
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
+    os.chdir(folder)
+    _set_environment(environment)
+    _fork_nodes_from_the_same_server(environment)
+    sys.argv = [main.__module__, *arguments]
+    sys.exit(main(arguments))
+
+
+def _fork_nodes_from_the_same_server(environment: dict[str, str]) -> None:
+    """By itself, a child of a fork server starts one of its own; and nodes have the environment of their server."""
+    forkserver._forkserver.ensure_running = _do_nothing
+    forkserver.ensure_running = _do_nothing
+
+    def run_work(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
+        return pickle.dumps((_in_environment, (environment, function, arguments)))
+
+    processes.run_work = run_work
+
+
+def _in_environment(environment: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    _set_environment(environment)
+    return function(*arguments)
+
+
+def _set_environment(environment: dict[str, str]) -> None:
+    kept = {name: os.environ[name] for name in _OF_THE_SERVER}
+    # As the server of a real command has it.
+    path = os.pathsep.join(filter(None, [os.environ["PYTHONPATH"], environment.get("PYTHONPATH")]))
+    wanted = {**environment, **kept, "PYTHONPATH": path}
+    for name in set(os.environ) - set(wanted):
+        del os.environ[name]
+    os.environ.update(wanted)
+
+
+def _do_nothing() -> None:
+    pass

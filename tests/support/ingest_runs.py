@@ -1,0 +1,226 @@
+"""Runs ExampleGen as the pipeline does: its node, its driver, then its executor on Beam's in-memory runner."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from bad_rows import read as read_bad_rows
+from tfx.components.example_gen import driver as stock
+from tfx.components.example_gen.driver import QueryBasedDriver
+from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
+from tfx.types import artifact_utils
+from tfx.types.standard_artifacts import Examples
+
+from components.errors import InputError
+from components.ingest import beam_pipeline, input_files, quarantine, readers
+from components.ingest.blocks import FileRange, Reader
+from components.ingest.bundle_writer import BundleResult, BundleWriter, FirstPassSummary, IngestSettings, guess_kinds
+from components.ingest.component import example_gen
+from components.ingest.config import DataConfig
+from components.ingest.driver import Driver
+from components.ingest.executor import Executor
+
+BEAM = (
+    "--runner=apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner",
+    "--direct_running_mode=in_memory",
+    "--sdk_container_image=none",
+)
+TWO_WORKERS = (BEAM[0], "--direct_running_mode=multi_threading", "--direct_num_workers=2", BEAM[2])
+
+Value = int | float | str | bytes | list[Any] | None
+Row = dict[str, Value]
+
+
+def data(path: object, **more: Any) -> DataConfig:
+    """A config for one path or several; any bad row ends the run unless `more` says otherwise."""
+    paths = [str(one) for one in path] if isinstance(path, list | tuple) else str(path)
+    return DataConfig(**{"path": paths, "label": "a", "bad_rows": {"max_fraction": 0}, **more})
+
+
+def ingest(
+    config: DataConfig, out: Path, executor: type[BaseBeamExecutor] = Executor, beam: tuple[str, ...] = BEAM
+) -> Examples:
+    """Runs driver and executor; returns the artifact `examples`, in the folder `out`."""
+    node = example_gen(config, None if config.bigquery else input_files.find(config))
+    driver = (QueryBasedDriver if config.bigquery else Driver)(None)
+    properties = driver.resolve_exec_properties(dict(node.exec_properties), None, None)
+    examples = Examples()
+    examples.uri = str(out)
+    stock.update_output_artifact(properties, examples.mlmd_artifact)
+    context = BaseBeamExecutor.Context(beam_pipeline_args=list(beam), tmp_dir=str(out / "tmp"), unique_id="1")
+    executor(context).Do({}, {"examples": [examples]}, properties)
+    return examples
+
+
+def refused(config: DataConfig, out: Path) -> InputError:
+    """Returns the error of a run that writes no examples."""
+    with pytest.raises(InputError) as raised:
+        ingest(config, out)
+    assert not [path for path in out.rglob("*") if path.is_file()]
+    return raised.value
+
+
+def records(examples: Examples, split: str) -> list[bytes]:
+    """Returns the serialized examples of a split, read as a stock component reads them."""
+    pattern = artifact_utils.get_split_uri([examples], split) + "/*"
+    result = tf.data.TFRecordDataset(tf.data.Dataset.list_files(pattern, shuffle=False), compression_type="GZIP")
+    return list(result.as_numpy_iterator())
+
+
+def rows(examples: Examples, split: str) -> list[Row]:
+    """The examples of a split as Python values: text where it is UTF-8, a list where there is not one value."""
+    return [_row(record) for record in records(examples, split)]
+
+
+def by_split(examples: Examples) -> dict[str, list[Row]]:
+    """The rows of each split, in an order that does not depend on the workers."""
+    return {split: sorted(rows(examples, split), key=repr) for split in splits(examples)}
+
+
+def all_rows(examples: Examples) -> list[Row]:
+    """The rows of all splits, in an order that does not depend on the workers."""
+    return sorted((row for of_split in by_split(examples).values() for row in of_split), key=repr)
+
+
+def splits(examples: Examples) -> list[str]:
+    """The names of the splits."""
+    return list(artifact_utils.decode_split_names(examples.split_names))
+
+
+def counts(examples: Examples) -> dict[str, int]:
+    """The row counts of the artifact's properties: of each split, and those read, quarantined and left out.
+
+    Checks that the counts add up, and that the splits have as many rows as the properties say.
+    """
+    names = ["read", "quarantined", "left_out", *splits(examples)]
+    result = {name: examples.get_int_custom_property(f"rows_{name}") for name in names}
+    assert result["read"] == sum(result.values()) - result["read"]
+    for split in splits(examples):
+        assert len(records(examples, split)) == result[split] > 0
+    return result
+
+
+def types(examples: Examples) -> dict[str, str]:
+    """The types of the columns in the artifact's properties."""
+    result: dict[str, str] = json.loads(examples.get_string_custom_property("column_types"))
+    return result
+
+
+def bad_rows(examples: Examples) -> list[dict[str, Any]]:
+    """The rows in quarantine, with the names of their files; checks their number against the artifact's property."""
+    (path,) = Path(examples.uri, quarantine.FOLDER).iterdir()
+    result = read_bad_rows(str(path))
+    assert len(result) == examples.get_int_custom_property("rows_quarantined")
+    return [{**bad, "file": os.path.basename(bad["file"])} for bad in result]  # noqa: PTH119 - it may be no path
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The result of `run_without_beam`: rows by split, rows in quarantine, manifest, and number of passes."""
+
+    rows: dict[str, list[Row]]
+    bad: list[dict[str, Any]]
+    manifest: beam_pipeline.Manifest
+    passes: int
+
+
+def run_without_beam(config: DataConfig, folder: Path, workers: int = 1) -> Shared:
+    """Runs the ingest without Beam, whose start takes a second: ranges go to the workers in turn.
+
+    Args:
+      config: the files, and how they are read.
+      folder: a new folder for what is written.
+      workers: how many workers there are.
+
+    Raises:
+      InputError: as the executor.
+    """
+    folder.mkdir()
+    found_in = input_files.find(config)
+    section = config.ingest(found_in.format)
+    files = [(path, input_files.split_of(name)) for name, paths in input_files.files(config).items() for path in paths]
+    reader = readers.reader(section, [path for path, _ in files])
+    settings = IngestSettings(section, reader.properties, str(folder))
+    settings = dataclasses.replace(settings, guess=guess_kinds(settings, [reader.first_range(*files[0])], reader))
+    file_ranges = [file_range for path, split in files for file_range in reader.ranges(path, split)]
+    first = list(_run_workers(settings, None, file_ranges, reader, workers))
+    result = beam_pipeline._summarize(first, settings)
+    second = [] if result.is_final else list(_run_workers(settings, result, file_ranges, reader, workers))
+    beam_pipeline._write_manifest(str(folder / "manifest.json"), first, second, settings)
+    manifest = beam_pipeline.Manifest.read(str(folder / "manifest.json"))
+    of_split: dict[str, list[Row]] = {}
+    for shard in manifest.shards:
+        read = tf.data.TFRecordDataset(shard.path, compression_type="GZIP").as_numpy_iterator()
+        of_shard = [_row(record) for record in read]
+        assert len(of_shard) == shard.rows
+        of_split.setdefault(shard.split, []).extend(of_shard)
+    bad = read_bad_rows(quarantine.write(manifest.quarantined, reader.properties.position_unit, str(folder)))
+    assert len(bad) == manifest.bad
+    assert sum(map(len, of_split.values())) + manifest.bad + manifest.left_out == manifest.rows
+    return Shared(of_split, bad, manifest, 1 if result.is_final else 2)
+
+
+def _run_workers(
+    settings: IngestSettings,
+    first_pass: FirstPassSummary | None,
+    file_ranges: list[FileRange],
+    reader: Reader,
+    workers: int,
+) -> Iterator[BundleResult]:
+    for worker in range(workers):
+        writer = BundleWriter(settings, first_pass)
+        writer.read(file_ranges[worker::workers], reader)
+        yield writer.close()
+
+
+def canonical(record: bytes) -> bytes:
+    """An example with its features in one order, and a list without values as what it means: a value that is missing.
+
+    (TFX's CsvExampleGen writes an empty list there, which TFDV counts as a row that has the feature.)
+    """
+    example = tf.train.Example.FromString(record)
+    for feature in example.features.feature.values():
+        kind = feature.WhichOneof("kind")
+        if kind and not getattr(feature, kind).value:
+            feature.ClearField(kind)
+    return bytes(example.SerializeToString(deterministic=True))
+
+
+def example(**values: Any) -> bytes:
+    """A serialized tf.Example; an empty list is one of bytes."""
+    features = {}
+    for name, given in values.items():
+        listed = given if isinstance(given, list) else [given]
+        if listed and isinstance(listed[0], int):
+            features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=listed))
+        elif listed and isinstance(listed[0], float):
+            features[name] = tf.train.Feature(float_list=tf.train.FloatList(value=listed))
+        else:
+            features[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=listed))
+    return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+def _row(record: bytes) -> Row:
+    row: Row = {}
+    for name, feature in tf.train.Example.FromString(record).features.feature.items():
+        kind = feature.WhichOneof("kind")
+        values = [_value(value) for value in getattr(feature, kind).value] if kind else []
+        row[name] = None if kind is None else values[0] if len(values) == 1 else values
+    return {name: row[name] for name in sorted(row)}
+
+
+def _value(value: Any) -> Value:
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value

@@ -1,0 +1,44 @@
+"""Results that the tests of all processes look at: made once, by whichever process asks first."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+Made = TypeVar("Made")
+
+
+def shared(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
+    """Returns what `make` has returned in the first process that asked; the others wait for it.
+
+    Args:
+      factory: of the session.
+      name: of the result.
+      make: gets an empty folder for its files; its result is pickled. If it raises, the next process calls it again.
+    """
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared" / name
+    folder.parent.mkdir(exist_ok=True)
+    result = folder.with_suffix(".pickle")
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not result.exists():
+            # Left by a process that was killed.
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            try:
+                made = make(folder)
+            except BaseException:
+                shutil.rmtree(folder)
+                raise
+            result.write_bytes(pickle.dumps(made))
+            return made
+        found: Made = pickle.loads(result.read_bytes())  # noqa: S301 - written above
+        return found

@@ -1,0 +1,68 @@
+"""The data gate decides on files that it could read; whatever else goes wrong is a failure of the node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
+from tfx.types import artifact_utils
+from tfx.types.standard_artifacts import ExampleAnomalies, ExampleStatistics, JsonValue
+
+from components.data_gate.config import ValidationConfig
+from components.data_gate.executor import Executor
+from components.data_gate.plan import GatePlan
+from components.errors import GateError
+
+ROWS = 3
+
+
+def run(folder: Path, least: int) -> JsonValue:
+    """Runs the gate on the artifacts in a folder; returns the report."""
+    statistics, anomalies, report = ExampleStatistics(), ExampleAnomalies(), JsonValue()
+    statistics.uri, anomalies.uri = str(folder / "statistics"), str(folder / "anomalies")
+    report.uri = str(folder / "report")
+    for artifact in (statistics, anomalies):
+        artifact.split_names = artifact_utils.encode_split_names(["eval"])
+    plan = GatePlan(validation=ValidationConfig(min_rows=least), label=None, classes=False, schema_path=None)
+    inputs: dict[str, Any] = {"statistics": [statistics], "anomalies": [anomalies]}
+    Executor().Do(inputs, {"report": [report]}, {"plan": plan.model_dump_json()})
+    return report
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Statistics of three rows, and no anomalies."""
+    for kind in ("statistics", "anomalies"):
+        (tmp_path / kind / "Split-eval").mkdir(parents=True)
+    statistics = statistics_pb2.DatasetFeatureStatisticsList()
+    statistics.datasets.add(num_examples=ROWS)
+    (tmp_path / "statistics/Split-eval/FeatureStats.pb").write_bytes(statistics.SerializeToString())
+    found = anomalies_pb2.Anomalies()
+    found.baseline.feature.add(name="age")
+    (tmp_path / "anomalies/Split-eval/SchemaDiff.pb").write_bytes(found.SerializeToString())
+    return tmp_path
+
+
+def test_a_finding_stops_the_run_and_none_passes(folder: Path) -> None:
+    assert run(folder, ROWS).value == {"action": "stop", "findings": []}
+    with pytest.raises(GateError, match="expected at least 4 rows, received 3"):
+        run(folder, ROWS + 1)
+
+
+@pytest.mark.parametrize("least", [ROWS, ROWS + 1])
+def test_a_damaged_input_is_a_failure_whatever_was_found_before(folder: Path, least: int) -> None:
+    file = folder / "anomalies/Split-eval/SchemaDiff.pb"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(DecodeError):
+        run(folder, least)
+    assert not (folder / "report").exists()
+
+
+def test_a_missing_input_is_a_failure(folder: Path) -> None:
+    (folder / "statistics/Split-eval/FeatureStats.pb").unlink()
+    with pytest.raises(tf.errors.NotFoundError, match=r"FeatureStats\.pb"):
+        run(folder, ROWS + 1)

@@ -1,0 +1,151 @@
+"""What is counted for plots and intervals: all rows, however they are cut, in no more buckets than a page can use."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.metrics.calibration_histogram import Bucket
+from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as protos
+
+from components.evaluator import tfma_results
+from components.evaluator.plot_data import Plots
+from components.evaluator.plot_metrics import BinaryDiagnostics, RegressionDiagnostics
+
+
+def counted(labels: Any, predictions: Any, pieces: int = 1) -> dict[Any, Any]:
+    """The plots of a regression by name; the rows are cut into pieces first."""
+    computation, derived, _ = RegressionDiagnostics("x").computations()
+    combiner, several = computation.combiner, []
+    for piece in np.array_split(np.arange(len(labels)), pieces):
+        one = combiner.create_accumulator()
+        for row in piece:
+            element = tfma.metrics.StandardMetricInputs(
+                label=labels[row : row + 1], prediction=predictions[row : row + 1], example_weight=np.array([1.0])
+            )
+            one = combiner.add_input(one, element)
+        several.append(one)
+    output = derived.result(combiner.extract_output(combiner.merge_accumulators(several)))
+    return {key.name: value for key, value in output.items()}
+
+
+def sums(actual: Any) -> tuple[float, float, float]:
+    buckets = actual.buckets
+    return (
+        sum(each.num_weighted_examples.value for each in buckets),
+        sum(each.total_weighted_label.value for each in buckets),
+        sum(each.total_weighted_refined_prediction.value for each in buckets),
+    )
+
+
+@pytest.mark.parametrize("share", [0.5, 0.002])
+def test_a_binary_plot_has_all_rows_in_few_buckets(share: float) -> None:
+    random = np.random.default_rng(1)
+    predictions = random.beta(1, 1 / share, 4000)
+    labels = (random.uniform(size=4000) < predictions).astype(float)
+    counting, derived, _ = BinaryDiagnostics("x", ["auc"]).computations()
+    at = (predictions * 10_000).astype(int)
+    rows, ones, total = (np.bincount(at, each) for each in (np.ones(4000), labels, predictions))
+    histogram = [Bucket(each + 1, ones[each], total[each], rows[each]) for each in range(len(rows))]
+    [actual] = derived.result({counting.keys[0]: histogram}).values()
+    assert sums(actual) == pytest.approx((4000, labels.sum(), predictions.sum()))
+    assert 10 < len(actual.buckets) <= 400
+    edges = [(each.lower_threshold_inclusive, each.upper_threshold_exclusive) for each in actual.buckets]
+    assert all(low <= high <= after for (low, high), (after, _) in itertools.pairwise(edges))
+    assert not any(low < 0.5 < high for low, high in edges)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-30, 1e60, 1e290])
+@pytest.mark.parametrize("pieces", [1, 5])
+def test_a_regressions_plots_have_all_rows_in_few_buckets_however_they_are_cut(scale: float, pieces: int) -> None:
+    random = np.random.default_rng(2)
+    predictions = random.normal(0, 3, 1500) * scale
+    labels = predictions + random.normal(1, 1, 1500) * scale
+    actual = counted(labels, predictions, pieces)
+    assert set(actual) == {"calibration_plot", "residuals"}
+    assert sums(actual["calibration_plot"]) == pytest.approx((1500, labels.sum(), predictions.sum()))
+    assert sums(actual["residuals"]) == pytest.approx((1500, 0, (labels - predictions).sum()))
+    for plot in actual.values():
+        assert len(plot.buckets) <= 200
+        edges = [(each.lower_threshold_inclusive, each.upper_threshold_exclusive) for each in plot.buckets]
+        assert np.isfinite(edges).all()
+        assert edges == sorted(edges)
+
+
+def test_the_bucket_of_a_number_holds_it() -> None:
+    for value in (-1e299, -7.25, -1e-11, 0.0, 1e-13, 3e-12, 0.1, 1.0, 12345.678, 1e299):
+        [bucket] = counted(np.array([0.0]), np.array([value]))["calibration_plot"].buckets
+        margin = abs(value) * 1e-9 + 1e-12
+        assert bucket.lower_threshold_inclusive - margin <= value <= bucket.upper_threshold_exclusive + margin
+
+
+def test_what_is_no_number_is_in_no_bucket() -> None:
+    actual = counted(np.array([1.0, 1.0]), np.array([0.5, np.nan]))
+    assert sums(actual["calibration_plot"]) == (1, 1, 0.5)
+    assert counted(np.array([1.0]), np.array([np.nan])) == {}
+
+
+def test_no_row_has_no_bucket() -> None:
+    counting, derived, bounded = BinaryDiagnostics("x", ["auc"]).computations()
+    [actual] = derived.result({counting.keys[0]: []}).values()
+    assert not actual.buckets
+    assert bounded.result({counting.keys[0]: [], tfma.metrics.MetricKey("auc"): 0.0}) == {
+        tfma.metrics.MetricKey("auc"): 0.0
+    }
+
+
+def test_sums_that_no_number_can_hold_are_left_out(tmp_path: Path) -> None:
+    record = protos.PlotsForSlice()
+    buckets = record.plot_keys_and_values.add().value.calibration_histogram_buckets.buckets
+    for total in (1.0, float("inf")):
+        buckets.add(num_weighted_examples={"value": 2.0}, total_weighted_label={"value": total})
+    with tf.io.TFRecordWriter(str(tmp_path / "plots-00000-of-00001.tfrecord")) as writer:
+        writer.write(record.SerializeToString())
+    actual = tfma_results.plots(str(tmp_path), "regression")
+    assert [each.labels for each in actual.candidate.predictions] == [1.0]
+    assert Plots.from_json(actual.to_json()) == actual
+
+
+def written(folder: Path, *matrices: tuple[str, dict[tuple[int, int], float]]) -> Plots:
+    """What is read of the confusion matrices of some models."""
+    record = protos.PlotsForSlice()
+    for model, matrix in matrices:
+        made = record.plot_keys_and_values.add(key={"model_name": model})
+        actual = made.value.multi_class_confusion_matrix_at_thresholds.matrices.add(threshold=0.0)
+        for (label, prediction), rows in matrix.items():
+            actual.entries.add(actual_class_id=label, predicted_class_id=prediction, num_weighted_examples=rows)
+    of_a_slice = protos.PlotsForSlice(slice_key={"single_slice_keys": [{"column": "a", "int64_value": 1}]})
+    of_a_slice.plot_keys_and_values.add().value.multi_class_confusion_matrix_at_thresholds.matrices.add()
+    with tf.io.TFRecordWriter(str(folder / "plots-00000-of-00001.tfrecord")) as writer:
+        for each in (of_a_slice, record):
+            writer.write(each.SerializeToString())
+    return tfma_results.plots(str(folder), "multiclass")
+
+
+def test_of_a_thousand_classes_the_most_frequent_are_told_apart(tmp_path: Path) -> None:
+    matrix = {(each, each): 10.0 + each for each in range(1000)} | {(999, 3): 7.0, (4, 998): 2.0, (-1, 5): 1.0}
+    actual = written(tmp_path, ("", matrix)).candidate.confusion
+    assert actual is not None
+    assert actual.classes == tuple(range(980, 1000))
+    assert actual.others == 981
+    assert len(actual.counts) == 21
+    assert sum(map(sum, actual.counts)) == sum(matrix.values())
+    assert actual.counts[19][20] == 7.0
+    assert actual.counts[20][18] == 2.0
+
+
+def test_a_baseline_with_other_classes_is_left_out(tmp_path: Path) -> None:
+    ours = {(0, 0): 5.0, (1, 1): 3.0, (1, 0): 1.0}
+    actual = written(tmp_path, ("candidate", ours), ("baseline", {(0, 0): 4.0, (1, 0): 1.0, (0, 7): 1.0, (1, 1): 3.0}))
+    assert actual.baseline is not None
+    assert actual.baseline.confusion is not None
+    assert actual.baseline.confusion.classes == (0, 1, 7)
+    assert actual.baseline.confusion.counts == ((4.0, 0.0, 1.0), (1.0, 3.0, 0.0), (0.0, 0.0, 0.0))
+    actual = written(tmp_path, ("candidate", ours), ("baseline", {(0, 0): 4.0, (1, 1): 5.0}))
+    assert actual.candidate.confusion is not None
+    assert actual.baseline is None

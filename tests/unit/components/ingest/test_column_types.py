@@ -1,0 +1,367 @@
+"""Types of columns: the least that holds every value, whatever order the blocks come in, and the values converted."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.errors import InputError
+from components.ingest import column_types
+from components.ingest.column_types import ColumnConverter, InvalidValue, Kind
+
+pytestmark = pytest.mark.both_lines
+
+
+def batch(**given_: Any) -> pa.RecordBatch:
+    arrays = [one if isinstance(one, pa.Array) else pa.array(one, pa.binary()) for one in given_.values()]
+    return pa.RecordBatch.from_arrays(arrays, list(given_))
+
+
+def take(
+    block: pa.RecordBatch, given_: dict[str, Kind] | None = None, encoding: str | None = "utf-8"
+) -> dict[str, list[Any]]:
+    """A block as values: a first worker finds the kinds, a second one, which knows them, converts."""
+    finder = ColumnConverter(given_ or {}, {}, encoding)
+    _, invalid = finder.convert(block)
+    assert not invalid
+    taken, invalid = ColumnConverter(given_ or {}, finder.kinds, encoding).convert(block)
+    assert not invalid
+    assert taken is not None
+    for name, column in zip(taken.schema.names, taken.columns, strict=True):
+        item = column.type.value_type if pa.types.is_list(column.type) else column.type
+        assert item in (pa.int64(), pa.float32(), pa.binary(), pa.null())
+        values = column.flatten() if pa.types.is_list(column.type) else column
+        kind = (given_ or {}).get(name, Kind.MISSING)
+        assert finder.kinds[name] is not Kind.MISSING or column_types.all_missing(values)
+        assert kind in (Kind.MISSING, finder.kinds[name])
+    return taken.to_pydict()
+
+
+@pytest.mark.parametrize(
+    ("fields", "values"),
+    [
+        ([b"1", b"-2", b"007"], [1, -2, 7]),
+        ([b"1", None, b"2"], [1, None, 2]),
+        ([b"1", b"2.5"], [1.0, 2.5]),
+        ([b"1.0", b"2.0"], [1.0, 2.0]),
+        ([b"1e3", b".5", b"-1."], [1000.0, 0.5, -1.0]),
+        ([b"1", b"x"], [b"1", b"x"]),
+        ([b"1.5", b"x"], [b"1.5", b"x"]),
+        ([None, None], [None, None]),
+        # Python's int and float decide, as in TFX's CsvExampleGen.
+        ([b" 7", b"+8", b"1_000"], [7, 8, 1000]),
+        ([b"+8", b"9"], [8, 9]),
+        ([b" 7", b"+8.5"], [7.0, 8.5]),
+        ([b"0x1F", b"1"], [b"0x1F", b"1"]),
+        ([b"1", b"nan"], [1.0, math.nan]),
+        ([b"inf", b"-Infinity"], [math.inf, -math.inf]),
+        ([b"nan(1)", b"1.5"], [b"nan(1)", b"1.5"]),
+        ([b"1e400"], [math.inf]),
+        # float32 is all that an Example has.
+        ([b"0.1", b"1e300"], [float(np.float32(0.1)), math.inf]),
+        # An integer beyond int64 is an identifier, not a quantity.
+        ([b"9223372036854775807", b"-9223372036854775808"], [2**63 - 1, -(2**63)]),
+        ([b"1", b"9223372036854775808"], [b"1", b"9223372036854775808"]),
+        ([b"1.5", b"9223372036854775808"], [b"1.5", b"9223372036854775808"]),
+        ([b"1" * 400], [b"1" * 400]),
+        # Only where the config says that the column holds numbers are these numbers.
+        ([b"true", b"false"], [b"true", b"false"]),
+        ([b"2020-01-01", b"2020-01-02"], [b"2020-01-01", b"2020-01-02"]),
+    ],
+)
+def test_the_type_of_a_column_is_the_least_that_holds_every_field(fields: list[Any], values: list[Any]) -> None:
+    np.testing.assert_equal(take(batch(a=fields))["a"], values)
+    np.testing.assert_equal(take(batch(a=[b"z", *fields]).slice(1))["a"], values)
+
+
+@pytest.mark.parametrize(
+    ("late", "kind"), [(b"1.5", Kind.FLOAT), (b"x", Kind.BYTES), (b"9" * 19, Kind.BYTES), (b"1e3", Kind.FLOAT)]
+)
+def test_a_late_field_decides_over_all_blocks(late: bytes, kind: Kind) -> None:
+    early, last = batch(a=[b"12", b"3"], b=[b"1", b"1"]), batch(a=[late], b=[b"1"])
+    one, other = ColumnConverter({}, {}, "utf-8"), ColumnConverter({}, {}, "utf-8")
+    for block in (early, last, early):
+        one.convert(block)
+    for block in (last, early):
+        other.convert(block)
+    assert one.kinds == other.kinds == {"a": kind, "b": Kind.INT}
+    split_up = [ColumnConverter({}, {}, "utf-8"), ColumnConverter({}, {}, "utf-8")]
+    for worker, block in zip(split_up, (early, last), strict=True):
+        worker.convert(block)
+    assert column_types.merge(worker.kinds for worker in split_up) == one.kinds
+    assert column_types.merge(worker.kinds for worker in reversed(split_up)) == one.kinds
+
+
+def test_blocks_are_converted_as_long_as_the_guess_holds() -> None:
+    worker = ColumnConverter({}, {"a": Kind.INT, "b": Kind.FLOAT}, "utf-8")
+    taken, _ = worker.convert(batch(a=[b"1", None], b=[b"1", b"2"]))
+    assert taken is not None
+    assert taken.schema.types == [pa.int64(), pa.float32()]
+    # Wider than need be, so the guess does not hold in the end: the column is one of integers.
+    assert worker.kinds == {"a": Kind.INT, "b": Kind.INT}
+    assert worker.convert(batch(a=[b"1.5"], b=[b"1"])) == (None, [])
+    assert worker.kinds == {"a": Kind.FLOAT, "b": Kind.INT}
+    assert worker.output_kinds == {"a": Kind.INT, "b": Kind.FLOAT}
+    assert worker.convert(batch(a=[b"x"], b=[b"2.5"])) == (None, [])
+    assert worker.kinds == {"a": Kind.BYTES, "b": Kind.FLOAT}
+    # What was written has to be written again in any case.
+    assert worker.convert(batch(a=[b"3"], b=[b"2.5"])) == (None, [])
+
+
+def test_what_is_known_already_is_kept() -> None:
+    worker = ColumnConverter({}, {"a": Kind.BYTES}, "utf-8", {"a": Kind.BYTES})
+    taken, _ = worker.convert(batch(a=[b"007"]))
+    assert taken is not None
+    assert taken.to_pydict() == {"a": [b"007"]}
+    assert worker.kinds == {"a": Kind.BYTES}
+
+
+def test_types_that_are_configured_are_read() -> None:
+    block = batch(zip=[b"01234", None], n=[b"1", None], x=[b"1", None], e=[None, None])
+    given_ = {"zip": Kind.BYTES, "n": Kind.FLOAT, "e": Kind.INT}
+    worker = ColumnConverter(given_, {"x": Kind.INT}, "utf-8")
+    taken, invalid = worker.convert(block)
+    assert not invalid
+    assert taken is not None
+    assert taken.schema.types == [pa.binary(), pa.float32(), pa.int64(), pa.int64()]
+    assert taken.to_pydict() == {"zip": [b"01234", None], "n": [1.0, None], "x": [1, None], "e": [None, None]}
+    assert worker.kinds == {"zip": Kind.BYTES, "n": Kind.FLOAT, "x": Kind.INT, "e": Kind.INT}
+
+
+def test_booleans_are_numbers_where_numbers_are_configured() -> None:
+    words = [b"true", b"FALSE", b"1", None, b"True"]
+    assert take(batch(a=words), {"a": Kind.INT})["a"] == [1, 0, 1, None, 1]
+    assert take(batch(a=words), {"a": Kind.FLOAT})["a"] == [1.0, 0.0, 1.0, None, 1.0]
+    assert take(batch(a=words))["a"] == words
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "reason"),
+    [
+        (Kind.INT, b"1.5", "expected an int64, received '1.5'"),
+        (Kind.INT, b"9" * 19, f"expected an int64, received '{'9' * 19}'"),
+        (Kind.INT, b"0x1F", "expected an int64, received '0x1F'"),
+        (Kind.INT, b"yes", "expected an int64, received 'yes'"),
+        (Kind.FLOAT, b"1,5", "expected a float, received '1,5'"),
+        (Kind.FLOAT, b"x" * 60, f"expected a float, received '{'x' * 40}...'"),
+        (Kind.FLOAT, b"\xe9", "expected a float, received '\\xe9'"),
+        (Kind.BYTES, b"\xe9", "expected utf-8 text, received '\\xe9'"),
+    ],
+)
+def test_fields_that_do_not_fit_a_configured_type_are_named(kind: Kind, field: bytes, reason: str) -> None:
+    worker = ColumnConverter({"a": kind}, {}, "utf-8")
+    assert worker.convert(batch(a=[b"1", None, field, b"2"], b=[b"1.5"] * 4)) == (None, [InvalidValue(2, "a", reason)])
+    # The kinds of other columns are updated only without the invalid rows.
+    assert worker.kinds == {}
+
+
+def test_text_that_cannot_be_decoded_is_invalid_of_its_column() -> None:
+    block = batch(a=[b"1", b"2", b"\xff"], b=[b"x\xe9", b"y", "é".encode()])
+    for encoding in ("utf-8", "cp1252"):
+        assert ColumnConverter({}, {}, encoding).convert(block)[1] == [
+            InvalidValue(2, "a", f"expected {encoding} text, received '\\xff'"),
+            InvalidValue(0, "b", f"expected {encoding} text, received 'x\\xe9'"),
+        ]
+
+
+INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
+
+
+@pytest.mark.parametrize(
+    ("array", "values"),
+    [
+        *((pa.array([1, None, 100], type_), [1, None, 100]) for type_ in INTEGERS),
+        (pa.array([2**63 - 1, 0], pa.uint64()), [2**63 - 1, 0]),
+        (pa.array([True, None, False]), [1, None, 0]),
+        (pa.array([np.float16(1.5), None], pa.float16()), [1.5, None]),
+        (pa.array([1.5, None], pa.float32()), [1.5, None]),
+        (pa.array([0.1, None, 1e300, math.nan]), [float(np.float32(0.1)), None, math.inf, math.nan]),
+        (pa.array([decimal.Decimal("1.25"), None]), [1.25, None]),
+        (pa.array([decimal.Decimal("1.25"), None], pa.decimal256(60, 2)), [1.25, None]),
+        (pa.array(["é", None]), ["é".encode(), None]),
+        (pa.array(["é", None], pa.large_string()), ["é".encode(), None]),
+        (pa.array([b"\xff", None], pa.binary()), [b"\xff", None]),
+        (pa.array([b"\xff", None], pa.large_binary()), [b"\xff", None]),
+        (pa.array([b"\xff\0", None], pa.binary(2)), [b"\xff\0", None]),
+        (pa.array(["x", None, "y", "x"]).dictionary_encode(), [b"x", None, b"y", b"x"]),
+        (pa.array([7, None, 7]).dictionary_encode(), [7, None, 7]),
+        (pa.array([datetime.date(2020, 2, 29), None]), [b"2020-02-29", None]),
+        (pa.array([datetime.time(1, 2, 3), None], pa.time32("s")), [b"01:02:03", None]),
+        (pa.array([datetime.datetime(2020, 1, 2, 3, 4, 5), None], pa.timestamp("s")), [b"2020-01-02 03:04:05", None]),
+        (
+            pa.array([datetime.datetime(2020, 1, 2, 3, 4, 5, 600)], pa.timestamp("ns")),
+            [b"2020-01-02 03:04:05.000600000"],
+        ),
+        (
+            pa.array([datetime.datetime(2020, 1, 2, 3, 4, 5)], pa.timestamp("us", "+05:00")),
+            [b"2020-01-02 03:04:05.000000Z"],
+        ),
+        (pa.array([datetime.timedelta(seconds=2)], pa.duration("ms")), [b"2000"]),
+        (pa.nulls(2), [None, None]),
+        (pa.nulls(2, pa.string()), [None, None]),
+        (pa.array([[1, 2], None, [], [3]], pa.list_(pa.int8())), [[1, 2], None, [], [3]]),
+        (pa.array([["x"], None, []], pa.large_list(pa.string())), [[b"x"], None, []]),
+        (pa.array([[1.5, 2], None], pa.list_(pa.float64(), 2)), [[1.5, 2.0], None]),
+        (pa.array([[], None], pa.list_(pa.int8())), [[], None]),
+        (pa.array([[], None]), [[], None]),
+    ],
+)
+def test_typed_values_become_the_widest_of_their_sort(array: pa.Array, values: list[Any]) -> None:
+    np.testing.assert_equal(take(batch(a=array), encoding=None)["a"], values)
+    np.testing.assert_equal(take(batch(a=array).slice(1), encoding=None)["a"], values[1:])
+
+
+def test_integers_beyond_int64_are_invalid() -> None:
+    message = "expected an int64, received 18446744073709551615"
+    for array in (
+        pa.array([1, None, 2**64 - 1], pa.uint64()),
+        pa.array([[1], [2, 3], [4, 2**64 - 1]], pa.list_(pa.uint64())),
+    ):
+        assert ColumnConverter({}, {}, None).convert(batch(a=array)) == (None, [InvalidValue(2, "a", message)])
+
+
+def test_lists_with_missing_values_inside_are_invalid() -> None:
+    block = batch(a=pa.array([[1], None, [2, None, None], [], [None]]))
+    message = "expected a list of values, received a missing value inside"
+    for given_ in ({}, {"a": Kind.INT}, {"a": Kind.BYTES}):
+        worker = ColumnConverter(given_, {}, None)
+        assert worker.convert(block) == (None, [InvalidValue(2, "a", message), InvalidValue(4, "a", message)])
+
+
+@pytest.mark.parametrize("type_", [pa.string(), pa.large_string()])
+def test_typed_text_that_is_no_utf_8_is_invalid(type_: pa.DataType) -> None:
+    # Whoever wrote the file did not look either.
+    array = pa.array([b"x", b"\xff"], pa.binary() if type_ == pa.string() else pa.large_binary()).view(type_)
+    assert ColumnConverter({}, {}, None).convert(batch(a=array)) == (
+        None,
+        [InvalidValue(1, "a", "expected UTF-8 text, received '\\xff'")],
+    )
+
+
+def test_typed_columns_widen_from_file_to_file() -> None:
+    full, broken, words = (pa.array(values) for values in ([1, 2], [1.5], ["x"]))
+    worker = ColumnConverter({}, {"a": Kind.FLOAT}, None)
+    taken, _ = worker.convert(batch(a=full))
+    assert taken is not None
+    assert taken.column(0).equals(pa.array([1.0, 2.0], pa.float32()))
+    assert worker.kinds == {"a": Kind.INT}
+    assert worker.convert(batch(a=words)) == (None, [])
+    assert worker.kinds == {"a": Kind.BYTES}
+    worker = ColumnConverter({}, {"a": Kind.BYTES}, None)
+    assert [worker.convert(batch(a=one))[0].to_pydict() for one in (full, broken, words)] == [
+        {"a": [b"1", b"2"]}, {"a": [b"1.5"]}, {"a": [b"x"]}
+    ]  # fmt: skip
+    worker = ColumnConverter({}, {"a": Kind.FLOAT}, None)
+    assert worker.convert(batch(a=pa.array([2**60])))[0].to_pydict() == {"a": [float(2**60)]}
+    # Unless something else was guessed, the first block with a value decides.
+    worker = ColumnConverter({}, {}, None)
+    for array in (pa.nulls(2), full):
+        assert worker.convert(batch(a=array))[0] is not None
+    assert worker.convert(batch(a=broken)) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("array", "kind", "values"),
+    [
+        (pa.array([1, None]), Kind.BYTES, [b"1", None]),
+        (pa.array([1, None]), Kind.FLOAT, [1.0, None]),
+        (pa.array([True, None]), Kind.BYTES, [b"true", None]),
+        (pa.array([True, None]), Kind.INT, [1, None]),
+        (pa.array(["1", None]), Kind.INT, [1, None]),
+        (pa.array(["true", None]), Kind.INT, [1, None]),
+        (pa.array([decimal.Decimal("2.00"), None]), Kind.INT, [2, None]),
+        (pa.array([np.float16(1.5), None], pa.float16()), Kind.BYTES, [b"1.5", None]),
+        (pa.array([[1], None]), Kind.FLOAT, [[1.0], None]),
+        (pa.array([[1], None]), Kind.BYTES, [[b"1"], None]),
+    ],
+)
+def test_types_that_are_configured_hold_for_typed_columns_too(array: pa.Array, kind: Kind, values: list[Any]) -> None:
+    assert take(batch(a=array), {"a": kind}, None)["a"] == values
+
+
+def test_lists_of_another_type_than_configured_are_refused() -> None:
+    with pytest.raises(InputError) as raised:
+        ColumnConverter({"a": Kind.INT}, {}, None).convert(batch(a=pa.array([["x"]])))
+    assert raised.value.headline == (
+        "data.types: the column a holds lists of another type: expected an int64 as value, received list<item: string>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("type_", "nested"),
+    [
+        (pa.int64(), False),
+        (pa.dictionary(pa.int8(), pa.string()), False),
+        (pa.list_(pa.string()), False),
+        (pa.large_list(pa.string()), False),
+        (pa.list_(pa.string(), 3), False),
+        (pa.list_(pa.list_(pa.int8())), True),
+        (pa.list_(pa.struct([("x", pa.int8())])), True),
+        (pa.struct([("x", pa.int8())]), True),
+        (pa.map_(pa.string(), pa.int8()), True),
+    ],
+)
+def test_what_an_example_has_no_place_for_is_known(type_: pa.DataType, nested: bool) -> None:
+    assert column_types.is_nested(type_) == nested
+
+
+def _value(text: str) -> object:
+    """The kind of a field by Python's rules, which the conversion by column must follow."""
+    for parse in (int, float):
+        try:
+            value = parse(text)
+        except ValueError:
+            continue
+        return value if parse is float or -(2**63) <= value < 2**63 else text
+    return text
+
+
+def _column(fields: Sequence[str | None]) -> list[object]:
+    """A column by that rule, field by field."""
+    values = [field and _value(field) for field in fields]
+    if any(isinstance(value, str) for value in values):
+        return [field and field.encode() for field in fields]
+    if any(isinstance(value, float) for value in values):
+        with np.errstate(over="ignore"):
+            return [field and float(np.float32(float(field))) for field in fields]
+    return values
+
+
+# Some text that looks like numbers, and quite a few that do.
+_text = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_size=8)
+_numbers = st.one_of(
+    st.integers(-(2**64), 2**64).map(str),
+    st.floats(width=32).map(str),
+    st.floats().map(repr),
+    st.sampled_from(["+1", " 2", "3 ", "1_0", "0x1F", "1e5", "nan", "-inf", "1e999", "٣", "007", "-0", "-0.0", "1."]),
+)
+_fields = st.sampled_from([st.one_of(_numbers, _text), _numbers, st.integers(-99, 99).map(str)]).flatmap(
+    lambda fields: st.lists(st.one_of(st.none(), fields), min_size=1, max_size=12)
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_fields, st.integers(0, 12), st.sampled_from(Kind))
+def test_any_column_is_read_as_python_takes_it(fields: list[str | None], cut: int, guess: Kind) -> None:
+    block = batch(a=[field and field.encode() for field in fields])
+    np.testing.assert_equal(take(block)["a"], _column(fields))
+    # In two blocks, and with whatever guess.
+    worker = ColumnConverter({}, {"a": guess}, "utf-8")
+    parts = [part for part in (block.slice(0, cut), block.slice(cut)) if part.num_rows]
+    taken = [worker.convert(part)[0] for part in parts]
+    full = ColumnConverter({}, {}, "utf-8")
+    full.convert(block)
+    assert worker.kinds == full.kinds
+    if guess in (Kind.MISSING, worker.kinds["a"]) and None not in taken:
+        np.testing.assert_equal([value for one in taken for value in one.column(0).to_pylist()], _column(fields))
+    else:
+        assert guess is not worker.kinds["a"]

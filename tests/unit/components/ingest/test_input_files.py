@@ -1,0 +1,187 @@
+"""Finding input files, and the message for every input that is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.data import file_io
+from components.errors import InputError
+from components.ingest import input_files
+from components.ingest.config import DataConfig
+
+
+def data(path: Any, **more: Any) -> DataConfig:
+    paths = [str(one) for one in path] if isinstance(path, list) else str(path)
+    return DataConfig.model_validate({"path": paths, "label": "a", **more})
+
+
+def write(path: Path, content: bytes | str = "a,b\n1,2\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def result(path: Any, **more: Any) -> list[str]:
+    """The files of a config with one path and no predefined splits."""
+    (files,) = input_files.files(data(path, **more)).values()
+    return files
+
+
+def refused(config: DataConfig) -> tuple[str, str]:
+    with pytest.raises(InputError) as raised:
+        input_files.files(config)
+    return raised.value.headline, raised.value.remedy
+
+
+def test_a_file_a_folder_and_a_pattern_are_found(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "in" / "one.csv"), write(tmp_path / "in" / "two.CSV")
+    write(tmp_path / "in" / "notes.md", "no data")
+    write(tmp_path / "in" / ".hidden.csv", "no data")
+    both = [str(first), str(second)]
+    assert result(first) == [str(first)]
+    assert result(tmp_path / "in") == both
+    assert result(f"{tmp_path}/in/") == both
+    assert result(tmp_path / "i?" / "*.[cC]*") == both
+
+
+def test_paths_start_at_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "one.csv")
+    monkeypatch.chdir(tmp_path)
+    assert result("one.csv") == ["one.csv"]
+    assert result(".") == ["./one.csv"]
+    assert result("*.csv") == ["one.csv"]
+
+
+def test_names_that_look_like_patterns_are_names_if_they_exist(tmp_path: Path) -> None:
+    odd = write(tmp_path / "run[1]" / "what?.csv")
+    write(tmp_path / "run1" / "whats.csv")
+    assert result(odd) == [str(odd)]
+    assert result(odd.parent) == [str(odd)]
+
+
+@pytest.mark.parametrize(
+    ("names", "format_"),
+    [
+        (["1.csv", "2.CSV"], "csv"),
+        (["1.tsv"], "csv"),
+        (["1.txt"], "csv"),
+        (["1.csv.gz", "2.csv.gz"], "csv"),
+        (["1.csv.zst"], "csv"),
+        (["1.parquet", "2.PARQUET"], "parquet"),
+        (["1.pq"], "parquet"),
+        (["1.tfrecord", "2.tfrecord.gz"], "tfrecord"),
+        (["data_tfrecord-00000-of-00001.gz"], "tfrecord"),
+        (["cat/1.png", "cat/2.JPG", "dog/1.jpeg"], "images"),
+    ],
+)
+def test_the_format_is_reported_by_what_lies_in_a_folder(tmp_path: Path, names: list[str], format_: str) -> None:
+    paths = [str(write(tmp_path / name, b"")) for name in names]
+    write(tmp_path / "_SUCCESS", b"")
+    write(tmp_path / ".hidden", b"")
+    assert input_files.find(data(tmp_path)).format == format_
+    assert result(tmp_path) == paths
+    assert input_files.find(data(paths[0])).format == format_
+
+
+def test_the_format_of_a_file_with_another_name_is_reported_by_its_first_bytes(tmp_path: Path) -> None:
+    assert input_files.find(data(write(tmp_path / "1.data", b"PAR1..."))).format == "parquet"
+    assert input_files.find(data(write(tmp_path / "2.data", b"a,b"))).format == "csv"
+    assert input_files.find(data(tmp_path / "1.data", format="tfrecord")).format == "tfrecord"
+
+
+def test_folders_of_images_are_found(tmp_path: Path) -> None:
+    images = [write(tmp_path / name, b"") for name in ("cat/1.png", "cat/2.JPG", "dog/1.jpeg")]
+    write(tmp_path / "cat" / ".DS_Store", b"")
+    assert result(tmp_path) == list(map(str, images))
+    assert input_files.find(data(tmp_path / "*" / "1.*")).format == "images"
+    assert result(tmp_path / "*" / "1.*") == [str(images[0]), str(images[2])]
+
+
+def test_several_paths_lie_below_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other, third = (write(tmp_path / name) for name in ("x/1.csv", "x/y/2.csv", "z[1]/3.csv"))
+    config = data([one, other.parent, third])
+    assert input_files.files(config) == {"all-0": [str(one)], "all-1": [str(other)], "all-2": [str(third)]}
+    monkeypatch.chdir(tmp_path / "x")
+    assert input_files.files(data(["1.csv", "../z[1]"])) == {"all-0": [str(one)], "all-1": [str(third)]}
+    write(tmp_path / "4.parquet", b"PAR1")
+    assert refused(data([one, tmp_path / "4.parquet"]))[0] == (
+        "data.path: expected files of one format, received csv and parquet"
+    )
+
+
+def test_files_may_stand_for_splits(tmp_path: Path) -> None:
+    paths = [str(write(tmp_path / name)) for name in ("2019.csv", "2020.csv", "2021.csv", "2022.csv")]
+    split = {"by": "files", "train": ["2019*", "2020.csv"], "eval": "2021*", "test": "2022*"}
+    files = input_files.files(data(tmp_path, split=split))
+    assert files == {"train-0": paths[:1], "train-1": paths[1:2], "eval-0": paths[2:3], "test-0": paths[3:]}
+    assert [input_files.split_of(name) for name in files] == ["train", "train", "eval", "test"]
+    assert input_files.split_of("all-0") is None
+    split["test"] = "2023*"
+    assert refused(data(tmp_path, split=split))[0] == f"data.path: no file matches {tmp_path}/2023*"
+
+
+def test_a_url_goes_through_tfx_file_systems(tmp_path: Path) -> None:
+    # TFX has no scheme file://, so TensorFlow's file systems are used, as for gs://.
+    write(tmp_path / "one.csv", "a,b\n1,2\n")
+    write(tmp_path / ".hidden.csv", "")
+    url = f"file://{tmp_path}"
+    assert result(url) == [f"{url}/one.csv"]
+    assert result(f"{url}/one.csv") == [f"{url}/one.csv"]
+    assert refused(data(f"{url}/two.csv"))[0] == f"data.path: {url}/two.csv does not exist"
+    with file_io.open_binary(f"{url}/one.csv") as file:
+        file.seek(-4, 2)
+        assert file.read() == b"1,2\n"
+    assert file_io.size(f"{url}/one.csv") == file_io.size(f"{tmp_path}/one.csv") == 8
+    assert refused(data([f"{url}/one.csv", f"{tmp_path}/one.csv"]))[0] == (
+        f"data.path: expected files of one file system, received {url} and {tmp_path}"
+    )
+    write(tmp_path / "sub" / "two.csv")
+    assert input_files.files(data([f"{url}/sub", f"{url}/one.csv"])) == {
+        "all-0": [f"{url}/sub/two.csv"], "all-1": [f"{url}/one.csv"]
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_files_are_written_and_removed(tmp_path: Path, remote: bool) -> None:
+    path = file_io.join(f"file://{tmp_path}" if remote else str(tmp_path), "out")
+    assert file_io.is_remote(path) == remote
+    with file_io.create(path) as file:
+        file.write(b"x" * (3 << 20))
+    assert file_io.size(path) == 3 << 20
+    file_io.remove(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_path_is_refused_with_its_nearest_sibling(tmp_path: Path) -> None:
+    write(tmp_path / "trips.csv")
+    headline, remedy = refused(data(tmp_path / "trip.csv"))
+    assert headline == f"data.path: {tmp_path}/trip.csv does not exist; did you mean '{tmp_path}/trips.csv'?"
+    assert remedy.startswith("set data.path to a file, a folder or a pattern")
+    assert refused(data("/no/such/file.csv"))[0] == "data.path: /no/such/file.csv does not exist"
+
+
+def test_folders_and_patterns_without_data_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "other" / "x.json", "{}")
+    write(tmp_path / "spark" / "data.csv" / "part-0.csv")
+    assert refused(data(tmp_path / "empty"))[0] == (
+        "data.path: expected *.csv, *.tsv or *.txt files, *.parquet files, *.tfrecord files, "
+        "or a folder of PNG or JPEG files for each class "
+        f"in the folder {tmp_path}/empty, received nothing (it is empty)"
+    )
+    for format_, expected in (
+        ("csv", "*.csv, *.tsv or *.txt files"),
+        ("parquet", "*.parquet files"),
+        ("tfrecord", "*.tfrecord files"),
+        ("images", "a folder of PNG or JPEG files for each class"),
+    ):
+        assert refused(data(tmp_path / "other", format=format_))[0] == (
+            f"data.path: expected {expected} in the folder {tmp_path}/other, received x.json"
+        )
+    assert refused(data(tmp_path / "*.csv"))[0] == f"data.path: no file matches {tmp_path}/*.csv"
+    assert refused(data(tmp_path / "spark"))[0] == (
+        f"data.path: expected files, but {tmp_path}/spark/data.csv is a folder"
+    )

@@ -1,0 +1,169 @@
+"""Parquet files: read by row groups, only the selected columns; types that an Example cannot hold are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet as pq
+
+from components.errors import InputError
+from components.ingest import parquet_reader
+from components.ingest.blocks import FileRange, RowCounts, RowLog
+from components.ingest.parquet_reader import ParquetReader
+
+pytestmark = pytest.mark.both_lines
+
+
+def write(path: Path, table: pa.Table, **options: Any) -> str:
+    pq.write_table(table, str(path), **options)
+    return str(path)
+
+
+def some(rows: int = 10) -> pa.Table:
+    return pa.table(
+        {"a": list(range(rows)), "b": [f"n{row}" for row in range(rows)], "c": [[row] for row in range(rows)]}
+    )
+
+
+def read(reader: ParquetReader, file_ranges: list[FileRange]) -> tuple[dict[str, list[Any]], list[int], RowCounts]:
+    """The rows, their positions in the file, and the counts."""
+    row_log = RowLog(None)
+    blocks = [block for file_range in file_ranges for block in reader.read(file_range, row_log)]
+    counts = row_log.close()
+    origins = [block.origin(row) for block in blocks for row in range(block.columns.num_rows)]
+    positions = [at + counts.positions_before(origin.path, origin.number) for origin, at in origins]
+    return pa.Table.from_batches([block.columns for block in blocks]).to_pydict(), positions, counts
+
+
+def refused(reader: ParquetReader, path: str) -> str:
+    with pytest.raises(InputError) as raised:
+        reader.ranges(path, None)
+    return headline(raised.value)
+
+
+def headline(error: InputError) -> str:
+    """What the error says. Newer releases of Arrow call the values of a list in a Parquet file elements, not items."""
+    return error.headline.replace("list<element:", "list<item:")
+
+
+def test_a_file_is_read_in_ranges_of_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = some(95)
+    path = write(tmp_path / "1.parquet", table, row_group_size=10)
+    reader = ParquetReader(path)
+    (full,) = reader.ranges(path, None)
+    assert (full.start, full.stop) == (0, 10)
+    size = pq.ParquetFile(path).metadata.row_group(0).total_byte_size
+    monkeypatch.setattr(parquet_reader, "_RANGE_BYTES", 2 * size)
+    monkeypatch.setattr(parquet_reader, "_ROWS", 7)
+    file_ranges = reader.ranges(path, "eval")
+    assert len(file_ranges) > 3
+    assert [file_range.number for file_range in file_ranges] == list(range(len(file_ranges)))
+    assert {file_range.split for file_range in file_ranges} == {"eval"}
+    rows, positions, counts = read(reader, file_ranges)
+    assert rows == table.to_pydict()
+    assert positions == list(range(1, 96))
+    assert counts.rows == counts.positions_before(path, len(file_ranges)) == 95
+    assert read(reader, [full])[0] == rows
+
+
+def test_the_head_is_the_first_row_group(tmp_path: Path) -> None:
+    path = write(tmp_path / "1.parquet", some(95), row_group_size=10)
+    reader = ParquetReader(path)
+    assert read(reader, [reader.first_range(path, None)])[0] == some(10).to_pydict()
+
+
+def test_only_the_columns_that_are_selected_are_read(tmp_path: Path) -> None:
+    table = pa.table({"Trip Miles": [1], "n.m": [2], "s": [{"x": 1}], "n": [3]})
+    path = write(tmp_path / "1.parquet", table)
+    assert list(parquet_reader.columns(path)) == ["Trip_Miles", "n_m", "s", "n"]
+    reader = ParquetReader(path, ["n", "Trip_Miles"])
+    assert read(reader, reader.ranges(path, None))[0] == {"Trip_Miles": [1], "n": [3]}
+    reader = ParquetReader(path, ["n_m"])
+    assert read(reader, reader.ranges(path, None))[0] == {"n_m": [2]}
+
+
+@pytest.mark.parametrize(
+    ("values", "type_"),
+    [([{"x": 1}], "struct<x: int64>"), ([[[1]]], "list<item: list<item: int64>>"), ([[{"x": 1}]], "list<item: struct")],
+)
+def test_nested_columns_are_refused_unless_they_are_left_out(tmp_path: Path, values: list[Any], type_: str) -> None:
+    path = write(tmp_path / "1.parquet", pa.table({"a": [1], "deep": values}))
+    with pytest.raises(InputError) as raised:
+        ParquetReader(path)
+    assert headline(raised.value).startswith(f"{path}: the column deep is nested ({type_}")
+    assert raised.value.headline.endswith("expected numbers, text, dates, or lists of these")
+    assert raised.value.remedy == "flatten it, or name the other columns in data.columns"
+    reader = ParquetReader(path, ["a"])
+    assert read(reader, reader.ranges(path, None))[0] == {"a": [1]}
+    # In a later file just the same.
+    first = write(tmp_path / "0.parquet", pa.table({"a": [1], "deep": [1]}))
+    assert "the column deep is nested" in refused(ParquetReader(first), path)
+
+
+def test_files_with_other_columns_are_refused(tmp_path: Path) -> None:
+    first = write(tmp_path / "1.parquet", some())
+    reader = ParquetReader(first)
+    fewer = write(tmp_path / "2.parquet", pa.table({"c": [[1]], "x": [1]}))
+    assert refused(reader, fewer) == f"{fewer}: expected the columns of {first}, received none named a, b"
+    assert ParquetReader(first, ["c"]).ranges(fewer, None)
+    scalar = write(tmp_path / "3.parquet", pa.table({"a": [1], "b": ["x"], "c": [1]}))
+    assert refused(reader, scalar) == (
+        f"{scalar}: expected the column c as in {first} (list<item: int64>), received int64"
+    )
+
+
+def test_files_may_differ_in_what_makes_no_difference(tmp_path: Path) -> None:
+    first = write(tmp_path / "1.parquet", some())
+    reader = ParquetReader(first)
+    for number, table in enumerate(
+        (
+            # Another order, more columns, other types of numbers and text, other lists, no value at all.
+            pa.table({"x": [1], "c": pa.array([["x"]], pa.large_list(pa.string())), "b": ["x"], "a": [0.5]}),
+            pa.table({"a": pa.nulls(1), "b": pa.nulls(1), "c": pa.nulls(1)}),
+        )
+    ):
+        path = write(tmp_path / f"other{number}.parquet", table)
+        rows, _, _ = read(reader, reader.ranges(path, None))
+        assert rows == table.select(["a", "b", "c"]).to_pydict()
+
+
+def test_files_without_rows_are_refused(tmp_path: Path) -> None:
+    first = write(tmp_path / "1.parquet", some())
+    empty = write(tmp_path / "2.parquet", some(0))
+    none = str(tmp_path / "3.parquet")
+    with pq.ParquetWriter(none, some().schema):
+        pass
+    for path in (empty, none):
+        assert refused(ParquetReader(first), path) == f"{path} has no rows: it is a Parquet file of 0 rows"
+        # The head is read before.
+        reader = ParquetReader(path)
+        assert list(reader.read(reader.first_range(path, None), RowLog(None))) == []
+
+
+def test_what_is_no_parquet_file_is_refused(tmp_path: Path) -> None:
+    first = write(tmp_path / "1.parquet", some(1000), compression="none", use_dictionary=False)
+    content = Path(first).read_bytes()
+    for name, data in (("none", b"a,b\n1,2\n"), ("empty", b""), ("cut", content[:-100]), ("head", content[:100])):
+        path = tmp_path / name
+        path.write_bytes(data)
+        expected = f"{path} is not a Parquet file, or a damaged one: "
+        assert refused(ParquetReader(first), str(path)).startswith(expected)
+        with pytest.raises(InputError) as raised:
+            ParquetReader(str(path))
+        assert raised.value.headline.startswith(expected)
+        assert raised.value.remedy == "fetch or write the file again"
+
+
+def test_damage_inside_is_found_while_reading(tmp_path: Path) -> None:
+    path = write(tmp_path / "1.parquet", some(1000), compression="gzip")
+    reader = ParquetReader(path)
+    file_ranges = reader.ranges(path, None)
+    content = bytearray(Path(path).read_bytes())
+    content[200:1200] = b"\xff" * 1000
+    Path(path).write_bytes(content)
+    with pytest.raises(InputError) as raised:
+        read(reader, file_ranges)
+    assert raised.value.headline.startswith(f"{path} is not a Parquet file, or a damaged one: ")

@@ -1,0 +1,87 @@
+"""Records in TFRecord files, as TensorFlow reads them: a new file where one is full, and none left over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+
+from components.ingest import shard_writer
+from components.ingest.shard_writer import Shard, Writer
+from components.ingest.split_assignment import LEFT_OUT
+
+pytestmark = pytest.mark.both_lines
+
+
+def records(*values: bytes) -> pa.Array:
+    return shard_writer.with_frames(pa.array(values, pa.binary()))
+
+
+def indices(*numbers: int) -> Any:
+    return np.array(numbers, np.intp)
+
+
+def read(shard: Shard) -> list[bytes]:
+    dataset = tf.data.TFRecordDataset(shard.path, compression_type="GZIP")
+    return list(dataset.as_numpy_iterator())
+
+
+def test_each_split_gets_its_records_in_order(tmp_path: Path) -> None:
+    writer = Writer(str(tmp_path), ["train", "eval", "test"])
+    # The third split gets no record, and a record may be left out.
+    writer.write(records(b"a", b"", b"c", b"d"), indices(0, 1, LEFT_OUT, 0), ("x.csv", 3))
+    writer.write(records(b"gone"), indices(LEFT_OUT), ("x.csv", 4))
+    writer.write(records(), indices(), ("x.csv", 4))
+    # A window of a longer array.
+    writer.write(records(b"-", b"e" * 100_000, b"-").slice(1, 1), indices(0), ("y.csv", 0))
+    train, eval_ = sorted(writer.close(), key=lambda shard: shard.split, reverse=True)
+    assert (train.split, train.rows, read(train)) == ("train", 3, [b"a", b"d", b"e" * 100_000])
+    assert (eval_.split, eval_.rows, read(eval_)) == ("eval", 1, [b""])
+    # Of a split's shards the first row decides about the order.
+    assert train.order[:2] == eval_.order[:2] == ("x.csv", 3)
+    assert {str(path) for path in tmp_path.iterdir()} == {train.path, eval_.path}
+
+
+def test_a_new_file_is_begun_where_one_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_writer, "_SHARD", 100)
+    writer = Writer(str(tmp_path), ["train"])
+    content = [b"%02d" % number * 20 for number in range(9)]
+    for number, one in enumerate(content):
+        writer.write(records(one), indices(0), ("x.csv", number // 4))
+    written = writer.close()
+    assert [shard.rows for shard in written] == [2, 2, 2, 2, 1]
+    assert sorted(written) == written
+    assert [record for shard in written for record in read(shard)] == content
+    assert [shard.order[:2] for shard in written] == [("x.csv", number) for number in (0, 0, 1, 1, 2)]
+    # A block is never divided.
+    writer = Writer(str(tmp_path), ["train"])
+    writer.write(records(*content), indices(*[0] * 9), ("x.csv", 0))
+    (one_shard,) = writer.close()
+    assert read(one_shard) == content
+
+
+def test_workers_do_not_share_names(tmp_path: Path) -> None:
+    writers = [Writer(str(tmp_path), ["train"]) for _ in range(3)]
+    for writer in writers:
+        writer.write(records(b"a"), indices(0), ("x.csv", 0))
+    assert len({shard.path for writer in writers for shard in writer.close()}) == 3
+
+
+def test_what_is_discarded_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_writer, "_SHARD", 100)
+    writer = Writer(str(tmp_path), ["train", "eval"])
+    for _ in range(5):
+        writer.write(records(b"a" * 50, b"b"), indices(0, 1), ("x.csv", 0))
+    assert list(tmp_path.iterdir())
+    writer.discard()
+    assert list(tmp_path.iterdir()) == []
+    assert writer.close() == []
+
+
+def test_nothing_is_written_for_nothing(tmp_path: Path) -> None:
+    assert Writer(str(tmp_path), ["train"]).close() == []
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,307 @@
+"""Assigning rows to splits by their content alone."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.ingest import split_assignment
+from components.ingest.config import SplitConfig
+from components.ingest.split_assignment import LEFT_OUT, Splitter, TimeHistogram, UnassignedRow
+
+pytestmark = pytest.mark.both_lines
+
+
+def batch(**columns: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def config(**section: Any) -> SplitConfig:
+    return SplitConfig.model_validate(section)
+
+
+def some(rows: int = 1000) -> pa.RecordBatch:
+    random = np.random.default_rng(7)
+    values = random.integers(-5, 5, rows)
+    return batch(
+        i=pa.array(values, pa.int64(), mask=values == 0),
+        f=pa.array(random.normal(size=rows).astype(np.float32), mask=values == 1),
+        s=pa.array([str(value).encode() for value in random.integers(0, 99, rows)], pa.binary(), mask=values == 2),
+    )
+
+
+def hashes(*arrays: pa.Array) -> list[int]:
+    """The hash of each value, all in columns of the same name."""
+    result: list[int] = []
+    for array in arrays:
+        result += split_assignment.hash_rows(batch(a=array)).tolist()
+    return result
+
+
+def test_hashes_stay_what_they_are() -> None:
+    # Fixed for all time: a row must not change sides when a library is upgraded.
+    rows = batch(
+        i=pa.array([1, -1, None], pa.int64()),
+        f=pa.array([0.5, None, 1e30], pa.float32()),
+        s=pa.array([b"x", b"", "é".encode()], pa.binary()),
+        t=pa.array([[b"x"], [], [b"y", b"z", b"z"]], pa.list_(pa.binary())),
+    )
+    assert split_assignment.hash_rows(rows).tolist() == GOLDEN
+
+
+GOLDEN = [4480598596975618635, 9813499470165475725, 6199808872709221935]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 1000), max_size=6), st.permutations(["i", "f", "s"]))
+def test_neither_blocks_nor_the_order_of_columns_matter(cuts: list[int], order: list[str]) -> None:
+    full = some()
+    bounds = sorted({0, *cuts, 1000})
+    reordered = batch(**{name: full.column(full.schema.get_field_index(name)) for name in order})
+    parts = [split_assignment.hash_rows(reordered.slice(low, high - low)) for low, high in itertools.pairwise(bounds)]
+    np.testing.assert_array_equal(np.concatenate(parts), split_assignment.hash_rows(full))
+
+
+def test_rows_go_by_the_shares_of_the_splits() -> None:
+    rows = batch(i=pa.array(np.arange(100_000)))
+    counts = np.bincount(split_assignment.assign_by_hash(rows, [7, 2, 1]))
+    np.testing.assert_allclose(counts, [70_000, 20_000, 10_000], rtol=0.02)
+
+
+@pytest.mark.parametrize("column", ["i", "f", "s"])
+def test_every_column_has_a_say_unless_others_are_named(column: str) -> None:
+    full = some()
+    names = [name for name in ("i", "f", "s") if name != column]
+    fewer = batch(**{name: full.column(full.schema.get_field_index(name)) for name in names})
+    assert (split_assignment.hash_rows(full) != split_assignment.hash_rows(fewer)).mean() > 0.7
+    chosen = split_assignment.hash_rows(full, by=names)
+    # If none of the named columns has a value, all columns are hashed.
+    present = np.any([np.asarray(one.is_valid()) for one in fewer.columns], axis=0)
+    np.testing.assert_array_equal(chosen[present], split_assignment.hash_rows(fewer)[present])
+    np.testing.assert_array_equal(chosen[~present], split_assignment.hash_rows(full)[~present])
+
+
+def test_the_same_value_in_another_column_is_another_row() -> None:
+    rows = batch(a=pa.array([1, 2]), b=pa.array([2, 1]))
+    assert len(set(split_assignment.hash_rows(rows).tolist())) == 2
+
+
+def test_equal_values_hash_alike_however_they_are_written() -> None:
+    nans = np.array([0x7FC00000, 0xFFC00001], np.uint32).view(np.float32)
+    for values in (np.array([0.0, -0.0], np.float32), nans):
+        assert len(set(hashes(pa.array(values)))) == 1
+    # As integer or float, as a value or a list of one: that depends on other rows, or on the format of the file.
+    full = pa.array([3, None, -7, 2**24])
+    single = full.cast(pa.float32())
+    listed = pa.array([[3], None, [-7], [2**24]])
+    assert hashes(full) == hashes(single) == hashes(listed) == hashes(listed.cast(pa.list_(pa.float32())))
+    texts = pa.array([b"x", None], pa.binary())
+    assert hashes(texts) == hashes(pa.array([[b"x"], None], pa.list_(pa.binary())))
+
+
+def test_other_values_hash_otherwise() -> None:
+    lists = [[1], [2], [1, 2], [2, 1], [1, 1], [1, 1, 1], [1, 2, 3], [3], [0], [0, 0]]
+    assert len(set(hashes(pa.array(lists)))) == len(lists)
+    texts = pa.array([b"", b"0", b"00", b"a", b"A", None], pa.binary())
+    assert len(set(hashes(texts))) == 6
+    texts = pa.array([[b""], [b"", b""], [b"x", b"y"], [b"y", b"x"], [b"xy"], [b"x"]], pa.list_(pa.binary()))
+    assert len(set(hashes(texts))) == 6
+
+
+def test_a_list_without_values_is_as_good_as_none() -> None:
+    one, other, third = hashes(pa.array([[], None], pa.list_(pa.int64())), pa.nulls(1))
+    assert one == other == third
+    # But a text without characters is a text.
+    one, other = hashes(pa.array([b"", None], pa.binary()))
+    assert one != other
+
+
+def test_a_column_that_is_missing_throughout_changes_nothing() -> None:
+    full = some(10)
+    columns = dict(zip(full.schema.names, full.columns, strict=True))
+    for empty in (pa.nulls(10), pa.nulls(10, pa.int64()), pa.array([[]] * 10, pa.list_(pa.binary()))):
+        np.testing.assert_array_equal(
+            split_assignment.hash_rows(batch(**columns, n=empty)), split_assignment.hash_rows(full)
+        )
+
+
+def test_groups_stay_together_and_rows_without_one_do_not() -> None:
+    random = np.random.default_rng(1)
+    users = random.integers(0, 300, 20_000)
+    rows = batch(
+        user=pa.array(users, mask=users < 30),
+        shop=pa.array(users, mask=users < 30),
+        n=pa.array(np.arange(20_000)),
+    )
+    splitter = Splitter(config(by="group", columns=["user", "shop"], train=2, eval=1))
+    positions = splitter.assign(rows, None, ())
+    for user in range(30, 300):
+        assert len(set(positions[users == user])) == 1
+    assert 0.5 < (positions[users >= 30] == 0).mean() < 0.8
+    # Rows without a group are no group: else they would all be on one side.
+    np.testing.assert_allclose((positions[users < 30] == 0).mean(), 2 / 3, atol=0.04)
+    # With one part of the key missing, the rest still makes a group.
+    rows = batch(user=pa.array([1, 1, 1]), shop=pa.array([None, None, 5]), n=pa.array([1, 2, 3]))
+    assert len(set(split_assignment.hash_rows(rows, ["user", "shop"])[:2].tolist())) == 1
+
+
+def test_columns_that_are_to_decide_by_default_decide() -> None:
+    rows = batch(image=pa.array([b"x", b"x"] * 50, pa.binary()), path=pa.array(np.arange(100)))
+    assert len(set(Splitter(config(train=1, eval=1), ["image"]).assign(rows, None, ()))) == 1
+    assert len(set(Splitter(config(train=1, eval=1)).assign(rows, None, ()))) == 2
+    assert len(set(Splitter(config(columns="path", train=1, eval=1), ["image"]).assign(rows, None, ()))) == 2
+
+
+def test_a_file_may_stand_for_a_split() -> None:
+    splitter = Splitter(config(by="files", train="t*", eval="e*", test="x*"))
+    for number, name in enumerate(("train", "eval", "test")):
+        assert splitter.assign(batch(a=pa.array([1, 2])), name, ()).tolist() == [number] * 2
+
+
+@pytest.mark.parametrize(
+    ("array", "values"),
+    [
+        (pa.array([b"2019", b"2020", b"2021", b"2020"], pa.binary()), ["2019", "2020", "2021"]),
+        (pa.array([2019, 2020, 2021, 2020]), ["2019", "2020", "2021"]),
+        (pa.array([[2019], [2020], [2021], [2020]]), ["2019", "2020", "2021"]),
+        (pa.array([0.5, 1.5, 2.5, 1.5], pa.float32()), ["0.5", "1.5", "2.5"]),
+    ],
+)
+def test_a_column_may_name_the_split(array: pa.Array, values: list[str]) -> None:
+    splitter = Splitter(config(by="column", columns="a", train=values[:1], eval=values[1:2], test=values[2:]))
+    assert splitter.unassigned(batch(a=array)) == []
+    assert splitter.assign(batch(a=array), None, ()).tolist() == [0, 1, 2, 1]
+
+
+def test_rows_whose_column_names_no_split_are_reported() -> None:
+    splitter = Splitter(config(by="column", columns="a", train=["x", "y"], eval="z"))
+    block = batch(a=pa.array([b"x", b"w", None, b"z", b"\xff"], pa.binary()))
+    expected = "expected a value that data.split names (x, y, z), received"
+    assert splitter.unassigned(block) == [
+        UnassignedRow(1, "a", f"{expected} 'w'"),
+        UnassignedRow(2, "a", f"{expected} nothing"),
+        UnassignedRow(4, "a", f"{expected} '\\\\xff'"),
+    ]
+    assert [one.index for one in splitter.unassigned(batch(a=pa.nulls(2)))] == [0, 1]
+    assert [one.index for one in splitter.unassigned(batch(a=pa.array([[b"x", b"x"], [b"x"]])))] == [0]
+
+
+EPOCH_2020 = 1_577_836_800
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        (b"2020-01-01", EPOCH_2020 * 10**6),
+        (b"2020-01-01T00:00:00", EPOCH_2020 * 10**6),
+        (b" 2020-01-01 00:00:00Z ", EPOCH_2020 * 10**6),
+        (b"2020-01-01T01:00:00+01:00", EPOCH_2020 * 10**6),
+        (b"2020-01-01 01:00:00+0100", EPOCH_2020 * 10**6),
+        (b"2020-01-01 00:00:00.5", EPOCH_2020 * 10**6 + 500_000),
+        (b"2020-01-01 00:00:00.000001999Z", EPOCH_2020 * 10**6 + 1),
+        (b"1577836800", EPOCH_2020 * 10**6),
+        (b"1577836800.25", EPOCH_2020 * 10**6 + 250_000),
+        (b"1969-12-31", -86_400 * 10**6),
+        (b"-86400", -86_400 * 10**6),
+        *(
+            (text, None)
+            for text in (b"", b"x", b"nan", b"inf", b"1e300", b"9" * 30, b"2020-13-01", b"01/02/2020", b"\xff")
+        ),
+    ],
+)
+def test_times_are_seconds_or_iso_8601(text: bytes, micros: int | None) -> None:
+    for array in (pa.array([text, None], pa.binary()), pa.array([[text], []], pa.list_(pa.binary()))):
+        times, valid = split_assignment.times_of(array)
+        assert valid.tolist() == [micros is not None, False]
+        assert times[0] == (micros or 0)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([EPOCH_2020, None, -1, 2**62]),
+        pa.array([float(EPOCH_2020), None, -1.0, np.nan], pa.float32()),
+        pa.array([[EPOCH_2020], [], [-1], [1, 2]]),
+    ],
+)
+def test_numbers_are_seconds(array: pa.Array) -> None:
+    times, valid = split_assignment.times_of(array)
+    assert valid.tolist() == [True, False, True, False]
+    assert times.tolist() == [EPOCH_2020 * 10**6, 0, -(10**6), 0]
+
+
+def test_rows_without_a_time_are_reported() -> None:
+    splitter = Splitter(config(by="time", columns="t", train=1, eval=1))
+    assert splitter.needs_borders
+    expected = "expected a time (seconds since 1970, or ISO 8601), received"
+    assert splitter.unassigned(batch(t=pa.array([b"2020-01-01", None, b"soon"], pa.binary()))) == [
+        UnassignedRow(1, "t", f"{expected} nothing"),
+        UnassignedRow(2, "t", f"{expected} 'soon'"),
+    ]
+    assert splitter.unassigned(batch(t=pa.array([1.5, np.nan], pa.float32()))) == [
+        UnassignedRow(1, "t", f"{expected} nan")
+    ]
+    assert len(splitter.unassigned(batch(t=pa.nulls(3)))) == 3
+
+
+def by_time(times: Any, *shares: int, gap: float = 0) -> Any:
+    section = dict(zip(("train", "eval", "test"), shares, strict=False))
+    splitter = Splitter(config(by="time", columns="t", gap=gap, **section))
+    rows = batch(t=pa.array(times))
+    return splitter.assign(rows, None, splitter.times(rows).borders(shares))
+
+
+@pytest.mark.parametrize("shares", [(8, 2), (1, 1), (8, 1, 1), (1, 5, 4)])
+@pytest.mark.parametrize("spread", ["even", "crowded"])
+def test_a_split_by_time_reaches_its_shares_and_keeps_the_order_of_time(shares: tuple[int, ...], spread: str) -> None:
+    random = np.random.default_rng(3)
+    seconds = random.integers(0, 10**8, 50_000) if spread == "even" else random.exponential(10**5, 50_000).astype(int)
+    positions = by_time(seconds, *shares)
+    np.testing.assert_allclose(np.bincount(positions) / len(positions), np.array(shares) / sum(shares), atol=0.002)
+    for one, other in itertools.pairwise(range(len(shares))):
+        assert seconds[positions == one].max() < seconds[positions == other].min()
+
+
+def test_rows_in_the_gap_go_to_no_split() -> None:
+    seconds = np.arange(1000)
+    plain, positions = by_time(seconds, 8, 1, 1), by_time(seconds, 8, 1, 1, gap=10)
+    assert np.bincount(plain).tolist() == [800, 100, 100]
+    assert by_time(seconds, 8, 1, 1, gap=float("inf")).tolist() == [0] * 800 + [LEFT_OUT] * 200
+    left_out = np.flatnonzero(positions == LEFT_OUT).tolist()
+    assert left_out == [*range(800, 810), *range(900, 910)]
+    kept = positions != LEFT_OUT
+    np.testing.assert_array_equal(positions[kept], plain[kept])
+
+
+def test_rows_of_one_time_stay_together_and_no_split_at_the_ends_is_empty() -> None:
+    assert by_time([5] * 9 + [6], 1, 1).tolist() == [0] * 9 + [1]
+    assert by_time([5] + [6] * 9, 1, 1).tolist() == [0] + [1] * 9
+    assert by_time([5, 6, 7], 98, 1, 1).tolist()[::2] == [0, 2]
+    # Equal times are on one side; that the other split is empty is reported when rows are counted.
+    assert by_time([5, 5], 1, 1).tolist() == [0, 0]
+    assert TimeHistogram().borders([1, 1]) == ()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_the_borders_are_the_same_in_whatever_order_times_are_merged(data: st.DataObject) -> None:
+    scale = data.draw(st.sampled_from([1, 10**6, 10**9]))
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+    times = random.integers(-5000, 9000, data.draw(st.sampled_from([50, 9000]))) * scale
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(times)), max_size=5)))
+    parts = [TimeHistogram.of(part) for part in np.split(times, cuts)]
+    full = TimeHistogram.of(times)
+    merged = functools.reduce(TimeHistogram.merge, data.draw(st.permutations(parts)))
+    assert merged == full
+    assert functools.reduce(TimeHistogram.merge, data.draw(st.permutations([*parts, TimeHistogram()]))) == full
+    assert len(full.counts) <= 4096
+    assert sum(full.counts.values()) == len(times)
+    # Not a coarser one than need be.
+    assert full.shift == 0 or len({time >> (full.shift - 1) for time in times.tolist()}) > 4096

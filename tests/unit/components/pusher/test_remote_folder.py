@@ -1,0 +1,90 @@
+"""Google Cloud Storage as the push folder, through TensorFlow's own client: what it finds there at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import remote_side
+from command import ROOT, SECONDS, command
+from forked_command import ForkedCommand
+from gcs_stand_in import Bucket, stand_in
+
+from components.version_manifest import KEY_ENVIRONMENT
+
+TAXI = "gs://bucket/models/taxi"
+ASSETS = "assets/vocabulary"
+
+
+@pytest.fixture
+def bucket() -> Bucket:
+    return Bucket()
+
+
+@pytest.fixture
+def environment(bucket: Bucket, tmp_path: Path) -> Iterator[Mapping[str, str]]:
+    with stand_in(bucket, tmp_path) as environment:
+        yield {**environment, KEY_ENVIRONMENT: "secret"}
+
+
+def push(folder: Path, environment: Mapping[str, str], times: int, **section: Any) -> list[str]:
+    model = folder / "model" / "Format-Serving"
+    if not model.exists():
+        (model / "variables").mkdir(parents=True)
+        (model / "assets").mkdir()
+        (model / "saved_model.pb").write_bytes(b"graph" * 1000)
+        (model / "variables" / "variables.index").write_bytes(b"values" * 300_000)
+        (model / ASSETS).write_text("a\nb\n")
+    told = {"directory": TAXI, "model": str(folder / "model"), "out": str(folder / "out"), "push": section}
+    arguments = [json.dumps({**told, "times": times})]
+    code, out, err = ForkedCommand(remote_side.main, arguments, ROOT, {**os.environ, **environment}).wait(SECONDS)
+    assert code == 0, err
+    return list(json.loads(out))
+
+
+def in_version(bucket: Bucket, version: str) -> list[str]:
+    start = f"models/taxi/{version}/"
+    return [name.removeprefix(start) for name in bucket.written() if name.startswith(start)]
+
+
+def test_saved_model_comes_last_and_old_versions_go(
+    bucket: Bucket, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    first, second, third = push(tmp_path, environment, 3, keep=2, directory=TAXI)
+    assert int(first) < int(second) < int(third)
+    for version in (first, second, third):
+        assert in_version(bucket, version) == [
+            ASSETS,
+            "variables/variables.index",
+            "manifest.json",
+            "saved_model.pb",
+        ]
+    assert {name.split("/")[2] for name in bucket.files()} == {second, third}
+    deleted = [line for line in bucket.log if line.startswith(f"delete models/taxi/{first}/")]
+    assert deleted[0] == f"delete models/taxi/{first}/saved_model.pb"
+    manifest = json.loads(bucket.files()[f"models/taxi/{third}/manifest.json"])
+    assert (manifest["version"], manifest["signature"]["algorithm"]) == (int(third), "hmac-sha256")
+
+    name = f"models/taxi/{third}/variables/variables.index"
+    bucket.objects[name] = bucket.objects[name][:-1] + b"!"
+    verified = command("verify", "--models", TAXI, environment=environment)
+    assert verified.exit_code == 3
+    passed, refused = verified.out.splitlines()
+    assert passed.startswith(f"{second}: as pushed; 3 files, signed, ")
+    assert refused.startswith(f"{third}: refused: {TAXI}/{third}/variables/variables.index was changed after the push")
+
+
+def test_a_push_that_breaks_off_is_no_version(bucket: Bucket, environment: Mapping[str, str], tmp_path: Path) -> None:
+    bucket.refused.append("/manifest.json")
+    told, version = push(tmp_path, environment, 2, directory=TAXI, keep=1)
+    assert told.startswith("PermissionDeniedError")
+    (broken,) = {name.split("/")[2] for name in bucket.written()} - {version}
+    assert "variables/variables.index" in in_version(bucket, broken)
+    assert "saved_model.pb" not in in_version(bucket, broken)
+    # The next push is a version as any other, and clears up.
+    assert in_version(bucket, version)[-2:] == ["manifest.json", "saved_model.pb"]
+    assert {name.split("/")[2] for name in bucket.files()} == {version}

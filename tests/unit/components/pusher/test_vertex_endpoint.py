@@ -1,0 +1,129 @@
+"""Vertex AI as the target: the pushed version is uploaded and deployed through TFX's client, here to a stand-in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from tfx.extensions.google_cloud_ai_platform import prediction_clients
+from tfx.types import Channel
+from tfx.types.standard_artifacts import Model, PushedModel
+
+from components.pusher import remote_folder
+from components.pusher.component import Pusher
+from components.pusher.config import PushConfig
+from components.pusher.executor import Executor
+from components.pusher.plan import PushPlan
+
+SECTION = {
+    "directory": "gs://bucket/models/taxi",
+    "target": "vertex",
+    "vertex": {"project": "trips", "region": "europe-west4", "endpoint": "taxi", "traffic_percent": 10},
+}
+
+
+class StandIn:
+    """Vertex AI's client library, as far as TFX uses it; `calls` is what it was asked."""
+
+    def __init__(self, endpoints: list[str]) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self._endpoints = [SimpleNamespace(display_name=name, resource_name=f"endpoints/{name}") for name in endpoints]
+        self.Endpoint = SimpleNamespace(list=self._list, create=self._create)
+        self.Model = SimpleNamespace(upload=self._upload)
+
+    def init(self, **actual: Any) -> None:
+        self.calls.append(("init", actual))
+
+    def _list(self, filter: str) -> list[Any]:  # noqa: A002 - the library's name
+        return [each for each in self._endpoints if filter == f'display_name="{each.display_name}"']
+
+    def _create(self, display_name: str, **actual: Any) -> Any:
+        self.calls.append(("create", {"display_name": display_name}))
+        endpoint = SimpleNamespace(display_name=display_name, resource_name=f"endpoints/{display_name}")
+        self._endpoints.append(endpoint)
+        return endpoint
+
+    def _upload(self, **actual: Any) -> Any:
+        self.calls.append(("upload", actual))
+        return SimpleNamespace(wait=lambda: None, deploy=self._deploy, resource_name="models/17")
+
+    def _deploy(self, endpoint: Any, **actual: Any) -> None:
+        self.calls.append(("deploy", {"endpoint": endpoint.resource_name, **actual}))
+
+
+@pytest.mark.filterwarnings("ignore:The 'warn' function is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("endpoints", [["other"], ["other", "taxi"]])
+def test_a_version_is_deployed_from_the_push_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoints: list[str]
+) -> None:
+    vertex = StandIn(endpoints)
+    monkeypatch.setattr(prediction_clients, "aiplatform", vertex)
+    monkeypatch.setattr(remote_folder, "add_version", lambda model, directory, *_: (f"{directory}/17", 17))
+    (tmp_path / "model" / "Format-Serving").mkdir(parents=True)
+    model, pushed = Model(), PushedModel()
+    model.uri, pushed.uri = str(tmp_path / "model"), str(tmp_path / "out")
+    plan = PushPlan(push=PushConfig.model_validate(SECTION), model_name="taxi")
+    node = Pusher(plan, "gs://bucket/models/taxi", model=Channel(type=Model))
+    Executor().Do({"model": [model]}, {"pushed_model": [pushed]}, node.exec_properties)
+    created = [] if "taxi" in endpoints else [("create", {"display_name": "taxi"})]
+    assert vertex.calls == [
+        ("init", {"project": "trips", "location": "europe-west4"}),
+        *created,
+        (
+            "upload",
+            {
+                "display_name": "v17",
+                "artifact_uri": "gs://bucket/models/taxi/17",
+                "serving_container_image_uri": PushConfig.model_validate(SECTION).vertex.image,
+            },
+        ),
+        (
+            "deploy",
+            {
+                "endpoint": "endpoints/taxi",
+                "machine_type": "n1-standard-4",
+                "min_replica_count": 1,
+                "max_replica_count": 1,
+                "traffic_percentage": 10,
+            },
+        ),
+    ]
+    assert pushed.get_int_custom_property("pushed") == 1
+    assert pushed.get_string_custom_property("pushed_destination") == "models/17"
+    assert pushed.get_string_custom_property("pushed_version") == "17"
+
+
+@pytest.mark.parametrize(
+    ("changes", "actual"),
+    [
+        ({"vertex": None}, "expected push.vertex with target: vertex, received none"),
+        ({"directory": "/models"}, "expected a gs:// directory with target: vertex, received '/models'"),
+        ({"directory": None}, "expected a gs:// directory with target: vertex, received None"),
+    ],
+)
+def test_an_endpoint_needs_a_bucket(changes: dict[str, Any], actual: str) -> None:
+    with pytest.raises(ValidationError, match=actual):
+        PushConfig.model_validate({**SECTION, **changes})
+
+
+@pytest.mark.parametrize(
+    ("section", "actual"),
+    [
+        (
+            {"rollout": {"servers": ["tf:8501"]}},
+            "expected grpc_servers on the same hosts as servers, or none; received tf and 127.0.0.1, 127.0.0.1",
+        ),
+        ({"rollout": {"servers": ["8501"]}}, "expected host:port, received '8501'"),
+        ({"rollout": {"listen": "a b:1"}}, "expected host:port, received 'a b:1'"),
+        ({"rollout": {"model_name": "a/b"}}, "model_name"),
+        ({"keep": 0}, "keep"),
+        ({"signing_key_env": "MY KEY"}, "signing_key_env"),
+        ({"stage_on_push": "canary"}, "stage_on_push"),
+    ],
+)
+def test_what_the_section_refuses(section: dict[str, Any], actual: str) -> None:
+    with pytest.raises(ValidationError, match=actual):
+        PushConfig.model_validate(section)

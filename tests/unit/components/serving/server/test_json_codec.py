@@ -1,0 +1,219 @@
+"""JSON bodies are converted to arrays and outputs to JSON; everything else is rejected with a message."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from components.serving.server import json_codec
+from components.serving.server.errors import RequestError
+from components.serving.server.saved_model import Signature, TensorSpec
+
+DTYPES = [np.float16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64]
+DTYPES += [np.uint8, np.uint16, np.uint32, np.uint64, np.bool_]
+SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, max_side=4)
+FLOAT, INT, TEXT = (TensorSpec(dtype, None) for dtype in (tf.float32, tf.int64, tf.string))
+
+
+def signature(**specs: TensorSpec) -> Signature:
+    return Signature("s", "tensorflow/serving/predict", specs, {}, None, batches=True)
+
+
+def rejected(call: Any, *arguments: Any) -> str:
+    with pytest.raises(RequestError) as caught:
+        call(*arguments)
+    assert caught.value.http_status == 400
+    return str(caught.value)
+
+
+def plain(value: Any) -> Any:
+    """Texts of an array as they go into a request."""
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return {"b64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+@settings(deadline=None)
+@given(st.sampled_from(DTYPES).flatmap(lambda dtype: arrays.arrays(dtype, SHAPES)))
+def test_numbers_round_trip(array: Any) -> None:
+    body = json.dumps({"inputs": {"x": array.tolist()}}).encode()
+    converted = json_codec.inputs(
+        json_codec.parse(body), signature(x=TensorSpec(tf.dtypes.as_dtype(array.dtype), None))
+    )
+    assert converted["x"].dtype == array.dtype
+    np.testing.assert_array_equal(converted["x"], array)
+    answer = json.loads(json.dumps(json_codec.outputs({"x": array}, by_row=False)))
+    np.testing.assert_array_equal(np.array(answer["outputs"], array.dtype), array)
+
+
+@settings(deadline=None)
+@given(arrays.arrays(object, SHAPES, elements=st.binary(max_size=9)))
+def test_bytes_round_trip(array: Any) -> None:
+    body = json.dumps({"inputs": {"x": plain(array.tolist())}}).encode()
+    converted = json_codec.inputs(json_codec.parse(body), signature(x=TEXT))["x"]
+    assert (converted.dtype, converted.shape, converted.tolist()) == (array.dtype, array.shape, array.tolist())
+    answer = json.loads(json.dumps(json_codec.outputs({"x_bytes": array}, by_row=False)))
+    assert answer["outputs"] == plain(array.tolist())
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1))
+def test_strings_are_utf_8(texts: list[str]) -> None:
+    converted = json_codec.inputs({"instances": texts}, signature(x=TEXT))["x"]
+    assert converted.tolist() == [text.encode() for text in texts]
+    assert json_codec.outputs({"x": converted}, by_row=True) == {"predictions": texts}
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        ({"instances": [1, 2]}, {"x": [1, 2]}),
+        ({"instances": [{"x": 1}, {"x": 2}]}, {"x": [1, 2]}),
+        ({"inputs": [1, 2]}, {"x": [1, 2]}),
+        ({"inputs": {"x": [1, 2]}}, {"x": [1, 2]}),
+        ({"inputs": {}}, {}),
+        ({"instances": [1e-3, float("inf"), -1]}, {"x": [np.float32(1e-3), float("inf"), -1]}),
+    ],
+)
+def test_rows_and_columns(request_: Any, expected: dict[str, list[float]]) -> None:
+    converted = json_codec.inputs(request_, signature(x=FLOAT))
+    assert {name: value.tolist() for name, value in converted.items()} == expected
+
+
+def test_rows_of_several_inputs() -> None:
+    request = {"instances": [{"x": 1, "name": "a"}, {"name": {"b64": "/w=="}, "x": 2.5}]}
+    converted = json_codec.inputs(request, signature(x=FLOAT, name=TEXT))
+    assert (converted["x"].tolist(), converted["name"].tolist()) == ([1, 2.5], [b"a", b"\xff"])
+
+
+def test_half_precision_of_both_kinds() -> None:
+    for dtype in (tf.float16, tf.bfloat16):
+        converted = json_codec.to_array("x", [1.5, 2, float("-inf")], TensorSpec(dtype, None))
+        assert converted.dtype == dtype.as_numpy_dtype
+        assert json_codec.outputs({"x": converted}, by_row=False) == {"outputs": [1.5, 2, float("-inf")]}
+
+
+@pytest.mark.parametrize(
+    ("answers", "by_row", "expected"),
+    [
+        ({"y": [1.5, 2.5]}, True, {"predictions": [1.5, 2.5]}),
+        ({"y": [1.5], "z": [[1, 2]]}, True, {"predictions": [{"y": 1.5, "z": [1, 2]}]}),
+        ({"y": [1.5], "z": [[1, 2]]}, False, {"outputs": {"y": [1.5], "z": [[1, 2]]}}),
+        ({"y": 1.5}, True, {"predictions": 1.5}),
+        ({"y": 1.5, "z": [1, 2]}, False, {"outputs": {"y": 1.5, "z": [1, 2]}}),
+    ],
+)
+def test_outputs_have_the_format_of_the_request(answers: Any, by_row: bool, expected: Any) -> None:
+    assert json_codec.outputs({name: np.array(value) for name, value in answers.items()}, by_row) == expected
+
+
+@pytest.mark.parametrize("other", [1.5, [1, 2, 3]])
+def test_outputs_with_different_numbers_of_rows_are_not_sent_by_row(other: Any) -> None:
+    answers = {"y": np.array([1.5, 2.5]), "z": np.array(other)}
+    assert "send columns" in rejected(json_codec.outputs, answers, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        (b"", "expected a JSON object: Expecting value"),
+        (b"{", "expected a JSON object"),
+        (b"\xff\xfe{}", "expected a JSON object"),
+        (b"[1]", "received a list"),
+        (b"null", "received null"),
+        (b"[" * 100_000, "recursion"),
+        (b'{"instances":' + b"[" * 100_000, "recursion"),
+    ],
+)
+def test_bodies_that_are_not_a_json_object(body: bytes, word: str) -> None:
+    assert word in rejected(json_codec.parse, body)
+
+
+DEEP: list[Any] = []
+for _ in range(500):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    ("request_", "word"),
+    [
+        ({}, "either instances"),
+        ({"instances": [1], "inputs": [1]}, "either instances"),
+        ({"instances": []}, "at least one row"),
+        ({"instances": {"x": 1}}, "at least one row"),
+        ({"instances": [1]}, "its inputs by name: ['name', 'x']"),
+        ({"inputs": 1}, "its inputs by name: ['name', 'x']"),
+        ({"inputs": {"y": 1}}, "expected inputs of ['name', 'x'], received 'y'"),
+        ({"inputs": {"\ud800": 1}}, "expected inputs"),
+        ({"instances": [{"x": 1}, {"x": 1, "name": "a"}]}, "instances[1]: expected ['x'] as in the first row"),
+        ({"instances": [{"x": 1}, 1]}, "instances[1]: expected ['x'] as in the first row, received an integer"),
+        ({"inputs": {"x": [1, [2]]}}, "in lists of one length"),
+        ({"inputs": {"x": [[1], [2, 3]]}}, "in lists of one length"),
+        ({"inputs": {"x": "1"}}, "expected float32, received a string"),
+        ({"inputs": {"x": [True]}}, "expected float32, received a boolean"),
+        ({"inputs": {"x": [None]}}, "expected float32, received null"),
+        ({"inputs": {"x": [{"b64": "AA=="}]}}, "expected float32, received an object"),
+        ({"inputs": {"x": [1e39]}}, "a number out of its range"),
+        ({"inputs": {"x": [10**400]}}, "expected"),
+        ({"inputs": {"x": DEEP}}, "in lists of one length"),
+        ({"inputs": {"name": [1]}}, 'expected a string or {"b64": …}, received an integer'),
+        ({"inputs": {"name": [{"b64": "?"}]}}, "expected string in lists of one length: "),
+        ({"inputs": {"name": [{"b64": "AA==", "more": 1}]}}, "received an object"),
+        ({"inputs": {"name": [["a"], ["b", "c"]]}}, "received a list"),
+        ({"inputs": {"name": [["a"], "b"]}}, "expected string in lists of one length"),
+        ({"inputs": {"name": ["a", ["b"]]}}, "expected string in lists of one length"),
+        ({"inputs": {"name": ["\ud800"]}}, "surrogates not allowed"),
+        ({"inputs": {"name": DEEP}}, "in lists of one length"),
+    ],
+)
+def test_inputs_that_do_not_match_the_signature(request_: Any, word: str) -> None:
+    assert word in rejected(json_codec.inputs, request_, signature(x=FLOAT, name=TEXT))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [(tf.int8, 128), (tf.uint8, -1), (tf.int64, 2**63), (tf.uint64, 2**64), (tf.int32, 1.5), (tf.bool, 1)],
+)
+def test_numbers_out_of_the_range_of_a_dtype(dtype: Any, value: float) -> None:
+    assert f"expected {dtype.name}" in rejected(json_codec.to_array, "x", [value], TensorSpec(dtype, None))
+
+
+def test_examples_to_classify() -> None:
+    request = {
+        "context": {"shared": "all", "x": 0},
+        "examples": [{"x": [1, 2]}, {"x": 1.5, "text": ["a", {"b64": "/w=="}], "none": []}],
+    }
+    first, second = (tf.train.Example.FromString(each).features.feature for each in json_codec.examples(request))
+    assert (first["x"].int64_list.value, first["shared"].bytes_list.value) == ([1, 2], [b"all"])
+    assert (second["x"].float_list.value, second["text"].bytes_list.value) == ([1.5], [b"a", b"\xff"])
+    assert second["none"].WhichOneof("kind") is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "word"),
+    [
+        ({}, "expected examples"),
+        ({"examples": []}, "expected examples"),
+        ({"examples": {}}, "expected examples"),
+        ({"examples": [1]}, "examples[0]: expected an object, received an integer"),
+        ({"examples": [{}], "context": 1}, "expected examples"),
+        ({"examples": [{"x": None}]}, "received null"),
+        ({"examples": [{"x": True}]}, "received a boolean"),
+        ({"examples": [{"x": 2**63}]}, "feature 'x'"),
+        ({"examples": [{"x": [1.5, 10**400]}]}, "feature 'x'"),
+        ({"examples": [{"x": [["a"], ["b"]]}]}, "feature 'x'"),
+        ({"examples": [{"x": DEEP}]}, "feature 'x'"),
+        ({"examples": [{"x": "\ud800"}]}, "surrogates not allowed"),
+        ({"examples": [{"\ud800": 1}]}, "surrogates not allowed"),
+    ],
+)
+def test_examples_that_are_not_valid(request_: Any, word: str) -> None:
+    assert word in rejected(json_codec.examples, request_)

@@ -1,0 +1,115 @@
+"""Which versions are loaded follows from the folder and the model config, read as TensorFlow Serving reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+from tensorflow_serving.config import model_server_config_pb2
+
+from components.serving.server import model_config
+from components.serving.server.errors import InvalidRequestError
+from components.serving.server.model_config import ModelSource
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """Versions 2, 10 and 11, and what is none."""
+    for name in ("2", "10", "11", "-1", ".12", "12.partial", "v13", "٣", "rollout"):
+        (tmp_path / "m" / name).mkdir(parents=True)
+        (tmp_path / "m" / name / "saved_model.pb").touch()
+    (tmp_path / "m" / "14").mkdir()
+    (tmp_path / "m" / "15").touch()
+    return tmp_path / "m"
+
+
+def versions_to_load(base: Path, policy: str) -> list[int]:
+    file = base.parent / "models.config"
+    file.write_text(f'model_config_list {{ config {{ name: "m" base_path: "{base}" {policy} }} }}')
+    return list(model_config.read(file)["m"].version_folders())
+
+
+@pytest.mark.parametrize(
+    ("policy", "versions"),
+    [
+        ("", [11]),
+        ("model_version_policy { }", [11]),
+        ("model_version_policy { latest { } }", [11]),
+        ("model_version_policy { latest { num_versions: 2 } }", [10, 11]),
+        ("model_version_policy { latest { num_versions: 99 } }", [2, 10, 11]),
+        ("model_version_policy { all { } }", [2, 10, 11]),
+        ("model_version_policy { specific { versions: 10 versions: 2 versions: 99 } }", [2, 10]),
+        ("model_version_policy { specific { versions: 99 } }", []),
+    ],
+)
+def test_every_policy(base: Path, policy: str, versions: list[int]) -> None:
+    assert versions_to_load(base, policy) == versions
+
+
+def test_from_flags_the_greatest_version_is_wanted(base: Path) -> None:
+    assert ModelSource(base).version_folders() == {11: base / "11"}
+
+
+def test_a_folder_that_is_not_there_yet_has_no_versions(base: Path) -> None:
+    assert ModelSource(base / "nowhere").version_folders() == {}
+
+
+def test_labels_and_several_models(base: Path) -> None:
+    file = base.parent / "models.config"
+    file.write_text(
+        f"""model_config_list {{
+          config {{ name: "m" base_path: "{base}" model_platform: "tensorflow"
+                   version_labels {{ key: "stable" value: 2 }} version_labels {{ key: "canary" value: 10 }} }}
+          config {{ name: "n" base_path: "{base}" }}
+        }}"""
+    )
+    sources = model_config.read(file)
+    assert {name: dict(source.labels) for name, source in sources.items()} == {
+        "m": {"stable": 2, "canary": 10},
+        "n": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        ("model_config_list {", "models.config: expected a ModelServerConfig"),
+        ("models { }", "models.config: expected a ModelServerConfig"),
+        ("\xff", "models.config: expected a ModelServerConfig"),
+        ('model_config_list { config { name: "m" } }', "expected a unique name and a base_path, received 'm'"),
+        ('model_config_list { config { base_path: "/b" } }', "expected a unique name and a base_path"),
+        ('model_config_list { config { name: "m" base_path: "/b" } config { name: "m" base_path: "/c" } }', "'m'"),
+        (
+            'model_config_list { config { name: "m" base_path: "/b" model_version_policy { specific { } } } }',
+            "expected the specific versions of 'm'",
+        ),
+    ],
+)
+def test_no_model_config(tmp_path: Path, content: str, word: str) -> None:
+    (tmp_path / "models.config").write_bytes(content.encode("latin-1"))
+    with pytest.raises(InvalidRequestError, match=word):
+        model_config.read(tmp_path / "models.config")
+
+
+def test_an_empty_file_wants_nothing(tmp_path: Path) -> None:
+    (tmp_path / "models.config").touch()
+    assert model_config.read(tmp_path / "models.config") == {}
+
+
+def test_a_file_that_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="No such file"):
+        model_config.read(tmp_path / "models.config")
+
+
+def test_base_paths_outside_of_the_root_are_rejected(base: Path) -> None:
+    def read(path: Path) -> dict[str, ModelSource]:
+        text = f'model_config_list {{ config {{ name: "m" base_path: "{path}" }} }}'
+        config = text_format.Parse(text, model_server_config_pb2.ModelServerConfig())
+        return model_config.sources(config, base.parent)
+
+    assert read(base)["m"].folder == base
+    (base / "link").symlink_to("/")
+    for outside in (base.parent.parent, base.parent / "m" / ".." / ".." / "x", base / "link" / "etc", Path("/")):
+        with pytest.raises(InvalidRequestError, match="expected a base_path inside"):
+            read(outside)

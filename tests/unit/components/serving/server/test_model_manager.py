@@ -1,0 +1,264 @@
+"""What is loaded follows the folders and the config; what cannot be loaded changes nothing for what is."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from serving import line
+
+from components.serving.server.errors import InvalidRequestError, NotServedError
+from components.serving.server.model_config import ModelSource
+from components.serving.server.model_manager import AVAILABLE, END, UNLOADING, LoadOptions, ModelManager, Version
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("made")
+    for number in (1, 2):
+        line(base, number, manifest=True)
+    return base
+
+
+class Served:
+    """A manager of one model, whose sources a test changes."""
+
+    def __init__(self, base: Path, made: Path, options: LoadOptions) -> None:
+        self.base, self.made = base, made
+        self.sources: dict[str, ModelSource] = {"m": ModelSource(base)}
+        self.broken = False
+        self.unloaded: list[int] = []
+        self.manager = ModelManager(self._read, options)
+        self.manager.on_unload = lambda version: self.unloaded.append(version.number)
+
+    def _read(self) -> dict[str, ModelSource]:
+        if self.broken:
+            raise InvalidRequestError("the file is broken")
+        return self.sources
+
+    def put(self, number: int) -> Path:
+        return Path(shutil.copytree(self.made / str(number), self.base / str(number)))
+
+    def states(self) -> dict[int, int]:
+        return {version.number: version.state for version in self.manager.status("m")}
+
+    async def update(self) -> dict[int, int]:
+        await self.manager.update()
+        return self.states()
+
+
+Try = Callable[[Callable[[Served], Awaitable[None]]], None]
+
+
+@pytest.fixture(params=[LoadOptions()])
+def run(request: pytest.FixtureRequest, tmp_path: Path, made: Path) -> Try:
+    """Runs a test's steps on a loop, and closes the library after them."""
+
+    def run(steps: Callable[[Served], Awaitable[None]]) -> None:
+        async def main() -> None:
+            served = Served(tmp_path / "m", made, request.param)
+            try:
+                await steps(served)
+            finally:
+                await served.manager.close()
+
+        asyncio.run(main())
+
+    (tmp_path / "m").mkdir()
+    return run
+
+
+def test_a_new_version_comes_before_the_old_one_goes(run: Try) -> None:
+    async def steps(served: Served) -> None:
+        served.put(1)
+        assert await served.update() == {1: AVAILABLE}
+        served.put(2)
+        assert await served.update() == {2: AVAILABLE, 1: END}
+        assert served.unloaded == [1]
+        shutil.rmtree(served.base / "2")
+        assert await served.update() == {1: AVAILABLE}
+        assert served.unloaded == [1, 2]
+
+    run(steps)
+
+
+def test_a_version_in_use_stays_until_its_last_request_is_answered(run: Try) -> None:
+    async def steps(served: Served) -> None:
+        served.put(1)
+        await served.update()
+        first = served.manager.find("m")
+        served.put(2)
+        with first as saved_model:
+            looking = asyncio.ensure_future(served.update())
+            while first.state != UNLOADING:
+                await asyncio.sleep(0)
+            assert served.manager.find("m").number == 2
+            with pytest.raises(NotServedError, match="version 1 is not loaded"), first:
+                pass
+            assert saved_model.signature("pairs").run({"pairs": [[1, 2]]})["sum"].tolist() == [3]
+        assert await looking == {2: AVAILABLE, 1: END}
+
+    run(steps)
+
+
+@pytest.mark.parametrize("damage", ["a byte", "no graph", "another manifest"])
+def test_a_damaged_version_is_not_loaded_and_the_old_one_serves_on(run: Try, damage: str) -> None:
+    async def steps(served: Served) -> None:
+        served.put(1)
+        await served.update()
+        folder = served.put(2)
+        if damage == "a byte":
+            data = next(folder.glob("variables/*.data-*"))
+            content = bytearray(data.read_bytes())
+            content[len(content) // 2] ^= 1
+            data.write_bytes(content)
+        elif damage == "no graph":
+            (folder / "saved_model.pb").write_bytes(b"\xff")
+            (folder / "manifest.json").unlink()
+        else:
+            shutil.copy(served.base / "1" / "manifest.json", folder)
+        assert await served.update() == {2: END, 1: AVAILABLE}
+        assert served.manager.status("m", 2)[0].error
+        assert served.manager.find("m").number == 1
+        tried = served.manager.status("m", 2)[0]
+        await served.update()
+        assert served.manager.status("m", 2) == [tried], "it was tried again, though nothing has changed"
+        # Repaired in place, with the original modification times, it is loaded.
+        shutil.copytree(served.made / "2", folder, dirs_exist_ok=True)
+        assert await served.update() == {2: AVAILABLE, 1: END}
+
+    run(steps)
+
+
+def test_a_version_whose_manifest_was_removed_is_not_loaded(run: Try) -> None:
+    async def steps(served: Served) -> None:
+        (served.put(1) / "manifest.json").unlink()
+        assert await served.update() == {1: END}
+        assert "expected a manifest.json, found none" in served.manager.status("m")[0].error
+
+    run(steps)
+
+
+@pytest.mark.parametrize("run", [LoadOptions(allow_unverified=True)], indirect=True)
+def test_unverified_versions_are_loaded_if_allowed_and_manifests_are_verified_nevertheless(run: Try) -> None:
+    async def steps(served: Served) -> None:
+        (served.put(1) / "manifest.json").unlink()
+        (served.put(2) / "saved_model.pb").write_bytes(b"\xff")
+        served.sources = {"m": ModelSource(served.base, newest=None)}
+        assert await served.update() == {1: AVAILABLE, 2: END}
+        assert "its content differs" in served.manager.status("m", 2)[0].error
+
+    run(steps)
+
+
+@pytest.mark.parametrize("run", [LoadOptions(b"secret")], indirect=True)
+def test_with_a_key_what_is_not_signed_is_not_loaded(run: Try) -> None:
+    async def steps(served: Served) -> None:
+        served.put(1)
+        (served.put(2) / "manifest.json").unlink()
+        served.sources = {"m": ModelSource(served.base, newest=None)}
+        assert await served.update() == {1: END, 2: END}
+        errors = [version.error for version in served.manager.status("m")]
+        assert "expected a manifest.json, found none" in errors[0]
+        assert "expected a signature, found none" in errors[1]
+
+    run(steps)
+
+
+def test_a_label_waits_for_its_version(run: Try) -> None:
+    async def steps(served: Served) -> None:
+        def want(number: int) -> None:
+            served.sources = {"m": ModelSource(served.base, versions=frozenset([number]), labels={"stable": number})}
+
+        served.put(1)
+        want(1)
+        await served.update()
+        want(2)
+        (served.base / "2").mkdir()
+        (served.base / "2" / "saved_model.pb").write_bytes(b"\xff")
+        assert await served.update() == {2: END, 1: AVAILABLE}
+        assert served.manager.find("m", label="stable").number == 1
+        shutil.rmtree(served.base / "2")
+        served.put(2)
+        assert await served.update() == {2: AVAILABLE, 1: END}
+        assert served.manager.find("m", label="stable").number == 2
+
+    run(steps)
+
+
+def test_a_broken_config_changes_nothing(run: Try, caplog: pytest.LogCaptureFixture) -> None:
+    async def steps(served: Served) -> None:
+        served.put(1)
+        await served.update()
+        served.broken = True
+        watching = asyncio.ensure_future(served.manager.watch(0.01))
+        while "the file is broken" not in caplog.text:
+            await asyncio.sleep(0)
+        assert served.states() == {1: AVAILABLE}
+        # It continues to update.
+        served.broken = False
+        served.put(2)
+        while served.states().get(2) != AVAILABLE:
+            await asyncio.sleep(0.01)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+    run(steps)
+    assert caplog.text.count("the models cannot be updated") == 1
+
+
+def test_models_come_and_go(run: Try) -> None:
+    async def steps(served: Served) -> None:
+        served.put(1)
+        served.sources = {"m": ModelSource(served.base), "n": ModelSource(served.base, labels={"stable": 1})}
+        await served.update()
+        assert served.manager.find("n", label="stable").number == 1
+        served.sources = {"m": ModelSource(served.base)}
+        await served.update()
+        with pytest.raises(NotServedError, match=r"expected a model of \['m'\], received 'n'"):
+            served.manager.find("n")
+        assert [(version.model, version.number) for version in served.manager.all()] == [("m", 1)]
+        await served.manager.replace_sources({})
+        assert served.manager.all() == []
+
+    run(steps)
+
+
+def test_unknown_models_versions_and_labels(run: Try) -> None:
+    async def steps(served: Served) -> None:
+        with pytest.raises(NotServedError, match=r"expected a model of .*, received 'm'"):
+            served.manager.find("m")
+        await served.manager.update()
+        with pytest.raises(NotServedError, match="no version is loaded"):
+            served.manager.find("m")
+        served.put(1)
+        await served.update()
+        for ask in (served.manager.find, served.manager.status):
+            with pytest.raises(NotServedError, match="version 7") as caught:
+                ask("m", 7)
+            assert caught.value.http_status == 404
+            with pytest.raises(NotServedError, match=r"expected a label of \[\], received 'stable'"):
+                ask("m", label="stable")
+
+    run(steps)
+
+
+def test_labels_are_looked_up_while_the_first_version_loads(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[NotServedError] = []
+
+    def load(version: Version, options: LoadOptions) -> None:
+        with pytest.raises(NotServedError) as caught:
+            manager.find("m", label="stable")
+        errors.append(caught.value)
+
+    async def main() -> None:
+        await manager.update()
+        await manager.close()
+
+    monkeypatch.setattr(Version, "load", load)
+    manager = ModelManager(lambda: {"m": ModelSource(made, labels={"stable": 2})}, LoadOptions())
+    asyncio.run(main())
+    assert len(errors) == 1

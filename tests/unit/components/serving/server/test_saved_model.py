@@ -1,0 +1,191 @@
+"""A loaded version: what its signatures take, answer and refuse, how it is warmed up, and that closing it frees it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import tensorflow as tf
+from old_models import classifier
+from serving import example, line
+from tensorflow_serving.apis import prediction_log_pb2
+
+from components.serving.server.errors import RequestError
+from components.serving.server.saved_model import SavedModel, Signature, TensorSpec, can_batch
+
+WARM_UP = Path("assets.extra", "tf_serving_warmup_requests")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return line(tmp_path_factory.mktemp("line"), 1)
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> SavedModel:
+    return SavedModel(folder, 1)
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> SavedModel:
+    return SavedModel(classifier(tmp_path_factory.mktemp("old"), 1), 1)
+
+
+def floats(*values: float) -> Any:
+    return np.array(values, np.float32)
+
+
+def texts(*values: bytes) -> Any:
+    return np.array(values, object)
+
+
+def test_answers_are_those_of_tensorflow(folder: Path, model: SavedModel) -> None:
+    rows = [example(number / 7) for number in range(50)]
+    expected = tf.saved_model.load(str(folder)).signatures["serving_default"](tf.constant(rows))["y"].numpy()
+    answers = model.signature("serving_default").run({"examples": texts(*rows)})
+    np.testing.assert_array_equal(answers["y"], expected)
+
+
+def test_inputs_and_outputs_go_by_their_names(model: SavedModel) -> None:
+    answers = model.signature("raw").run({"name": texts(b"a", b"\xff"), "x": floats(1, 2)})
+    assert {name: value.tolist() for name, value in answers.items()} == {
+        "y": [3, 5], "greeting": [b"hello a", b"hello \xff"], "name_bytes": [b"a", b"\xff"],
+    }  # fmt: skip
+
+
+def test_a_model_with_control_flow_is_served_too(model: SavedModel) -> None:
+    assert model.signature("loop").run({"n": np.array([3, 0, 1])})["steps"].tolist() == [3, 3, 3]
+
+
+def test_single_values_beside_rows(old: SavedModel) -> None:
+    signature = old.signature("facts")
+    assert not signature.batches
+    answers = signature.run({"x": floats(1, 2)})
+    assert {name: value.tolist() for name, value in answers.items()} == {"name": b"old", "rows": 2, "doubled": [2, 4]}
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "word"),
+    [
+        ("raw", {"x": floats(1)}, "expected the inputs ['name', 'x'], received ['x']"),
+        ("raw", {"x": floats(1), "name": texts(b"a"), "z": floats(1)}, "received ['name', 'x', 'z']"),
+        ("raw", {"x": floats(1).astype(float), "name": texts(b"a")}, "'x': expected float32, received float64"),
+        ("raw", {"x": floats(1), "name": floats(1)}, "'name': expected string, received float32"),
+        ("raw", {"x": texts(b"a"), "name": texts(b"a")}, "'x': expected float32, received string"),
+        ("raw", {"x": floats(1)[0], "name": texts(b"a")}, "'x': expected shape [-1], received []"),
+        ("raw", {"x": floats(1)[None], "name": texts(b"a")}, "'x': expected shape [-1], received [1, 1]"),
+        ("pairs", {"pairs": np.zeros([2, 3], np.int64)}, "expected shape [-1, 2], received [2, 3]"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_it_runs(
+    model: SavedModel, name: str, inputs: dict[str, Any], word: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        model.signature(name).check(inputs)
+    assert (caught.value.http_status, word in str(caught.value)) == (400, True), caught.value
+
+
+def test_rows_of_one_request_are_as_many_of_every_input() -> None:
+    rows = TensorSpec(tf.float32, (-1,))
+    signature = Signature("s", "", {"a": rows, "b": rows}, {"y": rows}, None, batches=True)
+    with pytest.raises(RequestError, match=r"the same number of rows in each input, received {'a': 1, 'b': 2}"):
+        signature.check({"a": floats(1), "b": floats(1, 2)})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "batches"),
+    [
+        ([(-1,)], [(-1,)], True),
+        ([(-1, 3), (-1,)], [(-1, -1)], True),
+        ([(-1, -1)], [(-1,)], False),
+        ([(1,)], [(-1,)], False),
+        ([(-1,)], [()], False),
+        ([(-1,)], [None], False),
+        ([None], [(-1,)], False),
+        ([], [(-1,)], False),
+    ],
+)
+def test_which_signatures_are_batched(inputs: list[Any], outputs: list[Any], batches: bool) -> None:
+    accepted, returned = (
+        {str(number): TensorSpec(tf.float32, shape) for number, shape in enumerate(shapes)}
+        for shapes in (inputs, outputs)
+    )
+    assert can_batch(accepted, returned) == batches
+
+
+def test_a_signature_that_is_not_there(model: SavedModel) -> None:
+    with pytest.raises(RequestError, match=r"expected a signature of .*'serving_default'.*, received 'nope'"):
+        model.signature("nope")
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "word"),
+    [
+        ("serving_default", {"inputs": texts(b"\xff\xff")}, "Could not parse example input"),
+        ("serving_default", {"inputs": texts(tf.train.Example().SerializeToString())}, "x"),
+        ("strict", {"x": floats(-1)}, "x is below zero"),
+    ],
+)
+def test_what_the_graph_refuses_is_told_in_one_line(
+    old: SavedModel, name: str, inputs: dict[str, Any], word: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        old.signature(name).run(inputs)
+    assert (caught.value.http_status, word in str(caught.value), "\n" in str(caught.value)) == (400, True, False)
+
+
+def warmed(folder: Path, tmp_path: Path, *records: bytes) -> SavedModel:
+    copy = shutil.copytree(folder, tmp_path / "1")
+    (copy / WARM_UP).parent.mkdir()
+    with tf.io.TFRecordWriter(str(copy / WARM_UP)) as writer:
+        for record in records:
+            writer.write(record)
+    return SavedModel(copy, 1)
+
+
+def request(row: bytes, signature: str = "", name: str = "examples") -> bytes:
+    log = prediction_log_pb2.PredictionLog()
+    log.predict_log.request.model_spec.signature_name = signature
+    log.predict_log.request.inputs[name].CopyFrom(tf.make_tensor_proto([row]))
+    return bytes(log.SerializeToString())
+
+
+def test_recorded_requests_warm_it_up(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    other = prediction_log_pb2.PredictionLog()
+    other.classify_log.request.model_spec.name = "m"
+    records = [request(example(1)), request(example(2), "serving_default"), other.SerializeToString()]
+    assert warmed(folder, tmp_path, *records).warm_up_requests == 2
+    assert "only requests to predict are run" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("record", "word"),
+    [
+        (request(b"\xff"), "Could not parse"),
+        (request(example(1), "nope"), "received 'nope'"),
+        (request(example(1), name="rows"), "expected the inputs"),
+        (b"\xff", "parsing"),
+    ],
+)
+def test_a_failing_warm_up_is_a_failure_to_load(folder: Path, tmp_path: Path, record: bytes, word: str) -> None:
+    with pytest.raises(Exception, match=word):
+        warmed(folder, tmp_path, request(example(1)), record)
+
+
+def test_closing_frees_the_memory(tmp_path: Path) -> None:
+    module, table = tf.Module(), tf.Variable(tf.zeros([15_000_000]))
+    module.table = table
+    signature = tf.function(lambda x: {"y": tf.gather(table, x)}, [tf.TensorSpec([None], tf.int32, name="x")])
+    tf.saved_model.save(module, str(tmp_path / "1"), signatures={"serving_default": signature.get_concrete_function()})
+    process, rss = psutil.Process(), []
+    for _ in range(6):
+        servable = SavedModel(tmp_path / "1", 1)
+        servable.signature("serving_default").run({"x": np.array([1], np.int32)})
+        servable.close()
+        rss.append(process.memory_info().rss)
+    # Each holds 60 MB; kept, the last five would be 300 MB.
+    assert rss[-1] - rss[0] < 150e6, rss

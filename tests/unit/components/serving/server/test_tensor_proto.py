@@ -1,0 +1,105 @@
+"""TensorProto messages are converted to arrays and back; messages that declare more than they contain are rejected."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from tensorflow.core.framework import tensor_pb2
+
+from components.serving.server.errors import InvalidRequestError
+from components.serving.server.tensor_proto import from_proto, to_proto
+
+SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+NUMBERS = [np.float16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.bool_]
+NUMBERS += [np.uint8, np.uint16, np.uint32, np.uint64, np.complex64, np.complex128]
+ARRAYS = st.one_of(
+    st.sampled_from(NUMBERS).flatmap(lambda dtype: arrays.arrays(dtype, SHAPES)),
+    arrays.arrays(object, SHAPES, elements=st.binary(max_size=9)),
+)
+
+
+def proto(dtype: int, sizes: list[int], **values: Any) -> Any:
+    made = tensor_pb2.TensorProto(dtype=dtype, **values)
+    for size in sizes:
+        made.tensor_shape.dim.add(size=size)
+    return made
+
+
+def rejection(made: Any) -> str:
+    with pytest.raises(InvalidRequestError) as caught:
+        from_proto(made)
+    return str(caught.value)
+
+
+@settings(deadline=None)
+@given(ARRAYS)
+def test_arrays_arrive_as_they_were(array: Any) -> None:
+    ours = tensor_pb2.TensorProto()
+    to_proto(array, ours)
+    for sent in (ours, tf.make_tensor_proto(array)):
+        received = from_proto(type(sent).FromString(sent.SerializeToString()))
+        assert (received.dtype, received.shape) == (array.dtype, array.shape)
+        np.testing.assert_array_equal(received, array)
+    np.testing.assert_array_equal(tf.make_ndarray(ours), array)
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (proto(1, [2, 2], float_val=[1.5]), [[1.5, 1.5], [1.5, 1.5]]),
+        (proto(3, [3], int_val=[1, 2]), [1, 2, 2]),
+        (proto(3, [2]), [0, 0]),
+        (proto(7, [2], string_val=[b"a\0"]), [b"a\0", b"a\0"]),
+        (proto(7, [2]), ["", ""]),
+        (proto(7, [2], string_val=[b"a", b"b"]), [b"a", b"b"]),
+        (proto(1, []), 0.0),
+    ],
+)
+def test_the_last_value_fills_the_rest(sent: Any, expected: Any) -> None:
+    assert from_proto(sent).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("sent", "word"),
+    [
+        (proto(1, [-1], float_val=[1]), "is not valid"),
+        (proto(1, [-1, -1], float_val=[1]), "is not valid"),
+        (proto(1, [1] * 33, float_val=[1]), "33 dimensions"),
+        (proto(1, [1 << 40], float_val=[1]), "expected 1099511627776 elements, received"),
+        (proto(7, [1 << 28], string_val=[b"a"]), "elements, received"),
+        (proto(1, [1 << 62, 1 << 62, 0], float_val=[]), "shape"),
+        (proto(1, [2], float_val=[1, 2, 3]), "dtype 1 and shape [2]"),
+        (proto(7, [2], string_val=[b"a"] * 3), "dtype 7 and shape [2]"),
+        (proto(1, [2], tensor_content=b"123"), "dtype 1 and shape [2]"),
+        (proto(1, [2], tensor_content=b"1" * 16), "dtype 1 and shape [2]"),
+        (proto(7, [2], tensor_content=b"1" * 16), "dtype 7 and shape [2]"),
+        (proto(0, [1]), "dtype 0"),
+        (proto(20, [1]), "dtype 20"),
+        (proto(21, [1]), "dtype 21"),
+        (proto(99, [1]), "dtype 99"),
+        (proto(101, [1], float_val=[1]), "dtype 101"),
+    ],
+)
+def test_no_tensor(sent: Any, word: str) -> None:
+    assert word in rejection(sent)
+
+
+def test_an_unknown_rank_is_no_tensor() -> None:
+    sent = proto(1, [], float_val=[1])
+    sent.tensor_shape.unknown_rank = True
+    assert "is not valid" in rejection(sent)
+
+
+def test_a_million_dimensions_take_no_time() -> None:
+    sent = proto(1, [])
+    sent.tensor_shape.dim.extend([type(sent.tensor_shape.dim.add())(size=1 << 62)] * 500_000)
+    before = time.process_time()
+    assert "500001 dimensions" in rejection(sent)
+    assert time.process_time() - before < 1

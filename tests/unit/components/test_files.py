@@ -1,0 +1,96 @@
+"""Atomic replacement and exclusive locks, with real files, a full disk's error and a second process."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from components.files import exclusive_lock, is_remote, open_atomically, write_atomically
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(("path", "remote"), [("gs://b/f", True), ("/a/b", False), ("a:/b", False)])
+def test_a_url_is_remote(path: str, remote: bool):
+    assert is_remote(path) is remote
+
+
+def test_a_file_is_replaced_in_a_folder_that_is_created(tmp_path: Path):
+    file = tmp_path / "new" / "file.json"
+    write_atomically(file, "ä")
+    write_atomically(file, b"second")
+    assert file.read_bytes() == b"second"
+    assert names(file.parent) == ["file.json"]
+
+
+def test_others_may_read_what_the_umask_allows(tmp_path: Path):
+    before = os.umask(0o027)
+    try:
+        write_atomically(tmp_path / "file", "x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_write_that_fails_leaves_the_old_content_and_nothing_else(tmp_path: Path):
+    file = tmp_path / "file"
+    write_atomically(file, "old")
+    with pytest.raises(OSError, match="No space left"):
+        _write_to_a_full_disk(file)
+    assert (file.read_text(), names(tmp_path)) == ("old", ["file"])
+
+
+def test_readers_never_see_a_part_while_many_write(tmp_path: Path):
+    file, size = tmp_path / "file", 1 << 16
+    write_atomically(file, b"0" * size)
+
+    def write(digit: int) -> None:
+        for _ in range(50):
+            write_atomically(file, str(digit).encode() * size)
+
+    writers = [threading.Thread(target=write, args=(digit,)) for digit in range(4)]
+    for each in writers:
+        each.start()
+    seen = 0
+    while any(each.is_alive() for each in writers):
+        content = file.read_bytes()
+        assert len(content) == size
+        assert len(set(content)) == 1
+        seen += 1
+    assert seen
+    assert names(tmp_path) == ["file"]
+
+
+def _write_to_a_full_disk(file: Path) -> None:
+    with open_atomically(file) as opened:
+        opened.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def _hold(path: Path, pipe: Connection) -> None:
+    with exclusive_lock(path):
+        pipe.send("locked")
+        pipe.recv()
+
+
+def test_a_lock_excludes_another_process_until_it_is_killed(tmp_path: Path):
+    ours, theirs = SPAWN.Pipe()
+    holder = SPAWN.Process(target=_hold, args=(tmp_path / "lock", theirs))
+    holder.start()
+    assert ours.recv() == "locked"
+    with pytest.raises(BlockingIOError), exclusive_lock(tmp_path / "lock", wait=False):
+        pass
+    holder.kill()
+    with exclusive_lock(tmp_path / "lock"):
+        pass
+    holder.join()

@@ -1,0 +1,57 @@
+"""Early stopping: the weights of the lowest loss are kept, and a resumed training continues to count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from pydantic import ValidationError
+
+from components.trainer.config import TrainingConfig
+from components.trainer.early_stopping import EarlyStopping
+
+
+def network(weight: float) -> Any:
+    made = tf.Module()
+    made.weight = tf.Variable(weight)
+    return made
+
+
+def weight_at(path: str | None) -> float:
+    assert path is not None
+    return float(tf.train.load_checkpoint(path).get_tensor("network/weight/.ATTRIBUTES/VARIABLE_VALUE"))
+
+
+def test_training_ends_after_evaluations_without_a_lower_loss(tmp_path: Path) -> None:
+    stopping = EarlyStopping(str(tmp_path), 2)
+    assert stopping.path is None
+    losses = [0.9, 0.5, 0.6, 0.4, 0.41, 0.4]
+    ended = [stopping.update(10 * number, loss, network(number)) for number, loss in enumerate(losses, 1)]
+    assert ended == [False] * 5 + [True]
+    assert weight_at(stopping.path) == 4
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"best", "best-40"}, "older ones are deleted"
+
+
+def test_a_resumed_training_continues_to_count(tmp_path: Path) -> None:
+    before = EarlyStopping(str(tmp_path), 2)
+    assert [before.update(step, loss, network(step)) for step, loss in ((1, 0.5), (2, 0.6))] == [False, False]
+    again = EarlyStopping(str(tmp_path), 2)
+    assert not again.is_over
+    assert not again.update(2, 0.1, network(7)), "a checkpoint is not counted twice"
+    assert again.update(3, 0.7, network(3))
+    assert EarlyStopping(str(tmp_path), 2).is_over
+    assert weight_at(again.path) == 1
+
+
+def test_a_loss_that_is_not_finite_is_never_the_best(tmp_path: Path) -> None:
+    stopping = EarlyStopping(str(tmp_path), 2)
+    assert [stopping.update(step, float("nan"), network(step)) for step in (1, 2)] == [False, True]
+    assert stopping.path is None
+
+
+def test_it_needs_a_single_process() -> None:
+    TrainingConfig.model_validate({"early_stopping": 3, "strategy": {"kind": "mirrored"}})
+    with pytest.raises(ValidationError, match="early_stopping is for training in one process, and multi_worker takes"):
+        TrainingConfig.model_validate({"early_stopping": 3, "strategy": {"kind": "multi_worker"}})

@@ -1,0 +1,132 @@
+"""The check of an exported model: equal predictions pass, different ones are an error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from components.errors import MachineError
+from components.trainer import export_check
+from components.trainer.export_check_process import encode_tensor
+from components.trainer.probe_rows import ProbeRows
+
+SPECS = {"fare": tf.io.VarLenFeature(tf.float32), "company": tf.io.VarLenFeature(tf.string)}
+ROWS = ProbeRows({"fare": [None, 2.0, 3.0], "company": [None, b"a", b"b"]}, SPECS)
+EXPECTED = {"probability": tf.constant([[0.5], [0.25], [math.nan]]), "classes": tf.constant([["x"], ["x"], ["y"]])}
+
+
+def error_of(outputs: Mapping[str, Any], raw: Mapping[str, Any] | None = None) -> MachineError | None:
+    """The error of a check if the new process returns these outputs; None if the check passes."""
+
+    def predict(model: str, signatures: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+        assert {name: set(inputs) for name, inputs in signatures.items()} == {
+            "serving_default": {"examples"},
+            "raw": {"fare", "company"},
+        }
+        response = {"serving_default": outputs, "raw": raw or outputs}
+        return {name: {key: encode_tensor(value) for key, value in each.items()} for name, each in response.items()}
+
+    try:
+        export_check.check(predict, "model", ROWS, EXPECTED)
+    except MachineError as error:
+        return error
+    return None
+
+
+def test_equal_predictions_pass() -> None:
+    assert error_of(EXPECTED) is None
+
+
+def test_rounding_passes() -> None:
+    assert error_of({**EXPECTED, "probability": tf.constant([[0.500004], [0.249999], [math.nan]])}) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "headline"),
+    [
+        (
+            {"probability": tf.constant([[0.5], [0.26], [math.nan]])},
+            "raw of the exported model, probability, row 1: expected 0.25, received 0.26",
+        ),
+        (
+            {"probability": tf.constant([[0.5], [0.25], [0.0]])},
+            "raw of the exported model, probability, row 2: expected nan, received 0",
+        ),
+        (
+            {"probability": tf.constant([[0.5], [math.nan], [math.nan]])},
+            "raw of the exported model, probability, row 1: expected 0.25, received nan",
+        ),
+        (
+            {"classes": tf.constant([["x"], ["y"], ["y"]])},
+            "raw of the exported model, classes, row 1: expected x, received y",
+        ),
+        (
+            {"probability": tf.constant([[0.5], [0.25]])},
+            "raw of the exported model, probability: expected shape (3, 1), received (2, 1)",
+        ),
+        (
+            {"more": tf.constant(0)},
+            "raw of the exported model: expected the outputs probability, classes, received probability, classes, more",
+        ),
+    ],
+)
+def test_a_different_prediction_is_an_error(changed: Mapping[str, Any], headline: str) -> None:
+    error = error_of(EXPECTED, {**EXPECTED, **changed})
+    assert error is not None
+    assert error.headline == headline
+
+
+def test_the_error_contains_the_row() -> None:
+    error = error_of({**EXPECTED, "classes": tf.constant([["x"], ["y"], ["y"]])})
+    assert error is not None
+    assert error.headline.startswith("serving_default of the exported model, classes, row 1")
+    assert error.details == ("fare: 2.0", "company: b'a'")
+
+
+class Doubling(tf.Module):  # type: ignore[misc]
+    """A model that multiplies by a variable."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = tf.Variable(factor)
+
+    def lengths(self, rows: Any) -> dict[str, Any]:
+        return {"length": self.factor * tf.cast(tf.strings.length(rows), tf.float32)[:, None]}
+
+    def save(self, path: Path) -> None:
+        spec = [tf.TensorSpec([None], tf.string, name="examples")]
+        serve = tf.function(self.lengths, input_signature=spec, autograph=False)
+        raw = tf.function(
+            lambda given: self.lengths(given["company"]),
+            input_signature=[{"company": tf.TensorSpec([None], tf.string, name="company")}],
+            autograph=False,
+        )
+        tf.saved_model.save(self, str(path), signatures={"serving_default": serve, "raw": raw})
+
+
+@pytest.mark.both_lines
+def test_a_real_process_detects_other_weights(tmp_path: Path) -> None:
+    rows = ProbeRows({"company": [b"a", b"bcd"]}, {"company": SPECS["company"]})
+    model = Doubling(2.0)
+    model.save(tmp_path)
+    model.factor.assign(3.0)
+    with export_check.prediction_process() as predict, pytest.raises(MachineError) as error:
+        export_check.check(predict, str(tmp_path), rows, model.lengths(rows.examples()))
+    assert "serving_default of the exported model, length, row 0: expected" in str(error.value)
+
+
+@pytest.mark.both_lines
+def test_a_real_process_reports_a_model_that_does_not_load(tmp_path: Path) -> None:
+    with export_check.prediction_process() as predict, pytest.raises(MachineError) as error:
+        predict(str(tmp_path / "none"), {})
+    assert "cannot be loaded and run in a new process: OSError: SavedModel file does not exist" in str(error.value)
+
+
+def test_an_error_before_the_request_ends_the_process() -> None:
+    with pytest.raises(ValueError, match="no such luck"), export_check.prediction_process():
+        raise ValueError("no such luck")

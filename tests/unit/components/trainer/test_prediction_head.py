@@ -1,0 +1,128 @@
+"""Prediction heads: losses of networks and ensembles, class weights, the scale of a regression label."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from components.errors import InputError
+from components.features import feature_names
+from components.features.config import FeaturesConfig
+from components.features.plan import FeaturePlan
+from components.trainer.prediction_head import PredictionHead, prediction_head
+
+FEATURES = FeaturesConfig.model_validate({"columns": {"x": "z_score"}})
+
+
+class TransformGraph:
+    """The label's statistics in a transform graph: file name → its lines."""
+
+    def __init__(self, **lines: list[bytes]) -> None:
+        self.vocabulary_by_name = lines.__getitem__
+
+
+def head_of(task: Any, weights: Any = None, **lines: list[bytes]) -> PredictionHead:
+    return prediction_head(FeaturePlan(features=FEATURES, label="y", task=task), TransformGraph(**lines), weights)
+
+
+BINARY = {feature_names.LABEL_COUNTS: [b"30 0", b"10 1"]}
+CLASSES = {feature_names.LABEL_COUNTS: [b"6 a", b"3 b", b"1 c"], feature_names.LABEL_CLASSES: [b"a", b"b", b"c"]}
+LABELS = {"binary": [0, 1, 1, 0], "multiclass": [2, 0, 1, 1], "regression": [5.0, 2.0, -1.0, 7.0]}
+LINES = {
+    "binary": BINARY,
+    "multiclass": CLASSES,
+    "regression": {feature_names.LABEL_SCALE: [b"4", b"0", b"3.0", b"2.0"]},
+}
+
+
+def logits(task: str, members: int | None) -> Any:
+    outputs = 3 if task == "multiclass" else 1
+    shape = (4, outputs) if members is None else (4, members, outputs)
+    return tf.constant(np.random.default_rng(1).normal(size=shape), tf.float32)
+
+
+@pytest.mark.parametrize("task", LABELS)
+def test_each_member_of_an_ensemble_has_its_own_loss(task: str) -> None:
+    head, label, given = head_of(task, **LINES[task]), tf.constant(LABELS[task]), logits(task, 5)
+    alone = [head.losses(label[:, None], given[:, member]) for member in range(5)]
+    np.testing.assert_allclose(head.losses(label, given), np.mean(alone, axis=0), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("task", "output"), [("binary", "probability"), ("multiclass", "probabilities")])
+def test_the_output_of_an_ensemble_is_the_mean_probability(task: str, output: str) -> None:
+    head, given = head_of(task, **LINES[task]), 40 * logits(task, 5)
+    alone = [head.outputs_by_name(given[:, member])[output] for member in range(5)]
+    np.testing.assert_allclose(
+        head.outputs_by_name(head.joined(given))[output], np.mean(alone, axis=0), rtol=1e-4, atol=1e-7
+    )
+    assert np.isfinite(head.joined(given)).all()
+
+
+def test_a_regression_label_is_standardized_in_the_loss_and_has_its_own_unit_in_the_output() -> None:
+    head, label = head_of("regression", **LINES["regression"]), tf.constant(LABELS["regression"])
+    right = (label[:, None] - 3) / 2
+    np.testing.assert_allclose(head.losses(label, right), 0, atol=1e-12)
+    np.testing.assert_allclose(head.losses(label, right + 1), 1, rtol=1e-6)
+    np.testing.assert_allclose(head.outputs_by_name(head.joined(right))["prediction"][:, 0], label, rtol=1e-6)
+    np.testing.assert_allclose(head.joined(tf.stack([right - 1, right + 3], axis=1)), right + 1, rtol=1e-6)
+    (metric,) = head.metrics
+    metric.update_state(label[:, None], right + 0.5)
+    assert float(metric.result()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("members", [None, 3])
+def test_a_class_that_is_not_in_the_training_split_has_probability_1e_7(members: int | None) -> None:
+    head = head_of("multiclass", {"c": 2.0}, **CLASSES)
+    losses = head.losses(tf.constant([-1, 0, 1, 1]), logits("multiclass", members))
+    assert float(losses[0]) == pytest.approx(-np.log(1e-7))
+    assert np.isfinite(losses).all()
+
+
+@pytest.mark.parametrize(
+    ("task", "config", "expected"),
+    [
+        ("binary", "balanced", {0: 40 / 60, 1: 2.0}),
+        ("binary", {"1": 3.0}, {0: 1.0, 1: 3.0}),
+        ("multiclass", "balanced", {0: 10 / 18, 1: 10 / 9, 2: 10 / 3}),
+        ("multiclass", {"c": 5.0, "a": 0.5}, {0: 0.5, 1: 1.0, 2: 5.0}),
+    ],
+)
+def test_class_weights(task: str, config: Any, expected: dict[int, float]) -> None:
+    label = tf.constant(LABELS[task])
+    plain = head_of(task, **LINES[task]).losses(label, logits(task, 2))
+    weighted = head_of(task, config, **LINES[task]).losses(label, logits(task, 2))
+    np.testing.assert_allclose(weighted / plain, [expected[each] for each in LABELS[task]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("task", "lines", "weights", "message"),
+    [
+        ("binary", BINARY, {"one": 2.0}, "class_weights: the label has no value 'one'"),
+        ("multiclass", CLASSES, {"A": 2.0}, "has no value 'A'; expected one of a, b, c"),
+        (
+            "regression",
+            {feature_names.LABEL_SCALE: [b"4", b"1", b"3.0", b"2.0"]},
+            None,
+            "is missing in 1 of 4 training rows",
+        ),
+        (
+            "binary",
+            {feature_names.LABEL_COUNTS: [b"7 0", b"2 nan", b"1 1"]},
+            None,
+            "is missing in 2 of 10 training rows",
+        ),
+        ("binary", {feature_names.LABEL_COUNTS: [b"7 0"]}, None, "is constant: all 7 training rows hold 0"),
+        (
+            "binary",
+            {feature_names.LABEL_COUNTS: [b"7 0", b"1 2"]},
+            None,
+            "and a binary label is 0 or 1",
+        ),
+    ],
+)
+def test_a_label_that_cannot_be_learned_is_an_error(task: str, lines: Any, weights: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        head_of(task, weights, **lines)

@@ -1,0 +1,27 @@
+"""The batch size of a replica."""
+
+from __future__ import annotations
+
+import pytest
+
+from components.errors import InputError
+from components.trainer.config import TrainingConfig
+from components.trainer.strategy import replica_batch_size
+
+
+def test_synchronous_replicas_divide_the_batch() -> None:
+    assert replica_batch_size(TrainingConfig(batch_size=256), 1) == 256
+    config = TrainingConfig.model_validate({"batch_size": 256, "strategy": {"kind": "mirrored"}})
+    assert replica_batch_size(config, 4) == 64
+
+
+def test_a_worker_of_a_parameter_server_takes_the_complete_batch() -> None:
+    config = TrainingConfig.model_validate({"batch_size": 250, "strategy": {"kind": "parameter_server", "workers": 4}})
+    assert replica_batch_size(config, 1) == 250
+
+
+def test_a_batch_that_the_replicas_do_not_divide_is_an_error() -> None:
+    config = TrainingConfig.model_validate({"batch_size": 250, "strategy": {"kind": "mirrored"}})
+    with pytest.raises(InputError, match=r"training.batch_size: expected a multiple .* 4, received 250") as raised:
+        replica_batch_size(config, 4)
+    assert raised.value.remedy == "choose a multiple of 4"

@@ -1,0 +1,82 @@
+"""The cluster role of a process, parsed from TF_CONFIG."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from components.errors import InputError
+from components.trainer.cluster import tf_config
+from components.trainer.cluster.tf_config import Role
+
+PARAMETER_SERVER = {"chief": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}
+MULTI_WORKER = {"worker": ("a:1", "b:1")}
+VERTEX = {"chief": ("a:1",), "worker": ("b:1", "c:1")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "cluster", "is_lead", "is_server", "workers"),
+    [
+        ("chief", 0, PARAMETER_SERVER, True, False, 2),
+        ("worker", 0, PARAMETER_SERVER, False, True, 2),
+        ("ps", 0, PARAMETER_SERVER, False, True, 2),
+        ("evaluator", 0, PARAMETER_SERVER, False, False, 2),
+        ("worker", 0, MULTI_WORKER, True, False, 2),
+        ("worker", 1, MULTI_WORKER, False, False, 2),
+        ("evaluator", 0, MULTI_WORKER, False, False, 2),
+        ("chief", 0, VERTEX, True, False, 3),
+        ("worker", 0, VERTEX, False, False, 3),
+        ("master", 0, {"master": ("a:1",), "worker": ("b:1",)}, True, False, 2),
+    ],
+)
+def test_role_of_a_task(kind: str, index: int, cluster: Any, is_lead: bool, is_server: bool, workers: int) -> None:
+    role = Role(kind, index, cluster)
+    assert (role.is_lead, role.is_server, role.workers) == (is_lead, is_server, workers)
+    assert role.name == f"{kind}-{index}"
+
+
+def test_a_role_is_written_and_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    role = Role("worker", 1, PARAMETER_SERVER)
+    monkeypatch.setenv("TF_CONFIG", role.tf_config)
+    assert tf_config.role() == role
+
+
+@pytest.mark.parametrize("value", [None, "", "{}", '{"cluster": {}}', '{"environment": "cloud"}'])
+def test_without_a_cluster_there_is_no_role(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    if value is not None:
+        monkeypatch.setenv("TF_CONFIG", value)
+    assert tf_config.role() is None
+
+
+@pytest.mark.parametrize("value", ["{", "[1]", json.dumps({"cluster": MULTI_WORKER}), '{"cluster": 3, "task": {}}'])
+def test_an_invalid_value_is_an_input_error(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("TF_CONFIG", value)
+    with pytest.raises(InputError, match="expected a JSON object with cluster and task") as raised:
+        tf_config.role()
+    assert value in raised.value.headline
+
+
+@pytest.mark.parametrize("kind", ["chief", "worker", "ps", "evaluator"])
+def test_tensorflow_sees_no_evaluator(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Kubeflow's operator lists it, and a coordinator would wait for it: it runs no TensorFlow server."""
+    listed = {**PARAMETER_SERVER, "evaluator": ("e:1",)}
+    given = {"cluster": listed, "task": {"type": kind, "index": 0}, "environment": "cloud"}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(given))
+    assert tf_config.role() == Role(kind, 0, PARAMETER_SERVER)
+    tf_config.remove_evaluator()
+    cluster = {kind: list(each) for kind, each in PARAMETER_SERVER.items()}
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    assert resolver.cluster_spec().as_dict() == cluster
+    assert (resolver.task_type, resolver.task_id) == (kind, 0)
+    assert json.loads(os.environ["TF_CONFIG"]) == {**given, "cluster": cluster}
+
+
+def test_without_tf_config_there_is_no_evaluator_to_remove(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    tf_config.remove_evaluator()
+    assert "TF_CONFIG" not in os.environ

@@ -1,0 +1,78 @@
+"""Every Python block of the documentation is run by a test; here those of docs/own-code.md and docs/metadata.md."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import doc_pages
+import numpy as np
+import pytest
+import tensorflow as tf
+from store_writer import Writer
+
+from components.features.ops import Dense, Ids
+from components.models.build import build
+from components.models.config import ModelConfig
+from components.models.inputs import Inputs
+
+OWN_CODE = doc_pages.ROOT / "docs" / "own-code.md"
+RUN_BY = {
+    "README.md": "test_tutorial.py",
+    "docs/extending.md": "test_extending.py",
+    "docs/metadata.md": "test_python_blocks.py",
+    "docs/own-code.md": "test_python_blocks.py",
+    "docs/tutorial.md": "test_tutorial.py",
+}
+
+
+def test_every_page_with_python_has_a_test() -> None:
+    pages = {str(page.relative_to(doc_pages.ROOT)) for page in doc_pages.PAGES if doc_pages.blocks(page, "python")}
+    assert pages == set(RUN_BY)
+    assert all((Path(__file__).parent / test).is_file() for test in RUN_BY.values())
+
+
+def test_the_network_of_own_code_is_one(tmp_path: Path) -> None:
+    network, _example = doc_pages.blocks(OWN_CODE, "python")
+    file = tmp_path / "network.py"
+    file.write_text(network)
+    inputs = Inputs({"age": Dense(), "pixels": Dense(4), "plan": Ids(5), "words": Ids(9, values=3)})
+    model = build(ModelConfig(build=str(file)), inputs, 2)
+    batch = {"age": [0.5], "pixels": [[0.0] * 4], "plan": [4], "words": [[1, 8, 0]]}
+    logits = model({name: tf.constant(value) for name, value in batch.items()})
+    assert logits.shape == (1, 2)
+    assert np.isfinite(logits).all()
+
+
+@pytest.mark.e2e
+def test_the_example_of_own_code_runs(tmp_path: Path) -> None:
+    _network, example = doc_pages.blocks(OWN_CODE, "python")
+    [config] = [text for text in doc_pages.blocks(OWN_CODE, "yaml") if text.startswith("# configs/own.yaml")]
+    doc_pages.write_customers(tmp_path, 1)
+    (tmp_path / "data/customers/1/customers.csv").rename(tmp_path / "data/customers.csv")
+    (tmp_path / "mycode").mkdir()
+    (tmp_path / "mycode/churn.py").write_text(example)
+    (tmp_path / "own.yaml").write_text(config)
+    ended = subprocess.run(
+        [sys.executable, str(doc_pages.ROOT / "runner.py"), "--local", "--config", "own.yaml", "--to", "Evaluator"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "the model is blessed" in ended.stdout
+
+
+def test_the_records_as_a_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out/taxi").mkdir(parents=True)
+    writer = Writer(tmp_path / "out/taxi/metadata.db", "taxi")
+    writer.execution("one", "Trainer", outputs=[writer.artifact("Model", "/model")])
+    [program] = doc_pages.blocks(doc_pages.ROOT / "docs" / "metadata.md", "python")
+    (tmp_path / "page.py").write_text(program)
+    monkeypatch.chdir(tmp_path)
+    assert list(runpy.run_path("page.py")["models"]["uri"]) == ["/model"]

@@ -1,0 +1,118 @@
+"""The tutorial's commands, typed as they stand on the page, print what the page shows; the README's own example too."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import doc_pages
+import pytest
+
+README = doc_pages.ROOT / "README.md"
+CONSOLE = [
+    (command, output)
+    for text in doc_pages.blocks(doc_pages.TUTORIAL, "")
+    for command, output in re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", text, re.MULTILINE)
+]
+SERVE = next(command for command, _ in CONSOLE if command.startswith("python runner.py serve"))
+SECOND = next(number for number, (command, _) in enumerate(CONSOLE) if "data.spans" in command)
+"""The second training, and what follows from it, is the first one again on more rows."""
+NOT_DUE = 3
+
+
+VARIES = re.compile(r"(\d{8}T\d{6}-[0-9a-f]+|\b[0-9a-f]{12}\b|\d[\d,]*(?:\.\d+)?(?:e-\d+)?)")
+"""Ids of runs, digests, numbers."""
+
+
+def expected(output: str) -> re.Pattern[str]:
+    """What an output has to be like: `…` stands for any lines, and what varies and the width of columns may differ."""
+    lines = []
+    for line in output.splitlines():
+        parts = VARIES.split(" ".join(line.split()).replace("/home/you/tfx/", ""))
+        same = "".join(r"[\w.,-]+" if number % 2 else re.escape(part) for number, part in enumerate(parts))
+        lines.append(r"(?:.*\n)*?" if line == "…" else rf"{same}\n")
+    return re.compile("".join(lines))
+
+
+def collapsed(output: str, folder: Path) -> str:
+    output = output.replace(f"{folder}/", "")
+    return "".join(f"{' '.join(line.split())}\n" for line in output.splitlines())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the commands work as in the project's, with the tutorial's program in it."""
+    here = tmp_path_factory.mktemp("tutorial")
+    (here / "runner.py").symlink_to(doc_pages.ROOT / "runner.py")
+    for name in ("configs", "schema"):
+        (here / name).mkdir()
+    [program] = doc_pages.blocks(doc_pages.TUTORIAL, "python")
+    (here / "make_customers.py").write_text(program, encoding="utf-8")
+    return here
+
+
+def shell(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    bash = ["bash", "-c", command]
+    return subprocess.run(bash, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[str]:
+    """The tutorial's server, on any free ports; its address."""
+    command = [sys.executable, *SERVE.split()[1:], "--rest-port", "0", "--port", "0"]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        log = iter(process.stderr.readline, "")
+        address = next(match[1] for line in log if (match := re.search(r"REST at ([\d.]+:\d+)", line)))
+        assert any("is loaded" in line for line in log)
+        yield address
+        process.terminate()
+
+
+@pytest.mark.e2e
+def test_the_tutorial_prints_what_it_shows(folder: Path, request: pytest.FixtureRequest) -> None:
+    run = "no run yet"
+    for command, output in CONSOLE[:SECOND]:
+        if command == SERVE:
+            continue
+        typed = re.sub(r"\d{8}T\d{6}", run, command)
+        if "127.0.0.1:8501" in typed:
+            typed = typed.replace("127.0.0.1:8501", request.getfixturevalue("server"))
+        if " due " in typed and not (folder / "appended").exists():
+            with (folder / "configs" / "customers.yaml").open("a") as config:
+                config.write(doc_pages.blocks(doc_pages.TUTORIAL, "yaml")[0])
+            (folder / "appended").touch()
+        ended = shell(folder, typed)
+        printed = ended.stdout + ended.stderr
+        assert ended.returncode == (NOT_DUE if output.startswith("not due") else 0), f"{typed}\n{printed}"
+        assert expected(output).match(collapsed(printed, folder)), f"{typed}\nexpected:\n{output}\nreceived:\n{printed}"
+        run = (re.findall(r"\d{8}T\d{6}\S*", printed) if "--local" in typed else [run])[0]
+
+
+@pytest.mark.e2e
+def test_the_readmes_program_uses_the_model(folder: Path) -> None:
+    [program] = doc_pages.blocks(README, "python")
+    ended = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    basic_and_silent, flat_and_talkative = map(float, re.findall(r"[\d.]+(?:e-\d+)?", ended.stdout))
+    # The data's own probabilities are 0.95 and 0.
+    assert basic_and_silent == pytest.approx(0.95, abs=0.1)
+    assert flat_and_talkative == pytest.approx(0.0, abs=0.1)
+
+
+def test_the_readmes_configs_fit_its_table(tmp_path: Path) -> None:
+    doc_pages.write_customers(tmp_path, 1)
+    (tmp_path / "runner.py").symlink_to(doc_pages.ROOT / "runner.py")
+    (tmp_path / "data/customers/1/customers.csv").rename(tmp_path / "data/customers.csv")
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs/churn.yaml").write_text(doc_pages.blocks(README, "yaml")[0])
+    commands = re.findall(r"^(python runner\.py (?:init|validate).*?)  +#", README.read_text(), re.MULTILINE)
+    assert len(commands) == 2
+    for command in (*commands, "python runner.py validate --config configs/churn.yaml"):
+        ended = shell(tmp_path, command)
+        assert ended.returncode == 0, ended.stderr

@@ -1,0 +1,232 @@
+"""A config is loaded whole, or refused with every problem at once, each with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from components.errors import InputError
+from components.features.config import FeaturesConfig
+from pipeline.authoring.config import load
+from pipeline.authoring.config.cross_checks import check_columns, check_dtypes
+
+CONFIG = """\
+data:
+  path: trips.csv
+  label: tips > 0.2 * fare
+features:
+  columns:
+    fare: z_score
+    company: {vocab: {size: 100}}
+    miles: [log, {bucketize: {buckets: 20}}]
+evaluation:
+  thresholds:
+    auc: {min: 0.9}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "trips.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def refused(path: Path, *assignments: str) -> list[str]:
+    """The lines of the refusal, without the folder the config lies in."""
+    with pytest.raises(InputError) as refusal:
+        load(str(path), assignments)
+    error = refusal.value
+    assert error.exit_code == 2
+    return [line.replace(f"{path.parent}/", "") for line in (error.details or (error.headline,))]
+
+
+def test_a_config_has_its_file_name_and_every_default(config: Path) -> None:
+    loaded = load(str(config)).config
+    assert loaded.pipeline.name == "trips"
+    assert loaded.training.steps == 1000
+    assert loaded.model.kind == "wide_deep"
+    assert [op.op for op in loaded.features.columns["miles"]] == ["log", "bucketize"]
+    assert loaded.features.columns["company"][0].model_dump()["size"] == 100
+
+
+def test_set_changes_any_field_and_reads_yaml(config: Path) -> None:
+    loaded = load(
+        str(config), ["training.steps=7", "model.hidden=[8, 4]", "evaluation.slices=[company]", "pipeline.name=other"]
+    ).config
+    assert (loaded.training.steps, loaded.model.hidden, loaded.evaluation.slices) == (7, (8, 4), (("company",),))
+    assert loaded.pipeline.name == "other"
+
+
+def test_the_config_is_frozen(config: Path) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load(str(config)).config.training.steps = 3  # type: ignore[misc]
+
+
+def test_all_problems_come_at_once_each_with_its_line(config: Path) -> None:
+    config.write_text(
+        CONFIG.replace("z_score", "z_scor").replace("size: 100", "size: many").replace("auc:", "aux:")
+        + "training:\n  stesp: 5\n  batch_size: 0\nmodle:\n  kind: mlp\n"
+    )
+    assert refused(config) == [
+        "trips.yaml:6: features.columns.fare: unknown operation 'z_scor'; did you mean 'z_score'?",
+        "trips.yaml:7: features.columns.company.vocab.size: expected a whole number, received 'many'",
+        "trips.yaml:11: evaluation.thresholds.aux: unknown metric 'aux'; did you mean 'auc'?",
+        "trips.yaml:13: training.stesp: unknown key; did you mean 'steps'?",
+        "trips.yaml:14: training.batch_size: expected a value greater than 0, received 0",
+        "trips.yaml:15: modle: unknown key; did you mean 'model'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("  label: tips > 0.2 * fare\n", "", "trips.yaml:1: data: 'label' has to be given, and is missing"),
+        ("tips > 0.2", "__import__('os') > 0.2", "expected columns, numbers, strings"),
+        ("tips > 0.2 * fare", "1 > 2", "expected an expression over at least one column"),
+        ("tips > 0.2 * fare", "tips >", "expected a column or an expression such as tips > 0.2 * fare"),
+        ("tips > 0.2 * fare", "fare", "fare is the label itself, so the model would read the answer"),
+        ("tips > 0.2 * fare", "fare > miles", "fare, miles make up the whole label"),
+        ("{min: 0.9}", "{}", "expected min, max, worse_by or worse_by_fraction, received none of them"),
+        ("{min: 0.9}", "{min: 0.9, max: 0.1}", "expected min at most max"),
+        ("    auc: {min: 0.9}", "    accuracy: {min: 0.9}", "accuracy does not fit a binary task"),
+        (
+            "size: 100",
+            "siez: 100",
+            "trips.yaml:7: features.columns.company.vocab.siez: unknown key; did you mean 'size'?",
+        ),
+        ("fare: z_score", "fare: {clip: {}}", "expected low, high or both, received neither"),
+        ("fare: z_score", "fare: {clip: {low: 2, high: 2}}", "expected low below high, received 2 and 2"),
+        ("fare: z_score", "fare: 3", "expected an operation such as z_score"),
+        ("fare: z_score", "fare: z_score\n    fare: log", "the key 'fare' stands here twice"),
+        (
+            "fare: z_score",
+            "fare: [log, z_score, log]",
+            "features.columns.fare.2: another operation makes a feature 'fare_log'",
+        ),
+        ("fare: z_score", "fare: {cyclical: {period: 0}}", "fare.cyclical.period: expected a value greater than 0"),
+        ("fare: z_score", "fare: {text: {buckets: 5, vocabulary: 5}}", "expected buckets or vocabulary, received both"),
+        ("fare: z_score", "fare: {date_parts: [weekdy]}", "received 'weekdy'; did you mean 'weekday'?"),
+        ("fare: z_score", "fare: {date_parts: []}", "fare.date_parts: expected at least one part, received none"),
+        ("fare: z_score", "fare: {date_parts: [hour, day, hour]}", "another operation makes a feature 'fare_hour'"),
+        ("fare: z_score", "fare: {date_parts: {parts: [day, hour], unit: days}}", "received days"),
+        ("fare: z_score", "fare: {date_part: {part: minute, unit: days}}", "received days"),
+        ("fare: z_score", "fare: {date_part: {part: year, embedding: 8}}", "year is a number and has no embedding"),
+        (
+            "fare: z_score",
+            "fare: [{date_part: {part: day}}, {date_parts: [day]}]",
+            "fare.1.date_parts: another operation",
+        ),
+        (
+            "fare: z_score",
+            "fare: {hash: {buckets: 9, embedding: 0}}",
+            "embedding: expected a value greater than or equal",
+        ),
+        ("data:", "data: [", "this is no YAML"),
+    ],
+)
+def test_a_wrong_line_is_told(config: Path, old: str, new: str, told: str) -> None:
+    assert old in CONFIG
+    config.write_text(CONFIG.replace(old, new))
+    (line,) = refused(config)
+    assert told in line
+    assert line.startswith("trips.yaml")
+
+
+@pytest.mark.parametrize(
+    ("cross", "told"),
+    [
+        ("place: {columns: [fare], buckets: 9}", "place: expected two columns or more, each once, received fare"),
+        (
+            "place: {columns: [fare, fare], buckets: 9}",
+            "place: expected two columns or more, each once, received fare, fare",
+        ),
+        ("place: {columns: [fare, miles]}", "features.crosses.place: 'buckets' has to be given, and is missing"),
+        ("place: {colums: [fare, miles], buckets: 9}", "place.colums: unknown key; did you mean 'columns'?"),
+        (
+            "a place: {columns: [fare, miles], buckets: 9}",
+            "expected a name of letters, digits and _, received 'a place'",
+        ),
+        ("place: {columns: [tips, company], buckets: 9}", "tips, fare make up the whole label 'tips > 0.2 * fare'"),
+    ],
+)
+def test_a_wrong_cross_is_told(config: Path, cross: str, told: str) -> None:
+    config.write_text(CONFIG.replace("features:\n", f"features:\n  crosses:\n    {cross}\n"))
+    assert told in " | ".join(refused(config))
+
+
+def test_features_have_the_names_of_what_makes_them(config: Path) -> None:
+    config.write_text(
+        CONFIG.replace("fare: z_score", "fare: [log, {date_parts: {parts: [year, hour], embedding: 4}}]").replace(
+            "features:\n", "features:\n  crosses: {place: {columns: [company, street], buckets: 9}}\n"
+        )
+    )
+    features = load(str(config)).config.features
+    assert {feature.name: feature.columns for feature in features.declared} == {
+        "fare_log": ("fare",),
+        "fare_year": ("fare",),
+        "fare_hour": ("fare",),
+        "company_vocab": ("company",),
+        "miles_log": ("miles",),
+        "miles_bucketize": ("miles",),
+        "place_cross": ("company", "street"),
+    }
+    assert features.columns_read == ("fare", "company", "miles", "street")
+    assert FeaturesConfig.model_validate_json(features.model_dump_json()) == features
+
+
+def test_the_columns_of_a_cross_have_to_be_there_and_hold_no_floats(config: Path) -> None:
+    config.write_text(
+        CONFIG.replace("features:\n", "features:\n  crosses:\n    place: {columns: [company, stret], buckets: 9}\n")
+    )
+    loaded = load(str(config))
+    there = ["tips", "fare", "company", "miles", "street"]
+    (problem,) = check_columns(loaded.config, there)
+    assert problem.key == ("features", "crosses", "place", "columns", 1)
+    assert problem.message == "the data has no column 'stret'; did you mean 'street'?"
+    (problem,) = check_dtypes(loaded.config, {"company": "bytes", "stret": "float"})
+    assert problem.key == ("features", "crosses", "place")
+    assert problem.message == "cross takes text or bytes or whole numbers, and 'stret' holds numbers"
+
+
+def test_several_parts_of_a_date_tell_a_wrong_dtype_once(config: Path) -> None:
+    config.write_text(CONFIG.replace("fare: z_score", "fare: {date_parts: [day, hour]}"))
+    (problem,) = check_dtypes(load(str(config)).config, {"fare": "float"})
+    assert problem.key == ("features", "columns", "fare", 0, "date_parts")
+
+
+def test_dlrm_has_no_widths_of_single_features(config: Path) -> None:
+    config.write_text(CONFIG.replace("size: 100", "size: 100, embedding: 4"))
+    assert load(str(config)).config.model.width(100, 4) == 4
+    config.write_text(f"{config.read_text()}model: {{kind: dlrm}}\n")
+    (line,) = refused(config)
+    assert line.startswith("trips.yaml:7: features.columns.company.vocab.embedding: dlrm's vectors are all")
+
+
+def test_a_wrong_assignment_is_told_as_it_was_typed(config: Path) -> None:
+    assert refused(config, "training.steps=lots") == [
+        "--set training.steps=lots: training.steps: expected a whole number, received 'lots'"
+    ]
+    assert "expected section.field=value" in refused(config, "training.steps")[0]
+
+
+def test_a_missing_config_is_told(tmp_path: Path) -> None:
+    assert refused(tmp_path / "none.yaml") == ["no config at none.yaml"]
+
+
+def test_own_features_need_an_own_model(config: Path) -> None:
+    start = CONFIG.index("  columns:")
+    end = CONFIG.index("evaluation:")
+    config.write_text(CONFIG[:start] + "  preprocessing_fn: my.module.preprocessing_fn\n" + CONFIG[end:])
+    (line,) = refused(config)
+    assert "give model.run_fn too" in line
+    assert load(str(config), ["model.run_fn=my.module.run_fn"]).config.model.run_fn == "my.module.run_fn"
+    assert "expected an import path" in refused(config, "model.run_fn=nodots")[0]
+
+
+def test_the_shipped_configs_are_valid() -> None:
+    shipped = sorted(Path("configs").glob("*.yaml"))
+    assert [path.stem for path in shipped] == ["clicks", "digits", "taxi"]
+    for path in shipped:
+        assert load(str(path)).config.pipeline.name == path.stem

@@ -1,0 +1,298 @@
+"""A config drafted from tables of different shapes: every one is valid, and holds what the table shows."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from components.data_gate import schema_columns as schemas
+from components.errors import InputError
+from components.features.config import OPS
+from pipeline.authoring.config import Config, load
+from pipeline.authoring.scaffold import Draft, draft
+from pipeline.authoring.scaffold.schema import schema
+
+ROWS = 600
+Rows = dict[str, Any]
+
+
+def random() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+def people() -> Rows:
+    """As a census is written: spaces behind commas, ` ?` for missing, text labels, amounts that are nearly always 0."""
+    chance = random()
+    age = chance.integers(17, 90, ROWS)
+    gain = np.where(chance.random(ROWS) < 0.9, 0, chance.lognormal(8, 1.5, ROWS).round().astype(int))
+    return {
+        "age": age,
+        "job": np.where(chance.random(ROWS) < 0.05, "?", chance.choice(["Sales", "Tech", "Farm"], ROWS)),
+        "Capital Gain": gain,
+        "country": "here",
+        "income": np.where(age + gain / 100 > 60, ">50K", "<=50K"),
+    }
+
+
+def flowers() -> Rows:
+    """Few rows, numbers alone, three classes as texts."""
+    chance = random()
+    kind = chance.integers(0, 3, 90)
+    return {
+        "length": (kind + chance.normal(0, 0.3, 90)).round(2),
+        "width": chance.normal(0, 1, 90).round(3),
+        "kind": np.array(["setosa", "virginica", "versicolor"])[kind],
+    }
+
+
+def houses() -> Rows:
+    """Semicolons, a price to predict, a copy of it, an identifier, a column without values."""
+    chance = random()
+    size = chance.lognormal(4.5, 0.4, ROWS).round(1)
+    price = (size * 2500 + chance.normal(0, 9000, ROWS)).round(2)
+    return {
+        "house_id": np.arange(10_000, 10_000 + ROWS),
+        "size": size,
+        "rooms": np.maximum(1, (size / 25).astype(int)),
+        "price_in_thousands": price / 1000,
+        "remark": np.full(ROWS, None),
+        "price": price,
+    }
+
+
+def trips() -> Rows:
+    """Times as texts and as seconds, tags, free text, an id as text, missing numbers."""
+    chance = random()
+    start = datetime.datetime(2024, 1, 1)
+    hours = chance.integers(0, 24 * 300, ROWS)
+    words = np.array(["very", "nice", "ride", "with", "a", "long", "way", "round", "the", "old", "town"])
+    km = chance.lognormal(1, 1.2, ROWS)
+    return {
+        "trip": [f"{each:016x}" for each in chance.integers(0, 2**62, ROWS)],
+        "began": [(start + datetime.timedelta(hours=int(each))).isoformat(" ") for each in hours],
+        "ended_at": 1_704_067_200 + hours * 3600 + chance.integers(60, 9000, ROWS),
+        "km": np.where(chance.random(ROWS) < 0.1, np.nan, km.round(2)),
+        "tags": ["|".join(chance.choice(["night", "rain", "airport", "app"], 2, replace=False)) for _ in range(ROWS)],
+        "comment": [" ".join(chance.choice(words, 7)) for _ in range(ROWS)],
+        "tip": np.where(chance.random(ROWS) < 0.4, 0, (0.7 * km).round(2)),
+        "fare": (2.5 * km + chance.normal(0, 0.5, ROWS)).round(2),
+    }
+
+
+def codes() -> Rows:
+    """Label 1 and 2, whole numbers that are codes, a column that is always the same where it is there."""
+    chance = random()
+    zone = chance.integers(1, 30, ROWS)
+    return {
+        "zone": zone,
+        "flag": chance.integers(0, 2, ROWS),
+        "same": np.where(chance.random(ROWS) < 0.5, np.nan, 3.5),
+        "outcome": np.where(zone % 3 == 0, 1, 2),
+    }
+
+
+def lists() -> Rows:
+    """Parquet: list columns, booleans, timestamps."""
+    chance = random()
+    seen = [list(chance.choice(["a", "b", "c", "d"], chance.integers(0, 4))) for _ in range(ROWS)]
+    return {
+        "seen": seen,
+        "vector": [list(map(float, chance.normal(size=3))) for _ in range(ROWS)],
+        "when": pd.date_range("2024-01-01", periods=ROWS, freq="7h"),
+        "member": chance.random(ROWS) < 0.5,
+        "bought": [("a" in each) for each in seen],
+    }
+
+
+SEPARATORS: dict[str, str] = {"people": ", ", "houses": ";"}
+TABLES: dict[str, tuple[Callable[[], Rows], str]] = {
+    "people": (people, "income"),
+    "flowers": (flowers, "kind"),
+    "houses": (houses, "price"),
+    "trips": (trips, "tip > 0.2 * fare"),
+    "codes": (codes, "outcome"),
+    "lists": (lists, "bought"),
+}
+
+
+def written(name: str, rows: Rows, folder: Path) -> str:
+    frame = pd.DataFrame(rows)
+    if name == "lists":
+        path = folder / f"{name}.parquet"
+        pq.write_table(pa.Table.from_pandas(frame), path)
+        return str(path)
+    path = folder / f"{name}.csv"
+    separator = SEPARATORS.get(name, ",")
+    if len(separator) == 1:
+        frame.to_csv(path, sep=separator, index=False)
+    else:
+        lines = [separator.join(map(str, row)) for row in [list(frame), *frame.itertuples(index=False)]]
+        path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def drafted(name: str, folder: Path) -> tuple[Draft, Config]:
+    make, label = TABLES[name]
+    found = draft([written(name, make(), folder)], label)
+    config = folder / "drafted.yaml"
+    config.write_text(found.config("schema.pbtxt"))
+    return found, load(str(config)).config
+
+
+def ops(config: Config, column: str) -> list[str]:
+    return [op.op for op in config.features.columns[column]]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_draft_is_a_valid_config_with_a_word_on_each_column(name: str, tmp_path: Path) -> None:
+    found, config = drafted(name, tmp_path)
+    text = found.config("schema.pbtxt")
+    told = {line.split(":")[0].strip(" #") for line in text.splitlines() if "#" in line}
+    assert set(found.columns) <= told
+    assert set(config.features.columns) == set(found.features)
+    assert {op.op for column in config.features.columns.values() for op in column} <= set(OPS)
+    assert max(map(len, text.splitlines())) < 250
+
+
+def test_a_census_keeps_its_tail_and_knows_what_is_missing(tmp_path: Path) -> None:
+    found, config = drafted("people", tmp_path)
+    assert config.data.csv.skip_initial_space
+    assert config.data.csv.null_values == ("", "?")
+    assert (config.data.label, config.data.task) == ("income == '>50K'", "binary")
+    assert ops(config, "Capital_Gain") == ["log", "piecewise_linear"]
+    assert ops(config, "job") == ["vocab"]
+    assert found.table.columns["job"].null_count > 0
+    assert set(found.columns) - set(found.features) == {"country", "income"}
+    assert config.model.kind == "tabm"
+
+
+def test_a_small_table_has_few_bins_and_no_less_than_300_steps(tmp_path: Path) -> None:
+    _, config = drafted("flowers", tmp_path)
+    assert config.data.task == "multiclass"
+    assert config.features.columns["width"][1].model_dump()["bins"] == 4
+    assert config.training.steps == 300
+    # Always saying the most frequent class is no model.
+    assert config.evaluation.thresholds["accuracy"].min == pytest.approx(0.35, abs=0.1)
+
+
+def test_many_ids_are_learned_by_another_model_at_a_rate_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.authoring.scaffold.defaults._MANY_IDS", 50)
+    monkeypatch.setattr("pipeline.authoring.scaffold.defaults._LEAST_STEPS", 1)
+    chance = random()
+    user = chance.integers(0, 100, 3 * ROWS)
+    rows = {"user": [f"u{each}" for each in user], "clicked": (user + chance.normal(0, 30, len(user)) > 50).astype(int)}
+    drawn = draft([written("ids", rows, tmp_path)], "clicked")
+    (tmp_path / "drafted.yaml").write_text(drawn.config("schema.pbtxt"))
+    config = load(str(tmp_path / "drafted.yaml")).config
+    assert config.model.kind == "dcn_v2"
+    assert config.training.table_learning_rate == 0.05
+    passes = config.training.steps * config.training.batch_size / (3 * ROWS * 0.8)
+    assert passes == pytest.approx(1, abs=0.1)
+    assert drafted("people", tmp_path)[1].training.table_learning_rate is None
+
+
+def test_a_price_has_a_bound_of_its_variance_and_no_copy_of_itself(tmp_path: Path) -> None:
+    found, config = drafted("houses", tmp_path)
+    assert config.data.csv.delimiter == ";"
+    assert config.data.task == "regression"
+    assert set(config.features.columns) == {"size", "rooms"}
+    variance = np.var(houses()["price"])
+    assert config.evaluation.thresholds["mean_squared_error"].max == pytest.approx(variance, rel=0.01)
+    why = {name: getattr(found.columns[name], "why", "") for name in ("house_id", "price_in_thousands", "remark")}
+    assert "identifier" in why["house_id"]
+    assert "copy of the label" in why["price_in_thousands"]
+    assert "no value" in why["remark"]
+
+
+def test_of_a_time_only_what_comes_again_is_a_feature(tmp_path: Path) -> None:
+    found, config = drafted("trips", tmp_path)
+    assert config.features.columns["began"][0].model_dump()["parts"] == ("month", "weekday", "hour")
+    assert config.features.columns["ended_at"][0].model_dump()["unit"] == "seconds"
+    assert config.features.columns["tags"][0].model_dump()["separator"] == "|"
+    assert ops(config, "comment") == ["text"]
+    assert ops(config, "km") == ["log", "piecewise_linear", "missing"]
+    assert set(found.columns) - set(found.features) == {"trip", "tip"}, "the fare alone tells little of the label"
+
+
+def test_codes_get_a_bin_each_and_a_label_of_two_numbers_is_compared(tmp_path: Path) -> None:
+    found, config = drafted("codes", tmp_path)
+    assert (config.data.label, config.data.task) == ("outcome == 2", "binary")
+    assert config.features.columns["zone"][1].model_dump()["bins"] == 28
+    assert ops(config, "flag") == ["z_score"]
+    assert "same" not in found.features
+
+
+def test_lists_of_texts_are_split_and_lists_of_numbers_left_out(tmp_path: Path) -> None:
+    found, config = drafted("lists", tmp_path)
+    assert ops(config, "seen") == ["split"]
+    assert "vector" not in found.features
+    assert config.data.label == "bought"
+    assert ops(config, "when") == ["date_parts"]
+
+
+@pytest.mark.both_lines
+@pytest.mark.parametrize("name", ["houses", "people", "lists"])
+def test_the_schema_knows_every_column_and_demands_what_was_there(name: str, tmp_path: Path) -> None:
+    found, _ = drafted(name, tmp_path)
+    path = tmp_path / "schema.pbtxt"
+    path.write_text(schema(found.table))
+    known = schemas.read(str(path))
+    assert list(found.columns) == sorted(known, key=list(found.columns).index)
+    whole = {column for column, values in found.table.columns.items() if not values.null_count}
+    # One that is nearly always there has to be there in nearly as many rows, and one without values need not be.
+    assert whole <= {column for column, told in known.items() if told.required}
+    assert "remark" not in known or not known["remark"].required
+
+
+def test_of_many_rows_a_random_part_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.authoring.scaffold.sample._SAMPLE_ROWS", 200)
+    found, _ = drafted("codes", tmp_path)
+    assert found.table.rows == ROWS
+    assert 50 < found.table.sampled <= 200
+    zones = found.table.columns["zone"].to_pylist()
+    assert zones != codes()["zone"][: len(zones)].tolist(), "by chance, not the first ones"
+    assert f"600 rows in 1 file, from a sample of {found.table.sampled}." in found.config("s")
+
+
+@pytest.mark.parametrize(
+    ("rows", "label", "task", "told"),
+    [
+        ({"a": [1, 2, 3], "y": [1, 1, 1]}, "y", None, "'y' is the same in all 3 rows"),
+        ({"a": [1, 2, 3], "y": [1, None, 0]}, "y", None, "'y' is missing in 1 of 3 rows"),
+        ({"a": [1, 2, 3], "y": [None, None, None]}, "y", None, "the column 'y' has no value in any row"),
+        ({"a": [1, 2, 3], "yes": [1, 0, 1]}, "yess", None, "no column 'yess'; did you mean 'yes'"),
+        ({"a": [1, 2, 3], "y": [1, 0, 1]}, "y > 'x'", None, "cannot be computed: y holds int"),
+        ({"a": [1, 2, 3], "y": [1, 0, 1]}, "y ^ 2", None, "expected columns, numbers, strings"),
+        ({"a": [1, 2, 3], "y": ["u", "v", "w"]}, "y", "binary", "binary does not fit the label 'y'"),
+        ({"a": [1, 1, 1], "y": [1, 0, 1]}, "y", None, "expected a column that can be a feature"),
+    ],
+)
+def test_what_cannot_be_learned_is_told(rows: Rows, label: str, task: Any, told: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=told.replace("^", r"\^")):
+        draft([written("bad", rows, tmp_path)], label, task)
+
+
+def test_a_rare_class_is_told(tmp_path: Path) -> None:
+    rows = {"a": range(100), "y": ["x"] * 50 + ["y"] * 47 + ["z"] * 3}
+    found = draft([written("rare", rows, tmp_path)], "y")
+    assert found.task.notes == ("too few rows to be learned or evaluated: 'z' (3)",)
+    assert "# too few rows to be learned or evaluated: 'z' (3)" in found.config("s")
+
+
+def test_rows_that_cannot_be_read_are_allowed_and_told(tmp_path: Path) -> None:
+    path = tmp_path / "torn.csv"
+    lines = [f"{number % 37},{number % 2}" + (",extra" if number % 50 == 0 else "") for number in range(500)]
+    path.write_text("a,y\n" + "\n".join(lines) + "\n")
+    found = draft([str(path)], "y")
+    assert (found.table.rows, found.table.bad) == (500, 10)
+    assert "bad_rows: {max_fraction: 0.03} # 10 rows are invalid" in found.config("s")

@@ -1,0 +1,118 @@
+"""The wiring: the nodes, their order, and what each depends on, for every shipped config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tfx.proto.orchestration import pipeline_pb2
+
+from pipeline.authoring.config import load
+from pipeline.core.records import NODES
+from pipeline.orchestration.compiler import compile_pipeline
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> str:
+    path = tmp_path / "rows.csv"
+    path.write_text("fare,tips,company\n" + "\n".join(f"{i}.5,{i % 4},c{i % 3}" for i in range(20)) + "\n")
+    return str(path)
+
+
+def compiled(tmp_path: Path, rows: str, *assignments: str) -> Any:
+    config = tmp_path / "small.yaml"
+    config.write_text(
+        f"data: {{path: {rows}, label: tips > 0.2 * fare}}\n"
+        "features: {columns: {fare: z_score, company: vocab}}\n"
+        "evaluation: {thresholds: {auc: {min: 0.5}}}\n"
+        f"runtime: {{output: {tmp_path / 'out'}}}\n"
+    )
+    ir = compile_pipeline(load(str(config), assignments).config)
+    return {node.pipeline_node.node_info.id: node.pipeline_node for node in pipeline_pb2.Pipeline.FromString(ir).nodes}
+
+
+def parameter(node: Any, name: str) -> str:
+    return str(node.parameters.parameters[name].field_value.string_value)
+
+
+def test_the_nodes_are_the_ones_that_are_promised(tmp_path: Path, rows: str) -> None:
+    nodes = compiled(tmp_path, rows)
+    assert set(nodes) == set(NODES) - {"Tuner", "BaseModel"}
+    assert "DataGate" in nodes["Transform"].upstream_nodes, "nothing is transformed before the gate has spoken"
+    assert set(nodes["Pusher"].upstream_nodes) == {"ExampleGen", "Trainer", "Evaluator", "InfraValidator"}
+
+
+def test_without_a_serving_check_the_evaluators_model_is_pushed(tmp_path: Path, rows: str) -> None:
+    nodes = compiled(tmp_path, rows, "serving.check=none")
+    assert set(nodes) == set(NODES) - {"Tuner", "BaseModel", "InfraValidator"}
+    assert set(nodes["Pusher"].upstream_nodes) == {"ExampleGen", "Trainer", "Evaluator"}
+
+
+def test_a_section_is_seen_by_those_that_depend_on_it_and_by_no_other(tmp_path: Path, rows: str) -> None:
+    before = compiled(tmp_path, rows)
+    changes = {
+        "evaluation.thresholds.auc.min=0.6": {"Evaluator"},
+        "training.steps=7": {"Trainer"},
+        "model.hidden=[3]": {"Trainer"},
+        "features.columns.fare=log": {"Transform", "Trainer"},
+        "validation.min_rows=2": {"DataGate"},
+        "data.split={train: 3, eval: 1}": {"ExampleGen"},
+        "serving.max_p99_ms=5": {"InfraValidator"},
+        "push.directory=elsewhere": {"Pusher"},
+        "push.keep=2": {"Pusher"},
+    }
+    for change, affected in changes.items():
+        after = compiled(tmp_path, rows, change)
+        changed = {name for name in before if before[name].parameters != after[name].parameters}
+        assert changed == affected, change
+
+
+def test_a_tuner_stands_before_the_trainer_and_depends_on_what_a_trial_is(tmp_path: Path, rows: str) -> None:
+    tune = "tune={learning_rate: {log: [0.001, 0.1]}, hidden: {choice: [[4], [8, 4]]}}"
+    before = compiled(tmp_path, rows, tune)
+    assert set(before) == set(NODES) - {"BaseModel"}
+    assert "Tuner" in before["Trainer"].upstream_nodes
+    assert "Transform" in before["Tuner"].upstream_nodes
+    changes = {
+        "tune.trials=3": {"Tuner"},
+        "tune.steps=7": {"Tuner"},
+        "training.strategy.kind=mirrored": {"Trainer"},
+        "training.checkpoint.every_steps=7": {"Trainer"},
+        "training.evaluator=true": {"Trainer"},
+        "training.steps=7": {"Tuner", "Trainer"},
+        "model.dropout=0.1": {"Tuner", "Trainer"},
+    }
+    for change, affected in changes.items():
+        after = compiled(tmp_path, rows, tune, change)
+        assert {name for name in before if before[name].parameters != after[name].parameters} == affected, change
+
+
+def test_a_warm_start_begins_with_a_model_of_an_earlier_run(tmp_path: Path, rows: str) -> None:
+    nodes = compiled(tmp_path, rows, "training.warm_start=true")
+    assert set(nodes) == set(NODES) - {"Tuner"}
+    assert "BaseModel" in nodes["Trainer"].upstream_nodes
+    assert not nodes["BaseModel"].upstream_nodes, "it is looked up before there is a candidate"
+    assert "BaseModel" not in nodes["LatestBlessedModel"].upstream_nodes
+
+
+def test_the_run_carries_its_config(tmp_path: Path, rows: str) -> None:
+    for node in compiled(tmp_path, rows).values():
+        (run,) = [context for context in node.contexts.contexts if context.type.name == "pipeline_run"]
+        assert '"label":"tips > 0.2 * fare"' in run.properties["config"].field_value.string_value
+
+
+def test_an_edited_schema_is_another_schema(tmp_path: Path, rows: str) -> None:
+    schema = tmp_path / "mine.pbtxt"
+    schema.write_text('feature { name: "fare" type: FLOAT }\n')
+    first = parameter(compiled(tmp_path, rows, f"schema.path={schema}")["SchemaGen"], "schema_file")
+    again = parameter(compiled(tmp_path, rows, f"schema.path={schema}")["SchemaGen"], "schema_file")
+    schema.write_text('feature { name: "fare" type: INT }\n')
+    edited = parameter(compiled(tmp_path, rows, f"schema.path={schema}")["SchemaGen"], "schema_file")
+    assert first == again != edited
+    assert Path(edited).read_text() == schema.read_text()
+
+
+def test_the_cache_can_be_left_unused(tmp_path: Path, rows: str) -> None:
+    nodes = compiled(tmp_path, rows, "runtime.cache=false")
+    assert not any(node.execution_options.caching_options.enable_cache for node in nodes.values())

@@ -1,0 +1,73 @@
+"""Whether a scheduled run has something to do, by the spans that are there and those that were taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import people
+import pytest
+from command import light_command
+from store_writer import Writer
+
+from components.errors import InputError
+from pipeline.authoring.config import load
+from pipeline.cli.due import due
+
+_SCHEDULE = {"every": "@daily", "start": "2026-01-01", "only_if": "new_span"}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A pipeline whose data has the spans 3 and 4."""
+    for span in (3, 4):
+        (tmp_path / str(span)).mkdir()
+        people.write(tmp_path / str(span) / "people.csv", people.rows(20))
+    where = {"output": str(tmp_path / "out")}
+    return people.write_config(
+        tmp_path / "people.yaml", tmp_path / "{SPAN}" / "people.csv", schedule=_SCHEDULE, runtime=where
+    )
+
+
+def _ran(folder: Path, run: str, span: int, state: str = "COMPLETE", judged: bool = True) -> None:
+    (folder / "out/people").mkdir(parents=True, exist_ok=True)
+    writer = Writer(folder / "out/people/metadata.db", "people")
+    writer.execution(run, "ExampleGen", outputs=[writer.artifact("Examples", f"/{run}", span=span)])
+    if judged:
+        writer.execution(run, "Evaluator", outputs=[writer.artifact("ModelBlessing", f"/{run}/b", blessed=1)])
+    writer.execution(run, "Trainer", state)
+
+
+def test_before_the_first_run(config: Path):
+    assert due(load(str(config)).config) == (True, "no run has judged a model yet; the newest span is 4")
+
+
+def test_by_the_last_run_that_ended_well(config: Path, tmp_path: Path):
+    _ran(tmp_path, "r1", 3)
+    assert due(load(str(config)).config) == (True, "the newest span is 4, and the last run that judged a model took 3")
+    _ran(tmp_path, "r2", 4, "FAILED")
+    assert due(load(str(config)).config)[0]
+    # It went up to the statistics, say: what it took, no model has learned from.
+    _ran(tmp_path, "r3", 4, judged=False)
+    assert due(load(str(config)).config)[0]
+    _ran(tmp_path, "r4", 4)
+    assert due(load(str(config)).config)[0] is False
+    ended = light_command("due", "--config", str(config))
+    assert (ended.exit_code, ended.err) == (3, "")
+    assert ended.out == "not due: the last run that judged a model took span 4, and there is none after it\n"
+    assert due(load(str(config), ["schedule.only_if=every"]).config)[0]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "told"),
+    [
+        ("schedule.every='@often'", "five fields of cron"),
+        ("schedule.every='* * *'", "five fields of cron"),
+        ("schedule.start=soon", "schedule.start"),
+        ("schedule={start: 2026-01-01, only_if: drift, span: date}", "expected span: newest"),
+        ("schedule.drift=0", "greater than 0"),
+        ("data.path=[people.csv]", r"schedule\.only_if: expected a data\.path with \{SPAN\}"),
+    ],
+)
+def test_what_makes_no_sense_is_told(config: Path, assignment: str, told: str):
+    with pytest.raises(InputError, match=told):
+        load(str(config), [assignment])

@@ -1,0 +1,205 @@
+"""What the user sees: plain lines, a table, one JSON object, and errors with their remedy."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.errors import InputError
+from components.evaluator.verdict import Check, Measured
+from pipeline.cli.run_output import Screen, summary
+from pipeline.core.records import BLESSED, NOT_BLESSED, NodeResult, RunResult, RunSummary
+from pipeline.core.run_record import new_run
+
+FACTS = RunSummary(
+    rows_read=15002,
+    rows={"train": 10050, "eval": 4952},
+    metrics={"auc": 0.95123456, "recall": 0.25},
+    rows_evaluated=4952,
+    slices=tuple(Measured({"trip_start_hour": str(hour)}, 200, {"auc": 0.9}, {}) for hour in range(24)),
+    checks=(Check("auc", {}, "at least 0.9", 0.95123456, None, 4952, passed=True, why=None),),
+    verdict=BLESSED,
+    pushed="/out/pushed/7",
+    pushed_version="7",
+)
+
+
+def result(
+    state: str = "done", exit_code: int = 0, error: InputError | None = None, facts: RunSummary = FACTS
+) -> RunResult:
+    node = NodeResult("Trainer", "failed" if error else "done", 2.5, 3.25, 512.0, None, None, error)
+    return RunResult("r1", "taxi", state, 61.234, 9.5, (node,), error, exit_code, facts, None)
+
+
+def test_the_last_line_names_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    report = tmp_path / "report.html"
+    summary(replace(result(), report=report), "plain")
+    assert capsys.readouterr().out.splitlines()[-1] == f"report: {report}"
+
+
+def test_plain_writes_one_line_per_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    record = new_run(tmp_path, "toy", (), ())
+    record.add_nodes({"Ingest": ()})
+    with Screen("plain", record) as screen:
+        node = record.nodes["Ingest"]
+        node.state = "running"
+        screen.node_changed("Ingest")
+        screen.tick()
+        node.state, node.seconds, node.cpu_seconds, node.peak_memory_mb, node.rows = "done", 1.25, 2.5, 1234.0, 15002
+        screen.node_changed("Ingest")
+    record.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"run {record.run} of toy, logs in {record.folder}"
+    assert lines[1:] == ["Ingest: running", "Ingest: done in 1.2 s, 2.5 CPU-s, 1,234 MB, 15,002 rows"]
+
+
+def test_live_draws_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    record = new_run(tmp_path, "toy", (), ())
+    with Screen("live", record) as screen:
+        record.add_nodes({"Ingest": (), "Trainer": ("Ingest",)})
+        record.nodes["Ingest"].state = "running"
+        record.nodes["Ingest"].rows = 15002
+        screen.tick()
+    record.close()
+    drawn = capsys.readouterr().out
+    assert "node" in drawn
+    assert "running" in drawn
+    assert "15,002" in drawn
+
+
+def test_json_is_one_object_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    record = new_run(tmp_path, "toy", (), ())
+    with Screen("json", record) as screen:
+        screen.node_changed(None)
+    record.close()
+    summary(result(), "json")
+    out = capsys.readouterr().out
+    told = json.loads(out)
+    assert out.count("\n") == 1
+    assert (told["run"], told["state"], told["seconds"], told["verdict"]) == ("r1", "done", 61.234, "blessed")
+    assert told["nodes"]["Trainer"]["cpu_seconds"] == 3.25
+    assert told["rows"] == {"train": 10050, "eval": 4952}
+    assert told["slices"][5] == {
+        "slice": {"trip_start_hour": "5"},
+        "rows": 200,
+        "metrics": {"auc": 0.9},
+        "baseline": {},
+        "intervals": {},
+    }
+    assert [(check["metric"], check["passed"]) for check in told["checks"]] == [("auc", True)]
+    assert told["pushed"] == "/out/pushed/7"
+
+
+def test_the_summary_tells_rows_metrics_verdict_and_where_the_model_went(capsys: pytest.CaptureFixture[str]):
+    summary(result(), "plain")
+    out = capsys.readouterr().out
+    assert "rows: train 10,050, eval 4,952 (of 15,002 read)" in out
+    assert "0.9512" in out
+    assert "trip_start_hour = 5" in out
+    assert "12 more slices" in out
+    assert "done in 61.2 s; the model is blessed" in out
+    assert "model pushed to /out/pushed/7" in out
+
+
+def test_the_summary_tells_the_error_its_findings_and_the_remedy(capsys: pytest.CaptureFixture[str]):
+    summary(result("failed", 2, InputError("no [label]", "name one", ["a", "b"]), RunSummary()), "plain")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "failed in 61.2 s",
+        "--resume r1 goes on from where it stopped",
+        "error: no [label]",
+        "  - a",
+        "  - b",
+        "  remedy: name one",
+    ]
+
+
+def test_the_rates_of_groups_have_a_table_of_their_own(capsys: pytest.CaptureFixture[str]):
+    rates = {"false_positive_rate": 0.1, "positive_rate": 0.25}
+    slices = Measured({"gender": "a"}, 60, {"auc": 0.5, **rates}, {}), Measured({"hour": "3"}, 9, {"auc": 0.75}, {})
+    facts = RunSummary(metrics={"auc": 0.95, **rates}, rows_evaluated=69, slices=slices)
+    summary(result(facts=facts), "plain")
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()][:7] == [
+        "slice       rows   auc",
+        "overall       69  0.95",
+        "gender = a    60   0.5",
+        "hour = 3       9  0.75",
+        "slice       rows  false_positive_rate  positive_rate",
+        "overall       69                  0.1           0.25",
+        "gender = a    60                  0.1           0.25",
+    ]
+
+
+def check(passed: bool = True, **fields: Any) -> Check:
+    told = {"metric": "auc", "slice": {"hour": "3"}, "bound": "at least 0.6", "value": 0.5, "baseline": None}
+    return Check(**{**told, "rows": 60, "passed": passed, "why": None, **fields})
+
+
+def summarized(capsys: pytest.CaptureFixture[str], *checks: Check, **fields: Any) -> list[str]:
+    summary(result("rejected", 3, facts=RunSummary(checks=checks, **fields)), "plain")
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_the_summary_tells_why_a_model_was_refused(capsys: pytest.CaptureFixture[str]):
+    checks = (
+        check(slice={}, value=0.95, baseline=0.9412345678, bound="at most 0.1 below the baseline"),
+        check(passed=False),
+        check(passed=False, value=None, why="not a number"),
+        check(why="not judged: 11 rows of 50"),
+    )
+    assert summarized(capsys, *checks, verdict=NOT_BLESSED) == [
+        "check  slice     expected                        value  baseline",
+        "auc    hour = 3  at least 0.6                      0.5            fail",
+        "auc    hour = 3  at least 0.6                                     fail (not a number)",
+        "auc    overall   at most 0.1 below the baseline   0.95  0.941235  pass",
+        "auc    hour = 3  at least 0.6                      0.5            not judged: 11 rows of 50",
+        "rejected in 61.2 s; the model is not blessed",
+        "  - auc where hour = 3: expected at least 0.6, received 0.5",
+        "  - auc where hour = 3: expected at least 0.6, received none (not a number)",
+    ]
+
+
+def test_of_many_checks_all_that_failed_are_shown(capsys: pytest.CaptureFixture[str]):
+    lines = summarized(capsys, *[check()] * 20, *[check(passed=False)] * 20, verdict=NOT_BLESSED)
+    table = lines[1 : lines.index("rejected in 61.2 s; the model is not blessed")]
+    assert [line.endswith("fail") for line in table] == [True] * 20 + [False] * 13
+    assert table[-1] == "… 8 more passed"
+
+
+@pytest.mark.parametrize(("failed", "count"), [(1, "1 check"), (2, "2 checks")])
+def test_the_summary_tells_that_a_model_was_blessed_by_force(
+    capsys: pytest.CaptureFixture[str], failed: int, count: str
+):
+    lines = summarized(capsys, *[check(passed=False)] * failed, verdict=BLESSED, forced="the old one is broken")
+    told = f"rejected in 61.2 s; the model is blessed by force: the old one is broken; {count} failed"
+    assert told in lines
+
+
+@pytest.mark.parametrize(
+    ("training", "line"),
+    [
+        (
+            {"steps": 1200, "restarts": 2, "repeated": 40, "damaged": 1},
+            "training: 1,200 steps (restarts 2, steps repeated 40, damaged checkpoints 1)",
+        ),
+        ({"steps": 200, "restarts": 1, "repeated": 0, "damaged": 0}, "training: 200 steps (restarts 1)"),
+        ({"steps": 200, "restarts": 0, "repeated": 0, "damaged": 0}, None),
+        ({}, None),
+    ],
+)
+def test_the_summary_tells_what_a_cluster_has_suffered(
+    capsys: pytest.CaptureFixture[str], training: dict[str, int], line: str | None
+):
+    summary(result(facts=RunSummary(training=training)), "plain")
+    told = [each for each in capsys.readouterr().out.splitlines() if each.startswith("training")]
+    assert told == ([] if line is None else [line])
+
+
+def test_the_summary_tells_what_a_tuner_has_found(capsys: pytest.CaptureFixture[str]):
+    summary(result(facts=RunSummary(tuned={"learning_rate": 0.0123456, "hidden": [8, 4], "kind": "mlp"})), "plain")
+    assert "tuned: learning_rate 0.01235, hidden [8, 4], kind mlp" in capsys.readouterr().out.splitlines()

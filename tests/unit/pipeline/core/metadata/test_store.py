@@ -1,0 +1,120 @@
+"""The read model returns what was written to a real store; artifacts that a resolver passed on are left out."""
+
+from __future__ import annotations
+
+import gc
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import ml_metadata as mlmd
+import pytest
+from ml_metadata.proto import metadata_store_pb2 as proto
+from store_writer import Writer
+
+from components.errors import MachineError
+from pipeline.core.metadata.connection import cancel_unfinished, read_only_config
+from pipeline.core.metadata.store import Store
+
+
+@pytest.fixture
+def store(writer: Writer, tmp_path: Path) -> Store:
+    return Store(tmp_path / "metadata.db")
+
+
+def test_runs_are_sorted_newest_first(writer: Writer, store: Store):
+    for run in ("r1", "r3", "r2"):
+        writer.execution(run, "A")
+    assert [run.name for run in store.runs("toy")] == ["r2", "r3", "r1"]
+    assert store.runs("other") == []
+
+
+def test_executions_have_their_node_and_state(writer: Writer, store: Store):
+    first = writer.execution("r1", "A", "FAILED")
+    second = writer.execution("r1", "A")
+    writer.execution("r2", "A")
+    assert [(each.id, each.node, each.state, each.succeeded) for each in store.executions("r1")] == [
+        (first, "A", "FAILED", False),
+        (second, "A", "COMPLETE", True),
+    ]
+    newest = store.execution("r1", "A")
+    assert newest is not None
+    assert newest.id == second
+    assert store.execution("r1", "B") is None
+    assert store.executions("no such run") == []
+
+
+def test_outputs_are_by_key_with_plain_properties(writer: Writer, store: Store):
+    examples = writer.artifact("Examples", "/e", split_names='["train", "eval"]', rows_train=8)
+    model = writer.artifact("Model", "/m")
+    writer.execution("r1", "A", outputs=(examples, model))
+    execution = store.execution("r1", "A")
+    assert execution is not None
+    outputs = store.outputs(execution)
+    [found] = outputs["out0"]
+    assert (found.type, found.uri, found.state, found.properties["rows_train"]) == ("Examples", "/e", "LIVE", 8)
+    assert found.splits == ["train", "eval"]
+    assert outputs["out1"][0].splits == []
+
+
+def test_artifacts_are_the_outputs_of_the_runs_successful_nodes(writer: Writer, store: Store):
+    writer.execution("r1", "Finder", outputs=(writer.artifact("Model", "/old"),), event="INTERNAL_OUTPUT")
+    writer.execution("r1", "Broken", "FAILED", outputs=(writer.artifact("Model", "/half"),))
+    writer.execution("r1", "Trainer", outputs=(writer.artifact("Model", "/new"),))
+    assert [artifact.uri for artifact in store.artifacts("r1", "Model")] == ["/new"]
+
+
+def test_a_missing_store_is_an_error_and_not_created(tmp_path: Path):
+    with pytest.raises(MachineError, match=r"none\.db cannot be opened"):
+        Store(tmp_path / "none.db")
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_store_without_references_is_closed(writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    connect, opened = sqlite3.connect, []
+
+    def watched(*given: Any, **more: Any) -> sqlite3.Connection:
+        opened.append(connect(*given, **more))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", watched)
+    store = Store(tmp_path / "metadata.db")
+    assert store.runs() == []
+    del store
+    (tmp_path / "no store").write_text("text")
+    with pytest.raises(MachineError, match="file is not a database"):
+        Store(tmp_path / "no store")
+    gc.collect()
+    assert len(opened) == 2
+    for connection in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.execute("SELECT 1")
+
+
+def test_a_schema_of_another_release_is_refused(writer: Writer, tmp_path: Path):
+    with sqlite3.connect(tmp_path / "metadata.db") as connection:
+        connection.execute("UPDATE MLMDEnv SET schema_version = 11")
+    connection.close()
+    with pytest.raises(MachineError, match="expected schema version 10, received 11"):
+        Store(tmp_path / "metadata.db")
+
+
+def test_unfinished_executions_of_an_ended_process_are_canceled(writer: Writer, store: Store, tmp_path: Path):
+    pending = writer.artifact("Model", "/half", state="PENDING")
+    left_open = writer.execution("r1", "Trainer", "RUNNING", outputs=(pending,), event="PENDING_OUTPUT")
+    writer.execution("r1", "Source", "COMPLETE")
+    writer.execution("r2", "Trainer", "RUNNING")
+
+    closed = cancel_unfinished(tmp_path / "metadata.db", "r1")
+
+    assert [(each.id, each.node) for each in closed] == [(left_open, "Trainer")]
+    assert [each.state for each in store.executions("r1")] == ["CANCELED", "COMPLETE"]
+    assert [each.state for each in store.executions("r2")] == ["RUNNING"]
+    [artifact] = writer.store.get_artifacts()
+    assert artifact.state == proto.Artifact.ABANDONED
+    assert cancel_unfinished(tmp_path / "metadata.db", "r1") == []
+
+
+def test_reading_changes_nothing(writer: Writer, tmp_path: Path):
+    with pytest.raises(mlmd.errors.StatusError):
+        mlmd.MetadataStore(read_only_config(tmp_path / "metadata.db")).put_artifact_type(proto.ArtifactType(name="New"))

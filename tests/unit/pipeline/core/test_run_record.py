@@ -1,0 +1,159 @@
+"""A run's folder: ids, the lock, and what an interrupted writer leaves."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import multiprocessing
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from components.errors import InputError, MachineError
+from pipeline.core.run_record import RunRecord, new_run, old_run
+
+
+def begin(logs: Path) -> RunRecord:
+    return new_run(logs, "toy", (), ())
+
+
+def test_ids_of_runs_that_start_within_one_second_sort_by_start_time(tmp_path: Path):
+    runs = [begin(tmp_path) for _ in range(50)]
+    ids = [run.run for run in runs]
+    assert len(set(ids)) == 50
+    assert ids == sorted(ids)
+    assert [run.started for run in runs] == sorted(run.started for run in runs)
+    for run in runs:
+        run.close()
+
+
+def test_the_time_in_an_id_is_the_start_in_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(time, "time", lambda: 1795462491.25)
+    record = begin(tmp_path)
+    assert re.fullmatch(r"20261123T193451-250000-[0-9a-f]{4}", record.run)
+    assert record.started == 1795462491.25
+    record.close()
+
+
+def test_a_run_is_written_whole_and_read_again(tmp_path: Path):
+    record = new_run(tmp_path, "toy", ("A",), ("B",))
+    record.add_nodes({"A": (), "B": ("A",)})
+    record.nodes["A"].state, record.nodes["A"].cpu_seconds, record.nodes["A"].attempts = "done", 1.5, 2
+    record.add_attempt(record.nodes["A"])
+    record.save()
+    told = json.loads((record.folder / "run.json").read_text())
+    assert told["nodes"]["A"]["state"] == "done"
+    assert told["nodes"]["B"]["state"] == "waiting"
+    assert [path.name for path in record.folder.glob("run.json*")] == ["run.json"]
+    attempts = [json.loads(line) for line in (record.folder / "attempts.jsonl").read_text().splitlines()]
+    assert [(each["node"], each["attempt"], each["state"]) for each in attempts] == [("A", 2, "done")]
+    record.close()
+
+    again = old_run(tmp_path, "toy", record.run)
+    again.add_nodes({"A": (), "B": ("A",)})
+    assert (again.from_nodes, again.to_nodes, again.started) == (("A",), ("B",), record.started)
+    assert (again.nodes["A"].state, again.nodes["A"].cpu_seconds, again.nodes["A"].attempts) == ("waiting", 1.5, 2)
+    again.close()
+
+
+def test_with_time_the_figures_grow_for_whoever_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def seconds() -> float:
+        return float(json.loads((record.folder / "run.json").read_text())["nodes"]["A"]["seconds"])
+
+    record = begin(tmp_path)
+    record.add_nodes({"A": ()})
+    record.save()
+    record.nodes["A"].seconds = 2.5
+    monkeypatch.setattr("pipeline.core.run_record._SAVED_EVERY_SECONDS", 1e9)
+    record.tick()
+    assert seconds() == 0
+    monkeypatch.setattr("pipeline.core.run_record._SAVED_EVERY_SECONDS", 0)
+    record.tick()
+    assert seconds() == 2.5
+    record.close()
+
+
+def write_finished_run(logs: Path, run: str, started: float) -> None:
+    (logs / run).mkdir()
+    content = {"run": run, "pipeline": "toy", "started": started, "from_nodes": [], "to_nodes": [], "nodes": {}}
+    (logs / run / "run.json").write_text(json.dumps(content))
+
+
+def test_latest_is_the_run_that_started_last(tmp_path: Path):
+    for _ in range(10):
+        first, second = begin(tmp_path), begin(tmp_path)
+        first.close()
+        second.close()
+        latest = old_run(tmp_path, "toy", "latest")
+        assert latest.run == second.run
+        latest.close()
+
+
+def test_latest_follows_the_start_time_whatever_the_ids_are(tmp_path: Path):
+    # An earlier release wrote the second and a random number; orchestrators give ids of their own.
+    write_finished_run(tmp_path, "20261123T193451-ffff", 1795462491.1)
+    write_finished_run(tmp_path, "20261123T193451-200000-0000", 1795462491.2)
+    write_finished_run(tmp_path, "manual__2026-11-23", 1795462480.0)
+    latest = old_run(tmp_path, "toy", "latest")
+    assert latest.run == "20261123T193451-200000-0000"
+    latest.close()
+    write_finished_run(tmp_path, "20261123T193451-0000", 1795462491.3)
+    with pytest.raises(InputError) as error:
+        old_run(tmp_path, "toy", "unknown")
+    assert "the newest run is 20261123T193451-0000" in error.value.remedy
+
+
+def test_a_damaged_record_is_never_the_latest_run(tmp_path: Path):
+    write_finished_run(tmp_path, "20261123T193451-0000", 1795462491.3)
+    write_finished_run(tmp_path, "20261123T193452-0000", 1795462492.3)
+    (tmp_path / "20261123T193452-0000" / "run.json").write_text("{")
+    latest = old_run(tmp_path, "toy", "latest")
+    assert latest.run == "20261123T193451-0000"
+    latest.close()
+
+
+def test_an_unknown_run_is_told_with_the_newest_one(tmp_path: Path):
+    with pytest.raises(InputError, match="expected a run of toy, received 'latest'") as told:
+        old_run(tmp_path, "toy", "latest")
+    assert "no earlier run" in told.value.remedy
+    record = begin(tmp_path)
+    record.close()
+    with pytest.raises(InputError, match="received 'x'") as told:
+        old_run(tmp_path, "toy", "x")
+    assert record.run in told.value.remedy
+
+
+def _hold(logs: Path, ready: multiprocessing.connection.Connection) -> None:
+    record = begin(logs)
+    ready.send(record.run)
+    ready.recv()
+
+
+def test_a_run_that_still_goes_on_elsewhere_is_not_resumed(tmp_path: Path):
+    ours, theirs = multiprocessing.Pipe()
+    holder = multiprocessing.get_context("fork").Process(target=_hold, args=(tmp_path, theirs))
+    holder.start()
+    run = ours.recv()
+    with pytest.raises(InputError, match="still going on"):
+        old_run(tmp_path, "toy", run)
+    ours.send("end")
+    holder.join()
+    old_run(tmp_path, "toy", run).close()
+
+
+def test_who_only_looks_does_not_keep_a_run_from_being_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    record = begin(tmp_path)
+    record.close()
+    looking = os.open(record.folder / "lock", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    monkeypatch.setattr(time, "sleep", lambda _: os.close(looking))
+    old_run(tmp_path, "toy", record.run).close()
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path):
+    (tmp_path / "logs").write_text("a file in the way")
+    with pytest.raises(MachineError, match="cannot be made"):
+        begin(tmp_path / "logs")

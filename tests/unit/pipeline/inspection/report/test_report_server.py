@@ -1,0 +1,148 @@
+"""The server of the pages: who may ask for what, and how it answers."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command import light_command
+from past import Past
+from watching import fetched, served
+
+from components.errors import InputError, MachineError
+from pipeline.inspection.report.live_pages import Pages
+from pipeline.inspection.report.server import HOST, Server
+
+
+@pytest.fixture
+def server(past: Past) -> Iterator[Server]:
+    with Server(Pages(past.place, past.logs, None), 0) as made:
+        thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+def asked(server: Server, path: str = "/", method: str = "GET", **headers: str) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection(*server.server_address)
+    connection.putrequest(method, path, skip_host="Host" in headers)
+    for name, value in headers.items():
+        connection.putheader(name.replace("_", "-"), value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    answer.body = answer.read()  # type: ignore[attr-defined]
+    connection.close()
+    return answer
+
+
+def test_it_listens_on_this_machine_alone(server: Server):
+    assert server.server_address[0] == HOST == "127.0.0.1"
+
+
+def test_a_page_allows_nothing_but_itself(server: Server):
+    answer = asked(server)
+    assert answer.status == 200
+    policy = dict(each.split(" ", 1) for each in answer.headers["Content-Security-Policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert policy["frame-ancestors"] == "'none'"
+    assert policy["connect-src"] == "'self'"
+    assert policy["script-src"].startswith("'sha256-")
+    assert "unsafe" not in answer.headers["Content-Security-Policy"]
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_the_version_that_is_known_is_not_sent_again(server: Server):
+    first = asked(server, "/run/r1/")
+    again = asked(server, "/run/r1/", If_None_Match=first.headers["ETag"])
+    assert (again.status, again.body) == (304, b"")  # type: ignore[attr-defined]
+    assert asked(server, "/run/r1/", If_None_Match='"other"').status == 200
+
+
+def test_a_head_has_no_body(server: Server):
+    head, whole = asked(server, method="HEAD"), asked(server)
+    assert head.body == b""  # type: ignore[attr-defined]
+    assert head.headers["Content-Length"] == str(len(whole.body))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "WHATEVER"])
+def test_nothing_can_be_changed(server: Server, method: str):
+    answer = asked(server, method=method)
+    assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8600", "localhost.evil.example", "127.0.0.1.evil.example", ""]
+)
+def test_another_name_that_leads_here_is_refused(server: Server, host: str):
+    answer = asked(server, Host=host)
+    assert answer.status == 421
+    assert b"r1" not in answer.body  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST:1", "127.0.0.1:9999"])
+def test_this_machines_names_are_taken(server: Server, host: str):
+    assert asked(server, Host=host).status == 200
+
+
+def test_what_follows_a_question_mark_does_not_matter(server: Server):
+    assert asked(server, "/run/r1/?a=/../b").status == 200
+
+
+def test_what_breaks_inside_is_told_on_the_screen_alone(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(server.pages, "respond", lambda path, client_tag: 1 / 0)
+    answer = asked(server)
+    assert answer.status == 500
+    assert b"Zero" not in answer.body  # type: ignore[attr-defined]
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_client_that_goes_away_is_no_error(server: Server, capfd: pytest.CaptureFixture[str]):
+    for _ in range(5):
+        with socket.create_connection(server.server_address) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            client.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    assert asked(server).status == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_port_that_is_taken(server: Server):
+    with pytest.raises(MachineError, match="another program listens on it"):
+        Server(server.pages, server.server_address[1])
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_that_cannot_be(past: Past, port: int):
+    with pytest.raises(InputError, match="expected 0 to 65535"):
+        Server(Pages(past.place, past.logs, None), port)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_the_verb_serves_until_it_is_ended(tmp_path: Path, ending: signal.Signals):
+    with served(tmp_path / "metadata.db") as (address, process):
+        assert "No run yet." in fetched(address)
+        os.kill(process.pid, ending)
+        _, err = process.communicate()
+        assert (process.returncode, err) == (0, "")
+
+
+def test_the_verb_refuses_what_is_no_store_and_imports_nothing_heavy(tmp_path: Path):
+    (tmp_path / "metadata.db").write_text("no store")
+    ended = light_command("serve-ui", "--store", str(tmp_path / "metadata.db"), "--port", "0")
+    assert ended.exit_code == 1
+    assert "cannot be opened" in ended.err
+
+
+def test_the_first_word_names_a_config(tmp_path: Path):
+    ended = light_command("serve-ui", str(tmp_path / "none.yaml"))
+    assert ended.exit_code == 2
+    assert "none.yaml" in ended.err

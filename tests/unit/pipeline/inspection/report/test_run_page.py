@@ -1,0 +1,269 @@
+"""A run's report: what it tells, what it leaves out with a word, and that nobody's names can harm its readers."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from reported import HARM, content_of, write_run
+from store_writer import Writer
+
+from components.config_section import Task
+from pipeline.inspection.report.run_page import environment, render
+
+_VOID = {"meta", "br", "rect", "circle", "path", "polyline"}
+
+
+class Parsed(HTMLParser):
+    """The elements, attributes and texts of a page; raises if they are not nested well."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.texts: list[str] = []
+        self._open: list[str] = []
+        self.feed(page)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += attrs
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.texts))
+
+
+def page_of(folder: Path, run: str = "r1") -> str:
+    return render(content_of(folder, run), folder / "logs" / run)
+
+
+def test_it_tells_all_that_the_run_has_written_down(tmp_path: Path):
+    write_run(tmp_path)
+    found = Parsed(page_of(tmp_path)).text
+    for told in (
+        "rows train 8",
+        "Out-of-range values",
+        "company_vocab 3",
+        "label_counts (2)",
+        "steps 30",
+        "train 0.1250",
+        "auc 0.7500 0.6250 to 0.8750 baseline 0.7000 (+0.05)",
+        "ROC: recall by false positive rate",
+        "model: area 0.7500 baseline: area 0.7000 chance",
+        "Calibration: label by probability",
+        "Confusion matrix: model label as 0 as 1 correct 0 387.5 137.5 73.8 % 1 112.5 362.5 76.3 %",
+        "auc company = Blue at least 0.6 0.5000 2 fail few rows",
+        "company = Blue 2 0.5000 0.5500 (\N{MINUS SIGN}0.05)",
+        "Blue 70.0 % 70.0 %",
+        "missing 10.0 % / 10.0 %",
+        "kind: wide_deep",
+        "no earlier run of the pipeline has statistics",
+        "nothing was pushed",
+    ):
+        assert told in found, told
+
+
+def test_classes_have_their_names_and_the_rest_is_one(tmp_path: Path):
+    write_run(tmp_path, task="multiclass", classes=3)
+    found = Parsed(page_of(tmp_path)).text
+    assert "label as class 0 as class 1 as class 2 as 1,000 others correct" in found
+    assert "Confusion matrix: baseline" in found
+    assert "class 1 1 20 1 1 87.0 %" in found
+    assert "ROC" not in found
+
+
+def test_nothing_but_a_newline_ends_the_name_of_a_class(tmp_path: Path):
+    write_run(tmp_path, task="multiclass", classes=2)
+    file = tmp_path / "r1" / "graph" / "transform_fn" / "assets" / "vocabulary_label_classes"
+    file.write_bytes("a\u2028b\rc\nd\n".encode())
+    found = Parsed(page_of(tmp_path)).text
+    assert "label as a\\u2028b\\rc as d as 1,000 others correct" in found
+
+
+def test_a_regression_has_its_residuals(tmp_path: Path):
+    write_run(tmp_path, task="regression")
+    found = Parsed(page_of(tmp_path)).text
+    assert "Label by prediction" in found
+    assert "5 % below -0.4500 half below 0 95 % below 0.4500" in found
+    assert not any(word in found for word in ("ROC", "onfusion"))
+
+
+def test_an_evaluation_without_plots_or_intervals_says_so_and_nothing_else(tmp_path: Path):
+    write_run(tmp_path)
+    folder = tmp_path / "r1" / "evaluation"
+    (folder / "plots.json").unlink()
+    told = json.loads((folder / "verdict.json").read_text())
+    for each in told["slices"]:
+        del each["intervals"]
+    (folder / "verdict.json").write_text(json.dumps(told))
+    found = Parsed(page_of(tmp_path)).text
+    assert "Left out: the data of the charts was not recorded." in found
+    assert "overall 4 0.7500 0.7000 (+0.05)" in found
+    assert not any(word in found for word in ("confidence", "ROC", "onfusion"))
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+def test_names_from_outside_stay_text(tmp_path: Path, task: Task):
+    write_run(tmp_path, harm=HARM, task=task)
+    page = page_of(tmp_path)
+    plain = Parsed(page_of_plain(tmp_path, task))
+    parsed = Parsed(page)
+    assert parsed.tags == plain.tags
+    assert {name for name, _ in parsed.attributes} == {name for name, _ in plain.attributes}
+    assert not {"script", "img", "link", "iframe"} & parsed.tags
+    assert "<script>alert(1)</script>" in parsed.text, "told, but as text"
+    assert "\x1b" not in page
+    assert "\u202e" not in html.unescape(page)
+    assert "{{ 7 * 7 }}" in parsed.text, "a name is not a template"
+
+
+def page_of_plain(folder: Path, task: Task) -> str:
+    write_run(folder / "plain", task=task)
+    return page_of(folder / "plain")
+
+
+def test_it_asks_for_nothing(tmp_path: Path):
+    write_run(tmp_path, harm=HARM)
+    parsed = Parsed(page_of(tmp_path))
+    links = [value or "" for name, value in parsed.attributes if name == "href"]
+    assert links
+    assert all(link.startswith("#") for link in links)
+    assert not [name for name, _ in parsed.attributes if name == "src" or name.startswith("on")]
+    [policy] = [value for name, value in parsed.attributes if value and value.startswith("default-src")]
+    assert "default-src 'none'" in policy
+
+
+def test_every_link_of_the_page_leads_to_a_section(tmp_path: Path):
+    write_run(tmp_path)
+    attributes = Parsed(page_of(tmp_path)).attributes
+    ids = [value for name, value in attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    assert {(value or "")[1:] for name, value in attributes if name == "href"} <= set(ids)
+
+
+def test_no_page_grows_without_end(tmp_path: Path):
+    write_run(tmp_path, columns=2000, slices=10_000, task="multiclass", classes=20)
+    page = page_of(tmp_path)
+    found = Parsed(page).text
+    assert "9,901 more slices, with fewer rows, are left out." in found
+    assert "1,902 more columns are left out." in found
+    assert "company = 9999" in found, "the largest slice stays"
+    assert "company = 17 " not in found
+    assert len(page) < 1_000_000
+
+
+def test_the_data_is_held_against_the_run_before(tmp_path: Path):
+    writer = write_run(tmp_path)
+    write_run(tmp_path, "r2", writer, fares=3.0)
+    assert "Split train, compared with run r1" in Parsed(page_of(tmp_path, "r2")).text
+    write_run(tmp_path, "r3", writer, fares=3.0)
+    assert "No column of train has a distance of 0.01 or more from run r2" in Parsed(page_of(tmp_path, "r3")).text
+
+
+def test_what_stock_tfx_has_not_recorded_is_left_out_with_a_word(tmp_path: Path):
+    writer = Writer(tmp_path / "metadata.db")
+    writer.execution("r1", "CsvExampleGen")
+    parsed = Parsed(page_of(tmp_path))
+    assert {"CsvExampleGen", "done"} <= {text.strip() for text in parsed.texts}
+    for reason in (
+        "the rows were not counted",
+        "the run has no statistics",
+        "the run has no anomalies",
+        "the run has no recorded config",
+        "the run has no transform graph",
+        "the run has no curves",
+        "the model was not evaluated",
+        "nothing was pushed",
+        "the run has made no model",
+        "no library version was recorded",
+    ):
+        assert f"Left out: {reason}" in parsed.text
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("statistics/Split-train/FeatureStats.pb", "the statistics"),
+        ("anomalies/Split-eval/SchemaDiff.pb", "cannot be read: DecodeError"),
+        ("graph/transformed_metadata/asset_map", "cannot be read: UnicodeDecodeError"),
+        ("evaluation/verdict.json", "cannot be read: UnicodeDecodeError"),
+        ("evaluation/plots.json", "cannot be read: UnicodeDecodeError"),
+    ],
+)
+def test_a_damaged_file_costs_its_part_alone(tmp_path: Path, file: str, reason: str):
+    write_run(tmp_path)
+    (tmp_path / "r1" / file).write_bytes(b"\xff\x07{")
+    found = Parsed(page_of(tmp_path)).text
+    assert f"Left out: {reason}" in found
+    assert "kind: wide_deep" in found
+    assert "train 0.1250" in found
+
+
+@pytest.mark.parametrize(
+    ("value", "baseline", "told"),
+    [(0.75, 0.5, "+0.25"), (0.5, 0.75, "\N{MINUS SIGN}0.25"), (1.0, 1.0, "+0"), (math.nan, 1.0, "not comparable")],
+)
+def test_how_far_a_metric_is_from_the_baselines(value: float, baseline: float, told: str):
+    assert environment().filters["change"](value, baseline) == told
+
+
+def test_the_logs_beside_the_page_are_linked(tmp_path: Path):
+    write_run(tmp_path)
+    logs = tmp_path / "logs" / "r1"
+    logs.mkdir(parents=True)
+    (logs / "Trainer.log").write_text("step 30")
+    (logs / "run.json").write_text(
+        '{"run": "r1", "state": "done", "started": 1, "updated": 3, "nodes": {"Trainer": '
+        f'{{"state": "done", "seconds": 2.0, "log": "{logs}/Trainer.log", "upstream": []}}}}}}'
+    )
+    assert ("href", "Trainer.log") in Parsed(page_of(tmp_path)).attributes
+    away = render(content_of(tmp_path), tmp_path)
+    assert ("href", "Trainer.log") not in Parsed(away).attributes
+
+
+def test_what_a_stock_transform_counts_of_its_own_rows_is_left_aside(tmp_path: Path):
+    writer = Writer(tmp_path / "metadata.db")
+    before = [writer.artifact("ExampleStatistics", str(tmp_path / "pre_transform_stats"))]
+    writer.execution("r1", "Transform", outputs=before)
+    write_run(tmp_path, "r1", writer)
+    after = [writer.artifact("ExampleAnomalies", str(tmp_path / "post_transform_anomalies"))]
+    writer.execution("r1", "Transform", outputs=after)
+    told = content_of(tmp_path)
+    assert (list(told.columns), told.judged) == (["train", "eval"], ["train", "eval"])
+    assert {each.column for each in told.anomalies} == {"fare"}
+
+
+def test_a_page_that_is_served_asks_for_newer_ones_of_itself_and_for_nothing_else(tmp_path: Path):
+    write_run(tmp_path)
+    alone, served = (render(content_of(tmp_path), tmp_path, tag) for tag in ("", "0123"))
+    assert "<script" not in alone
+    assert '<meta name="version" content="0123">' in served
+    for page in (alone, served):
+        allowed = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+        assert allowed
+        for kind in ("style", "script"):
+            texts = re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
+            digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts]
+            assert re.findall(rf"{kind}-src 'sha256-([^']*)'", allowed[1]) == digests

@@ -1,0 +1,54 @@
+"""Where reports are written, and the verbs that write them; nothing heavy is imported for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command import light_command
+from reported import the_run, write_run
+
+from components.errors import InputError, MachineError
+from pipeline.inspection.report import write
+
+
+@pytest.mark.parametrize("run", ["..", ".", "", "../../etc", "/etc", "a/b", "a\0b"])
+def test_no_id_leads_out_of_the_logs(tmp_path: Path, run: str):
+    with pytest.raises(InputError, match="that is the name of a folder"):
+        write.report_path(tmp_path, run)
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path):
+    write_run(tmp_path)
+    (tmp_path / "report.html").mkdir()
+    store, run = the_run(tmp_path)
+    with pytest.raises(MachineError, match=r"report\.html cannot be written"):
+        write.write_report(store, tmp_path / "logs", run, tmp_path / "report.html")
+
+
+def test_the_verb_writes_the_latest_runs_report_and_its_model_card(tmp_path: Path):
+    write_run(tmp_path)
+    ended = light_command("report", "--store", str(tmp_path / "metadata.db"), "--model-card")
+    folder = tmp_path / "logs" / "r1"
+    assert (ended.exit_code, ended.err) == (0, "")
+    assert [Path(line).name for line in ended.out.splitlines()] == ["report.html", "model-card.md", "model-card.json"]
+    assert sorted(file.name for file in folder.iterdir()) == ["model-card.json", "model-card.md", "report.html"]
+    assert json.loads((folder / "model-card.json").read_text())["model_details"]["name"] == "toy"
+
+
+def test_the_verb_writes_where_it_is_told(tmp_path: Path):
+    write_run(tmp_path)
+    page = tmp_path / "elsewhere" / "page.html"
+    ended = light_command("report", "r1", "--store", str(tmp_path / "metadata.db"), "--to", str(page))
+    assert (ended.exit_code, ended.out) == (0, f"{page}\n")
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_the_page_on_all_runs_links_to_their_reports(tmp_path: Path):
+    write_run(tmp_path)
+    store = ("--store", str(tmp_path / "metadata.db"))
+    assert light_command("report", *store).exit_code == 0
+    ended = light_command("site", *store)
+    assert (ended.exit_code, ended.err) == (0, "")
+    assert '<a href="r1/report.html">r1</a>' in (tmp_path / "logs" / "index.html").read_text()

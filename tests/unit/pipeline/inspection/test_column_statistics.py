@@ -1,0 +1,102 @@
+"""Columns as TFDV counted them, and how far those of two runs lie apart."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from store_writer import Writer
+from tensorflow_metadata.proto.v0 import statistics_pb2 as proto
+
+from components.errors import InputError
+from pipeline.core.metadata.store import Store
+from pipeline.inspection.column_statistics import changes, columns
+
+
+def counted(
+    writer: Writer, folder: Path, run: str, prices: list[tuple[float, float, int]], plans: dict[str, int]
+) -> None:
+    """Statistics of ten rows, as StatisticsGen lays them out."""
+    told = proto.DatasetFeatureStatisticsList()
+    whole = told.datasets.add(num_examples=10)
+    price = whole.features.add(type=proto.FeatureNameStatistics.FLOAT)
+    price.path.step.append("price")
+    numbers = price.num_stats
+    numbers.common_stats.num_non_missing = numbers.common_stats.tot_num_values = sum(count for *_, count in prices)
+    numbers.mean, numbers.num_zeros = 2.5, 2
+    histogram = numbers.histograms.add(type=proto.Histogram.QUANTILES)
+    for low, high, count in prices:
+        histogram.buckets.add(low_value=low, high_value=high, sample_count=count)
+    plan = whole.features.add(type=proto.FeatureNameStatistics.STRING)
+    plan.path.step.append("plan")
+    texts = plan.string_stats
+    texts.unique, texts.common_stats.num_non_missing = len(plans), 10
+    texts.common_stats.tot_num_values = sum(plans.values())
+    for text, count in plans.items():
+        texts.rank_histogram.buckets.add(label=text, sample_count=count)
+        texts.top_values.add(value=text, frequency=count)
+    place = folder / run / "Split-train"
+    place.mkdir(parents=True)
+    (place / "FeatureStats.pb").write_bytes(told.SerializeToString())
+    artifact = writer.artifact("ExampleStatistics", str(folder / run), split_names='["train"]')
+    writer.execution(run, "StatisticsGen", outputs=[artifact])
+
+
+def test_a_column_as_it_was_counted(writer: Writer, tmp_path: Path):
+    counted(writer, tmp_path, "r1", [(0, 1, 4), (1, 9, 4)], {"a": 6, "b": 4})
+    found = columns(Store(tmp_path / "metadata.db"), "r1", "train")
+    price, plan = found["price"], found["plan"]
+    assert (price.type, price.rows, price.mean, price.zeros) == ("float", 10, 2.5, 0.25)
+    assert price.missing == pytest.approx(0.2)
+    assert price.histogram == ((0, 1, 0.5), (1, 9, 0.5))
+    assert (plan.type, plan.distinct, plan.top, plan.shares) == ("string", 2, "a", {"a": 0.6, "b": 0.4})
+
+
+@pytest.mark.parametrize(
+    ("prices", "distance"),
+    [
+        ([(0, 1, 4), (1, 9, 4)], 0.0),
+        # The same mass, cut elsewhere.
+        ([(0, 1, 4), (1, 5, 2), (5, 9, 2)], 0.0),
+        ([(20, 30, 8)], 1.0),
+        # Half of it has moved away: 1/2 stays with 1/2 against 1, and 1/2 is new.
+        ([(0, 1, 8)], 0.5 * (0.5 * math.log2(0.5 / 0.75) + math.log2(1 / 0.75)) + 0.5 * 0.5 * math.log2(0.5 / 0.25)),
+        # All of it is one value.
+        ([(3, 3, 8)], 1.0),
+    ],
+)
+def test_how_far_numbers_lie_apart(
+    writer: Writer, tmp_path: Path, prices: list[tuple[float, float, int]], distance: float
+):
+    counted(writer, tmp_path, "r1", [(0, 1, 4), (1, 9, 4)], {"a": 10})
+    counted(writer, tmp_path, "r2", prices, {"a": 10})
+    store = Store(tmp_path / "metadata.db")
+    found = {each.name: each for each in changes(columns(store, "r1", "train"), columns(store, "r2", "train"))}
+    assert found["price"].distance == pytest.approx(distance, abs=1e-9)
+    assert found["plan"].distance == 0
+
+
+def test_how_far_texts_lie_apart_and_what_only_one_has(writer: Writer, tmp_path: Path):
+    counted(writer, tmp_path, "r1", [(0, 1, 4)], {"a": 6, "b": 4})
+    counted(writer, tmp_path, "r2", [(0, 1, 4)], {"a": 3, "c": 7})
+    store = Store(tmp_path / "metadata.db")
+    before, now = (columns(store, run, "train") for run in ("r1", "r2"))
+    first, *_ = changes(before, now)
+    assert (first.name, first.distance) == ("plan", pytest.approx(0.7))
+    del before["plan"]
+    [lonely] = [each for each in changes(before, now) if each.distance is None]
+    assert (lonely.name, lonely.before) == ("plan", None)
+
+
+def test_what_has_no_statistics(writer: Writer, tmp_path: Path):
+    counted(writer, tmp_path, "r1", [(0, 1, 4)], {"a": 6})
+    writer.execution("r2", "StatisticsGen", "FAILED")
+    store = Store(tmp_path / "metadata.db")
+    with pytest.raises(InputError, match="did you mean 'train'"):
+        columns(store, "r1", "trian")
+    with pytest.raises(InputError, match="run r2 has no statistics"):
+        columns(store, "r2", "train")
+    (tmp_path / "r1" / "Split-train" / "FeatureStats.pb").write_bytes(b"\xff")
+    with pytest.raises(InputError, match="cannot be read"):
+        columns(store, "r1", "train")

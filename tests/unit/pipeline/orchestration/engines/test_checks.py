@@ -1,0 +1,105 @@
+"""Whether an engine answers, its jar exists and it can read the data is checked before a run."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.errors import InputError, MachineError
+from pipeline.authoring.config import Config, Loaded, load
+from pipeline.orchestration.engines import checks
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Loaded:
+    (tmp_path / "rows.csv").write_text("fare,tips\n1.5,0\n")
+    config = tmp_path / "small.yaml"
+    config.write_text(
+        f"data: {{path: {tmp_path / 'rows.csv'}, label: tips}}\n"
+        "features: {columns: {fare: z_score}}\n"
+        "evaluation: {thresholds: {auc: {min: 0.5}}}\n"
+        f"runtime: {{output: {tmp_path / 'out'}}}\n"
+    )
+    return load(str(config))
+
+
+def check(loaded: Loaded) -> None:
+    checks.check(loaded.config, loaded.config.paths())
+
+
+DATAFLOW = {"project": "p", "region": "us-central1", "image": "i", "temp_location": "gs://b/tmp"}
+
+
+def on(loaded: Loaded, engine: str, section: dict[str, Any], **more: Any) -> Loaded:
+    """The same config with another engine."""
+    values = loaded.config.model_dump(by_alias=True)
+    values["runtime"] |= {"engine": engine, engine: section, **more}
+    return Loaded(Config.model_validate(values), loaded.document)
+
+
+@pytest.mark.parametrize("engine", ["flink", "spark", "portable"])
+def test_an_engine_has_to_answer(loaded: Loaded, engine: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        section = {"job_endpoint": f"localhost:{server.getsockname()[1]}"}
+        check(on(loaded, engine, section))
+    with pytest.raises(MachineError) as raised:
+        check(on(loaded, engine, section))
+    assert raised.value.headline == (
+        f"engine {engine}: expected a server at {section['job_endpoint']}, received Connection refused"
+    )
+
+
+def test_each_pool_has_to_answer(loaded: Loaded) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        pools = [f"localhost:{server.getsockname()[1]}" for server in (one, two)]
+        check(on(loaded, "portable", {"worker_pools": pools}))
+        two.close()
+        with pytest.raises(MachineError, match=f"a server at {pools[1]}"):
+            check(on(loaded, "portable", {"worker_pools": pools}))
+
+
+@pytest.mark.parametrize("engine", ["flink", "spark"])
+def test_a_jar_has_to_be_there_and_java_with_it(
+    loaded: Loaded, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar, java = tmp_path / "server.jar", tmp_path / "bin" / "java"
+    asked = on(loaded, engine, {"job_server_jar": str(jar)})
+    with pytest.raises(InputError, match=f"runtime.{engine}.job_server_jar: expected a file, received"):
+        check(asked)
+    jar.touch()
+    monkeypatch.setenv("PATH", str(java.parent))
+    with pytest.raises(MachineError, match="there is no java on PATH"):
+        check(asked)
+    java.parent.mkdir()
+    java.touch(mode=0o755)
+    check(asked)
+
+
+@pytest.mark.parametrize(
+    ("engine", "section"),
+    [
+        ("dataflow", DATAFLOW),
+        ("flink", {"job_endpoint": "jobs.invalid:8099"}),
+        ("spark", {"job_endpoint": "jobs.invalid:8099"}),
+        ("portable", {"worker_pools": ["pool.invalid:50000"]}),
+    ],
+)
+def test_an_engine_on_other_machines_cannot_read_this_ones_disk(
+    loaded: Loaded, tmp_path: Path, engine: str, section: dict[str, Any]
+) -> None:
+    with pytest.raises(InputError, match=f"engine {engine} works on other machines") as raised:
+        check(on(loaded, engine, section))
+    artifacts = f"runtime.artifacts: {tmp_path / 'out' / 'small' / 'artifacts'}"
+    assert raised.value.details == (f"data.path: {tmp_path / 'rows.csv'}", artifacts)
+    assert ("shared_folders=true" in raised.value.remedy) == (engine != "dataflow")
+    with pytest.raises(InputError) as raised:
+        check(on(loaded, engine, section, artifacts="gs://bucket/out"))
+    assert raised.value.details == (f"data.path: {tmp_path / 'rows.csv'}",)
+
+
+def test_folders_that_are_shared_are_read_from_everywhere(loaded: Loaded) -> None:
+    with pytest.raises(MachineError, match=r"expected a server at jobs\.invalid:8099"):
+        check(on(loaded, "flink", {"job_endpoint": "jobs.invalid:8099", "shared_folders": True}))

@@ -1,0 +1,342 @@
+"""Each engine's section becomes Beam's options and a line for the screen; nothing here runs Beam."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from components.errors import InputError
+from pipeline.authoring.config import load
+from pipeline.authoring.config.runtime import RuntimeConfig
+from pipeline.orchestration import engines
+from pipeline.orchestration.engines import direct
+
+PAGE = (Path(__file__).parents[5] / "docs" / "engines.md").read_text(encoding="utf-8")
+NONE = "--sdk_container_image=none"
+IN_PROCESS = "--runner=apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
+DATAFLOW = {
+    "project": "rides",
+    "region": "us-central1",
+    "image": "us-docker.pkg.dev/rides/tfx/worker:1",
+    "temp_location": "gs://rides/tmp/",
+}
+SERVER = {"job_endpoint": "jobs:8099"}
+WITH = {
+    "direct": {},
+    "dataflow": {"dataflow": DATAFLOW},
+    "flink": {"flink": SERVER},
+    "spark": {"spark": SERVER},
+    "portable": {"portable": SERVER | {"worker_pools": ["pool:50000"]}},
+}
+"""What each engine needs at least."""
+
+
+def runtime(engine: str, section: dict[str, Any] | None = None, **more: Any) -> RuntimeConfig:
+    return RuntimeConfig.model_validate({"engine": engine, **({} if section is None else {engine: section}), **more})
+
+
+def refused(engine: str, section: dict[str, Any] | None = None) -> str:
+    with pytest.raises(ValidationError) as raised:
+        runtime(engine, section)
+    return str(raised.value)
+
+
+def test_direct_names_its_mode_and_works_in_memory() -> None:
+    assert engines.beam_args(RuntimeConfig()) == [
+        IN_PROCESS,
+        "--direct_running_mode=in_memory",
+        "--direct_num_workers=1",
+        NONE,
+    ]
+    assert engines.describe(RuntimeConfig(), 0) == [
+        "Beam: direct, on this machine, in memory, in each node's own process",
+    ]
+
+
+def test_direct_in_several_processes() -> None:
+    asked = runtime("direct", {"mode": "multi_processing", "workers": 3})
+    assert engines.beam_args(asked)[:3] == [
+        IN_PROCESS,
+        "--direct_running_mode=multi_processing",
+        "--direct_num_workers=3",
+    ]
+    # Forked ones take the place of Beam's own only where Beam is told no other mode.
+    assert engines.ingest_args(asked, 0) == [
+        f"--runner={engines.FORKED}",
+        "--direct_running_mode=in_memory",
+        "--direct_num_workers=3",
+    ]
+    assert engines.describe(asked, 0) == [
+        "Beam: direct, on this machine, 3 worker processes for each node, as runtime.direct.mode says",
+        "Beam: ExampleGen in 3 forked workers",
+    ]
+
+
+def test_a_large_input_gets_as_many_workers_as_it_is_worth_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct.os, "sched_getaffinity", lambda _: set(range(4)))
+    large = 200 << 20
+    forked = [f"--runner={engines.FORKED}", "--direct_running_mode=in_memory"]
+    assert engines.ingest_args(RuntimeConfig(), 100 << 20) == []
+    assert engines.ingest_args(RuntimeConfig(), large) == [*forked, "--direct_num_workers=3"]
+    assert engines.ingest_args(RuntimeConfig(), 1 << 40) == [*forked, "--direct_num_workers=4"]
+    assert engines.describe(RuntimeConfig(), 100 << 20)[1:] == []
+    assert engines.describe(RuntimeConfig(), large)[1:] == [
+        "Beam: ExampleGen in 3 forked workers, for 200 MiB of input"
+    ]
+    assert engines.ingest_args(runtime("direct", {"workers": 2}), large) == [*forked, "--direct_num_workers=2"]
+    assert engines.ingest_args(runtime("direct", {"mode": "in_memory"}), large) == []
+    assert engines.ingest_args(runtime("flink", SERVER), large) == []
+    for option in ("--direct_num_workers=1", "--direct_running_mode=multi_threading", "--runner=DataflowRunner"):
+        assert engines.ingest_args(RuntimeConfig(beam_args=(option,)), 1 << 40) == []
+
+
+def test_dataflow_leaves_nothing_that_costs_or_opens_to_a_default() -> None:
+    assert engines.beam_args(runtime("dataflow", DATAFLOW)) == [
+        "--runner=DataflowRunner",
+        "--project=rides",
+        "--region=us-central1",
+        "--temp_location=gs://rides/tmp/",
+        "--staging_location=gs://rides/tmp/staging",
+        "--sdk_container_image=us-docker.pkg.dev/rides/tfx/worker:1",
+        "--sdk_location=container",
+        "--worker_machine_type=n2-standard-4",
+        "--disk_size_gb=50",
+        "--max_num_workers=10",
+        "--autoscaling_algorithm=THROUGHPUT_BASED",  # pragma: allowlist secret
+        "--no_use_public_ips",
+        "--experiments=use_runner_v2",
+        "--experiments=shuffle_mode=service",
+    ]
+
+
+def test_dataflow_with_all_there_is() -> None:
+    section = DATAFLOW | {
+        "staging_location": "gs://rides/staging",
+        "machine_type": "n1-highmem-8",
+        "disk_gb": 100,
+        "workers": 5,
+        "max_workers": 5,
+        "autoscaling": False,
+        "public_ips": True,
+        "network": "vpc",
+        "subnetwork": "regions/us-central1/subnetworks/workers",
+        "service_account": "worker@rides.iam.gserviceaccount.com",
+        "labels": {"team": "ml", "cost": "7"},
+        "shuffle": "workers",
+        "service_options": ["enable_prime"],
+    }
+    options = engines.beam_args(runtime("dataflow", section))
+    assert {
+        "--staging_location=gs://rides/staging",
+        "--worker_machine_type=n1-highmem-8",
+        "--disk_size_gb=100",
+        "--num_workers=5",
+        "--autoscaling_algorithm=NONE",
+        "--use_public_ips",
+        "--network=vpc",
+        "--subnetwork=regions/us-central1/subnetworks/workers",
+        "--service_account_email=worker@rides.iam.gserviceaccount.com",
+        "--labels=team=ml",
+        "--labels=cost=7",
+        "--experiments=shuffle_mode=appliance",
+        "--dataflow_service_options=enable_prime",
+    } <= set(options)
+    assert "--no_use_public_ips" not in options
+    assert engines.describe(runtime("dataflow", section), 0) == [
+        "Beam: dataflow, project rides in us-central1, 5 n1-highmem-8 with us-docker.pkg.dev/rides/tfx/worker:1, "
+        "public addresses"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"region": "Iowa"}, "region"),
+        ({"temp_location": "/tmp/here"}, "temp_location"),  # noqa: S108 - refused
+        ({"staging_location": "s3://rides"}, "staging_location"),
+        ({"image": ""}, "image"),
+        ({"autoscaling": False}, "expected workers, received none"),
+        ({"workers": 11}, "expected at most max_workers=10 workers, received 11"),
+        ({"subnetwork": "workers"}, "subnetwork"),
+        ({"service_account": "me"}, "service_account"),
+        ({"labels": {"Team": "ml"}}, "a letter first, received Team=ml"),
+        ({"labels": {"team": "M L"}}, "received team=M L"),
+        ({"disk_gb": 5}, "disk_gb"),
+        ({"max_workers": 100_000}, "max_workers"),
+    ],
+)
+def test_dataflow_refuses(change: dict[str, Any], told: str) -> None:
+    assert told in refused("dataflow", DATAFLOW | change)
+
+
+@pytest.mark.parametrize(("engine", "runner"), [("flink", "FlinkRunner"), ("spark", "SparkRunner")])
+def test_flink_and_spark_behind_a_job_server_that_runs(engine: str, runner: str) -> None:
+    asked = runtime(engine, SERVER | {"worker_pool": "localhost:50001", "workers_per_machine": 2})
+    assert engines.beam_args(asked) == [
+        f"--runner={runner}",
+        "--job_endpoint=jobs:8099",
+        "--environment_type=EXTERNAL",
+        "--environment_config=localhost:50001",
+        "--sdk_worker_parallelism=2",
+        NONE,
+    ]
+    assert engines.addresses(asked) == ("jobs:8099",)
+    assert engines.jar(asked) is None
+    assert engines.describe(asked, 0)[0].startswith(f"Beam: {engine}, job server jobs:8099, Python in the worker pool")
+
+
+@pytest.mark.parametrize(
+    ("engine", "master", "named"),
+    [("flink", "flink:8081", "flink_master"), ("spark", "spark://spark:7077", "spark_master_url")],
+)
+def test_flink_and_spark_with_the_jar_of_a_job_server(engine: str, master: str, named: str) -> None:
+    asked = runtime(engine, {"job_server_jar": "jars/server.jar", "master": master})
+    options = engines.beam_args(asked)
+    assert f"--{engine}_job_server_jar=jars/server.jar" in options
+    assert f"--{named}={master}" in options
+    assert engines.addresses(asked) == ()
+    assert engines.jar(asked) == "jars/server.jar"
+
+
+def test_flinks_parallelism() -> None:
+    assert "--parallelism=8" in engines.beam_args(runtime("flink", SERVER | {"parallelism": 8}))
+
+
+@pytest.mark.parametrize("engine", ["flink", "spark"])
+def test_a_job_server_is_one_that_runs_or_a_jar(engine: str) -> None:
+    assert "expected either job_endpoint or job_server_jar, received none" in refused(engine, {})
+    assert "received both" in refused(engine, SERVER | {"job_server_jar": "server.jar"})
+    assert "nothing is downloaded" in refused(engine, {"job_server_jar": "https://example.org/server.jar"})
+
+
+def test_sparks_master_is_one_of_spark() -> None:
+    assert "master" in refused("spark", {"job_server_jar": "server.jar", "master": "spark:7077"})
+
+
+@pytest.mark.parametrize(
+    ("section", "options", "addresses"),
+    [
+        (
+            {"job_endpoint": "localhost:8099"},
+            ["--runner=PortableRunner", "--job_endpoint=localhost:8099", "--environment_type=LOOPBACK"],
+            ("localhost:8099",),
+        ),
+        (
+            {"job_endpoint": "localhost:8099", "worker_pools": ["localhost:50000"]},
+            [
+                "--runner=PortableRunner",
+                "--job_endpoint=localhost:8099",
+                "--environment_type=EXTERNAL",
+                "--environment_config=localhost:50000",
+            ],
+            ("localhost:8099", "localhost:50000"),
+        ),
+        (
+            {"job_endpoint": "jobs:8099", "worker_pools": ["localhost:50000"]},
+            [
+                "--runner=PortableRunner",
+                "--job_endpoint=jobs:8099",
+                "--environment_type=EXTERNAL",
+                "--environment_config=localhost:50000",
+            ],
+            ("jobs:8099",),
+        ),
+        (
+            {"worker_pools": ["one:50000", "two:50000"]},
+            [
+                "--runner=pipeline.orchestration.engines.pool_runner.PoolsRunner",
+                "--environment_config=one:50000,two:50000",
+            ],
+            ("one:50000", "two:50000"),
+        ),
+    ],
+)
+def test_portable(section: dict[str, Any], options: list[str], addresses: tuple[str, ...]) -> None:
+    asked = runtime("portable", section)
+    assert engines.beam_args(asked) == [*options, NONE]
+    assert engines.addresses(asked) == addresses
+    said = engines.describe(asked, 0)[0]
+    assert all(address in said for address in addresses)
+    assert ("LOOPBACK" in said) == ("--environment_type=LOOPBACK" in options)
+
+
+def test_portable_refuses_what_has_no_workers() -> None:
+    assert "received neither" in refused("portable", {})
+    assert "a job service takes one pool, received 2" in refused("portable", SERVER | {"worker_pools": ["a:1", "b:2"]})
+    assert "expected a worker pool for jobs:8099" in refused("portable", SERVER)
+    assert "expected host:port" in refused("portable", {"job_endpoint": "jobs"})
+
+
+@pytest.mark.parametrize(
+    ("engine", "section", "here"),
+    [
+        ("direct", {}, True),
+        ("dataflow", DATAFLOW, False),
+        ("flink", SERVER, False),
+        ("flink", {"job_endpoint": "localhost:8099"}, True),
+        ("flink", SERVER | {"shared_folders": True}, True),
+        ("flink", {"job_server_jar": "server.jar"}, True),
+        ("flink", {"job_server_jar": "server.jar", "master": "http://flink:8081"}, False),
+        ("flink", {"job_server_jar": "server.jar", "master": "localhost:8081"}, True),
+        ("spark", {"job_server_jar": "server.jar"}, True),
+        ("spark", {"job_server_jar": "server.jar", "master": "spark://spark:7077"}, False),
+        ("spark", {"job_server_jar": "server.jar", "master": "spark://127.0.0.1:7077"}, True),
+        ("portable", {"job_endpoint": "127.0.0.1:8099"}, True),
+        ("portable", {"job_endpoint": "localhost:8099", "worker_pools": ["pool:50000"]}, False),
+        ("portable", {"worker_pools": ["localhost:50000", "pool:50000"]}, False),
+        ("portable", {"worker_pools": ["pool:50000"], "shared_folders": True}, True),
+    ],
+)
+def test_whose_workers_see_the_folders_of_this_machine(engine: str, section: dict[str, Any], here: bool) -> None:
+    assert engines.reads_this_disk(runtime(engine, section)) == here
+
+
+@pytest.mark.parametrize("engine", list(WITH))
+def test_the_users_options_come_last_and_what_they_take_the_place_of_is_told(engine: str) -> None:
+    args = ["--runner=MyRunner", "--experiments=more", "--labels=a=b", "--save_main_session"]
+    asked = runtime(engine, **WITH[engine], beam_args=args)
+    assert engines.beam_args(asked)[-4:] == args
+    told = engines.describe(asked, 1 << 40)
+    own = next(option for option in engines.beam_args(asked) if option.startswith("--runner"))
+    assert told[1:] == [f"Beam: --runner=MyRunner of runtime.beam_args instead of {own}"]
+
+
+@pytest.mark.parametrize("engine", [name for name in WITH if name != "direct"])
+def test_an_engine_without_its_section_is_refused(engine: str) -> None:
+    assert f"engine: {engine} needs a section {engine} with " in refused(engine)
+
+
+def test_one_config_carries_several_engines_and_the_command_line_chooses(tmp_path: Path) -> None:
+    config = tmp_path / "small.yaml"
+    config.write_text(
+        "data: {path: rows.csv, label: tips}\n"
+        "features: {columns: {fare: z_score}}\n"
+        "evaluation: {thresholds: {auc: {min: 0.5}}}\n"
+        "runtime:\n"
+        "  flink: {job_endpoint: 'jobs:8099'}\n"
+        "  portable: {worker_pools: ['localhost:50000']}\n"
+    )
+    runners = {
+        name: engines.beam_args(load(str(config), [f"runtime.engine={name}"]).config.runtime)[0]
+        for name in ("direct", "flink", "portable")
+    }
+    assert len(set(runners.values())) == 3
+    assert runners["flink"] == "--runner=FlinkRunner"
+    with pytest.raises(InputError, match=r"small.yaml:4: runtime: engine: spark needs a section spark"):
+        load(str(config), ["runtime.engine=spark"])
+    with pytest.raises(InputError, match=r"dask is refused: tried, Beam's Dask runner loses"):
+        load(str(config), ["runtime.engine=dask"])
+    with pytest.raises(InputError, match=r"expected one of direct, dataflow, flink, spark, portable, received 'flonk'"):
+        load(str(config), ["runtime.engine=flonk"])
+
+
+def test_the_page_on_engines_shows_sections_that_each_engine_takes() -> None:
+    shown = [yaml.safe_load(text)["runtime"] for text in re.findall(r"```yaml\n(runtime:.*?)```", PAGE, re.DOTALL)]
+    assert {section["engine"] for section in shown} >= set(WITH)
+    for section in shown:
+        RuntimeConfig.model_validate(section)

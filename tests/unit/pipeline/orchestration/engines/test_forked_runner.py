@@ -1,0 +1,74 @@
+"""Beam workers forked from a process that has imported everything: results, errors, and what a kill does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[5]
+
+
+def start(task: str, folder: Path, workers: int = 2) -> subprocess.Popen[str]:
+    # From a module of its own: a worker finds the functions of a pipeline by their modules' names.
+    code = f"import forked; forked.main({task!r}, '{workers}', {str(folder)!r})"
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}"},
+    )
+
+
+def test_the_work_is_shared_by_processes_that_end_with_it(tmp_path: Path) -> None:
+    process = start("count", tmp_path)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    told = json.loads(out.splitlines()[-1])
+    assert told["squares"] == [number * number for number in range(100)]
+    assert len(told["workers"]) == 2
+    assert told["own"] not in told["workers"]
+    assert not any(psutil.pid_exists(worker) for worker in told["workers"])
+
+
+def test_an_error_of_a_worker_keeps_its_words(tmp_path: Path) -> None:
+    process = start("raise", tmp_path)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "error[2]: seven was met" in err
+
+
+@pytest.mark.parametrize(
+    ("whom", "told"),
+    [
+        ("worker", "a worker of Beam was killed by signal 9"),
+        ("nursery", "the process that forks Beam's workers was killed"),
+        ("parent", None),
+    ],
+)
+def test_nobody_outlives_a_kill(tmp_path: Path, whom: str, told: str | None) -> None:
+    process = start("wait", tmp_path)
+    try:
+        while process.poll() is None and len(list(tmp_path.iterdir())) < 2:
+            psutil.wait_procs([psutil.Process(process.pid)], timeout=0.1)
+        assert process.poll() is None
+        tree = psutil.Process(process.pid).children(recursive=True)
+        assert len(tree) == 3  # a nursery and two workers
+        (nursery,) = psutil.Process(process.pid).children()
+        victims = {"worker": int(next(tmp_path.iterdir()).name), "nursery": nursery.pid, "parent": process.pid}
+        os.kill(victims[whom], signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == (-signal.SIGKILL if told is None else 1)
+    assert ("was killed" in err) == (told is not None)
+    assert (told or "") in err
+    _, alive = psutil.wait_procs(tree, timeout=30)
+    assert not alive

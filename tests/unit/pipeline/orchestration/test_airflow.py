@@ -1,0 +1,63 @@
+"""What is written for Airflow: a manifest that says all, and a DAG file that needs nothing else."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from components.errors import InputError
+from pipeline.authoring.config.orchestrators import ScheduleConfig
+from pipeline.core.records import GraphNode
+from pipeline.orchestration.airflow import Dag, pipeline_file, write_dag
+
+GRAPH = (GraphNode("ExampleGen", ()), GraphNode("Trainer", ("ExampleGen",)))
+
+
+def _written(folder: Path, schedule: ScheduleConfig | None = None) -> dict[str, object]:
+    pipeline_file(folder, "toy").parent.mkdir(parents=True, exist_ok=True)
+    assert (
+        write_dag(Dag("toy", GRAPH, ("--config", "toy.yaml"), folder / "logs", schedule), folder) == folder / "toy.py"
+    )
+    told: dict[str, object] = json.loads((folder / "toy" / "manifest.json").read_text())
+    return told
+
+
+def test_the_manifest_says_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    monkeypatch.setenv("METADATA_PASSWORD", "open sesame")
+    told = _written(tmp_path, ScheduleConfig.model_validate({"start": "2026-01-01", "every": "0 3 * * *", "pool": "p"}))
+    assert told["nodes"] == [
+        {"id": "ExampleGen", "upstream": []},
+        {"id": "Trainer", "upstream": ["ExampleGen"]},
+    ]
+    assert (told["python"], told["folder"], told["logs"]) == (sys.executable, str(Path.cwd()), str(tmp_path / "logs"))
+    assert told["environment"] == {"PYTHONPATH": "/mine"}
+    schedule = told["schedule"]
+    assert isinstance(schedule, dict)
+    assert (schedule["every"], schedule["start"], schedule["pool"]) == ("0 3 * * *", "2026-01-01", "p")
+    assert Path(str(told["runner"])).is_file()
+
+
+def test_without_a_section_somebody_starts_it(tmp_path: Path):
+    schedule = _written(tmp_path)["schedule"]
+    assert isinstance(schedule, dict)
+    assert (schedule["every"], schedule["catch_up"], schedule["retries"]) == (None, False, 2)
+
+
+def test_the_dag_imports_nothing_of_ours(tmp_path: Path):
+    _written(tmp_path)
+    tree = ast.parse((tmp_path / "toy.py").read_text())
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    modules |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    ours = {str(module).partition(".")[0] for module in modules} - set(sys.stdlib_module_names)
+    assert ours == {"airflow"}
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        write_dag(Dag("toy", GRAPH, (), tmp_path, None), tmp_path / "file")

@@ -1,0 +1,186 @@
+"""What of a config goes where in a pipeline for Kubeflow."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import people
+import pytest
+import yaml
+from command import light_command
+from pydantic import ValidationError
+
+from components.errors import InputError, MachineError
+from pipeline.authoring.config import load
+from pipeline.authoring.config.orchestrators import KubeflowConfig, ScheduleConfig
+from pipeline.cli.run_node import _span
+from pipeline.core.records import GraphNode
+from pipeline.orchestration import kubeflow
+from pipeline.orchestration import kubeflow as kubeflow_client
+
+GRAPH = (GraphNode("ExampleGen", ()), GraphNode("SchemaGen", ()), GraphNode("Trainer", ("ExampleGen", "SchemaGen")))
+SECTION = {"image": "example.com/team/pipeline:1.4", "claim": "pipeline"}
+RUN = "{{$.pipeline_job_uuid}}"
+
+
+def job(schedule: dict[str, Any] | None = None, **section: Any) -> kubeflow.Job:
+    return kubeflow.Job(
+        "my_people",
+        GRAPH,
+        ("--config", "configs/people.yaml"),
+        KubeflowConfig.model_validate({**SECTION, **section}),
+        ScheduleConfig.model_validate({"start": "2026-01-01", **schedule}) if schedule is not None else None,
+    )
+
+
+def tasks(spec: dict[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = spec["root"]["dag"]["tasks"]
+    return told
+
+
+def test_a_container_for_each_node_and_one_that_compiles_before_them() -> None:
+    spec, _ = kubeflow.documents(job())
+    assert spec["pipelineInfo"]["name"] == "my-people"
+    waits = {name: task.get("dependentTasks", []) for name, task in tasks(spec).items()}
+    assert waits == {
+        "compile": [],
+        "example-gen": ["compile"],
+        "schema-gen": ["compile"],
+        "trainer": ["example-gen", "schema-gen"],
+    }
+    executors = spec["deploymentSpec"]["executors"]
+    compiled = f"/data/out/my_people/logs/{RUN}/pipeline.pb"
+    assert executors["exec-compile"]["container"] == {
+        "image": "example.com/team/pipeline:1.4",
+        "command": ["python", "runner.py"],
+        "args": ["compile", "--config", "configs/people.yaml", "--output", "/data/out", "--to", compiled],
+    }
+    node = ["run-node", "--pipeline", compiled, "--node", "Trainer", "--run-id", RUN]
+    assert executors["exec-trainer"]["container"]["args"] == [*node, "--logs", "/data/out/my_people/logs"]
+    assert executors["exec-example-gen"]["container"]["args"][7:9] == ["--span", "{{$.inputs.parameters['span']}}"]
+
+
+def test_a_run_that_is_not_due_ends_before_anything_is_compiled() -> None:
+    spec, platform = kubeflow.documents(job({"only_if": "new_span", "span": "date"}))
+    assert list(tasks(spec)) == ["due", "run"]
+    assert tasks(spec)["run"]["triggerPolicy"] == {"condition": "inputs.parameter_values['due'] == 'yes'"}
+    assert spec["components"]["comp-run"]["dag"]["tasks"].keys() == tasks(kubeflow.documents(job())[0]).keys()
+    due = spec["deploymentSpec"]["executors"]["exec-due"]["container"]["args"]
+    assert due[-2:] == ["--to", "{{$.outputs.parameters['due'].output_file}}"]
+    assert spec["root"]["inputDefinitions"]["parameters"]["span"]["defaultValue"] == "today"
+    assert set(platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]) == set(
+        spec["deploymentSpec"]["executors"]
+    )
+
+
+def test_what_the_section_and_the_schedule_say_is_on_every_container() -> None:
+    spec, platform = kubeflow.documents(
+        job(
+            {"retries": 1, "retry_minutes": 0.5, "timeout_hours": 2},
+            mount="/mnt/all",
+            secrets={"METADATA_PASSWORD": {"secret": "metadata", "key": "password"}},  # pragma: allowlist secret
+            environment={"TZ": "UTC"},
+            resources={"every": {"cpu": 0.5}, "Trainer": {"cpu": 4, "memory_gb": 16, "gpus": 1}},
+            node_selector={"pool": "batch"},
+        )
+    )
+    executors = spec["deploymentSpec"]["executors"]
+    for told in platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"].values():
+        assert told == {
+            "pvcMount": [{"constant": "pipeline", "mountPath": "/mnt/all"}],
+            "secretAsEnv": [
+                {
+                    "secretName": "metadata",  # pragma: allowlist secret
+                    "keyToEnv": [{"secretKey": "password", "envVar": "METADATA_PASSWORD"}],  # pragma: allowlist secret
+                }
+            ],
+            "nodeSelector": {"labels": {"pool": "batch"}},
+            "activeDeadlineSeconds": "7200",
+        }
+    for each in executors.values():
+        assert each["container"]["env"] == [{"name": "TZ", "value": "UTC"}]
+    assert executors["exec-compile"]["container"]["resources"] == {"cpuLimit": 0.5}
+    accelerator = {"type": "nvidia.com/gpu", "count": "1"}
+    wanted = {"cpuLimit": 4, "memoryLimit": 16, "accelerator": accelerator}
+    assert executors["exec-trainer"]["container"]["resources"] == wanted
+    retried = {"maxRetryCount": 1, "backoffDuration": "30s", "backoffFactor": 1.0}
+    assert [task["retryPolicy"] for task in tasks(spec).values()] == [retried] * 4
+    assert "/mnt/all/out" in executors["exec-compile"]["container"]["args"]
+    # No retries at all are said by saying nothing.
+    assert "retryPolicy" not in tasks(kubeflow.documents(job({"retries": 0}))[0])["trainer"]
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "people.yaml"
+    kubeflow.write(job(), file)
+    assert list(yaml.safe_load_all(file.read_text())) == [*kubeflow.documents(job())]
+    assert list(file.parent.iterdir()) == [file]
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be written"):
+        kubeflow.write(job(), tmp_path / "file" / "people.yaml")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"image": "example.com:5000/pipeline"}, "a tag or a digest"),
+        ({"image": "pipeline:latest"}, "a tag or a digest"),
+        ({"resources": {"Trainr": {"cpu": 1}}}, "did you mean 'Trainer'"),
+        ({"mount": "data"}, "mount"),
+        ({"claim": "My Claim"}, "claim"),
+        ({"secrets": {"A": {"secret": "s"}}}, "key"),
+    ],
+)
+def test_a_section_that_cannot_work_is_refused(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        KubeflowConfig.model_validate({**SECTION, **wrong})
+
+
+def test_two_orchestrators_at_once_are_refused() -> None:
+    ended = light_command("--kubeflow", "--vertex", "--output", "x.yaml")
+    assert (ended.exit_code, "not allowed with argument --kubeflow" in ended.err) == (2, True)
+
+
+def test_a_digest_pins_an_image() -> None:
+    image = f"example.com:5000/pipeline@sha256:{'0' * 64}"
+    assert KubeflowConfig.model_validate({**SECTION, "image": image}).image == image
+
+
+def test_a_config_that_cannot_run_there_is_refused(tmp_path: Path) -> None:
+    data = people.write(tmp_path / "people.csv", people.rows())
+    config = str(people.write_config(tmp_path / "people.yaml", data))
+    with pytest.raises(InputError, match="expected a kubeflow section"):
+        kubeflow.check(load(config).config)
+    sets = [f"kubeflow.{name}={value}" for name, value in SECTION.items()]
+    with pytest.raises(InputError, match="metadata store on a server"):
+        kubeflow.check(load(config, sets).config)
+    server = ["metadata.backend=mysql", "metadata.host=db", "metadata.database=d", "metadata.user=u"]
+    loaded = load(config, [*sets, *server]).config
+    section = kubeflow.check(loaded)
+    assert section.claim == "pipeline"
+    with pytest.raises(InputError, match=r"expected kubeflow\.host"):
+        kubeflow_client.submit(loaded, section, tmp_path / "people.yaml")
+
+
+def test_without_kfp_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(kubeflow_client.PYTHON, raising=False)
+    monkeypatch.setattr(kubeflow_client, "_OWN", tmp_path / "none")
+    data = people.write(tmp_path / "people.csv", people.rows())
+    loaded = load(str(people.write_config(tmp_path / "people.yaml", data))).config
+    section = KubeflowConfig.model_validate({**SECTION, "host": "https://example.com"})
+    with pytest.raises(MachineError, match="kfp is needed") as told:
+        kubeflow_client.submit(loaded, section, tmp_path / "people.yaml")
+    assert "tools/environment.sh kubeflow" in told.value.remedy
+
+
+def test_a_span_is_told_by_number_day_or_word() -> None:
+    assert _span("newest") is None
+    assert _span("17") == 17
+    assert _span("1970-01-31") == 30
+    today = (datetime.now(timezone.utc).date() - datetime(1970, 1, 1, tzinfo=timezone.utc).date()).days
+    assert _span("today") in (today, today + 1)
+    with pytest.raises(argparse.ArgumentTypeError, match="received 'yesterday'"):
+        _span("yesterday")

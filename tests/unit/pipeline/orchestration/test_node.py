@@ -1,0 +1,171 @@
+"""One node at a time, through TFX's real launcher: what it returns, and what it leaves in ML Metadata."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from pathlib import Path
+
+import ml_metadata as mlmd
+import pytest
+from children import in_child
+from ml_metadata.proto import metadata_store_pb2 as proto
+from toy_jobs import compile_in_child
+
+from components.errors import InputError
+from pipeline.core.metadata.store import Store
+from pipeline.core.records import CACHED, DONE, FAILED, LEAVE, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
+from pipeline.orchestration.local import processes
+
+CHAIN = ("Source", "Add", "Actor", "Rows")
+
+
+class Toy:
+    """A compiled toy pipeline, and its nodes run one by one in children."""
+
+    def __init__(self, folder: Path, shape: str = "chain", value: int = 1) -> None:
+        self.folder = folder
+        compiled = processes.compile_pipeline, functools.partial(compile_in_child, folder, shape, value)
+        self.ir, self.graph = in_child(folder / "test.log", *compiled)
+
+    def run(self, node: str, run: str) -> NodeOutcome:
+        outcome = in_child(self.folder / "test.log", processes.run_node, self.ir, node, run)
+        assert isinstance(outcome, NodeOutcome)
+        return outcome
+
+    def run_all(self, run: str, nodes: tuple[str, ...] = CHAIN) -> list[str]:
+        return [self.run(node, run).state for node in nodes]
+
+    def partial(self, run: str, from_nodes: tuple[str, ...] = (), to_nodes: tuple[str, ...] = ()) -> Toy:
+        """The same as a partial run."""
+        partial = copy.copy(self)
+        made = processes.make_partial, self.ir, run, from_nodes, to_nodes
+        partial.ir, partial.graph = in_child(self.folder / "test.log", *made)
+        return partial
+
+    @property
+    def actions(self) -> dict[str, str]:
+        return {node.id: node.action for node in self.graph}
+
+
+def states(folder: Path, run: str) -> dict[str, str]:
+    return {each.node: each.state for each in Store(folder / "metadata.db").executions(run)}
+
+
+def test_the_graph_comes_in_order_with_what_stands_upstream(tmp_path: Path):
+    assert Toy(tmp_path).graph == (
+        GraphNode("Source", (), RUN),
+        GraphNode("Add", ("Source",), RUN),
+        GraphNode("Actor", ("Add",), RUN),
+        GraphNode("Rows", ("Actor",), RUN),
+    )
+
+
+def test_nodes_run_then_come_from_the_cache_then_are_left_alone(tmp_path: Path):
+    toy = Toy(tmp_path)
+    outcomes = [toy.run(name, "r1") for name in CHAIN]
+    assert [(each.state, each.earlier) for each in outcomes] == [(DONE, False)] * 4
+    assert [each.rows for each in outcomes] == [None, None, None, 12]
+
+    assert toy.run_all("r2") == [CACHED] * 4
+
+    again = toy.run("Rows", "r1")
+    assert (again.state, again.earlier, again.execution_id, again.rows) == (DONE, True, outcomes[3].execution_id, 12)
+    assert len(Store(tmp_path / "metadata.db").executions("r1")) == 4
+
+
+def test_a_node_whose_condition_is_false_is_skipped(tmp_path: Path):
+    assert Toy(tmp_path, "condition", value=1).run_all("r1", ("Source", "Add")) == [DONE, SKIPPED]
+    assert Toy(tmp_path, "condition", value=200).run_all("r2", ("Source", "Add")) == [DONE, DONE]
+
+
+def test_a_missing_input_is_a_failure_although_the_launcher_says_nothing(tmp_path: Path):
+    outcome = Toy(tmp_path).run("Add", "r1")
+    assert outcome.state == FAILED
+    assert outcome.error is not None
+    assert "Add could not start: an input it needs is not there" in outcome.error.headline
+    assert "min_count has not met" in (tmp_path / "test.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("script", "headline", "exit_code"),
+    [
+        ("raise", "Actor failed: ValueError: no such luck", 1),
+        ("exit", "Actor failed: SystemExit: 3", 1),
+        ("input", "trips.csv, row 7: expected 18 fields, received 17", 2),
+        ("gate", "too many gaps", 3),
+    ],
+)
+def test_a_failure_is_told_and_a_second_attempt_counts(tmp_path: Path, script: str, headline: str, exit_code: int):
+    (tmp_path / "Actor.script").write_text(script)
+    toy = Toy(tmp_path)
+    assert toy.run_all("r1", ("Source", "Add")) == [DONE, DONE]
+    outcome = toy.run("Actor", "r1")
+    assert outcome.state == FAILED
+    assert outcome.error is not None
+    assert (outcome.error.headline, outcome.error.exit_code) == (headline, exit_code)
+    in_child(tmp_path / "test.log", processes.clean_up, toy.ir, "r1")
+    assert states(tmp_path, "r1")["Actor"] in ("FAILED", "CANCELED")
+    assert not [path for path in (tmp_path / "artifacts" / "Actor").rglob("*") if path.is_file()]
+
+    (tmp_path / "Actor.script").unlink()
+    assert toy.run_all("r1", ("Actor", "Rows")) == [DONE, DONE]
+    assert states(tmp_path, "r1") == dict.fromkeys(CHAIN, "COMPLETE")
+
+
+def test_a_second_attempt_records_its_own_inputs_and_properties(tmp_path: Path):
+    toy = Toy(tmp_path)
+    # Without its input it fails, and leaves an execution that knows no inputs.
+    assert toy.run_all("r1", ("Add", "Source", "Add")) == [FAILED, DONE, DONE]
+
+    add = Store(tmp_path / "metadata.db").execution("r1", "Add")
+    assert add is not None
+    config = proto.ConnectionConfig()
+    config.sqlite.filename_uri = str(tmp_path / "metadata.db")
+    store = mlmd.MetadataStore(config)
+    events = store.get_events_by_execution_ids([add.id])
+    assert sorted(event.type for event in events) == sorted([proto.Event.INPUT, proto.Event.OUTPUT])
+    [execution] = store.get_executions_by_id([add.id])
+    assert "__execution_result__" not in execution.custom_properties
+    assert execution.custom_properties["amount"].int_value == 1
+
+
+def test_a_partial_run_stands_on_the_newest_run_that_has_what_it_needs(tmp_path: Path):
+    toy = Toy(tmp_path)
+    assert toy.run_all("r1") == [DONE] * 4
+    assert toy.run_all("r2") == [CACHED] * 4
+    # The newest run has no outputs of Add.
+    assert Toy(tmp_path, value=2).run_all("r3", ("Source",)) == [DONE]
+
+    partial = toy.partial("r4", ("Actor",), ("Actor",))
+    assert partial.actions == {"Source": REUSE, "Add": REUSE, "Actor": RUN, "Rows": LEAVE}
+    assert states(tmp_path, "r4") == {"Source": "CACHED", "Add": "CACHED"}
+    assert partial.run("Actor", "r4").state == CACHED
+    # Once more, as a resumed run does it.
+    toy.partial("r4", ("Actor",), ("Actor",))
+    assert len(Store(tmp_path / "metadata.db").executions("r4")) == 3
+
+
+def test_a_run_up_to_a_node_needs_no_earlier_run(tmp_path: Path):
+    partial = Toy(tmp_path).partial("r1", to_nodes=("Add",))
+    assert partial.actions == {"Source": RUN, "Add": RUN, "Actor": LEAVE, "Rows": LEAVE}
+    assert partial.run_all("r1", ("Source", "Add")) == [DONE, DONE]
+
+
+def test_a_resolver_runs_again_in_a_partial_run(tmp_path: Path):
+    toy = Toy(tmp_path, "resolver")
+    assert toy.run_all("r1", ("Source", "Latest", "Add")) == [DONE, DONE, DONE]
+    partial = toy.partial("r2", ("Add",))
+    assert partial.actions == {"Source": LEAVE, "Latest": RUN, "Add": RUN}
+    assert partial.run_all("r2", ("Latest", "Add")) == [DONE, CACHED]
+
+
+def test_nothing_to_start_from_is_told(tmp_path: Path):
+    with pytest.raises(InputError, match="nothing to start from: no earlier run has outputs of Source, Add"):
+        Toy(tmp_path).partial("r1", ("Actor",))
+
+
+def test_an_unknown_node_is_told_with_the_nearest_name(tmp_path: Path):
+    with pytest.raises(InputError, match="expected a node of this pipeline, received 'Actr'") as told:
+        Toy(tmp_path).partial("r1", ("Actr",))
+    assert told.value.remedy == "did you mean Actor?"

@@ -1,0 +1,182 @@
+"""What is written for Vertex AI Pipelines, and what is told beside it or refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import people
+import pytest
+import yaml
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
+
+from components.errors import InputError
+from pipeline.authoring.config import Config, load
+from pipeline.orchestration import vertex
+
+pytestmark = pytest.mark.both_lines
+
+SECTION: dict[str, Any] = {
+    "project": "mine",
+    "region": "europe-west4",
+    "image": "an/image:1",
+    "root": "gs://bucket/people",
+}
+
+
+def config_of(folder: Path, *assignments: str, **sections: Any) -> Config:
+    data = people.write(folder / "people.csv", people.rows(50))
+    file = people.write_config(folder / "people.yaml", data, **{"vertex": SECTION, **sections})
+    return load(str(file), [f"runtime.output={folder / 'out'}", *assignments]).config
+
+
+def written(folder: Path, config: Config) -> tuple[Any, Any]:
+    """The spec as it stands in the file, and its deployment; a field that the messages do not have is an error."""
+    file = folder / "specs" / "people.yaml"
+    told = vertex.write(config, file)
+    read = yaml.safe_load(file.read_text())
+    assert read == told
+    spec = json_format.ParseDict(read, pipeline_spec_pb2.PipelineSpec())
+    return spec, json_format.ParseDict(read["deploymentSpec"], pipeline_spec_pb2.PipelineDeploymentConfig())
+
+
+def test_the_spec(tmp_path: Path):
+    (tmp_path / "people.pbtxt").write_text(people.SCHEMA)
+    resources = {"Trainer": {"cpu": 8, "memory_gb": 32, "accelerator": "NVIDIA_L4", "accelerators": 2}}
+    config = config_of(
+        tmp_path,
+        vertex={**SECTION, "resources": {**resources, "ExampleGen": {"cpu": 4}}},
+        schema={"path": str(tmp_path / "people.pbtxt")},
+        schedule={"start": "2026-01-01", "retries": 3, "retry_minutes": 0.5},
+    )
+    spec, deployment = written(tmp_path, config)
+    assert (spec.pipeline_info.name, spec.schema_version, spec.default_pipeline_root) == (
+        "people",
+        "2.1.0",
+        "gs://bucket/people",
+    )
+    tasks, executors = spec.root.dag.tasks, deployment.executors
+    containers = {name for name in tasks if executors[f"{name}_executor"].HasField("container")}
+    lookups = {f"LatestBlessedModel-model{part}-resolver" for part in ("", "-blessing")}
+    assert set(tasks) - containers == lookups
+    assert "DataGate" in tasks["Transform"].dependent_tasks, "nothing is transformed before the gate has spoken"
+    for name in containers:
+        container, task = executors[f"{name}_executor"].container, tasks[name]
+        assert (container.image, list(container.command)[:3]) == (
+            "an/image:1",
+            ["python", "-m", "pipeline.orchestration.vertex_entrypoint"],
+        )
+        assert list(container.command)[3:] == ["execute", "people"]
+        assert task.caching_options.enable_cache
+        assert (task.retry_policy.max_retry_count, task.retry_policy.backoff_duration.seconds) == (3, 30)
+    trainer, reader = executors["Trainer_executor"].container, executors["ExampleGen_executor"].container
+    assert (trainer.resources.cpu_limit, trainer.resources.memory_limit) == (8, 32)
+    assert (trainer.resources.accelerator.type, trainer.resources.accelerator.count) == ("NVIDIA_L4", 2)
+    assert reader.resources.cpu_limit == 4
+    hook = reader.lifecycle.pre_cache_check
+    assert list(hook.command) == ["python", "-m", "pipeline.orchestration.vertex_entrypoint", "drive", "people"]
+    assert list(hook.args)[:2] == ["--executor_class_path", "components.ingest.driver.Driver"]
+    # No file of this machine is named but the rows.
+    values = {
+        (name, key): parameter.runtime_value.constant.string_value
+        for name, task in tasks.items()
+        for key, parameter in task.inputs.parameters.items()
+    }
+    assert {key for key, value in values.items() if str(tmp_path) in value} == {
+        ("ExampleGen", "input_base"),
+        ("DataGate", "plan"),
+    }
+    assert values["SchemaGen", "text"] == people.SCHEMA
+    assert (
+        json.loads(values["Pusher", "push_destination"])["filesystem"]["base_directory"] == "gs://bucket/people/pushed"
+    )
+
+
+def test_without_a_cache_and_a_schedule(tmp_path: Path):
+    spec, _ = written(tmp_path, config_of(tmp_path, "runtime.cache=false", "training.warm_start=true"))
+    tasks = spec.root.dag.tasks.values()
+    assert not any(task.caching_options.enable_cache or task.HasField("retry_policy") for task in tasks)
+    assert {"BaseModel-model-resolver", "LatestBlessedModel-model-resolver", "SchemaGen"} <= set(spec.root.dag.tasks)
+
+
+def test_a_query_is_driven_too(tmp_path: Path):
+    query = {"path": [], "bigquery": {"query": "SELECT * FROM people"}, "label": people.CONFIG["data"]["label"]}
+    _, deployment = written(tmp_path, config_of(tmp_path, data=query))
+    hook = deployment.executors["ExampleGen_executor"].container.lifecycle.pre_cache_check
+    assert list(hook.args)[:2] == ["--executor_class_path", "tfx.components.example_gen.driver.QueryBasedDriver"]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "told", "remedy"),
+    [
+        ("pipeline.name=my_people", "received my_people", "pipeline.name=my-people"),
+        ("pipeline.name=2people", "received 2people", "pipeline.name=people"),
+        ("serving.check=docker", "neither Docker nor a cluster", "serving.check=server"),
+        ("training.cluster=given", "the pipeline's Trainer is one container", "training.cluster=local"),
+        ("vertex=null", "expected a section vertex", "docs/vertex.md"),
+    ],
+)
+def test_what_it_does_not_do_is_refused(tmp_path: Path, assignment: str, told: str, remedy: str):
+    extra = ["training.strategy={kind: multi_worker, workers: 2}"] if "cluster" in assignment else []
+    with pytest.raises(InputError, match=told) as raised:
+        vertex.check(config_of(tmp_path, assignment, *extra))
+    assert remedy in raised.value.remedy
+
+
+def test_a_file_that_is_no_yaml_or_cannot_be_written(tmp_path: Path):
+    config = config_of(tmp_path)
+    with pytest.raises(InputError, match=r"expected FILE\.yaml, received .*people\.json"):
+        vertex.write(config, tmp_path / "people.json")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        vertex.write(config, tmp_path / "file" / "people.yaml")
+
+
+def test_a_schema_that_no_argument_holds(tmp_path: Path):
+    more = "".join(f'feature {{ name: "column_{number}" type: INT }}\n' for number in range(3000))
+    (tmp_path / "people.pbtxt").write_text(people.SCHEMA + more)
+    config = config_of(tmp_path, schema={"path": str(tmp_path / "people.pbtxt")})
+    with pytest.raises(
+        InputError, match=r"SchemaGen: its parameters take \d+ KiB, most of it text, .* 100 KiB at most"
+    ):
+        vertex.write(config, tmp_path / "people.yaml")
+
+
+def test_paths_and_addresses_of_this_machine_are_reported(tmp_path: Path):
+    told = vertex.warnings(
+        config_of(
+            tmp_path,
+            "push.directory=models",
+            "model={build: mine/network.py}",
+            "runtime.engine=portable",
+            "runtime.portable={job_endpoint: 'localhost:8099'}",
+        )
+    )
+    found = [line.partition(": ")[0] for line in told]
+    assert found == ["data.path", "push.directory", "model.build", "runtime.engine"]
+    assert "mine/network.py:build is on this machine" in told[2]
+
+
+def test_paths_that_containers_see_are_not_reported(tmp_path: Path):
+    remote = {"data": {**people.CONFIG["data"], "path": ["gs://bucket/rows.csv", "/gcs/bucket/rows.csv"]}}
+    assert vertex.warnings(config_of(tmp_path, "push.directory=/gcs/bucket/models", **remote)) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        ("root=/tmp/people", "gs://"),
+        ("region=Europe", "expected a text that matches"),
+        ("network=mine", "expected a text that matches"),
+        ("endpoint=localhost", "expected a text that matches"),
+        ("labels={Team: rides}", "expected small letters"),
+        ("resources={Traner: {cpu: 4}}", "did you mean 'Trainer'"),
+        ("resources={BaseModel: {cpu: 4}}", "expected a node with a container, received 'BaseModel'"),
+        ("resources={Trainer: {accelerators: 3}}", "expected one of 1, 2, 4, 8, 16"),
+    ],
+)
+def test_a_section_that_cannot_be(tmp_path: Path, field: str, told: str):
+    with pytest.raises(InputError, match=told):
+        config_of(tmp_path, f"vertex.{field}")

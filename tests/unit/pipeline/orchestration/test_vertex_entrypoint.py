@@ -1,0 +1,78 @@
+"""The entry point of Vertex AI's containers: how it tells what has gone wrong, and what it makes of a driver's word."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import ROOT, SECONDS, Ended
+from forked_command import ForkedCommand
+
+from pipeline.orchestration import vertex_entrypoint
+
+pytestmark = pytest.mark.both_lines
+
+
+def call(folder: Path, what: str, executor: str, outputs: dict[str, str], parameters: dict[str, str]) -> Ended:
+    """Calls it as a container does, in a fork of the node server, and waits for its end."""
+    arguments = line(folder, what, executor, outputs, parameters)
+    return Ended(*ForkedCommand(vertex_entrypoint.main, arguments, ROOT, os.environ).wait(SECONDS))
+
+
+def line(folder: Path, what: str, executor: str, outputs: dict[str, str], parameters: dict[str, str]) -> list[str]:
+    """The arguments of a container."""
+    names = {key: f"projects/1/locations/x/metadataStores/default/artifacts/{key}" for key in outputs}
+    told = {
+        "inputs": {"parameterValues": parameters},
+        "outputs": {
+            "artifacts": {
+                key: {"artifacts": [{"name": names[key], "uri": str(folder / key), "type": {"schemaTitle": title}}]}
+                for key, title in outputs.items()
+            },
+            "outputFile": str(folder / "1" / "run-7" / "SchemaGen_-5" / "executor_output.json"),
+        },
+    }
+    types = {"parameters": {name: {"parameterType": "STRING"} for name in parameters}}
+    arguments = [what, "people", "--executor_class_path", executor]
+    arguments += ["--json_serialized_invocation_args", json.dumps(told)]
+    return [*arguments, "--json_serialized_inputs_spec_args", json.dumps(types), "--direct_num_workers=1"]
+
+
+def test_an_error_that_nobody_has_put_into_words(tmp_path: Path):
+    ended = call(
+        tmp_path, "execute", "components.data_gate.curated_schema.Executor", {"schema": "tfx.Schema"}, {"text": "no"}
+    )
+    assert ended.exit_code == 1
+    assert "Traceback" in ended.err
+    *_, error, remedy = ended.err.splitlines()
+    assert error.startswith("error: components.data_gate.curated_schema.Executor failed: ParseError: 1:1")
+    assert remedy == "  remedy: see the full cause above, in the task's log"
+    assert not (tmp_path / "1").exists()
+
+
+def test_an_error_of_ours_keeps_headline_and_remedy(tmp_path: Path):
+    parameters = {"input_base": str(tmp_path), "input_config": '{"splits": [{"name": "all-0", "pattern": "*.csv"}]}'}
+    ended = call(tmp_path, "drive", "components.ingest.driver.Driver", {"examples": "tfx.Examples"}, parameters)
+    assert ended.exit_code == 1
+    *_, error, remedy = ended.err.splitlines()
+    assert error.startswith("error: data.path: no file matches")
+    assert remedy.startswith("  remedy: set data.path")
+
+
+def test_what_a_driver_settles_is_told(tmp_path: Path):
+    parameters = {"input_config": '{"splits": [{"name": "all-0", "pattern": "SELECT * FROM people"}]}'}
+    driver = "tfx.components.example_gen.driver.QueryBasedDriver"
+    arguments = line(tmp_path, "drive", driver, {"examples": "tfx.Examples"}, parameters)
+    # In a process, as in its container.
+    process = [sys.executable, "-m", vertex_entrypoint.__name__, *arguments]
+    ended = subprocess.run(process, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads((tmp_path / "1" / "run-7" / "SchemaGen_-5" / "executor_output.json").read_text())
+    assert told["parameterValues"]["span"] == 0
+    assert json.loads(told["parameterValues"]["input_config"])["splits"][0]["pattern"] == "SELECT * FROM people"
+    [examples] = told["artifacts"]["examples"]["artifacts"]
+    assert examples["uri"] == str(tmp_path / "examples")

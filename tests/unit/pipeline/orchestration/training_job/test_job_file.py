@@ -1,0 +1,137 @@
+"""The job file: the Trainer of a config on the data of a run, in the words of TFX."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from published import publish
+from tfx.types import artifact_utils
+
+from components.errors import InputError
+from components.trainer.plan import TrainingPlan
+from components.tuner.config import TuneConfig
+from pipeline.authoring.config import Config, load
+from pipeline.orchestration.training_job import job_file
+
+pytestmark = [
+    pytest.mark.both_lines,
+    # TFX of the current line calls what protobuf deprecates; raised inside protobuf's C code it is a SystemError.
+    pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """A pipeline with three runs; the last one came as far as its schema."""
+    folder = tmp_path_factory.mktemp("toy")
+    (folder / "rows.csv").write_text("fare,tips,company\n1.5,0,c0\n2.5,1,c1\n")
+    (folder / "toy.yaml").write_text(
+        f"data: {{path: {folder / 'rows.csv'}, label: tips > 0.2 * fare}}\n"
+        "features: {columns: {fare: z_score, company: vocab}}\n"
+        "evaluation: {thresholds: {auc: {min: 0.5}}}\n"
+        "training: {steps: 7, cluster: tfjob, strategy: {kind: parameter_server}}\n"
+        f"runtime: {{output: {folder / 'out'}}}\n"
+    )
+    config = load(str(folder / "toy.yaml")).config
+    publish(config, "first")
+    publish(config, "second")
+    publish(config, "third", nodes=("SchemaGen",))
+    return config
+
+
+def written(file: str) -> dict[str, Any]:
+    told = json.loads(Path(file).read_text())
+    return {**told, **{key: artifact_utils.parse_artifact_dict(told[key]) for key in ("inputs", "outputs")}}
+
+
+def uris(artifacts: dict[str, list[Any]]) -> dict[str, list[str]]:
+    return {key: [artifact.uri for artifact in each] for key, each in artifacts.items()}
+
+
+def test_the_newest_run_that_has_the_data_is_trained_on(config: Config, tmp_path: Path):
+    file = job_file.place(str(tmp_path / "to"))
+    inputs = job_file.write(config, file)
+    told = written(file)
+    assert uris(told["inputs"]) == {
+        "examples": ["/shared/second/transformed_examples"],
+        "transform_graph": ["/shared/second/transform_graph"],
+        "schema": ["/shared/second/schema"],
+    }
+    assert inputs == sorted(uri for each in uris(told["inputs"]).values() for uri in each)
+    [examples] = told["inputs"]["examples"]
+    assert (examples.type_name, artifact_utils.decode_split_names(examples.split_names)) == (
+        "Examples",
+        ["train", "eval"],
+    )
+
+
+def test_a_named_run_is_trained_on(config: Config, tmp_path: Path):
+    file = job_file.place(str(tmp_path))
+    job_file.write(config, file, "first")
+    assert uris(written(file)["inputs"])["schema"] == ["/shared/first/schema"]
+
+
+def test_the_outputs_lie_beside_the_job_file(config: Config, tmp_path: Path):
+    file = job_file.place(f"{tmp_path}/to/")
+    job_file.write(config, file)
+    assert file == f"{tmp_path}/to/job.json"
+    told = written(file)["outputs"]
+    assert uris(told) == {"model": [f"{tmp_path}/to/model"], "model_run": [f"{tmp_path}/to/model_run"]}
+    assert [told["model"][0].type_name, told["model_run"][0].type_name] == ["Model", "ModelRun"]
+
+
+def test_the_parameters_are_the_trainers_own(config: Config, tmp_path: Path):
+    file = job_file.place(str(tmp_path))
+    job_file.write(config, file)
+    parameters = written(file)["exec_properties"]
+    plan = TrainingPlan.model_validate_json(json.loads(parameters["custom_config"])["plan"])
+    assert plan.training == config.training
+    assert plan.features.features == config.features
+    assert parameters["run_fn"] == "components.trainer.run_fn.run_fn"
+    assert json.loads(parameters["train_args"]) == {"num_steps": 7}
+
+
+def test_the_same_job_may_be_written_again_and_another_one_may_not(config: Config, tmp_path: Path):
+    file = job_file.place(str(tmp_path))
+    job_file.write(config, file)
+    before = Path(file).read_text()
+    job_file.write(config, file)
+    with pytest.raises(InputError, match="with another job"):
+        job_file.write(config, file, "first")
+    assert Path(file).read_text() == before
+
+
+def test_a_run_that_is_not_there_or_has_no_data_is_told(config: Config, tmp_path: Path):
+    file = job_file.place(str(tmp_path / "to"))
+    with pytest.raises(InputError, match="toy has no run 'frist'; did you mean 'first'"):
+        job_file.write(config, file, "frist")
+    with pytest.raises(InputError, match="run third has no outputs of SchemaGen and Transform") as told:
+        job_file.write(config, file, "third")
+    assert "--to Transform" in told.value.remedy
+    assert not Path(file).exists()
+
+
+def test_a_pipeline_that_has_never_run_is_told(config: Config, tmp_path: Path):
+    unrun = config.model_copy(update={"runtime": config.runtime.model_copy(update={"output": str(tmp_path / "out")})})
+    with pytest.raises(InputError, match="toy has never run") as told:
+        job_file.write(unrun, job_file.place(str(tmp_path)), options=("--config", "of mine.yaml"))
+    assert told.value.remedy.endswith(": python runner.py --local --config 'of mine.yaml' --to Transform")
+
+
+def test_a_uri_stays_one():
+    assert job_file.place("gs://bucket/run 7/") == "gs://bucket/run 7/job.json"
+
+
+def test_what_stands_before_the_trainer_has_to_have_run(config: Config, tmp_path: Path):
+    changed = config.model_copy(
+        update={
+            "tune": TuneConfig.model_validate({"dropout": {"linear": [0, 0.5]}}),
+            "training": config.training.model_copy(update={"warm_start": True}),
+        }
+    )
+    with pytest.raises(InputError, match="no run of toy has outputs of BaseModel and SchemaGen") as told:
+        job_file.write(changed, job_file.place(str(tmp_path / "to")))
+    assert told.value.remedy.endswith(" --to Tuner --to BaseModel")

@@ -1,0 +1,195 @@
+"""Each manifest by its published schema, and the tasks in it by the config that asks for them."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from google.cloud.aiplatform_v1.types import CustomJob
+from google.protobuf import json_format
+from kubeflow.training import ApiClient
+from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
+
+from components.errors import InputError
+from pipeline.authoring.config import Config, load
+from pipeline.orchestration.training_job import manifests
+
+IMAGE = "registry.example/taxi:1"
+JOB = "gs://bucket/taxi/job.json"
+COMMAND = ["python", "-m", "components.trainer.cluster_task", JOB]
+
+NONE = ("training.strategy.kind=none", "training.evaluator=true")
+MIRRORED = ("training.strategy.kind=mirrored",)
+WORKERS = ("training.strategy={kind: multi_worker, workers: 4}", "training.max_restarts=7")
+SERVERS = ("training.strategy={kind: parameter_server, workers: 3, ps: 2}",)
+EVALUATOR = ("training.evaluator=true",)
+
+SHAPES = [NONE, MIRRORED, WORKERS, SERVERS, (*WORKERS, *EVALUATOR), (*SERVERS, *EVALUATOR)]
+every_shape = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: " ".join(shape))
+
+
+def config(*assignments: str) -> Config:
+    return load("configs/taxi.yaml", assignments).config
+
+
+def replicas(shape: tuple[str, ...]) -> dict[str, int]:
+    specs = manifests.tfjob_manifest(config(*shape), IMAGE, JOB)["spec"]["tfReplicaSpecs"]
+    return {kind: spec["replicas"] for kind, spec in specs.items()}
+
+
+def pools(shape: tuple[str, ...]) -> list[int]:
+    specs = manifests.vertex_manifest(config(*shape), IMAGE, JOB)["jobSpec"]["workerPoolSpecs"]
+    return [spec.get("replicaCount", 0) for spec in specs]
+
+
+def jobs(shape: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Name → Job of a JobSet."""
+    made = manifests.jobset_manifest(config(*shape), IMAGE, JOB)["spec"]["replicatedJobs"]
+    return {each["name"]: each["template"]["spec"] for each in made}
+
+
+def tf_configs(shape: tuple[str, ...]) -> list[dict[str, Any]]:
+    """What Kubernetes makes of a JobSet's TF_CONFIG, for each pod."""
+    made = []
+    for job in jobs(shape).values():
+        [container] = job["template"]["spec"]["containers"]
+        index, told = container["env"]
+        assert index["valueFrom"]["fieldRef"]["fieldPath"].endswith("['batch.kubernetes.io/job-completion-index']")
+        for number in range(job["completions"]):
+            made.append(json.loads(told["value"].replace(f"$({index['name']})", str(number))))
+    return made
+
+
+@every_shape
+def test_a_tfjob_is_one_by_kubeflows_own_model(shape: tuple[str, ...]):
+    made = manifests.tfjob_manifest(config(*shape), IMAGE, JOB)
+    client = ApiClient()
+    read = client.deserialize(SimpleNamespace(data=json.dumps(made)), "KubeflowOrgV1TFJob")
+    # A field that the model does not know is left out, so what comes back would be less.
+    assert client.sanitize_for_serialization(read) == made
+
+
+@every_shape
+def test_a_custom_job_is_one_by_vertex_ais_own_message(shape: tuple[str, ...]):
+    made = manifests.vertex_manifest(config(*shape), IMAGE, JOB)
+    # A field that the message does not know is refused.
+    read = json_format.ParseDict(made, CustomJob.pb(CustomJob()))
+    assert [pool.replica_count for pool in read.job_spec.worker_pool_specs] == pools(shape)
+
+
+@every_shape
+def test_a_jobset_is_one_by_kubeflow_trainers_own_model(shape: tuple[str, ...]):
+    made = manifests.jobset_manifest(config(*shape), IMAGE, JOB)
+    read = JobsetV1alpha2JobSet.model_validate(made)
+    assert read.model_dump(by_alias=True, exclude_unset=True) == made
+
+
+@pytest.mark.parametrize(
+    ("shape", "tfjob_replicas", "vertex_pools"),
+    [
+        (NONE, {"Worker": 1}, [1]),
+        (MIRRORED, {"Worker": 1}, [1]),
+        (WORKERS, {"Worker": 4}, [1, 3]),
+        (SERVERS, {"Chief": 1, "Worker": 3, "PS": 2}, [1, 3, 2]),
+        ((*WORKERS, *EVALUATOR), {"Worker": 4, "Evaluator": 1}, [1, 3, 0, 1]),
+        ((*SERVERS, *EVALUATOR), {"Chief": 1, "Worker": 3, "PS": 2, "Evaluator": 1}, [1, 3, 2, 1]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_the_config_says_which_tasks_there_are(
+    shape: tuple[str, ...], tfjob_replicas: dict[str, int], vertex_pools: list[int]
+):
+    assert replicas(shape) == tfjob_replicas
+    assert pools(shape) == vertex_pools
+    as_jobs = {name: job["completions"] for name, job in jobs(shape).items()}
+    assert as_jobs == {kind.lower(): count for kind, count in tfjob_replicas.items()}
+
+
+def test_an_empty_pool_of_vertex_ai_says_nothing():
+    made = manifests.vertex_manifest(config(*WORKERS, *EVALUATOR), IMAGE, JOB)["jobSpec"]["workerPoolSpecs"]
+    assert made[2] == {}
+
+
+@every_shape
+def test_every_task_runs_the_same_command(shape: tuple[str, ...]):
+    for spec in manifests.tfjob_manifest(config(*shape), IMAGE, JOB)["spec"]["tfReplicaSpecs"].values():
+        [container] = spec["template"]["spec"]["containers"]
+        assert (container["name"], container["image"], container["command"]) == ("tensorflow", IMAGE, COMMAND)
+        assert container["ports"] == [{"name": "tfjob-port", "containerPort": 2222}]
+    for job in jobs(shape).values():
+        [container] = job["template"]["spec"]["containers"]
+        assert (container["image"], container["command"]) == (IMAGE, COMMAND)
+    for pool in filter(None, manifests.vertex_manifest(config(*shape), IMAGE, JOB)["jobSpec"]["workerPoolSpecs"]):
+        assert pool["containerSpec"] == {"imageUri": IMAGE, "command": COMMAND}
+
+
+def test_only_a_task_that_a_signal_took_is_started_anew():
+    for spec in manifests.tfjob_manifest(config(*SERVERS), IMAGE, JOB)["spec"]["tfReplicaSpecs"].values():
+        assert spec["restartPolicy"] == "ExitCode"
+    for job in jobs(SERVERS).values():
+        [rule] = job["podFailurePolicy"]["rules"]
+        assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", list(range(1, 128)))
+        assert (job["backoffLimit"], job["template"]["spec"]["restartPolicy"]) == (0, "Never")
+
+
+def test_restarts_are_those_of_the_config():
+    assert manifests.tfjob_manifest(config(*WORKERS), IMAGE, JOB)["spec"]["runPolicy"]["backoffLimit"] == 7
+    assert manifests.jobset_manifest(config(*WORKERS), IMAGE, JOB)["spec"]["failurePolicy"]["maxRestarts"] == 7
+
+
+def test_the_job_is_done_when_its_chief_is_or_else_all_its_workers():
+    policies = {
+        shape: manifests.tfjob_manifest(config(*shape), IMAGE, JOB)["spec"]["successPolicy"]
+        for shape in (SERVERS, WORKERS)
+    }
+    assert policies == {SERVERS: "", WORKERS: "AllWorkers"}
+    targets = [
+        manifests.jobset_manifest(config(*shape, *EVALUATOR), IMAGE, JOB)["spec"]["successPolicy"][
+            "targetReplicatedJobs"
+        ]
+        for shape in (SERVERS, WORKERS)
+    ]
+    assert targets == [["chief"], ["worker"]]
+
+
+def test_vertex_ai_starts_workers_in_step_anew_all_together():
+    for shape, together in ((WORKERS, True), (SERVERS, False), (MIRRORED, False)):
+        scheduling = manifests.vertex_manifest(config(*shape), IMAGE, JOB)["jobSpec"]["scheduling"]
+        assert scheduling == {"restartJobOnWorkerRestart": together}
+
+
+def test_a_jobset_tells_each_task_the_cluster_and_its_place():
+    told = tf_configs((*SERVERS, *EVALUATOR))
+    assert [(each["task"]["type"], each["task"]["index"]) for each in told] == [
+        ("chief", 0),
+        *[("worker", index) for index in range(3)],
+        *[("ps", index) for index in range(2)],
+        ("evaluator", 0),
+    ]
+    for each in told:
+        assert each["cluster"] == {
+            "chief": ["train-taxi-chief-0-0.train-taxi:2222"],
+            "worker": [f"train-taxi-worker-0-{index}.train-taxi:2222" for index in range(3)],
+            "ps": [f"train-taxi-ps-0-{index}.train-taxi:2222" for index in range(2)],
+        }
+
+
+def test_a_single_task_is_told_of_no_cluster():
+    [container] = jobs(MIRRORED)["worker"]["template"]["spec"]["containers"]
+    assert "env" not in container
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "name"),
+    [("taxi", "train-taxi"), ("2_many", "train-2-many"), ("long_" * 12, "train-" + "long-" * 6 + "long")],
+)
+def test_the_name_is_fit_for_hosts(pipeline: str, name: str):
+    assert manifests.jobset_manifest(config(f"pipeline.name={pipeline}"), IMAGE, JOB)["metadata"]["name"] == name
+
+
+def test_a_tpu_is_refused():
+    for manifest in (manifests.tfjob_manifest, manifests.vertex_manifest, manifests.jobset_manifest):
+        with pytest.raises(InputError, match="received tpu"):
+            manifest(config("training.strategy.kind=tpu"), IMAGE, JOB)

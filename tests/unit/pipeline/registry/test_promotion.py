@@ -1,0 +1,169 @@
+"""Stages of pushed versions: every change verifies the version, is recorded, and updates the rollout's files."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pushed import push
+
+from components.errors import InputError
+from components.pusher import rollout, serving_state
+from components.pusher.config import RolloutConfig
+from components.pusher.serving_state import Canary, Stages, State
+from pipeline.registry import promotion
+from pipeline.registry.versions import PushFolder
+
+CONTEXT = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture
+def push_folder(tmp_path: Path) -> PushFolder:
+    for number in range(1, 5):
+        push(tmp_path / "pushed", number)
+    return PushFolder(str(tmp_path / "pushed"), None, None)
+
+
+def labels(push_folder: PushFolder) -> str:
+    return (Path(push_folder.path) / rollout.FOLDER / "models.config").read_text()
+
+
+def test_from_the_first_version_to_a_rollback(push_folder: PushFolder) -> None:
+    assert promotion.promote(push_folder, 1).stages == Stages(stable=1)
+    canary = Canary(version=2, percent=10)
+    assert promotion.canary(push_folder, 2, 10, "a try").stages == Stages(stable=1, canary=canary)
+    assert 'version_labels { key: "canary" value: 2 }' in labels(push_folder)
+    assert promotion.canary(push_folder, 2, 50).canary == Canary(version=2, percent=50)
+    # Another version becomes stable while a canary runs: the canary goes on.
+    assert promotion.promote(push_folder, 3).stages == Stages(stable=3, canary=Canary(version=2, percent=50))
+    assert promotion.promote(push_folder, 2).stages == Stages(stable=2)
+    assert promotion.canary(push_folder, 4, 1).stages == Stages(stable=2, canary=Canary(version=4, percent=1))
+    assert promotion.rollback(push_folder).stages == Stages(stable=3)
+    assert promotion.rollback(push_folder, reason="worse still").stages == Stages(stable=1)
+    assert 'version_labels { key: "stable" value: 1 }' in labels(push_folder)
+    history = serving_state.read(push_folder.path).history
+    assert [line.action for line in history] == [
+        "promote",
+        "canary",
+        "canary",
+        "promote",
+        "promote",
+        "canary",
+        "rollback",
+        "rollback",
+    ]
+    assert (history[1].reason, history[-1].reason) == ("a try", "worse still")
+    assert all(earlier.after == later.before for earlier, later in itertools.pairwise(history))
+    assert all(line.by for line in history)
+
+
+def test_a_version_can_be_unstaged(push_folder: PushFolder) -> None:
+    promotion.promote(push_folder, 1)
+    promotion.canary(push_folder, 2, 10)
+    assert promotion.unstage(push_folder, 2).stages == Stages(stable=1)
+    promotion.canary(push_folder, 2, 10)
+    assert promotion.stop(push_folder).stages == Stages(stable=1)
+    assert promotion.unstage(push_folder, 1).stages == Stages()
+    assert labels(push_folder) == "model_config_list {\n}\n"
+    assert promotion.rollback(push_folder).stages == Stages(stable=1)
+
+
+def test_a_rollback_can_name_the_version(push_folder: PushFolder) -> None:
+    for number in (1, 2, 3):
+        promotion.promote(push_folder, number)
+    assert promotion.rollback(push_folder, to=1).stages == Stages(stable=1)
+    assert promotion.rollback(push_folder, to=4).stages == Stages(stable=4)
+
+
+REFUSED: dict[str, tuple[Callable[[PushFolder], State], str]] = {
+    "a version that does not exist": (
+        lambda push_folder: promotion.promote(push_folder, 9),
+        "has no version 9; the newest is 4",
+    ),
+    "a canary of all": (lambda push_folder: promotion.canary(push_folder, 1, 10), "version 1 is the stable one"),
+    "no stage to give up": (lambda push_folder: promotion.unstage(push_folder, 2), "version 2 has no stage: stable 1"),
+    "no canary to stop": (promotion.stop, "there is no canary to stop: stable 1"),
+    "no earlier stable version": (promotion.rollback, "no earlier stable version exists"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_an_impossible_change_is_an_error_and_changes_nothing(push_folder: PushFolder, case: str) -> None:
+    promotion.promote(push_folder, 1)
+    before = serving_state.read(push_folder.path)
+    act, message = REFUSED[case]
+    with pytest.raises(InputError, match=message):
+        act(push_folder)
+    assert serving_state.read(push_folder.path) == before
+
+
+def test_a_canary_needs_a_stable_version(push_folder: PushFolder) -> None:
+    with pytest.raises(InputError, match="expected a stable version") as raised:
+        promotion.canary(push_folder, 2, 10)
+    assert "promote 2" in raised.value.remedy
+
+
+@pytest.mark.parametrize(
+    "act", [promotion.promote, lambda push_folder, number: promotion.canary(push_folder, number, 5), promotion.rollback]
+)
+def test_a_version_that_was_modified_gets_no_stage(
+    push_folder: PushFolder, act: Callable[[PushFolder, int], State]
+) -> None:
+    promotion.promote(push_folder, 1)
+    file = Path(push_folder.path, "2", "saved_model.pb")
+    content = file.read_bytes()
+    file.write_bytes(content[:77] + b"X" + content[78:])
+    with pytest.raises(InputError, match=r"2/saved_model\.pb was changed after the push"):
+        act(push_folder, 2)
+    assert serving_state.read(push_folder.path).stages == Stages(stable=1)
+
+
+def test_with_a_key_an_unsigned_version_gets_no_stage(push_folder: PushFolder) -> None:
+    push(Path(push_folder.path), 5, b"key")
+    push_folder = PushFolder(push_folder.path, b"key", None)
+    with pytest.raises(InputError, match="expected a signature"):
+        promotion.promote(push_folder, 4)
+    assert promotion.promote(push_folder, 5).stable == 5
+
+
+def test_the_settings_are_kept_unless_a_config_has_others(push_folder: PushFolder) -> None:
+    promotion.promote(push_folder, 1)
+    assert 'name: "taxi"' in labels(push_folder)
+    other_settings = RolloutConfig(model_name="trips", base_path="/models/trips")
+    promotion.promote(PushFolder(push_folder.path, None, other_settings), 1)
+    assert len(serving_state.read(push_folder.path).history) == 1
+    promotion.promote(push_folder, 2)
+    assert 'name: "trips"' in labels(push_folder)
+    assert 'base_path: "/models/trips"' in labels(push_folder)
+
+
+def test_the_same_change_again_writes_the_files_again(push_folder: PushFolder) -> None:
+    promotion.promote(push_folder, 1)
+    (Path(push_folder.path) / rollout.FOLDER / "models.config").unlink()
+    promotion.promote(push_folder, 1)
+    assert "value: 1" in labels(push_folder)
+    assert len(serving_state.read(push_folder.path).history) == 1
+
+
+def test_concurrent_changes_are_all_recorded(push_folder: PushFolder) -> None:
+    processes = [CONTEXT.Process(target=promotion.promote, args=(push_folder, number)) for number in (1, 2, 3, 4)]
+    for process in processes:
+        process.start()
+    while any(process.is_alive() for process in processes):
+        serving_state.read(push_folder.path)
+    for process in processes:
+        process.join()
+    history = serving_state.read(push_folder.path).history
+    assert {line.after.stable for line in history} == {1, 2, 3, 4}
+    assert len(history) == 4
+    assert f'key: "stable" value: {history[-1].after.stable}' in labels(push_folder)
+
+
+def test_in_an_object_store_there_are_no_stages() -> None:
+    push_folder = PushFolder("gs://bucket/models", None, None)
+    for act in (promotion.stop, promotion.rollback, lambda push_folder: promotion.promote(push_folder, 1)):
+        with pytest.raises(InputError, match="expected a push folder on a file system, received gs://bucket/models"):
+            act(push_folder)

@@ -1,0 +1,98 @@
+"""The list of programs that tests use beside .venv, and what its readers make of a machine that lacks some."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import programs
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+TOOLS = ("bash", "dirname", "env", "grep")
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout on a machine without the programs; `bin` is the whole search path."""
+    monkeypatch.setattr(programs, "ROOT", tmp_path)
+    monkeypatch.setattr(programs, "_OTHER_FOLDERS", ())
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    (tmp_path / "bin").mkdir()
+    return tmp_path
+
+
+def install(folder: Path, name: str, line: str = "") -> None:
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{line}\n")
+    file.chmod(0o755)
+
+
+def test_every_program_of_the_list_can_be_missing(bare: Path) -> None:
+    assert programs.missing() == list(programs.known())
+    for name, program in programs.known().items():
+        if program.source.startswith("environment:"):
+            assert (ROOT / "tools" / f"{program.source.removeprefix('environment:')}.txt").is_file()
+            install(bare / ".cache" / program.source.removeprefix("environment:") / "bin", name)
+        else:
+            install(bare / "bin", program.names[-1])
+    assert programs.missing() == []
+
+
+def test_without_its_program_a_test_is_skipped_and_fails_in_ci(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="haproxy is not installed; `make programs` installs it"):
+        programs.find("haproxy")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="haproxy is not installed"):
+        programs.find("haproxy")
+    install(bare / "bin", "haproxy")
+    assert programs.find("haproxy") == str(bare / "bin" / "haproxy")
+
+
+def test_what_was_skipped_is_listed_with_its_reason_and_remedy(tmp_path: Path) -> None:
+    test = "tests/unit/deploy/test_deploy.py::test_the_rules_do_what_they_say"
+    # promtool is in no folder that is searched beside the PATH.
+    environment = {name: value for name, value in os.environ.items() if name != "CI"} | {"PATH": str(tmp_path)}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test]
+
+    def run(**more: str) -> tuple[int, list[str]]:
+        ended = subprocess.run(
+            command, cwd=ROOT, env={**environment, **more}, capture_output=True, text=True, check=False
+        )
+        return ended.returncode, ended.stdout.splitlines()
+
+    code, lines = run()
+    assert code == 0, lines
+    missing = [line for line in lines if line.startswith("missing programs: ") and "promtool" in line]
+    assert len(missing) == 2, "in the header, and at the end"
+    assert all(line.endswith("; to install them: make programs") for line in missing)
+    assert "    1  promtool is not installed; `make programs` installs it" in lines
+    code, lines = run(CI="true")
+    assert code == 1
+    assert any("promtool is not installed" in line for line in lines)
+
+
+@pytest.mark.parametrize("present", [(), ("chromium-browser", "haproxy")])
+def test_missing_packages_are_installed(tmp_path: Path, present: tuple[str, ...]) -> None:
+    (tmp_path / "tools").mkdir()
+    for file in ("programs.sh", "programs.txt"):
+        shutil.copy(ROOT / "tools" / file, tmp_path / "tools")
+    for tool in TOOLS:
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        (tmp_path / "bin" / tool).symlink_to(shutil.which(tool) or "missing")
+    install(tmp_path / "bin", "id", "echo 0")
+    install(tmp_path / "bin", "apt-get", f'echo "$@" >>{tmp_path}/asked')
+    for name in present:
+        install(tmp_path / "bin", name)
+    # Only what is on the list, and neither in /usr/sbin nor PostgreSQL's own folder, can be missing here.
+    subprocess.run([tmp_path / "tools" / "programs.sh", "packages"], env={"PATH": str(tmp_path / "bin")}, check=True)
+    update, asked = (tmp_path / "asked").read_text().splitlines()
+    assert update.startswith("update")
+    packages = asked.split()
+    assert "nghttp2-client" in packages
+    assert ("chromium" in packages) == (not present)
