@@ -44,8 +44,7 @@ def write_request(version: Path, folder: Path) -> None:
 
 def call(count: int, version: Path, pause: float) -> dict[str, list[int]]:
     """Calls the model with one row after the other, as the server does; returns the microseconds of each call."""
-    from components.serving.server.saved_model import SavedModel
-    from components.serving.server.tensor_proto import from_proto
+    from components.serving.server.saved_model import SavedModel, from_proto
 
     signature = SavedModel(version, 1).signature("serving_default")
     requests = [{name: from_proto(proto) for name, proto in request.inputs.items()} for request in warm_up(version)]

@@ -1,7 +1,4 @@
-"""The server process: options, the REST API of TensorFlow Serving, start and stop.
-
-The REST API is https://www.tensorflow.org/tfx/serving/api_rest.
-"""
+"""The server process: its options, start and stop."""
 
 from __future__ import annotations
 
@@ -16,128 +13,26 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import uvloop
 from aiohttp import web
-from google.protobuf import json_format
-from tensorflow_serving.apis.get_model_status_pb2 import ModelVersionStatus
 
 from components import version_manifest as manifests
 from components.errors import MachineError, PipelineError
+from components.files import write_atomically
 from components.processes import signal_at_parents_death
-from components.serving.server import grpc_service, json_codec, model_config
+from components.serving.server import grpc_service
 from components.serving.server.batching import BatchLimits
-from components.serving.server.errors import InvalidRequestError, RequestError, SlowClientError
 from components.serving.server.metrics import Metrics
-from components.serving.server.model_config import ModelSource
-from components.serving.server.model_manager import LoadOptions, ModelManager
-from components.serving.server.predict_service import ModelRequest, PredictService
+from components.serving.server.model_manager import LoadOptions, ModelManager, ModelSource, read_sources
 from components.serving.server.request_log import RequestLog
+from components.serving.server.rest_api import RestApi
+from components.serving.server.service import Service
 
-_MODEL = r"/v1/models/{model:[^/:]+}{version:(?:/versions/\d{1,18})?}{label:(?:/labels/[^/:]+)?}"
 _DRAIN_SECONDS = 60.0
 """How long the server waits for requests in progress when it ends."""
-
-
-class RestApi:
-    """The REST API of a service.
-
-    Args:
-      service: answers requests.
-      read_seconds: that a client may take to send a body.
-    """
-
-    def __init__(self, service: PredictService, read_seconds: float) -> None:
-        self._service, self._read_seconds = service, read_seconds
-
-    def application(self, max_bytes: int) -> web.Application:
-        """Return the application, which accepts bodies of at most so many bytes, also after decompression."""
-        application = web.Application(middlewares=[self._handle_errors], client_max_size=max_bytes)
-        application.router.add_post(_MODEL + ":{method:predict|classify|regress}", self._run)
-        application.router.add_get(_MODEL, self._status)
-        application.router.add_get(f"{_MODEL}/metadata", self._metadata)
-        application.router.add_get("/monitoring/prometheus/metrics", self._metrics)
-        return application
-
-    @web.middleware
-    async def _handle_errors(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        try:
-            response: web.StreamResponse = await handler(request)
-        except RequestError as error:
-            response = _json({"error": str(error)}, error.http_status)
-        except web.HTTPException as error:
-            response = _json({"error": f"{request.method} {request.path[:100]}: {error.text}"}, error.status)
-        except Exception as error:
-            logging.exception("a REST request failed")
-            response = _json({"error": f"{type(error).__name__}: {error}"}, 500)
-        if self._service.stopping:
-            response.force_close()
-        return response
-
-    async def _run(self, request: web.Request) -> web.Response:
-        with self._service.admit("REST"):
-            body = json_codec.parse(await self._read(request))
-            model, method = _model_request(request), request.match_info["method"]
-            if "signature_name" in body:
-                if not isinstance(body["signature_name"], str):
-                    raise InvalidRequestError("signature_name: expected a string")
-                model = model._replace(signature=body["signature_name"])
-            if method == "predict":
-                _, outputs = await self._service.predict(model, functools.partial(json_codec.inputs, body))
-                return _json(json_codec.outputs(outputs, "instances" in body))
-            call: Callable[..., Awaitable[tuple[Any, Any]]] = getattr(self._service, method)
-            return _json({"result": (await call(model, json_codec.examples(body)))[1]})
-
-    async def _read(self, request: web.Request) -> bytes:
-        try:
-            if request.content.is_eof():
-                return await request.read()
-            return await asyncio.wait_for(request.read(), self._read_seconds)
-        except asyncio.TimeoutError:
-            raise SlowClientError(f"expected the whole body within {self._read_seconds:g} s") from None
-        except web.RequestPayloadError as error:
-            raise InvalidRequestError(f"the body is not valid: {error}") from error
-
-    async def _status(self, request: web.Request) -> web.Response:
-        model = _model_request(request)
-        status = [
-            {
-                "version": str(version.number),
-                "state": ModelVersionStatus.State.Name(version.state),
-                "status": {"error_code": "UNKNOWN" if version.error else "OK", "error_message": version.error},
-            }
-            for version in self._service.manager.status(model.model, model.version, model.label)
-        ]
-        return _json({"model_version_status": status})
-
-    async def _metadata(self, request: web.Request) -> web.Response:
-        model = _model_request(request)
-        version = self._service.manager.find(model.model, model.version, model.label)
-        with version as saved_model:
-            definitions = saved_model.meta_graph.signature_def
-            signatures = {
-                name: json_format.MessageToDict(definitions[name], preserving_proto_field_name=True)
-                for name in saved_model.signatures
-            }
-        spec = {"name": version.model, "signature_name": "", "version": str(version.number)}
-        return _json({"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}})
-
-    async def _metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(body=self._service.metrics.text(), content_type="text/plain", charset="utf-8")
-
-
-def _model_request(request: web.Request) -> ModelRequest:
-    path = request.match_info
-    version, label = path["version"].rpartition("/")[2], path["label"].rpartition("/")[2]
-    return ModelRequest("REST", path["model"], int(version) if version else None, label or None)
-
-
-def _json(value: Any, status: int = 200) -> web.Response:
-    # NaN and Infinity are written as TensorFlow Serving writes them.
-    return web.Response(body=json.dumps(value).encode(), status=status, content_type="application/json")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -204,30 +99,33 @@ async def _serve(options: argparse.Namespace) -> None:
     concurrency = max(1, options.workers - options.enable_batching)
     threads = max(1, len(os.sched_getaffinity(0)) // concurrency)
     load = LoadOptions(manifests.signing_key(os.environ), options.allow_unverified, threads)
-    manager = ModelManager(_sources(options), load)
-    log = None
+    manager, log = ModelManager(_sources(options), load), None
     if options.request_log:
         log = RequestLog(options.request_log, options.request_log_rate, options.request_log_max_bytes)
     metrics = Metrics(manager.all, lambda: log.dropped if log else 0)
     limits = BatchLimits(options.max_batch_size, options.batch_timeout_micros / 1e6, concurrency)
     batching = limits if options.enable_batching else None
-    service = PredictService(manager, metrics, log, batching, options.workers, options.max_in_flight)
+    workers, in_flight, root = options.workers, options.max_in_flight, options.reload_root
+    service = Service(manager, metrics, log, batching, workers, in_flight, root)
     manager.on_unload = service.remove
     read_seconds, max_bytes = options.read_timeout_seconds, options.max_body_bytes
-    application = RestApi(service, read_seconds).application(max_bytes)
     rest = web.AppRunner(
-        application, keepalive_timeout=options.idle_timeout_seconds, access_log=None, handler_cancellation=True
+        RestApi(service, read_seconds).application(max_bytes),
+        keepalive_timeout=options.idle_timeout_seconds,
+        access_log=None,
+        handler_cancellation=True,
     )
     await rest.setup()
     site = web.TCPSite(rest, options.host, options.rest_api_port, backlog=1024)
     address = f"{options.host}:{options.port}"
-    rpc, port = grpc_service.create_server(service, address, max_bytes, read_seconds, options.reload_root)
+    rpc, port = grpc_service.create_server(service, address, max_bytes, read_seconds)
     await site.start()
     await rpc.start()
     rest_port = rest.addresses[0][1]
     logging.info("REST on %s:%d, gRPC on %s:%d", options.host, rest_port, options.host, port)
     if options.ready_file:
-        _write_json(options.ready_file, {"pid": os.getpid(), "grpc_port": port, "rest_port": rest_port})
+        ports = {"pid": os.getpid(), "grpc_port": port, "rest_port": rest_port}
+        write_atomically(options.ready_file, json.dumps(ports))
     watching = asyncio.create_task(manager.watch(options.file_system_poll_wait_seconds))
     await stop.wait()
     logging.info("no new requests are accepted; requests in progress are finished")
@@ -255,13 +153,7 @@ def _check_free(host: str, port: int) -> None:
 
 def _sources(options: argparse.Namespace) -> Callable[[], Mapping[str, ModelSource]]:
     if options.model_config_file:
-        return lambda: model_config.read(options.model_config_file)
+        return functools.partial(read_sources, options.model_config_file)
     if not options.model_name or not options.model_base_path:
         raise SystemExit("expected --model_config_file, or --model_name and --model_base_path")
     return lambda: {options.model_name: ModelSource(options.model_base_path)}
-
-
-def _write_json(file: Path, value: Mapping[str, int]) -> None:
-    temporary = file.with_name(f".{file.name}")
-    temporary.write_text(json.dumps(value))
-    temporary.replace(file)

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
+from tensorflow_serving.apis.input_pb2 import Input
 
-from components.serving.server.errors import InvalidRequestError
+from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import Arrays, Signature, TensorSpec
 
 _ACCEPTED = {"i": "iu", "u": "iu", "f": "iuf", "b": "b"}
@@ -27,14 +27,14 @@ def parse(body: bytes) -> dict[str, Any]:
     """Parse a body that must be a JSON object.
 
     Raises:
-      InvalidRequestError: it is not.
+      RequestError: it is not.
     """
     try:
         value = json.loads(body.decode())
     except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"expected a JSON object: {error}") from error
+        raise RequestError(f"expected a JSON object: {error}") from error
     if not isinstance(value, dict):
-        raise InvalidRequestError(f"expected a JSON object, received {_json_type(value)}")
+        raise RequestError(f"expected a JSON object, received {_json_type(value)}")
     return value
 
 
@@ -42,33 +42,31 @@ def inputs(request: Mapping[str, Any], signature: Signature) -> Arrays:
     """Convert the inputs of a predict request: `instances`, a list of rows, or `inputs`, columns.
 
     Raises:
-      InvalidRequestError: they do not match the signature.
+      RequestError: they do not match the signature.
     """
     if ("instances" in request) == ("inputs" in request):
-        raise InvalidRequestError("expected either instances (a list of rows) or inputs (columns)")
+        raise RequestError("expected either instances (a list of rows) or inputs (columns)")
     columns: Any = request.get("inputs")
     if "instances" in request:
         columns = rows = request["instances"]
         if not isinstance(rows, list) or not rows:
-            raise InvalidRequestError("instances: expected a list of at least one row")
+            raise RequestError("instances: expected a list of at least one row")
         if _is_named(rows[0]):
             names = rows[0].keys()
             for number, row in enumerate(rows):
                 if not isinstance(row, dict) or row.keys() != names:
                     received = sorted(row) if isinstance(row, dict) else _json_type(row)
                     expected = f"expected {sorted(names)} as in the first row"
-                    raise InvalidRequestError(f"instances[{number}]: {expected}, received {received}")
+                    raise RequestError(f"instances[{number}]: {expected}, received {received}")
             columns = {name: [row[name] for row in rows] for name in names}
     if not _is_named(columns):
         if len(signature.inputs) != 1:
             names = sorted(signature.inputs)
-            raise InvalidRequestError(f"signature {signature.name!r}: expected its inputs by name: {names}")
+            raise RequestError(f"signature {signature.name!r}: expected its inputs by name: {names}")
         columns = dict.fromkeys(signature.inputs, columns)
     if unknown := columns.keys() - signature.inputs.keys():
         names = sorted(signature.inputs)
-        raise InvalidRequestError(
-            f"signature {signature.name!r}: expected inputs of {names}, received {min(unknown)!r}"
-        )
+        raise RequestError(f"signature {signature.name!r}: expected inputs of {names}, received {min(unknown)!r}")
     return {name: to_array(name, values, signature.inputs[name]) for name, values in columns.items()}
 
 
@@ -76,7 +74,7 @@ def outputs(arrays: Arrays, by_row: bool) -> dict[str, Any]:
     """Convert outputs into the format of the request, by row (`instances`) or by column (`inputs`).
 
     Raises:
-      InvalidRequestError: by row, but the outputs differ in their number of rows.
+      RequestError: by row, but the outputs differ in their number of rows.
     """
     values = {name: _to_lists(name, array) for name, array in arrays.items()}
     key = "predictions" if by_row else "outputs"
@@ -86,31 +84,31 @@ def outputs(arrays: Arrays, by_row: bool) -> dict[str, Any]:
         return {key: values}
     rows = {array.shape[:1] for array in arrays.values()}
     if len(rows) > 1 or () in rows:
-        raise InvalidRequestError("instances: the outputs differ in their number of rows; send columns (inputs)")
+        raise RequestError("instances: the outputs differ in their number of rows; send columns (inputs)")
     return {key: [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]}
 
 
-def examples(request: Mapping[str, Any]) -> npt.NDArray[Any]:
-    """Convert the examples of a classify or regress request to serialized tf.Examples, shape [batch].
+def examples(request: Mapping[str, Any]) -> Input:
+    """Convert the examples of a classify or regress request.
 
     Raises:
-      InvalidRequestError: they are not valid.
+      RequestError: they are not valid.
     """
     rows, context = request.get("examples"), request.get("context", {})
     if not isinstance(rows, list) or not rows or not isinstance(context, dict):
-        raise InvalidRequestError("expected examples: a list of objects from feature name to value or values")
-    serialized = np.empty(len(rows), object)
-    for number, row in enumerate(rows):
+        raise RequestError("expected examples: a list of objects from feature name to value or values")
+    result = Input()
+    examples = result.example_list_with_context
+    for number, row in enumerate([context, *rows], -1):
         if not isinstance(row, dict):
-            raise InvalidRequestError(f"examples[{number}]: expected an object, received {_json_type(row)}")
-        example = tf.train.Example()
-        for name, values in {**context, **row}.items():
+            raise RequestError(f"examples[{number}]: expected an object, received {_json_type(row)}")
+        features = (examples.context if number < 0 else examples.examples.add()).features.feature
+        for name, values in row.items():
             try:
-                _set_feature(example.features.feature, name, values if isinstance(values, list) else [values])
+                _set_feature(features, name, values if isinstance(values, list) else [values])
             except (OverflowError, TypeError, ValueError) as error:
-                raise InvalidRequestError(f"feature {name!r}: {error}") from error
-        serialized[number] = example.SerializeToString()
-    return serialized
+                raise RequestError(f"feature {name!r}: {error}") from error
+    return result
 
 
 def _set_feature(features: Any, name: str, values: list[Any]) -> None:
@@ -127,7 +125,7 @@ def to_array(name: str, values: Any, spec: TensorSpec) -> npt.NDArray[Any]:
     """Convert nested lists to an array of the dtype of an input.
 
     Raises:
-      InvalidRequestError: the lists are ragged, or a value does not fit the dtype.
+      RequestError: the lists are ragged, or a value does not fit the dtype.
     """
     dtype = spec.numpy
     try:
@@ -140,18 +138,16 @@ def to_array(name: str, values: Any, spec: TensorSpec) -> npt.NDArray[Any]:
                 array.astype(dtype) if all(type(each) is int and each >= 0 for each in array.flat) else np.array(values)
             )
     except (ValueError, OverflowError, RecursionError) as error:
-        raise InvalidRequestError(
-            f"input {name!r}: expected {spec.dtype.name} in lists of one length: {error}"
-        ) from error
+        raise RequestError(f"input {name!r}: expected {spec.dtype.name} in lists of one length: {error}") from error
     # NumPy does not count bfloat16 as a float.
     if array.size and array.dtype.kind not in _ACCEPTED.get("f" if spec.dtype.is_floating else dtype.kind, ""):
-        raise InvalidRequestError(
+        raise RequestError(
             f"input {name!r}: expected {dtype.name}, received {_json_type(np.array(values, object).flat[0])}"
         )
     with np.errstate(over="ignore"):
         cast = array.astype(dtype)
     if not np.array_equal(*((cast, array) if dtype.kind in "iu" else (np.isinf(cast), np.isinf(array)))):
-        raise InvalidRequestError(f"input {name!r}: expected {dtype.name}, received a number out of its range")
+        raise RequestError(f"input {name!r}: expected {dtype.name}, received a number out of its range")
     return cast
 
 

@@ -6,13 +6,10 @@ https://www.tensorflow.org/tfx/serving/serving_config#monitoring_configuration
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import prometheus_client
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric, UntypedMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Gauge, Histogram
 
 from components.serving.server.model_manager import Version
 
@@ -20,9 +17,16 @@ _PREFIX = ":tensorflow:serving:"
 _MICROSECONDS = [10 * 1.8**power for power in range(33)]
 """The buckets of TensorFlow Serving."""
 _ROWS = [2.0**power for power in range(14)]
+_VERSION = ["model_name", "version"]
 
 
-class Metrics(Collector):
+class _Count(Gauge):
+    """A counter without the suffix _total, which TensorFlow Serving's counters do not have."""
+
+    _type = "unknown"
+
+
+class Metrics:
     """Counts requests, their latency and the rows of batches.
 
     Args:
@@ -32,17 +36,17 @@ class Metrics(Collector):
 
     def __init__(self, versions: Callable[[], Iterable[Version]], dropped: Callable[[], int]) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._versions, self._dropped = versions, dropped
-        self._requests: Counter[tuple[str, str, str, str]] = Counter()
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-        names = ["model_name", "version", "API", "entrypoint"]
-        help_text = "Microseconds from a request's arrival to its answer."
-        self._latency = Histogram(
-            f"{_PREFIX}request_latency", help_text, names, buckets=_MICROSECONDS, registry=self._registry
-        )
+        self._versions, self._registry = versions, (registry := CollectorRegistry())
+        names = [*_VERSION, "entrypoint", "status"]
+        self._requests = _Count(f"{_PREFIX}request_count", "Requests.", names, registry=registry)
+        names, text = [*_VERSION, "API", "entrypoint"], "Microseconds from a request's arrival to its answer."
+        self._latency = Histogram(f"{_PREFIX}request_latency", text, names, buckets=_MICROSECONDS, registry=registry)
         name = f"{_PREFIX}batching_session:processed_batch_size"
-        self._rows = Histogram(name, "Rows of a batch.", names[:2], buckets=_ROWS, registry=self._registry)
+        self._rows = Histogram(name, "Rows of a batch.", _VERSION, buckets=_ROWS, registry=registry)
+        text = "30: available; 50: unloaded or failed to load."
+        self._states = Gauge(f"{_PREFIX}version_state", text, _VERSION, registry=registry)
+        text = "Requests that the request log dropped."
+        _Count(f"{_PREFIX}request_log_dropped", text, registry=registry).set_function(dropped)
 
     def request(self, version: Version | None, method: str, api: str, status: str, seconds: float) -> None:
         """Count a request.
@@ -54,10 +58,9 @@ class Metrics(Collector):
           status: the name of gRPC's status code.
           seconds: latency.
         """
-        labels = _labels(version)
-        self._requests[labels[0], labels[1], api, status] += 1
+        self._requests.labels(*_labels(version), api, status).inc()
         if version is not None:
-            self._latency.labels(*labels, method, api).observe(seconds * 1e6)
+            self._latency.labels(*_labels(version), method, api).observe(seconds * 1e6)
 
     def batch(self, version: Version, rows: int) -> None:
         """Count a batch."""
@@ -65,31 +68,15 @@ class Metrics(Collector):
 
     def remove(self, version: Version) -> None:
         """Remove what belongs to a version that was unloaded."""
-        labels = _labels(version)
-        self._requests = Counter({key: count for key, count in self._requests.items() if key[:2] != labels})
-        self._rows.remove_by_labels(dict(zip(("model_name", "version"), labels, strict=True)))
-        self._latency.remove_by_labels(dict(zip(("model_name", "version"), labels, strict=True)))
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metrics for which prometheus_client has no type: its counters get the suffix _total."""
-        names = ["model_name", "version", "entrypoint", "status"]
-        requests = UntypedMetricFamily(f"{_PREFIX}request_count", "Requests.", labels=names)
-        for labels, count in self._requests.items():
-            requests.add_metric(labels, count)
-        states = GaugeMetricFamily(
-            f"{_PREFIX}version_state", "30: available; 50: unloaded or failed to load.", labels=names[:2]
-        )
-        for version in self._versions():
-            states.add_metric(_labels(version), version.state)
-        dropped = f"{_PREFIX}request_log_dropped"
-        yield requests
-        yield states
-        yield UntypedMetricFamily(dropped, "Requests that the request log dropped.", value=self._dropped())
+        for metric in (self._requests, self._latency, self._rows):
+            metric.remove_by_labels(dict(zip(_VERSION, _labels(version), strict=True)))
 
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
-        content: bytes = generate_latest(self._registry)
-        return content
+        self._states.clear()
+        for version in self._versions():
+            self._states.labels(*_labels(version)).set(version.state)
+        return prometheus_client.generate_latest(self._registry)
 
 
 def _labels(version: Version | None) -> tuple[str, str]:

@@ -7,19 +7,94 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from google.protobuf import text_format
+from grpc import StatusCode
 from tensorflow_serving.apis.get_model_status_pb2 import ModelVersionStatus
+from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from components import version_manifest as manifests
 from components.errors import InputError, PipelineError
-from components.serving.server.errors import NotServedError
-from components.serving.server.model_config import ModelSource
+from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import SavedModel
 
 START, LOADING = ModelVersionStatus.START, ModelVersionStatus.LOADING
 AVAILABLE, UNLOADING, END = ModelVersionStatus.AVAILABLE, ModelVersionStatus.UNLOADING, ModelVersionStatus.END
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """The folder of a model. Its subfolders whose names are numbers are the versions.
+
+    Attributes:
+      folder: the base path.
+      newest: how many of the greatest versions to load; None for all.
+      versions: if not empty, exactly these versions are loaded.
+      labels: label → version number.
+    """
+
+    folder: Path
+    newest: int | None = 1
+    versions: frozenset[int] = frozenset()
+    labels: Mapping[str, int] = field(default_factory=dict)
+
+    def version_folders(self) -> dict[int, Path]:
+        """Return the folders of the versions to load that exist, by version number in ascending order."""
+        entries = self.folder.iterdir() if self.folder.is_dir() else ()
+        found = [(int(each.name), each) for each in entries if manifests.is_version(each.name)]
+        found = sorted(each for each in found if (each[1] / "saved_model.pb").is_file())
+        if self.versions:
+            return {number: folder for number, folder in found if number in self.versions}
+        return dict(found if self.newest is None else found[-self.newest :])
+
+
+def read_sources(file: Path) -> dict[str, ModelSource]:
+    """Read a model config file, a ModelServerConfig as a text proto.
+
+    Returns:
+      Model name → source.
+
+    Raises:
+      RequestError: the file cannot be read or is not valid.
+    """
+    try:
+        return to_sources(text_format.Parse(file.read_text(), ModelServerConfig()))
+    except (text_format.ParseError, OSError, ValueError) as error:
+        raise RequestError(f"{file}: expected a ModelServerConfig as a text proto: {error}") from error
+
+
+def to_sources(config: Any, root: Path | None = None) -> dict[str, ModelSource]:
+    """Convert a ModelServerConfig message.
+
+    Args:
+      config: the message.
+      root: if given, every base_path must be inside this folder after symbolic links are resolved.
+
+    Returns:
+      Model name → source.
+
+    Raises:
+      RequestError: a name or base_path is missing, duplicate or outside of the root; or a policy is empty.
+    """
+    result: dict[str, ModelSource] = {}
+    for model in config.model_config_list.config:
+        if not model.name or not model.base_path or model.name in result:
+            raise RequestError(f"model config: expected a unique name and a base_path, received {model.name!r}")
+        folder = Path(model.base_path)
+        if root is not None and not folder.resolve().is_relative_to(root.resolve()):
+            raise RequestError(f"model config: expected a base_path inside {root}, received {model.base_path!r}")
+        policy = model.model_version_policy
+        kind = policy.WhichOneof("policy_choice")
+        if kind == "specific" and not policy.specific.versions:
+            raise RequestError(f"model config: expected the specific versions of {model.name!r}, received none")
+        newest = None if kind == "all" else (policy.latest.num_versions or 1)
+        result[model.name] = ModelSource(
+            folder, newest, frozenset(policy.specific.versions), dict(model.version_labels)
+        )
+    return result
 
 
 @dataclass(frozen=True)
@@ -62,7 +137,7 @@ class Version:
 
     def __enter__(self) -> SavedModel:
         if self.saved_model is None:
-            raise NotServedError(f"model {self.model!r}: version {self.number} is not loaded")
+            raise _not_loaded(self.model, self.number)
         self._users += 1
         return self.saved_model
 
@@ -117,15 +192,15 @@ class ModelManager:
     """All versions of all models.
 
     Args:
-      read_sources: returns model name → source. If it raises, nothing changes.
+      read: returns model name → source. If it raises, nothing changes.
       options: how versions are loaded.
 
     Attributes:
       on_unload: called with each version that was unloaded.
     """
 
-    def __init__(self, read_sources: Callable[[], Mapping[str, ModelSource]], options: LoadOptions) -> None:
-        self._read_sources, self._options = read_sources, options
+    def __init__(self, read: Callable[[], Mapping[str, ModelSource]], options: LoadOptions) -> None:
+        self._read_sources, self._options = read, options
         self.on_unload: Callable[[Version], None] = lambda version: None
         self._versions: dict[str, dict[int, Version]] = {}
         self._labels: dict[str, dict[str, int]] = {}
@@ -177,41 +252,35 @@ class ModelManager:
                 self._labels.pop(name, None)
 
     async def _unload(self, versions: dict[int, Version], numbers: set[int]) -> None:
-        for number in numbers:
-            version = versions[number]
+        for version in map(versions.__getitem__, numbers):
             if version.state == AVAILABLE:
                 await version.unload()
                 self.on_unload(version)
             if not version.folder.exists():
-                del versions[number]
+                del versions[version.number]
 
     def find(self, model: str, number: int | None = None, label: str | None = None) -> Version:
         """Return the loaded version with this number or label; without both, the greatest loaded version.
 
         Raises:
-          NotServedError: there is none.
+          RequestError: there is none.
         """
-        versions = self._versions.get(model)
+        versions, labels = self._versions.get(model), self._labels.get(model, {})
         if versions is None:
-            raise NotServedError(f"expected a model of {sorted(self._versions)}, received {model!r}")
-        if label:
-            labels = self._labels.get(model, {})
-            if label not in labels:
-                raise NotServedError(f"model {model!r}: expected a label of {sorted(labels)}, received {label!r}")
-            number = labels[label]
+            raise _not_found(f"expected a model of {sorted(self._versions)}, received {model!r}")
+        if label and label not in labels:
+            raise _not_found(f"model {model!r}: expected a label of {sorted(labels)}, received {label!r}")
         loaded = _loaded(versions)
-        if number is None and not loaded:
-            raise NotServedError(f"model {model!r}: no version is loaded")
-        number = max(loaded) if number is None else number
-        if number not in loaded:
-            raise NotServedError(f"model {model!r}: version {number} is not loaded")
+        number = labels[label] if label else max(loaded, default=None) if number is None else number
+        if number is None or number not in loaded:
+            raise _not_loaded(model, number)
         return versions[number]
 
     def status(self, model: str, number: int | None = None, label: str | None = None) -> list[Version]:
         """Return the versions of a model in descending order, or the one with this number or label.
 
         Raises:
-          NotServedError: there is none.
+          RequestError: there is none.
         """
         if label:
             return [self.find(model, label=label)]
@@ -219,7 +288,7 @@ class ModelManager:
         matches = [versions[each] for each in sorted(versions, reverse=True) if number in (None, each)]
         if not matches:
             suffix = "" if number is None else f", version {number}"
-            raise NotServedError(f"expected a model of {sorted(self._versions)}, received {model!r}{suffix}")
+            raise _not_found(f"expected a model of {sorted(self._versions)}, received {model!r}{suffix}")
         return matches
 
     def all(self) -> list[Version]:
@@ -236,3 +305,12 @@ class ModelManager:
 
 def _loaded(versions: Mapping[int, Version]) -> set[int]:
     return {number for number, version in versions.items() if version.state == AVAILABLE}
+
+
+def _not_found(message: str) -> RequestError:
+    return RequestError(message, StatusCode.NOT_FOUND)
+
+
+def _not_loaded(model: str, number: int | None) -> RequestError:
+    what = "no version is loaded" if number is None else f"version {number} is not loaded"
+    return _not_found(f"model {model!r}: {what}")

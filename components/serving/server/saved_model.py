@@ -1,8 +1,9 @@
-"""A loaded SavedModel: what its signatures accept, and how they are called."""
+"""A loaded SavedModel: what its signatures accept, how they are called, and the tensors in messages."""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +14,18 @@ import numpy.typing as npt
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from components.serving.server.errors import InvalidRequestError
-from components.serving.server.tensor_proto import from_proto
+from components.serving.server.errors import RequestError
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 """Tensor name → array; strings are bytes in an array of objects."""
 
 _WARM_UP = "assets.extra/tf_serving_warmup_requests"
 """TensorFlow Serving's, see https://www.tensorflow.org/tfx/serving/saved_model_warmup."""
+_STRING = tf.string.as_datatype_enum
+_MAX_RANK = 32
+"""NumPy supports no more. The product of the million sizes that fit into a message would take minutes."""
+_MAX_REPEATED = 1 << 20
+"""Elements. A message of a few bytes can declare a tensor of any size that repeats one value."""
 
 
 class TensorSpec:
@@ -36,17 +41,15 @@ class TensorSpec:
         self.numpy: np.dtype[Any] = np.dtype(dtype.as_numpy_dtype)
 
     def check(self, name: str, value: npt.NDArray[Any]) -> None:
-        """Raise InvalidRequestError unless the value has this dtype and a matching shape."""
+        """Raise RequestError unless the value has this dtype and a matching shape."""
         if value.dtype != self.numpy:
             received = "string" if value.dtype == object else value.dtype
-            raise InvalidRequestError(f"input {name!r}: expected {self.dtype.name}, received {received}")
+            raise RequestError(f"input {name!r}: expected {self.dtype.name}, received {received}")
         if self.shape is not None and (
             len(self.shape) != value.ndim
             or any(size not in (-1, received) for size, received in zip(self.shape, value.shape, strict=True))
         ):
-            raise InvalidRequestError(
-                f"input {name!r}: expected shape {list(self.shape)}, received {list(value.shape)}"
-            )
+            raise RequestError(f"input {name!r}: expected shape {list(self.shape)}, received {list(value.shape)}")
 
 
 @dataclass(frozen=True)
@@ -70,28 +73,28 @@ class Signature:
     batches: bool
 
     def check(self, inputs: Arrays) -> None:
-        """Raise InvalidRequestError unless names, dtypes, shapes and numbers of rows match."""
+        """Raise RequestError unless names, dtypes, shapes and numbers of rows match."""
         if inputs.keys() != self.inputs.keys():
-            raise InvalidRequestError(
+            raise RequestError(
                 f"signature {self.name!r}: expected the inputs {sorted(self.inputs)}, received {sorted(inputs)}"
             )
         for name, spec in self.inputs.items():
             spec.check(name, inputs[name])
         if self.batches and len({len(value) for value in inputs.values()}) > 1:
             rows = {name: len(value) for name, value in inputs.items()}
-            raise InvalidRequestError(
+            raise RequestError(
                 f"signature {self.name!r}: expected the same number of rows in each input, received {rows}"
             )
 
     def run(self, inputs: Arrays) -> dict[str, npt.NDArray[Any]]:
-        """Call the model with inputs that passed check(); raise InvalidRequestError if the graph rejects them."""
+        """Call the model with inputs that passed check(); raise RequestError if the graph rejects them."""
         try:
             outputs = self.call(*(inputs[name] for name in self.inputs))
         except tf.errors.InvalidArgumentError as error:
-            raise InvalidRequestError(_first_line(str(error.message))) from error
+            raise RequestError(_first_line(str(error.message))) from error
         except UnicodeDecodeError as error:
             # The error message contains bytes of the inputs, and TensorFlow decodes every message as UTF-8.
-            raise InvalidRequestError(_first_line(error.object.decode(errors="replace"))) from error
+            raise RequestError(_first_line(error.object.decode(errors="replace"))) from error
         # TensorFlow returns a scalar string as bytes.
         arrays = (np.array(each, object) if isinstance(each, bytes) else each for each in outputs)
         return dict(zip(self.outputs, arrays, strict=True))
@@ -110,7 +113,7 @@ class SavedModel:
       warm_up_requests: how many recorded requests were run.
 
     Raises:
-      InvalidRequestError: a warm-up request failed.
+      RequestError: a warm-up request failed.
       Exception: TensorFlow's errors for a folder that is not a SavedModel.
     """
 
@@ -138,9 +141,10 @@ class SavedModel:
         self._session.close()
 
     def signature(self, name: str) -> Signature:
-        """Return a signature by name; raise InvalidRequestError if there is none."""
+        """Return a signature by name, "" for serving_default; raise RequestError if there is none."""
+        name = name or "serving_default"
         if name not in self.signatures:
-            raise InvalidRequestError(f"expected a signature of {sorted(self.signatures)}, received {name!r}")
+            raise RequestError(f"expected a signature of {sorted(self.signatures)}, received {name!r}")
         return self.signatures[name]
 
     def _signature(self, name: str, definition: Any) -> Signature:
@@ -157,7 +161,7 @@ class SavedModel:
                 logging.warning("%s: only requests to predict are run as warm-up", path)
                 continue
             request = log.predict_log.request
-            signature = self.signature(request.model_spec.signature_name or "serving_default")
+            signature = self.signature(request.model_spec.signature_name)
             inputs = {name: from_proto(proto) for name, proto in request.inputs.items()}
             signature.check(inputs)
             signature.run(inputs)
@@ -186,3 +190,38 @@ def _first_line(message: str) -> str:
     context = ("Graph execution error", "Detected at node", "File ", "[[", "Original stack trace")
     lines = (line.strip() for line in message.splitlines())
     return next((line for line in lines if line and not line.startswith(context)), "the graph rejects the inputs")
+
+
+def from_proto(proto: Any) -> npt.NDArray[Any]:
+    """Convert a TensorProto; strings become bytes in an array of objects.
+
+    Raises:
+      RequestError: the content does not match the declared shape or dtype.
+    """
+    dimensions = proto.tensor_shape.dim
+    sizes = [dimension.size for dimension in dimensions[:_MAX_RANK]]
+    if proto.tensor_shape.unknown_rank or len(dimensions) > _MAX_RANK or min(sizes, default=0) < 0:
+        raise RequestError(f"a tensor of {len(dimensions)} dimensions and shape {sizes} is not valid")
+    if proto.dtype == _STRING and sizes == [len(proto.string_val)] and not proto.tensor_content:
+        # Serialized tf.Examples arrive like this; make_ndarray would take several times as long.
+        return np.array([*proto.string_val], object)
+    count = math.prod(sizes)
+    if count > _MAX_REPEATED and count > proto.ByteSize():
+        raise RequestError(f"a tensor of shape {sizes}: expected {count} elements, received {proto.ByteSize()} bytes")
+    try:
+        array: npt.NDArray[Any] = tf.make_ndarray(proto)
+    except (KeyError, OverflowError, TypeError, ValueError, IndexError) as error:
+        raise RequestError(f"a tensor of dtype {proto.dtype} and shape {sizes}: {error}") from error
+    return array
+
+
+def to_proto(array: npt.NDArray[Any], proto: Any) -> None:
+    """Write an array into an empty TensorProto; numbers as raw bytes, which are fast to read."""
+    if array.dtype == object:
+        proto.dtype = _STRING
+        proto.string_val.extend(array.ravel().tolist())
+    else:
+        proto.dtype = tf.dtypes.as_dtype(array.dtype).as_datatype_enum
+        proto.tensor_content = array.tobytes()
+    for size in array.shape:
+        proto.tensor_shape.dim.add(size=size)

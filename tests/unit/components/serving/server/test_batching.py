@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.serving.server.batching import Batcher, BatchLimits
-from components.serving.server.errors import InvalidRequestError
+from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import Signature, TensorSpec
 
 HOUR = 3600.0
@@ -32,7 +32,7 @@ class Model:
         self.running = self.most_running = 0
         self.go = threading.Event()
         self.go.set()
-        self._error = error or InvalidRequestError("wrong")
+        self._error = error or RequestError("wrong")
         self._lock = threading.Lock()
 
     def __call__(self, x: Any) -> Any:
@@ -165,7 +165,7 @@ def test_concurrency_is_limited_and_waiting_batches_fill(threads: ThreadPoolExec
     run(main)
 
 
-@pytest.mark.parametrize("error", [InvalidRequestError("wrong"), ValueError("wrong"), MemoryError()])
+@pytest.mark.parametrize("error", [RequestError("wrong"), ValueError("wrong"), MemoryError()])
 @settings(deadline=None, max_examples=30)
 @given(wrong=st.sets(st.integers(0, 15)))
 def test_a_wrong_request_fails_alone(error: Exception, wrong: set[int]) -> None:

@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as arrays
 from components.serving.server import json_codec
 from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import Signature, TensorSpec
+from components.serving.server.service import serialized_examples
 
 DTYPES = [np.float16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64]
 DTYPES += [np.uint8, np.uint16, np.uint32, np.uint64, np.bool_]
@@ -191,7 +192,9 @@ def test_examples_to_classify() -> None:
         "context": {"shared": "all", "x": 0},
         "examples": [{"x": [1, 2]}, {"x": 1.5, "text": ["a", {"b64": "/w=="}], "none": []}],
     }
-    first, second = (tf.train.Example.FromString(each).features.feature for each in json_codec.examples(request))
+    first, second = (
+        tf.train.Example.FromString(each).features.feature for each in serialized_examples(json_codec.examples(request))
+    )
     assert (first["x"].int64_list.value, first["shared"].bytes_list.value) == ([1, 2], [b"all"])
     assert (second["x"].float_list.value, second["text"].bytes_list.value) == ([1.5], [b"a", b"\xff"])
     assert second["none"].WhichOneof("kind") is None

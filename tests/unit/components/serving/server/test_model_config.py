@@ -8,9 +8,8 @@ import pytest
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
-from components.serving.server import model_config
-from components.serving.server.errors import InvalidRequestError
-from components.serving.server.model_config import ModelSource
+from components.serving.server.errors import RequestError
+from components.serving.server.model_manager import ModelSource, read_sources, to_sources
 
 
 @pytest.fixture
@@ -27,7 +26,7 @@ def base(tmp_path: Path) -> Path:
 def versions_to_load(base: Path, policy: str) -> list[int]:
     file = base.parent / "models.config"
     file.write_text(f'model_config_list {{ config {{ name: "m" base_path: "{base}" {policy} }} }}')
-    return list(model_config.read(file)["m"].version_folders())
+    return list(read_sources(file)["m"].version_folders())
 
 
 @pytest.mark.parametrize(
@@ -64,7 +63,7 @@ def test_labels_and_several_models(base: Path) -> None:
           config {{ name: "n" base_path: "{base}" }}
         }}"""
     )
-    sources = model_config.read(file)
+    sources = read_sources(file)
     assert {name: dict(source.labels) for name, source in sources.items()} == {
         "m": {"stable": 2, "canary": 10},
         "n": {},
@@ -88,28 +87,28 @@ def test_labels_and_several_models(base: Path) -> None:
 )
 def test_no_model_config(tmp_path: Path, content: str, word: str) -> None:
     (tmp_path / "models.config").write_bytes(content.encode("latin-1"))
-    with pytest.raises(InvalidRequestError, match=word):
-        model_config.read(tmp_path / "models.config")
+    with pytest.raises(RequestError, match=word):
+        read_sources(tmp_path / "models.config")
 
 
 def test_an_empty_file_wants_nothing(tmp_path: Path) -> None:
     (tmp_path / "models.config").touch()
-    assert model_config.read(tmp_path / "models.config") == {}
+    assert read_sources(tmp_path / "models.config") == {}
 
 
 def test_a_file_that_is_gone(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match="No such file"):
-        model_config.read(tmp_path / "models.config")
+    with pytest.raises(RequestError, match="No such file"):
+        read_sources(tmp_path / "models.config")
 
 
 def test_base_paths_outside_of_the_root_are_rejected(base: Path) -> None:
     def read(path: Path) -> dict[str, ModelSource]:
         text = f'model_config_list {{ config {{ name: "m" base_path: "{path}" }} }}'
         config = text_format.Parse(text, model_server_config_pb2.ModelServerConfig())
-        return model_config.sources(config, base.parent)
+        return to_sources(config, base.parent)
 
     assert read(base)["m"].folder == base
     (base / "link").symlink_to("/")
     for outside in (base.parent.parent, base.parent / "m" / ".." / ".." / "x", base / "link" / "etc", Path("/")):
-        with pytest.raises(InvalidRequestError, match="expected a base_path inside"):
+        with pytest.raises(RequestError, match="expected a base_path inside"):
             read(outside)

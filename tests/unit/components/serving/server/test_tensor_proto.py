@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tensorflow.core.framework import tensor_pb2
 
-from components.serving.server.errors import InvalidRequestError
-from components.serving.server.tensor_proto import from_proto, to_proto
+from components.serving.server.errors import RequestError
+from components.serving.server.saved_model import from_proto, to_proto
 
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 NUMBERS = [np.float16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.bool_]
@@ -33,7 +33,7 @@ def proto(dtype: int, sizes: list[int], **values: Any) -> Any:
 
 
 def rejection(made: Any) -> str:
-    with pytest.raises(InvalidRequestError) as caught:
+    with pytest.raises(RequestError) as caught:
         from_proto(made)
     return str(caught.value)
 
