@@ -18,6 +18,7 @@ from pathlib import Path
 
 import uvloop
 from aiohttp import web
+from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
 from components import version_manifest as manifests
 from components.errors import MachineError, PipelineError
@@ -26,7 +27,7 @@ from components.processes import signal_at_parents_death
 from components.serving.server import grpc_service
 from components.serving.server.batching import BatchLimits
 from components.serving.server.metrics import Metrics
-from components.serving.server.model_manager import LoadOptions, ModelManager, ModelSource, read_sources
+from components.serving.server.model_manager import LoadOptions, ModelManager, read_configs
 from components.serving.server.request_log import RequestLog
 from components.serving.server.rest_api import RestApi
 from components.serving.server.service import Service
@@ -67,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--port", type=int, default=8500, help="of the gRPC API; 0: any free port")
     add("--rest_api_port", type=int, default=8501, help="of the REST API; 0: any free port")
     add("--model_name", help="name of the only model, with --model_base_path")
-    add("--model_base_path", type=Path, help="its folder; the greatest version in it is served")
+    add("--model_base_path", help="its folder; the greatest version in it is served")
     add("--model_config_file", type=Path, help="several models, versions and labels: a ModelServerConfig")
     add("--allow_unverified", action="store_true", help="serve versions without a manifest.json, too")
     add("--reload_root", type=Path, metavar="FOLDER", help="accept HandleReloadConfigRequest for models in this folder")
@@ -99,7 +100,7 @@ async def _serve(options: argparse.Namespace) -> None:
     concurrency = max(1, options.workers - options.enable_batching)
     threads = max(1, len(os.sched_getaffinity(0)) // concurrency)
     load = LoadOptions(manifests.signing_key(os.environ), options.allow_unverified, threads)
-    manager, log = ModelManager(_sources(options), load), None
+    manager, log = ModelManager(_configs(options), load), None
     if options.request_log:
         log = RequestLog(options.request_log, options.request_log_rate, options.request_log_max_bytes)
     metrics = Metrics(manager.all, lambda: log.dropped if log else 0)
@@ -151,9 +152,10 @@ def _check_free(host: str, port: int) -> None:
         raise MachineError(f"cannot listen at {host}:{port}: {error.strerror}", remedy) from error
 
 
-def _sources(options: argparse.Namespace) -> Callable[[], Mapping[str, ModelSource]]:
+def _configs(options: argparse.Namespace) -> Callable[[], Mapping[str, ModelConfig]]:
     if options.model_config_file:
-        return functools.partial(read_sources, options.model_config_file)
+        return functools.partial(read_configs, options.model_config_file)
     if not options.model_name or not options.model_base_path:
         raise SystemExit("expected --model_config_file, or --model_name and --model_base_path")
-    return lambda: {options.model_name: ModelSource(options.model_base_path)}
+    config = ModelConfig(name=options.model_name, base_path=options.model_base_path)
+    return lambda: {config.name: config}

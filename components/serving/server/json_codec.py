@@ -24,11 +24,7 @@ _JSON_TYPES = {str: "a string", bool: "a boolean", int: "an integer", float: "a 
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """Parse a body that must be a JSON object.
-
-    Raises:
-      RequestError: it is not.
-    """
+    """Parse a body; raise RequestError unless it is a JSON object."""
     try:
         value = json.loads(body.decode())
     except (ValueError, RecursionError) as error:
@@ -39,11 +35,7 @@ def parse(body: bytes) -> dict[str, Any]:
 
 
 def inputs(request: Mapping[str, Any], signature: Signature) -> Arrays:
-    """Convert the inputs of a predict request: `instances`, a list of rows, or `inputs`, columns.
-
-    Raises:
-      RequestError: they do not match the signature.
-    """
+    """Convert `instances`, a list of rows, or `inputs`, columns; raise RequestError unless they match the signature."""
     if ("instances" in request) == ("inputs" in request):
         raise RequestError("expected either instances (a list of rows) or inputs (columns)")
     columns: Any = request.get("inputs")
@@ -89,11 +81,7 @@ def outputs(arrays: Arrays, by_row: bool) -> dict[str, Any]:
 
 
 def examples(request: Mapping[str, Any]) -> Input:
-    """Convert the examples of a classify or regress request.
-
-    Raises:
-      RequestError: they are not valid.
-    """
+    """Convert the examples of a classify or regress request; raise RequestError if they are not valid."""
     rows, context = request.get("examples"), request.get("context", {})
     if not isinstance(rows, list) or not rows or not isinstance(context, dict):
         raise RequestError("expected examples: a list of objects from feature name to value or values")
@@ -122,11 +110,7 @@ def _set_feature(features: Any, name: str, values: list[Any]) -> None:
 
 
 def to_array(name: str, values: Any, spec: TensorSpec) -> npt.NDArray[Any]:
-    """Convert nested lists to an array of the dtype of an input.
-
-    Raises:
-      RequestError: the lists are ragged, or a value does not fit the dtype.
-    """
+    """Convert nested lists to the dtype of an input; raise RequestError if they are ragged, or a value does not fit."""
     dtype = spec.numpy
     try:
         if dtype.kind == "O":

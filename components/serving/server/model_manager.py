@@ -7,14 +7,13 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from google.protobuf import text_format
 from grpc import StatusCode
 from tensorflow_serving.apis.get_model_status_pb2 import ModelVersionStatus
-from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
+from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
 from components import version_manifest as manifests
 from components.errors import InputError, PipelineError
@@ -25,75 +24,51 @@ START, LOADING = ModelVersionStatus.START, ModelVersionStatus.LOADING
 AVAILABLE, UNLOADING, END = ModelVersionStatus.AVAILABLE, ModelVersionStatus.UNLOADING, ModelVersionStatus.END
 
 
-@dataclass(frozen=True)
-class ModelSource:
-    """The folder of a model. Its subfolders whose names are numbers are the versions.
-
-    Attributes:
-      folder: the base path.
-      newest: how many of the greatest versions to load; None for all.
-      versions: if not empty, exactly these versions are loaded.
-      labels: label → version number.
-    """
-
-    folder: Path
-    newest: int | None = 1
-    versions: frozenset[int] = frozenset()
-    labels: Mapping[str, int] = field(default_factory=dict)
-
-    def version_folders(self) -> dict[int, Path]:
-        """Return the folders of the versions to load that exist, by version number in ascending order."""
-        entries = self.folder.iterdir() if self.folder.is_dir() else ()
-        found = [(int(each.name), each) for each in entries if manifests.is_version(each.name)]
-        found = sorted(each for each in found if (each[1] / "saved_model.pb").is_file())
-        if self.versions:
-            return {number: folder for number, folder in found if number in self.versions}
-        return dict(found if self.newest is None else found[-self.newest :])
+def version_folders(config: ModelConfig) -> dict[int, Path]:
+    """Return the folders of the versions that a config selects and that exist, by version number in ascending order."""
+    base, policy = Path(config.base_path), config.model_version_policy
+    folders = [path for path in base.iterdir() if manifests.is_version(path.name)] if base.is_dir() else []
+    versions = sorted((int(path.name), path) for path in folders if (path / "saved_model.pb").is_file())
+    if policy.HasField("specific"):
+        return {number: path for number, path in versions if number in policy.specific.versions}
+    return dict(versions if policy.HasField("all") else versions[-(policy.latest.num_versions or 1) :])
 
 
-def read_sources(file: Path) -> dict[str, ModelSource]:
-    """Read a model config file, a ModelServerConfig as a text proto.
-
-    Returns:
-      Model name → source.
+def read_configs(file: Path) -> dict[str, ModelConfig]:
+    """Read a model config file, a ModelServerConfig as a text proto; see `check_configs`.
 
     Raises:
       RequestError: the file cannot be read or is not valid.
     """
     try:
-        return to_sources(text_format.Parse(file.read_text(), ModelServerConfig()))
+        return check_configs(text_format.Parse(file.read_text(), ModelServerConfig()))
     except (text_format.ParseError, OSError, ValueError) as error:
         raise RequestError(f"{file}: expected a ModelServerConfig as a text proto: {error}") from error
 
 
-def to_sources(config: Any, root: Path | None = None) -> dict[str, ModelSource]:
-    """Convert a ModelServerConfig message.
+def check_configs(config: ModelServerConfig, root: Path | None = None) -> dict[str, ModelConfig]:
+    """Check which models and versions to serve.
 
     Args:
       config: the message.
       root: if given, every base_path must be inside this folder after symbolic links are resolved.
 
     Returns:
-      Model name → source.
+      Model name → config.
 
     Raises:
       RequestError: a name or base_path is missing, duplicate or outside of the root; or a policy is empty.
     """
-    result: dict[str, ModelSource] = {}
+    result: dict[str, ModelConfig] = {}
     for model in config.model_config_list.config:
         if not model.name or not model.base_path or model.name in result:
             raise RequestError(f"model config: expected a unique name and a base_path, received {model.name!r}")
-        folder = Path(model.base_path)
-        if root is not None and not folder.resolve().is_relative_to(root.resolve()):
+        if root is not None and not Path(model.base_path).resolve().is_relative_to(root.resolve()):
             raise RequestError(f"model config: expected a base_path inside {root}, received {model.base_path!r}")
         policy = model.model_version_policy
-        kind = policy.WhichOneof("policy_choice")
-        if kind == "specific" and not policy.specific.versions:
+        if policy.HasField("specific") and not policy.specific.versions:
             raise RequestError(f"model config: expected the specific versions of {model.name!r}, received none")
-        newest = None if kind == "all" else (policy.latest.num_versions or 1)
-        result[model.name] = ModelSource(
-            folder, newest, frozenset(policy.specific.versions), dict(model.version_labels)
-        )
+        result[model.name] = model
     return result
 
 
@@ -192,15 +167,15 @@ class ModelManager:
     """All versions of all models.
 
     Args:
-      read: returns model name → source. If it raises, nothing changes.
+      read_configs: returns model name → config. If it raises, nothing changes.
       options: how versions are loaded.
 
     Attributes:
       on_unload: called with each version that was unloaded.
     """
 
-    def __init__(self, read: Callable[[], Mapping[str, ModelSource]], options: LoadOptions) -> None:
-        self._read_sources, self._options = read, options
+    def __init__(self, read_configs: Callable[[], Mapping[str, ModelConfig]], options: LoadOptions) -> None:
+        self._read_configs, self._options = read_configs, options
         self.on_unload: Callable[[Version], None] = lambda version: None
         self._versions: dict[str, dict[int, Version]] = {}
         self._labels: dict[str, dict[str, int]] = {}
@@ -221,18 +196,18 @@ class ModelManager:
                 last = str(error)
             await asyncio.sleep(poll_seconds)
 
-    async def replace_sources(self, sources: Mapping[str, ModelSource]) -> None:
+    async def replace_configs(self, configs: Mapping[str, ModelConfig]) -> None:
         """Serve these models from now on, whatever options or files say."""
-        self._read_sources = lambda: sources
+        self._read_configs = lambda: configs
         await self.update()
 
     async def update(self) -> None:
         """Load the versions that should be loaded, then unload the others."""
         async with self._updating:
             run = asyncio.get_running_loop().run_in_executor
-            sources = await run(self._thread, self._read_sources)
-            for name, source in sources.items():
-                folders = await run(self._thread, source.version_folders)
+            configs = await run(self._thread, self._read_configs)
+            for name, config in configs.items():
+                folders = await run(self._thread, version_folders, config)
                 versions = self._versions.setdefault(name, {})
                 for number, folder in folders.items():
                     if number not in versions or versions[number].should_load():
@@ -242,11 +217,11 @@ class ModelManager:
                 loaded, labels = _loaded(versions), self._labels.get(name, {})
                 self._labels[name] = labels = {
                     label: number if number in loaded else labels.get(label, number)
-                    for label, number in source.labels.items()
+                    for label, number in config.version_labels.items()
                 }
                 if not folders or not loaded.isdisjoint(folders):
                     await self._unload(versions, versions.keys() - folders.keys() - set(labels.values()))
-            for name in self._versions.keys() - sources.keys():
+            for name in self._versions.keys() - configs.keys():
                 await self._unload(self._versions[name], set(self._versions[name]))
                 del self._versions[name]
                 self._labels.pop(name, None)
@@ -260,11 +235,7 @@ class ModelManager:
                 del versions[version.number]
 
     def find(self, model: str, number: int | None = None, label: str | None = None) -> Version:
-        """Return the loaded version with this number or label; without both, the greatest loaded version.
-
-        Raises:
-          RequestError: there is none.
-        """
+        """Return the loaded version with this number or label, or the greatest; raise RequestError if there is none."""
         versions, labels = self._versions.get(model), self._labels.get(model, {})
         if versions is None:
             raise _not_found(f"expected a model of {sorted(self._versions)}, received {model!r}")
@@ -277,11 +248,7 @@ class ModelManager:
         return versions[number]
 
     def status(self, model: str, number: int | None = None, label: str | None = None) -> list[Version]:
-        """Return the versions of a model in descending order, or the one with this number or label.
-
-        Raises:
-          RequestError: there is none.
-        """
+        """Return all versions in descending order, or the one with this number or label; raise RequestError if none."""
         if label:
             return [self.find(model, label=label)]
         versions = self._versions.get(model, {})

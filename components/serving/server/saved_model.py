@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Mapping
@@ -40,17 +41,6 @@ class TensorSpec:
         self.dtype, self.shape = dtype, shape
         self.numpy: np.dtype[Any] = np.dtype(dtype.as_numpy_dtype)
 
-    def check(self, name: str, value: npt.NDArray[Any]) -> None:
-        """Raise RequestError unless the value has this dtype and a matching shape."""
-        if value.dtype != self.numpy:
-            received = "string" if value.dtype == object else value.dtype
-            raise RequestError(f"input {name!r}: expected {self.dtype.name}, received {received}")
-        if self.shape is not None and (
-            len(self.shape) != value.ndim
-            or any(size not in (-1, received) for size, received in zip(self.shape, value.shape, strict=True))
-        ):
-            raise RequestError(f"input {name!r}: expected shape {list(self.shape)}, received {list(value.shape)}")
-
 
 @dataclass(frozen=True)
 class Signature:
@@ -62,7 +52,6 @@ class Signature:
       inputs: name → spec.
       outputs: name → spec.
       call: takes the arrays of the inputs in order, returns those of the outputs in order.
-      batches: whether rows of several requests can be joined along the first dimension.
     """
 
     name: str
@@ -70,7 +59,12 @@ class Signature:
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     call: Any
-    batches: bool
+
+    @functools.cached_property
+    def batches(self) -> bool:
+        """Whether rows of several requests can be joined: of an input, only the first dimension has any size."""
+        by_row = all(spec.shape and spec.shape[0] == -1 for spec in [*self.inputs.values(), *self.outputs.values()])
+        return bool(self.inputs) and by_row and all(-1 not in (spec.shape or ())[1:] for spec in self.inputs.values())
 
     def check(self, inputs: Arrays) -> None:
         """Raise RequestError unless names, dtypes, shapes and numbers of rows match."""
@@ -79,7 +73,13 @@ class Signature:
                 f"signature {self.name!r}: expected the inputs {sorted(self.inputs)}, received {sorted(inputs)}"
             )
         for name, spec in self.inputs.items():
-            spec.check(name, inputs[name])
+            value, shape = inputs[name], spec.shape
+            if value.dtype != spec.numpy:
+                received = "string" if value.dtype == object else value.dtype
+                raise RequestError(f"input {name!r}: expected {spec.dtype.name}, received {received}")
+            sizes = zip(shape or (), value.shape, strict=False)
+            if shape is not None and (len(shape) != value.ndim or any(size not in (-1, got) for size, got in sizes)):
+                raise RequestError(f"input {name!r}: expected shape {list(shape)}, received {list(value.shape)}")
         if self.batches and len({len(value) for value in inputs.values()}) > 1:
             rows = {name: len(value) for name, value in inputs.items()}
             raise RequestError(
@@ -148,10 +148,10 @@ class SavedModel:
         return self.signatures[name]
 
     def _signature(self, name: str, definition: Any) -> Signature:
-        inputs, outputs = (dict(sorted(each.items())) for each in (definition.inputs, definition.outputs))
-        call = self._session.make_callable([each.name for each in outputs.values()], [i.name for i in inputs.values()])
-        specs = _specs(inputs), _specs(outputs)
-        return Signature(name, definition.method_name, *specs, call, can_batch(*specs))
+        inputs, outputs = _specs(definition.inputs), _specs(definition.outputs)
+        results = [definition.outputs[each].name for each in outputs]
+        call = self._session.make_callable(results, [definition.inputs[each].name for each in inputs])
+        return Signature(name, definition.method_name, inputs, outputs, call)
 
     def _warm_up(self, path: Path) -> int:
         count = 0
@@ -169,20 +169,13 @@ class SavedModel:
         return count
 
 
-def can_batch(inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]) -> bool:
-    """Return whether each tensor has a free first dimension, and each input no other free one."""
-    by_row = all(spec.shape and spec.shape[0] == -1 for spec in [*inputs.values(), *outputs.values()])
-    return bool(inputs) and by_row and all(-1 not in (spec.shape or ())[1:] for spec in inputs.values())
-
-
 def _specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    shapes = {name: info.tensor_shape for name, info in infos.items()}
-    return {
-        name: TensorSpec(
-            tf.dtypes.as_dtype(infos[name].dtype), None if s.unknown_rank else tuple(dim.size for dim in s.dim)
-        )
-        for name, s in shapes.items()
-    }
+    """Return the specs of TensorInfo messages in the order of their names."""
+    specs = {}
+    for name, info in sorted(infos.items()):
+        sizes = tuple(dim.size for dim in info.tensor_shape.dim)
+        specs[name] = TensorSpec(tf.dtypes.as_dtype(info.dtype), None if info.tensor_shape.unknown_rank else sizes)
+    return specs
 
 
 def _first_line(message: str) -> str:
@@ -193,11 +186,7 @@ def _first_line(message: str) -> str:
 
 
 def from_proto(proto: Any) -> npt.NDArray[Any]:
-    """Convert a TensorProto; strings become bytes in an array of objects.
-
-    Raises:
-      RequestError: the content does not match the declared shape or dtype.
-    """
+    """Convert a TensorProto; raise RequestError if the content does not match the declared shape or dtype."""
     dimensions = proto.tensor_shape.dim
     sizes = [dimension.size for dimension in dimensions[:_MAX_RANK]]
     if proto.tensor_shape.unknown_rank or len(dimensions) > _MAX_RANK or min(sizes, default=0) < 0:

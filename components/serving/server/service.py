@@ -26,10 +26,11 @@ from tensorflow_serving.apis.regression_pb2 import RegressionResponse
 from components.serving.server.batching import Batcher, BatchLimits
 from components.serving.server.errors import RequestError
 from components.serving.server.metrics import Metrics
-from components.serving.server.model_manager import ModelManager, Version, to_sources
+from components.serving.server.model_manager import ModelManager, Version, check_configs
 from components.serving.server.request_log import RequestLog
 from components.serving.server.saved_model import Arrays, Signature, from_proto, to_proto
 
+_POLL_SECONDS = 0.02
 _UNKNOWN = 2
 """tensorflow.error.Code of a version that is not loaded."""
 
@@ -64,15 +65,11 @@ class Service:
         self._log, self._batching, self._max_in_flight, self._reload_root = log, batching, max_in_flight, reload_root
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="run")
         self._batchers: dict[tuple[Version, str], Batcher] = {}
-        self._in_flight, self._idle = 0, asyncio.Event()
+        self._in_flight = 0
 
     @contextlib.contextmanager
     def admit(self, api: str) -> Iterator[None]:
-        """Count a request as in progress until the end of the block, from before its body is read.
-
-        Raises:
-          RequestError: too many are in progress.
-        """
+        """Count a request as in progress, from before its body is read; raise RequestError if there are too many."""
         if self._in_flight >= self._max_in_flight:
             code = StatusCode.RESOURCE_EXHAUSTED
             self.metrics.request(None, "", api, code.name, 0.0)
@@ -82,8 +79,6 @@ class Service:
             yield
         finally:
             self._in_flight -= 1
-            if self.stopping and not self._in_flight:
-                self._idle.set()
 
     async def run(
         self, spec: ModelSpec, api: str, method: str, read_inputs: Callable[[Signature], Arrays]
@@ -216,7 +211,7 @@ class Service:
         if self._reload_root is None:
             message = "HandleReloadConfigRequest is disabled; start the server with --reload_root=FOLDER"
             raise RequestError(message, StatusCode.PERMISSION_DENIED)
-        await self.manager.replace_sources(to_sources(request.config, self._reload_root))
+        await self.manager.replace_configs(check_configs(request.config, self._reload_root))
         return model_management_pb2.ReloadConfigResponse()
 
     def remove(self, version: Version) -> None:
@@ -226,10 +221,9 @@ class Service:
 
     async def finish(self, timeout: float) -> None:
         """Wait until no request is in progress, at most for so many seconds."""
-        self.stopping = True
-        if self._in_flight:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._idle.wait(), timeout)
+        self.stopping, end = True, time.monotonic() + timeout
+        while self._in_flight and time.monotonic() < end:
+            await asyncio.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
         """Write the request log and end the threads."""
@@ -239,11 +233,7 @@ class Service:
 
 
 def serialized_examples(value: Any) -> list[bytes]:
-    """Return the tf.Examples of an Input message; the context of an example list is part of each example.
-
-    Raises:
-      RequestError: there are none.
-    """
+    """Return the tf.Examples of an Input message, each with the context; raise RequestError if there are none."""
     rows = [row.SerializeToString() for row in value.example_list.examples]
     if value.WhichOneof("kind") == "example_list_with_context":
         context = value.example_list_with_context.context.SerializeToString()

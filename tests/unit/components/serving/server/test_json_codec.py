@@ -25,7 +25,7 @@ FLOAT, INT, TEXT = (TensorSpec(dtype, None) for dtype in (tf.float32, tf.int64, 
 
 
 def signature(**specs: TensorSpec) -> Signature:
-    return Signature("s", "tensorflow/serving/predict", specs, {}, None, batches=True)
+    return Signature("s", "tensorflow/serving/predict", specs, {}, None)
 
 
 def rejected(call: Any, *arguments: Any) -> str:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import text_format
-from tensorflow_serving.config import model_server_config_pb2
+from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
 from components.serving.server.errors import RequestError
-from components.serving.server.model_manager import ModelSource, read_sources, to_sources
+from components.serving.server.model_manager import check_configs, read_configs, version_folders
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def base(tmp_path: Path) -> Path:
 def versions_to_load(base: Path, policy: str) -> list[int]:
     file = base.parent / "models.config"
     file.write_text(f'model_config_list {{ config {{ name: "m" base_path: "{base}" {policy} }} }}')
-    return list(read_sources(file)["m"].version_folders())
+    return list(version_folders(read_configs(file)["m"]))
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_every_policy(base: Path, policy: str, versions: list[int]) -> None:
 
 
 def test_from_flags_the_greatest_version_is_wanted(base: Path) -> None:
-    assert ModelSource(base).version_folders() == {11: base / "11"}
+    assert version_folders(ModelConfig(base_path=str(base))) == {11: base / "11"}
 
 
 def test_a_folder_that_is_not_there_yet_has_no_versions(base: Path) -> None:
-    assert ModelSource(base / "nowhere").version_folders() == {}
+    assert version_folders(ModelConfig(base_path=str(base / "nowhere"))) == {}
 
 
 def test_labels_and_several_models(base: Path) -> None:
@@ -63,8 +63,8 @@ def test_labels_and_several_models(base: Path) -> None:
           config {{ name: "n" base_path: "{base}" }}
         }}"""
     )
-    sources = read_sources(file)
-    assert {name: dict(source.labels) for name, source in sources.items()} == {
+    configs = read_configs(file)
+    assert {name: dict(config.version_labels) for name, config in configs.items()} == {
         "m": {"stable": 2, "canary": 10},
         "n": {},
     }
@@ -88,26 +88,26 @@ def test_labels_and_several_models(base: Path) -> None:
 def test_no_model_config(tmp_path: Path, content: str, word: str) -> None:
     (tmp_path / "models.config").write_bytes(content.encode("latin-1"))
     with pytest.raises(RequestError, match=word):
-        read_sources(tmp_path / "models.config")
+        read_configs(tmp_path / "models.config")
 
 
 def test_an_empty_file_wants_nothing(tmp_path: Path) -> None:
     (tmp_path / "models.config").touch()
-    assert read_sources(tmp_path / "models.config") == {}
+    assert read_configs(tmp_path / "models.config") == {}
 
 
 def test_a_file_that_is_gone(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="No such file"):
-        read_sources(tmp_path / "models.config")
+        read_configs(tmp_path / "models.config")
 
 
 def test_base_paths_outside_of_the_root_are_rejected(base: Path) -> None:
-    def read(path: Path) -> dict[str, ModelSource]:
+    def read(path: Path) -> dict[str, ModelConfig]:
         text = f'model_config_list {{ config {{ name: "m" base_path: "{path}" }} }}'
-        config = text_format.Parse(text, model_server_config_pb2.ModelServerConfig())
-        return to_sources(config, base.parent)
+        config = text_format.Parse(text, ModelServerConfig())
+        return check_configs(config, base.parent)
 
-    assert read(base)["m"].folder == base
+    assert read(base)["m"].base_path == str(base)
     (base / "link").symlink_to("/")
     for outside in (base.parent.parent, base.parent / "m" / ".." / ".." / "x", base / "link" / "etc", Path("/")):
         with pytest.raises(RequestError, match="expected a base_path inside"):

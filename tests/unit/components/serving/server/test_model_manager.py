@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from google.protobuf import text_format
 from serving import line
+from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
 from components.serving.server.errors import RequestError
 from components.serving.server.model_manager import (
@@ -17,7 +19,6 @@ from components.serving.server.model_manager import (
     UNLOADING,
     LoadOptions,
     ModelManager,
-    ModelSource,
     Version,
 )
 
@@ -34,21 +35,29 @@ def not_served(message: str) -> pytest.RaisesExc[RequestError]:
     return pytest.raises(RequestError, match=message, check=lambda error: error.http_status == 404)
 
 
+def config(base: Path, more: str = "") -> ModelConfig:
+    return text_format.Parse(f'name: "m" base_path: "{base}" {more}', ModelConfig())
+
+
+def label(number: int) -> str:
+    return f'version_labels {{ key: "stable" value: {number} }}'
+
+
 class Served:
-    """A manager of one model, whose sources a test changes."""
+    """A manager of one model, whose configs a test changes."""
 
     def __init__(self, base: Path, made: Path, options: LoadOptions) -> None:
         self.base, self.made = base, made
-        self.sources: dict[str, ModelSource] = {"m": ModelSource(base)}
+        self.configs = {"m": config(base)}
         self.broken = False
         self.unloaded: list[int] = []
         self.manager = ModelManager(self._read, options)
         self.manager.on_unload = lambda version: self.unloaded.append(version.number)
 
-    def _read(self) -> dict[str, ModelSource]:
+    def _read(self) -> dict[str, ModelConfig]:
         if self.broken:
             raise RequestError("the file is broken")
-        return self.sources
+        return self.configs
 
     def put(self, number: int) -> Path:
         return Path(shutil.copytree(self.made / str(number), self.base / str(number)))
@@ -158,7 +167,7 @@ def test_unverified_versions_are_loaded_if_allowed_and_manifests_are_verified_ne
     async def steps(served: Served) -> None:
         (served.put(1) / "manifest.json").unlink()
         (served.put(2) / "saved_model.pb").write_bytes(b"\xff")
-        served.sources = {"m": ModelSource(served.base, newest=None)}
+        served.configs = {"m": config(served.base, "model_version_policy { all { } }")}
         assert await served.update() == {1: AVAILABLE, 2: END}
         assert "its content differs" in served.manager.status("m", 2)[0].error
 
@@ -170,7 +179,7 @@ def test_with_a_key_what_is_not_signed_is_not_loaded(run: Try) -> None:
     async def steps(served: Served) -> None:
         served.put(1)
         (served.put(2) / "manifest.json").unlink()
-        served.sources = {"m": ModelSource(served.base, newest=None)}
+        served.configs = {"m": config(served.base, "model_version_policy { all { } }")}
         assert await served.update() == {1: END, 2: END}
         errors = [version.error for version in served.manager.status("m")]
         assert "expected a manifest.json, found none" in errors[0]
@@ -182,7 +191,8 @@ def test_with_a_key_what_is_not_signed_is_not_loaded(run: Try) -> None:
 def test_a_label_waits_for_its_version(run: Try) -> None:
     async def steps(served: Served) -> None:
         def want(number: int) -> None:
-            served.sources = {"m": ModelSource(served.base, versions=frozenset([number]), labels={"stable": number})}
+            policy = f"model_version_policy {{ specific {{ versions: {number} }} }}"
+            served.configs = {"m": config(served.base, f"{policy} {label(number)}")}
 
         served.put(1)
         want(1)
@@ -224,15 +234,15 @@ def test_a_broken_config_changes_nothing(run: Try, caplog: pytest.LogCaptureFixt
 def test_models_come_and_go(run: Try) -> None:
     async def steps(served: Served) -> None:
         served.put(1)
-        served.sources = {"m": ModelSource(served.base), "n": ModelSource(served.base, labels={"stable": 1})}
+        served.configs = {"m": config(served.base), "n": config(served.base, label(1))}
         await served.update()
         assert served.manager.find("n", label="stable").number == 1
-        served.sources = {"m": ModelSource(served.base)}
+        served.configs = {"m": config(served.base)}
         await served.update()
         with not_served(r"expected a model of \['m'\], received 'n'"):
             served.manager.find("n")
         assert [(version.model, version.number) for version in served.manager.all()] == [("m", 1)]
-        await served.manager.replace_sources({})
+        await served.manager.replace_configs({})
         assert served.manager.all() == []
 
     run(steps)
@@ -269,6 +279,6 @@ def test_labels_are_looked_up_while_the_first_version_loads(made: Path, monkeypa
         await manager.close()
 
     monkeypatch.setattr(Version, "load", load)
-    manager = ModelManager(lambda: {"m": ModelSource(made, labels={"stable": 2})}, LoadOptions())
+    manager = ModelManager(lambda: {"m": config(made, label(2))}, LoadOptions())
     asyncio.run(main())
     assert len(errors) == 1

@@ -15,7 +15,7 @@ from serving import example, line
 from tensorflow_serving.apis import prediction_log_pb2
 
 from components.serving.server.errors import RequestError
-from components.serving.server.saved_model import SavedModel, Signature, TensorSpec, can_batch
+from components.serving.server.saved_model import SavedModel, Signature, TensorSpec
 
 WARM_UP = Path("assets.extra", "tf_serving_warmup_requests")
 
@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_refused_before_it_runs(
 
 def test_rows_of_one_request_are_as_many_of_every_input() -> None:
     rows = TensorSpec(tf.float32, (-1,))
-    signature = Signature("s", "", {"a": rows, "b": rows}, {"y": rows}, None, batches=True)
+    signature = Signature("s", "", {"a": rows, "b": rows}, {"y": rows}, None)
     with pytest.raises(RequestError, match=r"the same number of rows in each input, received {'a': 1, 'b': 2}"):
         signature.check({"a": floats(1), "b": floats(1, 2)})
 
@@ -114,7 +114,7 @@ def test_which_signatures_are_batched(inputs: list[Any], outputs: list[Any], bat
         {str(number): TensorSpec(tf.float32, shape) for number, shape in enumerate(shapes)}
         for shapes in (inputs, outputs)
     )
-    assert can_batch(accepted, returned) == batches
+    assert Signature("s", "", accepted, returned, None).batches == batches
 
 
 def test_a_signature_that_is_not_there(model: SavedModel) -> None:
