@@ -6,6 +6,7 @@ https://www.tensorflow.org/tfx/serving/serving_config#monitoring_configuration
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 
 import prometheus_client
@@ -41,6 +42,8 @@ class Metrics:
         self._requests = _Count(f"{_PREFIX}request_count", "Requests.", names, registry=registry)
         names, text = [*_VERSION, "API", "entrypoint"], "Microseconds from a request's arrival to its answer."
         self._latency = Histogram(f"{_PREFIX}request_latency", text, names, buckets=_MICROSECONDS, registry=registry)
+        # To find a metric by its labels takes longer than to count.
+        self._count, self._observed = functools.cache(self._requests.labels), functools.cache(self._latency.labels)
         name = f"{_PREFIX}batching_session:processed_batch_size"
         self._rows = Histogram(name, "Rows of a batch.", _VERSION, buckets=_ROWS, registry=registry)
         text = "30: available; 50: unloaded or failed to load."
@@ -58,9 +61,10 @@ class Metrics:
           status: the name of gRPC's status code.
           seconds: latency.
         """
-        self._requests.labels(*_labels(version), api, status).inc()
+        labels = _labels(version)
+        self._count(*labels, api, status).inc()
         if version is not None:
-            self._latency.labels(*_labels(version), method, api).observe(seconds * 1e6)
+            self._observed(*labels, method, api).observe(seconds * 1e6)
 
     def batch(self, version: Version, rows: int) -> None:
         """Count a batch."""
@@ -70,6 +74,8 @@ class Metrics:
         """Remove what belongs to a version that was unloaded."""
         for metric in (self._requests, self._latency, self._rows):
             metric.remove_by_labels(dict(zip(_VERSION, _labels(version), strict=True)))
+        self._count.cache_clear()
+        self._observed.cache_clear()
 
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""

@@ -86,3 +86,9 @@ def test_an_unloaded_version_is_removed(versions: list[Version]) -> None:
     metrics.remove(versions[0])
     numbers = {dict(labels).get("version") for name, labels in samples(metrics) if name != "version_state"}
     assert numbers == {"2", None}
+    # Loaded again, it is counted from zero.
+    metrics.request(versions[0], "predict", "REST", "OK", 0.001)
+    labels = {"model_name": "m", "version": "1", "entrypoint": "REST"}
+    values = samples(metrics)
+    assert values[at("request_count", **labels, status="OK")] == 1
+    assert values[at("request_latency_count", **labels, API="predict")] == 1
