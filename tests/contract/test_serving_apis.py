@@ -267,6 +267,8 @@ def test_prometheus_reads_the_metrics(server: Server) -> None:
     ("method", "path", "status"),
     [
         ("GET", "/v1/models/nope", 404),
+        ("GET", "/v1/models/%FF", 404),
+        ("GET", "/v1/models/%ED%A0%80/labels/%FF", 404),
         ("GET", "/v1/models/line/versions/7", 404),
         ("GET", "/v1/models/line/labels/nope", 404),
         ("GET", "/v1/models/line/versions/7/metadata", 404),

@@ -120,6 +120,7 @@ def nested(depth: int) -> bytes:
         ({"instances": ["x" * 7_000_000]}, "Feature: x"),
         ({"instances": [b64(b"\xff\xff\xff")]}, "Could not parse example input"),
         ({"signature_name": 1, "instances": [1]}, "signature_name: expected a string"),
+        ({"signature_name": "\ud800", "instances": [1]}, "signature_name: expected a string"),
         ({"signature_name": "nope", "instances": [1]}, "received 'nope'"),
         ({"signature_name": "raw", "inputs": {"x": [1e39], "name": ["a"]}}, "out of its range"),
     ],
@@ -243,6 +244,7 @@ BOMB = gzip.compress(bytes(256 << 20), 9)
     ("parts", "status"),
     [
         pytest.param([b"\x16\x03\x01\x02\x00\x01\r\n\r\n"], 400, id="garbage"),
+        pytest.param([b"GET /v1/models/\xed\xa0\x80 HTTP/1.1\r\nHost: x\r\n\r\n"], 400, id="no-utf-8"),
         pytest.param([b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n"], 400, id="long-path"),
         pytest.param([head("X: " + "x" * 100_000)], 400, id="long-header"),
         pytest.param([head("X: " + "x" * 40_000)[:-4], b"x" * 600_000], 400, id="growing-header"),

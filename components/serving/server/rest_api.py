@@ -115,10 +115,8 @@ class RestApi:
 def _model_spec(request: web.Request) -> ModelSpec:
     path = request.match_info
     version, label = path["version"].rpartition("/")[2], path["label"].rpartition("/")[2]
-    try:
-        spec = ModelSpec(name=path["model"], version_label=label or None)
-    except ValueError as error:
-        raise RequestError(f"expected a model or label in UTF-8: {error}", StatusCode.NOT_FOUND) from error
+    # Not decoded where it is not UTF-8, so a message can hold it.
+    spec = ModelSpec(name=path["model"], version_label=label or None)
     if version and not label:
         spec.version.value = int(version)
     return spec
