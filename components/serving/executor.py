@@ -33,11 +33,12 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 from tfx import types
-from tfx.components.infra_validator import error_types, executor
+from tfx.components.infra_validator import error_types
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
+from components.compat.tfx.infra_validator import InfraValidatorExecutor, container_runner
 from components.errors import MachineError, find
 from components.serving.check_result import FILE, ServingCheckResult
 from components.serving.config import ServingConfig
@@ -74,7 +75,7 @@ _MACHINE_FAULT = re.compile(r"ResourceExhausted|MemoryError|OOM when allocating|
 """In the message of a server whose codes are all the same."""
 
 
-class Executor(executor.Executor):  # type: ignore[misc]
+class Executor(InfraValidatorExecutor):
     """Blesses a model that a model server loads, that answers as it answered in the Evaluator, and fast enough."""
 
     def Do(  # noqa: N802 - TFX's name
@@ -105,13 +106,15 @@ class Executor(executor.Executor):  # type: ignore[misc]
         with fileio.open(f"{blessing.uri}/{FILE}", "w") as file:
             file.write(self._result.to_json())
 
-    def _ValidateWithRetry(  # noqa: N802 - TFX's name
-        self, model_path: str, serving_binary: Any, serving_spec: Any, validation_spec: Any, requests: list[Any]
-    ) -> bool:
+    def validate(self, model_path: str, serving_binary: Any, spec: Any, limits: Any, requests: list[Any]) -> bool:
         """Checks the model once.
 
-        TFX's method takes every exception for a refusal, and tries again: a second attempt would hide a server that
-        fails now and then.
+        Args:
+          model_path: see `InfraValidatorExecutor`, as the next four.
+          serving_binary: has the client.
+          spec: has the model's name.
+          limits: has the time to load the model.
+          requests: one row each.
 
         Returns:
           Whether the model passed.
@@ -123,11 +126,11 @@ class Executor(executor.Executor):  # type: ignore[misc]
         runner = None
         try:
             if self._config.check == "server":
-                runner = LocalServerRunner(model_path, serving_spec.model_name)
+                runner = LocalServerRunner(model_path, spec.model_name)
             else:
-                runner = executor._create_model_server_runner(model_path, serving_binary, serving_spec)
-            deadline = time.time() + validation_spec.max_loading_time_seconds
-            self._check(runner, serving_binary, serving_spec.model_name, deadline, requests)
+                runner = container_runner(model_path, serving_binary, spec)
+            deadline = time.time() + limits.max_loading_time_seconds
+            self._check(runner, serving_binary, spec.model_name, deadline, requests)
         except error_types.GracefulShutdown:
             raise
         except Exception as error:

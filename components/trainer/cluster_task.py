@@ -12,6 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from components.compat.grpc import FAIL_FAST
+from components.compat.tensorflow import LEGACY_KERAS
 from components.errors import find
 from components.trainer.cluster import tf_config
 
@@ -20,12 +22,10 @@ RETRYABLE = 138
 
 https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/"""
 
-_ENVIRONMENT = {"TF_USE_LEGACY_KERAS": "1"} | tf_config.ENVIRONMENT
-
 
 def main(job: str) -> int:
     """Runs the task of this process; returns its exit code."""
-    os.environ.update(_ENVIRONMENT)
+    os.environ.update(LEGACY_KERAS | FAIL_FAST)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s")
     try:
         role = tf_config.role()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import sys
 
 from components.errors import InputError
@@ -45,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     """
     import yaml
 
-    from components.compat.tensorflow import ENVIRONMENT
+    from components.compat.tensorflow import set_environment
     from pipeline.authoring.preflight import check_data, check_store
 
     loaded = load_config(options, *([f"training.cluster={_CLUSTER[options.kind]}"] if options.kind else []))
@@ -58,8 +57,7 @@ def run(options: argparse.Namespace) -> int:
         )
     check_data(loaded)
     check_store(config.paths().store)
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    set_environment()
     logging.disable(logging.WARNING)
     from pipeline.orchestration.training_job import job_file
 

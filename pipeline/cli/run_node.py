@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -55,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
       MachineError: the metadata store does not open.
       PipelineError: the node has failed; what it was.
     """
-    from components.compat.tensorflow import ENVIRONMENT
+    from components.compat.tensorflow import set_environment
     from pipeline.core.records import FAILED, SKIPPED
 
     if not options.run_id or "/" in options.run_id or options.run_id.startswith("."):
@@ -69,8 +68,7 @@ def run(options: argparse.Namespace) -> int:
             f"--pipeline: {options.pipeline} cannot be read: {error.strerror}", "make it with `runner.py compile`"
         ) from error
     # Before TensorFlow's first import.
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    set_environment()
     from pipeline.cli.reporting import REPORTING
     from pipeline.orchestration import single_node
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from components import version_manifest
-from components.compat.tensorflow import ENVIRONMENT
+from components.compat.tensorflow import ENVIRONMENT, QUIET
 from components.errors import InputError
 from components.pusher import serving_state
 from components.pusher.rollout.write import FOLDER
@@ -19,9 +19,6 @@ HELP = (
     "Serve the pushed versions on this machine, as TensorFlow Serving would: REST and gRPC, batching, labels, new "
     "versions as they are pushed or promoted. For trials and tests; in production, start TensorFlow Serving (deploy/)."
 )
-
-_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore::FutureWarning"}
-"""TensorFlow tells of GPUs that it has not found, and Google's libraries of old Pythons."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         command += [f"--batch_timeout_micros={microseconds}"]
     if options.log:
         command += [f"--request_log={options.log}", f"--request_log_rate={options.log_rate}"]
-    environment = {**ENVIRONMENT, **_QUIET, **os.environ}
+    environment = {**ENVIRONMENT, **QUIET, **os.environ}
     # Typed in any folder, and relative paths are meant from there.
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     if push_folder.key is not None:

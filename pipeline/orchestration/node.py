@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 from tfx.dsl.compiler import constants
 from tfx.dsl.io import fileio
-from tfx.orchestration import metadata
 from tfx.orchestration.local import runner_utils
-from tfx.orchestration.portable import launcher, partial_run_utils, runtime_parameter_utils
-from tfx.orchestration.portable.mlmd import execution_lib
+from tfx.orchestration.portable import partial_run_utils, runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
+from components.compat.tfx.launcher import Metadata, NodeLauncher
 from components.errors import InputError, MachineError, PipelineError, find
-from pipeline.core.metadata.connection import RUNNING, cancel_unfinished, connect, connection_config, from_ir, reader
+from pipeline.core.metadata.connection import cancel_unfinished, connect, connection_config, from_ir, reader
 from pipeline.core.metadata.location import Location
 from pipeline.core.metadata.store import Artifact, Execution, Store
 from pipeline.core.records import CACHED, DONE, FAILED, LEAVE, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
@@ -57,7 +57,7 @@ def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: 
             "run the whole pipeline first, without --from",
         )
     if base is not None:
-        with Metadata(store) as handle:
+        with metadata_of(store) as handle:
             partial_run_utils.snapshot(handle, pipeline, base_run_id=base)
     return bytes(pipeline.SerializeToString())
 
@@ -132,75 +132,18 @@ def open_store(ir: bytes) -> Store:
     return reader(store_of(pipeline_pb2.Pipeline.FromString(ir)))
 
 
-class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
-    """TFX's launcher, for which a second attempt at a node counts as much as the first.
-
-    TFX takes up a failed execution again as it is. Here it becomes RUNNING again, with the inputs and properties
-    of this attempt, so that lineage tells what was really used. And the node's working folder that outlives a
-    failure has the execution's own number: a second attempt finds what the first one has saved there.
-    """
-
-    def __init__(self, earlier: Execution | None, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self._earlier = earlier
-
-    def is_needed(self) -> bool:
-        """Whether the node has to run, rather than take an earlier execution's outputs; enters those if so."""
-        return bool(self._prepare_execution().is_execution_needed)
-
-    def _register_or_reuse_execution(
-        self,
-        metadata_handle: Any,
-        contexts: list[Any],
-        input_artifacts: Mapping[str, Any] | None = None,
-        exec_properties: Mapping[str, Any] | None = None,
-    ) -> Any:
-        execution = super()._register_or_reuse_execution(metadata_handle, contexts, input_artifacts, exec_properties)
-        if self._earlier is not None and execution.id == self._earlier.id:
-            execution = self._begin_again(metadata_handle, execution, contexts, input_artifacts, exec_properties)
-        index = execution.custom_properties["__stateful_working_dir_index__"]
-        index.string_value = str(execution.id)
-        return execution
-
-    def _begin_again(
-        self, handle: Any, old: Any, contexts: list[Any], inputs: Mapping[str, Any] | None, properties: Any
-    ) -> Any:
-        execution = execution_lib.prepare_execution(
-            handle,
-            self._pipeline_node.node_info.type,
-            RUNNING,
-            properties,
-            execution_name=old.name,
-        )
-        execution.id = old.id
-        linked = {event.artifact_id for event in handle.store.get_events_by_execution_ids([old.id])}
-        new_inputs = {
-            key: [artifact for artifact in artifacts if artifact.id not in linked]
-            for key, artifacts in (inputs or {}).items()
-        }
-        return execution_lib.put_execution(handle, execution, contexts, input_artifacts=new_inputs)
-
-
-class Metadata(metadata.Metadata):  # type: ignore[misc]
+def metadata_of(store: Location) -> Metadata:
     """TFX's handle of a store, on a connection of ours."""
-
-    def __init__(self, store: Location) -> None:
-        super().__init__(connection_config(store))
-        self._location = store
-
-    def __enter__(self) -> Metadata:
-        self._store = connect(self._location)
-        self._users += 1
-        return self
+    return Metadata(connection_config(store), functools.partial(connect, store))
 
 
 def launcher_of(pipeline: Any, node_id: str, store: Location, earlier: Execution | None) -> NodeLauncher:
     """TFX's launcher for one node; `earlier` is its execution from an earlier attempt at the same run."""
     deployment = runner_utils.extract_local_deployment_config(pipeline)
     return NodeLauncher(
-        earlier,
+        earlier.id if earlier else None,
         pipeline_node=nodes_of(pipeline)[node_id],
-        mlmd_connection=Metadata(store),
+        mlmd_connection=metadata_of(store),
         pipeline_info=pipeline.pipeline_info,
         pipeline_runtime_spec=pipeline.runtime_spec,
         executor_spec=runner_utils.extract_executor_spec(deployment, node_id),

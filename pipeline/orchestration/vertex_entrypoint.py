@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Sequence
 
-from components.compat.tensorflow import ENVIRONMENT
+from components.compat.tensorflow import set_environment
 from components.errors import MachineError, find
 
 EXECUTE, DRIVE = "execute", "drive"
@@ -33,8 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code, 1 for every failure."""
     options, beam_args = _parser().parse_known_args(arguments)
     # Before TensorFlow's first import.
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    set_environment()
     try:
         from pipeline.orchestration import vertex_executor
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from components.compat.grpc import FAIL_FAST
 from components.errors import MachineError, find
 from components.processes import signal_at_parents_death
 from components.trainer.cluster import heartbeat, tf_config
@@ -313,7 +314,7 @@ def _run_in_child(role: Role, log: Path, supervisor: int, pipe: int, run_task: C
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        os.environ.update(tf_config.ENVIRONMENT | {tf_config.VARIABLE: role.tf_config} | _devices(role))
+        os.environ.update(FAIL_FAST | {tf_config.VARIABLE: role.tf_config} | _devices(role))
         heartbeat.start(pipe)
         logging.info("=== %s, process %d ===", role.name, os.getpid())
         run_task(role)

@@ -28,8 +28,6 @@ from pipeline.core.metadata.tls_proxy import TlsProxy
 
 ConnectionConfig = proto.ConnectionConfig
 """The address of a store, as ML Metadata's library and a compiled pipeline have it."""
-RUNNING = proto.Execution.RUNNING
-"""The state of an execution whose node is running."""
 
 _SQLITE = proto.SqliteMetadataSourceConfig
 _PAUSE_SECONDS = 0.2
