@@ -86,7 +86,7 @@ def _counted(config: Config) -> str:
 
     from components.errors import MachineError
     from pipeline.cli.reporting import REPORTING
-    from pipeline.cli.run_output import Screen
+    from pipeline.cli.run_output import ProgressDisplay
     from pipeline.orchestration import compiler
     from pipeline.orchestration.local import scheduler
 
@@ -99,7 +99,7 @@ def _counted(config: Config) -> str:
             REPORTING,
             to_nodes=("StatisticsGen",),
         ),
-        functools.partial(Screen, "json"),
+        functools.partial(ProgressDisplay, "json"),
     )
     if ended.exit_code:
         raise ended.error or MachineError(f"run {ended.run} has not counted the data", "see its log")

@@ -183,7 +183,7 @@ def run(options: argparse.Namespace) -> int:
     if options.submit:
         raise InputError("--submit: expected --kubeflow or --vertex beside it, received none", "name one of them")
     # Imported late, so that --help does not wait for them.
-    from pipeline.cli.run_output import summary
+    from pipeline.cli.run_output import print_summary
     from pipeline.core.records import refused
 
     try:
@@ -192,14 +192,14 @@ def run(options: argparse.Namespace) -> int:
         if not options.json:
             raise
         result, mode = refused(error), "json"
-    summary(result, mode)
+    print_summary(result, mode)
     return result.exit_code
 
 
 def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
     from components.ingest import input_files
     from pipeline.cli.reporting import REPORTING
-    from pipeline.cli.run_output import Screen
+    from pipeline.cli.run_output import ProgressDisplay
     from pipeline.orchestration import compiler, engines
     from pipeline.orchestration.local import scheduler
 
@@ -230,7 +230,7 @@ def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
     )
     mode: Mode = "json" if options.json else "live" if sys.stdout.isatty() else "plain"
     with scheduler.exclusive_run(output, config.pipeline.name) if config.schedule else contextlib.nullcontext():
-        return dataclasses.replace(scheduler.run(job, functools.partial(Screen, mode)), beam=tuple(beam)), mode
+        return dataclasses.replace(scheduler.run(job, functools.partial(ProgressDisplay, mode)), beam=tuple(beam)), mode
 
 
 def _check_names(names: list[str]) -> None:

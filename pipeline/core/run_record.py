@@ -60,7 +60,7 @@ class RunRecord:
     to_nodes: tuple[str, ...] = ()
     state: str = RUNNING
     error: PipelineError | None = None
-    facts: RunSummary = field(default_factory=RunSummary)
+    summary: RunSummary = field(default_factory=RunSummary)
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
     _lock: int = -1
@@ -100,7 +100,7 @@ class RunRecord:
                 }
                 for node in self.nodes.values()
             },
-            **self.facts.to_json(),
+            **self.summary.to_json(),
             "error": error_to_json(self.error),
         }
         with contextlib.suppress(OSError):
@@ -208,7 +208,7 @@ def _no_folder(folder: Path, error: OSError) -> MachineError:
 
 
 def update_node(
-    folder: Path, result: NodeResult, graph: Mapping[str, Sequence[str]], earlier: bool, facts: RunSummary
+    folder: Path, result: NodeResult, graph: Mapping[str, Sequence[str]], earlier: bool, summary: RunSummary
 ) -> None:
     """Enters an attempt at one node into the record of a run whose nodes run in processes of their own.
 
@@ -219,7 +219,7 @@ def update_node(
       result: how the attempt ended.
       graph: node → the nodes it waits for, in the order of the pipeline.
       earlier: whether an earlier attempt had finished the node; that attempt's figures stay.
-      facts: what the nodes of the run have produced so far.
+      summary: what the nodes of the run have produced so far.
     """
     file = folder / "run.json"
     content = _read(file) or {
@@ -235,7 +235,7 @@ def update_node(
         _add_line(folder, result, attempts)
     content["nodes"] = {node: nodes[node] for node in graph if node in nodes}
     error = next((each["error"] for each in nodes.values() if each["state"] == FAILED), None)
-    content.update({**facts.to_json(), "error": error})
+    content.update({**summary.to_json(), "error": error})
     write_atomically(file, json.dumps(content, indent=2) + "\n")
 
 

@@ -20,7 +20,7 @@ from components.errors import InputError, MachineError, PipelineError, find
 from pipeline.core.metadata.connection import cancel_unfinished, connect, connection_config, from_ir, reader
 from pipeline.core.metadata.location import Location
 from pipeline.core.metadata.store import Artifact, Execution, Store
-from pipeline.core.records import CACHED, DONE, FAILED, LEAVE, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
+from pipeline.core.records import CACHED, DONE, EXCLUDE, FAILED, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
 
 RESOLVER = "tfx.dsl.components.common.resolver.Resolver"
 
@@ -176,7 +176,7 @@ def _root(pipeline: Any) -> str:
 def _action(node: Any) -> str:
     if not node.execution_options.HasField("skip"):
         return RUN
-    return REUSE if _is_required(node) else LEAVE
+    return REUSE if _is_required(node) else EXCLUDE
 
 
 def _is_required(node: Any) -> bool:

@@ -20,9 +20,9 @@ from components.files import exclusive_lock, write_atomically
 from pipeline.core.records import (
     CACHED,
     DONE,
+    EXCLUDE,
     FAILED,
     INTERRUPTED,
-    LEAVE,
     NOT_BLESSED,
     REJECTED,
     REUSE,
@@ -148,7 +148,7 @@ class _Run:
             nodes,
             record.error,
             exit_code,
-            self._record.facts,
+            self._record.summary,
             record.folder,
             report,
         )
@@ -163,7 +163,7 @@ class _Run:
         if self._signals.received or self._record.error:
             self._call("clean up", processes.clean_up, self._ir, self._record.run, despite_signal=True)
         if self._signals.received is None:
-            self._record.facts = self._call(
+            self._record.summary = self._call(
                 "read results", processes.summarize, self._job.reporting, self._ir, self._record.run
             )
 
@@ -205,7 +205,7 @@ class _Run:
         """Starts each node when its upstream nodes are done; ends when all are done, one failed, or a signal came."""
         nodes = self._record.nodes
         for node in graph:
-            if node.action in (REUSE, LEAVE):
+            if node.action in (REUSE, EXCLUDE):
                 nodes[node.id].state = CACHED if node.action == REUSE else SKIPPED
         waiting = {node.id: node for node in graph if nodes[node.id].state not in _ENDED_WELL}
         self._changed()
@@ -340,8 +340,8 @@ class _Run:
         error = self._record.error
         if error is not None:
             return (REJECTED if error.exit_code == GATE else FAILED), error.exit_code
-        serving = self._record.facts.serving
-        if self._record.facts.verdict == NOT_BLESSED or (serving is not None and not serving.passed):
+        serving = self._record.summary.serving
+        if self._record.summary.verdict == NOT_BLESSED or (serving is not None and not serving.passed):
             return REJECTED, GATE
         return DONE, 0
 
