@@ -28,9 +28,9 @@ def judge(config: EvaluationConfig, measured: Sequence[SliceMetrics], compared: 
     Returns:
       The verdict.
     """
-    whole = next((each for each in measured if not each.slice), SliceMetrics({}, 0, {}, {}))
+    overall = next((each for each in measured if not each.slice), SliceMetrics({}, 0, {}, {}))
     slices = sorted((each for each in measured if each.slice), key=lambda each: sorted(each.slice.items()))
-    checks = list(_of_thresholds(config.thresholds, whole, compared, least=0))
+    checks = list(_of_thresholds(config.thresholds, overall, compared, least=0))
     for name, thresholds in config.slice_thresholds.items():
         for each in _matching(name, slices):
             checks += _of_thresholds(thresholds, each, compared, config.min_examples)
@@ -42,9 +42,9 @@ def judge(config: EvaluationConfig, measured: Sequence[SliceMetrics], compared: 
     return Verdict(
         blessed=passed or force is not None,
         forced=None if passed else force,
-        rows=whole.rows,
+        rows=overall.rows,
         checks=tuple(checks),
-        slices=tuple(_reported(each, config.fairness) for each in (whole, *slices)),
+        slices=tuple(_reported(each, config.fairness) for each in (overall, *slices)),
     )
 
 
@@ -88,13 +88,13 @@ def _bounds(
     ):
         if allowed is None:
             continue
-        words = f"at most {template.format(allowed if '%' not in template else 100 * allowed)} {than} the baseline"
+        bound = f"at most {template.format(allowed if '%' not in template else 100 * allowed)} {than} the baseline"
         if value is None:
-            yield words, False, _NOT_A_NUMBER
+            yield bound, False, _NOT_A_NUMBER
         elif baseline is None:
-            yield words, True, "the baseline's is not a number" if compared else _NO_BASELINE
+            yield bound, True, "the baseline's is not a number" if compared else _NO_BASELINE
         else:
-            yield words, _worse(better, value, baseline) <= allowed * scale, None
+            yield bound, _worse(better, value, baseline) <= allowed * scale, None
 
 
 def _worse(better: str, value: float, baseline: float) -> float:

@@ -39,7 +39,7 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
 from components.compat.tfx.infra_validator import InfraValidatorExecutor, container_runner
-from components.errors import MachineError, find
+from components.errors import MachineError, find, first_line
 from components.serving.check_result import FILE, ServingCheckResult
 from components.serving.config import ServingConfig
 from components.serving.local_server_runner import LocalServerRunner
@@ -261,7 +261,7 @@ def _refusal(error: Exception) -> str | None:
     cause = error.__cause__ if isinstance(error, error_types.ValidationFailed) else error
     if isinstance(cause, grpc.RpcError):
         return f"the server refuses a row: {cause.details()}" if cause.code() in _REFUSALS else None
-    return _first_line(error) if cause is None else None
+    return first_line(error) if cause is None else None
 
 
 def _failure(error: Exception, logs: str) -> MachineError:
@@ -271,15 +271,15 @@ def _failure(error: Exception, logs: str) -> MachineError:
       error: what kept it from finishing.
       logs: output of the server.
     """
-    for known in (find(error), find(RuntimeError(logs))):
+    for machine_error in (find(error), find(RuntimeError(logs))):
         # A full disk has a headline and a remedy of its own.
-        if isinstance(known, MachineError):
-            return known
+        if isinstance(machine_error, MachineError):
+            return machine_error
     cause = error.__cause__ if isinstance(error, error_types.ValidationFailed) else error
     if isinstance(cause, grpc.RpcError):
         reason = f"the server answers {cause.code().name}: {cause.details()}"
     else:
-        reason = _first_line(cause or error)
+        reason = first_line(cause or error)
     last_line = next((line.strip() for line in reversed(logs.splitlines()) if line.strip()), "")
     return MachineError(
         f"the serving check could not finish: {reason}",
@@ -323,7 +323,3 @@ def _difference(expected: npt.NDArray[Any], received: npt.NDArray[Any] | None) -
     difference /= np.maximum(1.0, np.abs(expected.astype(float)))
     difference[np.isnan(expected) & np.isnan(received)] = 0.0
     return float("inf") if np.isnan(difference).any() else float(difference.max())
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

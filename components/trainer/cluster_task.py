@@ -15,6 +15,7 @@ from pathlib import Path
 from components.compat.grpc import FAIL_FAST
 from components.compat.tensorflow import LEGACY_KERAS
 from components.errors import find
+from components.processes import exit_now
 from components.trainer.cluster import tf_config
 
 RETRYABLE = 138
@@ -62,8 +63,5 @@ def _train(job: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python -m components.trainer.cluster_task JOB")
-    code = main(sys.argv[1])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Without finalizers: TensorFlow's collective operations sometimes crash when they are finalized.
-    os._exit(code)
+    # TensorFlow's collective operations sometimes crash when they are finalized.
+    exit_now(main(sys.argv[1]))

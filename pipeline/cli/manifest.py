@@ -23,7 +23,6 @@ _CLUSTER = {"tfjob": "tfjob", "vertex": "vertex", "jobset": "given"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds --config, --set, --output, --kind, --image, --to and --run."""
     add_config(parser)
     parser.add_argument("--kind", choices=_KINDS, help="for what (default: training.cluster, if tfjob or vertex)")
     parser.add_argument(
@@ -36,12 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes the job file, then the manifest.
-
-    Raises:
-      InputError: the config or the data does not fit, no run has the data, or the folder holds another job.
-      MachineError: the metadata store does not open.
-    """
     import yaml
 
     from components.compat.tensorflow import set_environment

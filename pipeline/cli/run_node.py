@@ -15,7 +15,6 @@ SKIPPED_CODE = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds which node of what, and for which run."""
     parser.add_argument("--pipeline", metavar="FILE", required=True, help="the pipeline, as `compile` has written it")
     parser.add_argument("--node", metavar="NODE", required=True, help="the node")
     parser.add_argument("--run-id", metavar="RUN", required=True, help="the run; all its nodes and attempts share it")
@@ -27,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "which N is the days since 1970; or newest, which is the default",
     )
     parser.add_argument(
-        "--logs", metavar="DIR", type=Path, help="folder with a folder per run (default: beside the artifacts)"
+        "--logs", metavar="DIR", type=Path, help="folder with a folder per run (default: next to the artifacts)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
 
@@ -59,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
     if not options.run_id or "/" in options.run_id or options.run_id.startswith("."):
         raise InputError(
-            f"--run-id: expected a name of a folder, received {options.run_id!r}", "leave out slashes and leading dots"
+            f"--run-id: expected a name of a folder, received {options.run_id!r}", "remove slashes and leading dots"
         )
     try:
         ir = Path(options.pipeline).read_bytes()

@@ -19,7 +19,7 @@ from components.evaluator.verdict import SliceMetrics
 from components.tuner import trial_values
 from pipeline.core.records import BLESSED, NOT_BLESSED, RunResult, RunSummary
 from pipeline.core.run_record import RUNNING, NodeRecord, RunRecord
-from pipeline.core.text import shown
+from pipeline.core.text import display_path
 from pipeline.inspection.evaluation_tables import CheckRow, check_rows, metric_names, metric_rows, slice_name
 
 Mode = Literal["live", "plain", "json"]
@@ -91,7 +91,7 @@ def print_summary(result: RunResult, mode: Mode) -> None:
         counts = Counter(summary.column_types.values())
         console.print(f"columns: {', '.join(f'{count} {type_}' for type_, count in counts.most_common())}")
     if summary.quarantine:
-        console.print(f"bad rows: {shown(summary.quarantine)}")
+        console.print(f"bad rows: {display_path(summary.quarantine)}")
     if summary.training.get("restarts") or summary.training.get("damaged"):
         console.print(_training_line(summary.training))
     if summary.tuned:
@@ -235,5 +235,5 @@ def _end(result: RunResult) -> Text:
     if result.state in ("failed", "interrupted") and result.nodes:
         text.append(f"\n--resume {result.run} continues from where it stopped", style="default")
     if result.report is not None:
-        text.append(f"\nreport: {shown(result.report)}", style="default")
+        text.append(f"\nreport: {display_path(result.report)}", style="default")
     return text

@@ -173,11 +173,11 @@ class RunSummary:
     tuned: dict[str, Any] = field(default_factory=dict)
     """The Tuner's best values, by field of the training or the model section."""
     metrics: dict[str, float] = field(default_factory=dict)
-    """Of the whole eval split."""
+    """Of the eval split, all rows."""
     baseline: dict[str, float] = field(default_factory=dict)
     """The same for the model that the new one was compared with."""
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Metric of the whole eval split → from and to, with 95 % confidence; those that have one."""
+    """Metric of the eval split → lower and upper bound of its 95 % confidence interval, if it has one."""
     rows_evaluated: int | None = None
     """Rows of the eval split."""
     slices: tuple[SliceMetrics, ...] = ()

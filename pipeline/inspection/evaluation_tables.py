@@ -64,9 +64,9 @@ def metric_rows(summary: RunSummary, most: int | None = None) -> list[SliceMetri
     """
     if not summary.metrics and not summary.slices:
         return []
-    whole = SliceMetrics({}, summary.rows_evaluated or 0, summary.metrics, summary.baseline, summary.intervals)
+    overall = SliceMetrics({}, summary.rows_evaluated or 0, summary.metrics, summary.baseline, summary.intervals)
     largest = sorted(range(len(summary.slices)), key=lambda index: -summary.slices[index].rows)[:most]
-    return [whole, *(summary.slices[index] for index in sorted(largest))]
+    return [overall, *(summary.slices[index] for index in sorted(largest))]
 
 
 def metric_names(names: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -1,4 +1,4 @@
-"""Runs one node of a compiled pipeline in this process; every target, on this machine or a cluster, stands on it."""
+"""Runs one node of a compiled pipeline in this process; every orchestrator uses it, local or in a cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfx.orchestration.portable import partial_run_utils, runtime_parameter_util
 from tfx.proto.orchestration import pipeline_pb2
 
 from components.compat.tfx.launcher import Metadata, NodeLauncher
-from components.errors import InputError, MachineError, PipelineError, find
+from components.errors import InputError, MachineError, PipelineError, to_error
 from pipeline.core.metadata.connection import cancel_unfinished, connect, connection_config, from_ir, reader
 from pipeline.core.metadata.location import Location
 from pipeline.core.metadata.store import Artifact, Execution, Store
@@ -26,7 +26,7 @@ RESOLVER = "tfx.dsl.components.common.resolver.Resolver"
 
 
 def graph(ir: bytes) -> tuple[GraphNode, ...]:
-    """The nodes of a compiled pipeline, each after the ones it depends on."""
+    """The nodes of a compiled pipeline, in topological order."""
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
     return tuple(
         GraphNode(node.node_info.id, tuple(node.upstream_nodes), _action(node)) for node in nodes_of(pipeline).values()
@@ -34,15 +34,15 @@ def graph(ir: bytes) -> tuple[GraphNode, ...]:
 
 
 def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: Collection[str] = ()) -> bytes:
-    """Makes a pipeline into a partial run: the nodes from and up to the named ones, on an earlier run's outputs.
+    """Changes a pipeline into a partial run: the nodes from and up to the named ones, on an earlier run's outputs.
 
-    The outputs of the nodes left out are entered in ML Metadata as this run's own, so lineage stays whole.
+    The reused outputs are registered in ML Metadata as outputs of this run, so that its lineage is complete.
 
     Returns:
-      The pipeline with each node marked as to be run, reused or left.
+      The pipeline with each node marked as run, reused or excluded.
 
     Raises:
-      InputError: a name is no node's, or no earlier run has all the outputs that are needed.
+      InputError: there is no such node, or no earlier run has all required outputs.
     """
     pipeline = load(ir, run_id)
     _check_names({*from_nodes, *to_nodes}, nodes_of(pipeline))
@@ -54,7 +54,7 @@ def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: 
     if needed and base is None:
         raise InputError(
             f"nothing to start from: no earlier run has outputs of {', '.join(needed)}",
-            "run the whole pipeline first, without --from",
+            "run all nodes first, without --from",
         )
     if base is not None:
         with metadata_of(store) as handle:
@@ -63,9 +63,9 @@ def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: 
 
 
 def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
-    """Runs a node, unless it already ended well under this run id; its failure is returned, not raised.
+    """Runs a node, unless it already succeeded under this run id; its failure is returned, not raised.
 
-    The state is read from ML Metadata: TFX's launcher returns as if all were well when an input is missing.
+    The state is read from ML Metadata: TFX's launcher reports no error if an input is missing.
     """
     pipeline = load(ir, run_id)
     location = store_of(pipeline)
@@ -78,7 +78,9 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
     # A user's code may also call sys.exit: that is a failure of the node as well.
     except (Exception, SystemExit) as error:
         logging.exception("%s failed", node_id)
-        return NodeOutcome(FAILED, earlier.id if earlier else None, error=_to_error(node_id, error))
+        return NodeOutcome(
+            FAILED, earlier.id if earlier else None, error=to_error(node_id, error, "see the full cause in its log")
+        )
     execution = store.execution(run_id, node_id)
     if execution is None:
         return NodeOutcome(SKIPPED)
@@ -88,12 +90,12 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
 
 
 def clean_up(ir: bytes, run_id: str, only: str | None = None) -> list[str]:
-    """Clears away what killed nodes of a run have left: open executions, half-written outputs, temporary files.
+    """Removes what killed nodes of a run left: unfinished executions, partial outputs, temporary files.
 
-    Call it only when no process of the run, or of the only node to be looked at, is alive.
+    Call it only when no process of the run, or of `only`, is alive.
 
     Returns:
-      The ids of the nodes that had been left open.
+      The ids of the nodes with unfinished executions.
     """
     pipeline = load(ir, run_id)
     nodes = nodes_of(pipeline)
@@ -164,7 +166,7 @@ def nodes_of(pipeline: Any) -> dict[str, Any]:
 
 
 def store_of(pipeline: Any) -> Location:
-    """Where the pipeline's metadata is kept."""
+    """The metadata store of the pipeline."""
     config = runner_utils.extract_local_deployment_config(pipeline).metadata_connection_config
     return from_ir(getattr(config, config.WhichOneof("connection_config")))
 
@@ -186,10 +188,10 @@ def _is_required(node: Any) -> bool:
 
 
 def _settle_skipped(pipeline: Any) -> None:
-    """Leaves only two kinds of skipped nodes: those whose outputs are needed, and those that play no part.
+    """Makes each skipped node either required or excluded; a required resolver runs instead.
 
-    A resolver that is needed is run instead. It costs next to nothing, and what an earlier run's resolver found
-    is not among the outputs that can be reused: the Evaluator would silently lose its baseline.
+    A resolver is fast, and its outputs of an earlier run cannot be reused: the Evaluator would silently lose its
+    baseline.
     """
     skip = pipeline_pb2.NodeExecutionOptions.Skip
     for node in nodes_of(pipeline).values():
@@ -207,7 +209,7 @@ def _check_names(names: Collection[str], nodes: Collection[str]) -> None:
 
 
 def _newest_run_with(store: Store, pipeline: str, this_run: str, nodes: Collection[str]) -> str | None:
-    """The newest earlier run in which all the given nodes ended well."""
+    """The newest earlier run in which all these nodes succeeded."""
     for run in store.runs(pipeline) if nodes else ():
         ended_well = {execution.node for execution in store.executions(run.name) if execution.succeeded}
         if run.name != this_run and ended_well.issuperset(nodes):
@@ -217,7 +219,7 @@ def _newest_run_with(store: Store, pipeline: str, this_run: str, nodes: Collecti
 
 def _outcome(store: Store, execution: Execution) -> NodeOutcome:
     state = CACHED if execution.state == "CACHED" else DONE
-    artifacts = [artifact for found in store.outputs(execution).values() for artifact in found]
+    artifacts = [artifact for artifacts_of_key in store.outputs(execution).values() for artifact in artifacts_of_key]
     return NodeOutcome(state, execution.id, rows=_rows(artifacts))
 
 
@@ -232,16 +234,8 @@ def _rows(artifacts: list[Artifact]) -> int | None:
     return sum(counts) if counts else None
 
 
-def _to_error(node_id: str, error: BaseException) -> PipelineError:
-    """What the screen will say; an error nobody has put into words is shown by its type and first line."""
-    if pipeline_error := find(error):
-        return pipeline_error
-    first_line = next(iter(str(error).strip().splitlines()), "")
-    return MachineError(f"{node_id} failed: {type(error).__name__}: {first_line}", "see the full cause in its log")
-
-
 def _unresolved(node_id: str) -> PipelineError:
     return MachineError(
-        f"{node_id} could not start: an input it needs is not there",
+        f"{node_id} could not start: an input is missing",
         "see in its log which input; then --resume the run",
     )

@@ -75,7 +75,7 @@ def run(job: NodeJob) -> NodeOutcome:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise MachineError(
-            f"the run's folder {folder} cannot be made: {error.strerror}", "name another one with --logs"
+            f"the run's folder {folder} cannot be created: {error.strerror}", "name another one with --logs"
         ) from error
     with exclusive_node(folder, job.node, job.run):
         nodes.clean_up(ir, job.run, only=job.node)

@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 from components.compat.grpc import FAIL_FAST
 from components.errors import MachineError, find
-from components.processes import signal_at_parents_death
+from components.processes import exit_now, signal_at_parents_death
 from components.trainer.cluster import heartbeat, tf_config
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
@@ -327,9 +327,7 @@ def _run_in_child(role: Role, log: Path, supervisor: int, pipe: int, run_task: C
             heartbeat.send_status("error", str(pipeline_error))
     finally:
         logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        exit_now(code)
 
 
 def _addresses(config: TrainingConfig) -> dict[str, tuple[str, ...]]:

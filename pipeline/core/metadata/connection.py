@@ -192,7 +192,7 @@ def migrate(location: Location) -> None:
     except (RuntimeError, mlmd.errors.StatusError) as error:
         raise MachineError(
             f"the metadata store {location} cannot be migrated: {_one_line(error)}",
-            "restore it from the copy, and keep the copy",
+            "restore it from the copy; do not delete the copy",
         ) from error
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
 from components.compat import beam as compat
-from components.processes import signal_at_parents_death
+from components.processes import exit_now, signal_at_parents_death
 
 _MAX_MESSAGE_BYTES = 1 << 20
 """Bytes of a message to the fork server."""
@@ -35,7 +35,8 @@ class WorkerForkServer:
     def __init__(self) -> None:
         self._socket, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._closed = False
-        _flush()
+        sys.stdout.flush()
+        sys.stderr.flush()
         parent = os.getpid()
         self._process = os.fork()
         if not self._process:
@@ -63,8 +64,7 @@ class WorkerForkServer:
             logging.critical("the process that forks Beam's workers was killed; out of memory?")
         else:
             return
-        _flush()
-        os._exit(1)
+        exit_now(1)
 
 
 class ForkedRunner(compat.WorkersRunner):
@@ -144,10 +144,4 @@ def _in_child(parent: int, do: Callable[[], None]) -> None:
     except BaseException:
         logging.exception("a worker ended")
     finally:
-        _flush()
-        os._exit(code)
-
-
-def _flush() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+        exit_now(code)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
-import sys
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 
 from components.compat import beam as compat
+from components.processes import exit_now
 from pipeline.authoring.config.runtime import is_here
 
 _started = itertools.count()
@@ -75,9 +74,7 @@ class _Handler(compat.PoolHandler):
     def _end_process(self, how: str) -> None:
         """Ends this process: Beam would wait for the worker's answer forever."""
         logging.critical("a worker of the pool %s %s; see the pool's log", self._address, how)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
+        exit_now(1)
 
 
 _environment = compat.register_workers("tfx-pipeline:env:pools:v1", _Handler)

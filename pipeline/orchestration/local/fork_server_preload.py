@@ -40,7 +40,7 @@ MODULES = (
 )
 
 _PARENT_ENDED = signal.SIGUSR1
-"""What the kernel sends when the run's process ends. Not SIGTERM, which others send to whole process groups."""
+"""The signal that the kernel sends when the run's process ends. Not SIGTERM, which others send to process groups."""
 
 
 def _end_children(signum: int, _frame: Any) -> None:

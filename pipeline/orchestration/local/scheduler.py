@@ -15,7 +15,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Protocol
 
-from components.errors import GATE, InputError, MachineError, PipelineError
+from components.errors import GATE, InputError, MachineError, PipelineError, to_error
 from components.files import exclusive_lock, write_atomically
 from pipeline.core.records import (
     CACHED,
@@ -53,7 +53,7 @@ class RunObserver(Protocol):
     """What displays a run while it runs, such as a terminal."""
 
     def node_changed(self, node: str | None) -> None:
-        """A node, or with None the run as a whole, has another state than before."""
+        """Called when the state of a node, or with None of the run, has changed."""
 
     def tick(self) -> None:
         """Time has passed: the figures of the running nodes have grown."""
@@ -85,11 +85,11 @@ class LocalJob:
 
 
 def run(job: LocalJob, observe: Callable[[RunRecord], AbstractContextManager[RunObserver]]) -> RunResult:
-    """Runs the job to its end; whatever goes wrong is in the result. Main thread only.
+    """Runs the job to its end; the result contains any error. Main thread only.
 
     Args:
       job: what to run.
-      observe: makes the observer of a run from its record, which changes while the run goes on.
+      observe: creates the observer of a run from its record, which changes during the run.
     """
     logs = job.output / "logs"
     # Entered first: a signal that arrives before the first node closes the run as well.
@@ -170,10 +170,7 @@ class _Run:
     def _unexpected(self, error: Exception) -> PipelineError:
         with contextlib.suppress(OSError), self._record.log(_RUN_LOG).open("a") as log:
             traceback.print_exception(error, file=log)
-        headline = next(iter(str(error).strip().splitlines()), "")
-        return MachineError(
-            f"the run failed: {type(error).__name__}: {headline}", "see pipeline.log; then --resume the run"
-        )
+        return to_error("the run", error, "see pipeline.log; then --resume the run")
 
     def _report(self) -> Path | None:
         """Has the run's report written; a failure is in the log, and does not change the run's result."""
@@ -253,7 +250,7 @@ class _Run:
     def _record_outcome(self, node: NodeRecord, child: ChildProcess) -> None:
         outcome = self._outcome(child)
         node.state, node.error = outcome.state, outcome.error
-        # A node that an earlier attempt has finished keeps that attempt's figures.
+        # The record of a node that an earlier attempt finished keeps the figures of that attempt.
         if not outcome.earlier:
             _copy_usage(node, child)
             node.rows = outcome.rows

@@ -83,7 +83,7 @@ def test_a_missing_input_is_a_failure_although_the_launcher_says_nothing(tmp_pat
     outcome = Toy(tmp_path).run("Add", "r1")
     assert outcome.state == FAILED
     assert outcome.error is not None
-    assert "Add could not start: an input it needs is not there" in outcome.error.headline
+    assert "Add could not start: an input is missing" in outcome.error.headline
     assert "min_count has not met" in (tmp_path / "test.log").read_text()
 
 
