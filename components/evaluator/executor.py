@@ -18,7 +18,7 @@ from components.evaluator import plot_data, predictions, tfma_results, verdict
 from components.evaluator.baseline import usable_baseline
 from components.evaluator.gate import judge
 from components.evaluator.plan import EvaluationPlan
-from components.evaluator.verdict import Measured, Verdict
+from components.evaluator.verdict import SliceMetrics, Verdict
 
 FORCED = "forced"
 """Property of the blessing of a model that was blessed although checks failed: the user's reason."""
@@ -68,7 +68,7 @@ class Executor(stock.Executor):  # type: ignore[misc]
         _bless(result, input_dict, artifact_utils.get_single_instance(output_dict[keys.BLESSING_KEY]))
 
 
-def _measurements(folder: str) -> list[Measured]:
+def _measurements(folder: str) -> list[SliceMetrics]:
     """What TFMA has measured; it reads an evaluation without files as one without metrics, which no bound would accept.
 
     Args:

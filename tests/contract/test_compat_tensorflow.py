@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from components.compat.tensorflow import adam_slots, local_copy
+from components.compat.tensorflow import LEGACY_KERAS, adam_slots, local_copy
 
 
 def test_the_local_copy_of_a_mirrored_variable_is_one_component() -> None:
@@ -34,3 +38,11 @@ def test_the_slots_of_adam_are_its_moments() -> None:
     message = "tf_keras keeps Adam's moments elsewhere"
     np.testing.assert_allclose(first, 0.1 * gradient, rtol=1e-5, err_msg=message)
     np.testing.assert_allclose(second, 0.001 * gradient**2, rtol=1e-5, err_msg=message)
+
+
+def test_the_environment_makes_tf_keras_the_keras_of_tensorflow() -> None:
+    program = "import tensorflow as tf, tf_keras, sys; sys.exit(tf.keras.Model is not tf_keras.Model)"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **LEGACY_KERAS}, timeout=120, check=False
+    )
+    assert ended.returncode == 0, "TF_USE_LEGACY_KERAS no longer selects tf_keras"

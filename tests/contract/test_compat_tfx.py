@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import tensorflow as tf
 from tensorflow_transform.saved import saved_transform_io_v2
-from tfx.components.trainer.executor import GenericExecutor
 from tfx.dsl.components.base.base_executor import BaseExecutor
 
 from components.compat import tfx as compat
@@ -32,12 +31,6 @@ def test_an_executor_keeps_its_context_and_the_context_its_working_folder(tmp_pa
 def test_without_a_context_there_is_no_working_folder() -> None:
     assert compat.stateful_working_dir(Executor()) is None
     assert compat.stateful_working_dir(Executor(BaseExecutor.Context())) is None
-
-
-def test_the_trainers_executor_makes_its_arguments_in_a_method_that_ours_overrides() -> None:
-    names = list(inspect.signature(GenericExecutor._GetFnArgs).parameters)
-    assert names == ["self", "input_dict", "output_dict", "exec_properties"], "GenericExecutor._GetFnArgs has changed"
-    assert "self._GetFnArgs(" in inspect.getsource(GenericExecutor.Do), "GenericExecutor.Do no longer calls _GetFnArgs"
 
 
 def test_the_loader_of_a_transform_graph_keeps_the_loaded_objects_as_attributes() -> None:

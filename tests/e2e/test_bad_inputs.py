@@ -128,7 +128,7 @@ def test_a_schema_that_asks_for_another_column(desk: Desk):
     line = config.read_text().splitlines().index(f"  path: {schema}") + 1
     assert refusal.details == [
         f"  - {config}:{line}: schema.path: {schema} requires a column 'height', and the data has none",
-        f"  - {config}:{line}: schema.path: the data has a column 'spent', and {schema} does not know it",
+        f"  - {config}:{line}: schema.path: the data has a column 'spent', and {schema} does not list it",
     ]
 
 

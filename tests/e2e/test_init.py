@@ -50,7 +50,7 @@ def test_a_census_becomes_a_pushed_model(tmp_path: Path) -> None:
     said, config = init(census(tmp_path / "census.csv"), "income")
     assert said.exit_code == 0, said.err
     assert said.err == ""
-    assert "900 rows, 4 features, 1 columns left out, label \"income == '>50K'\" (binary), model tabm" in said.out
+    assert "900 rows, 4 features, 1 columns excluded, label \"income == '>50K'\" (binary), model tabm" in said.out
     ended = command("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--json")
     assert (ended.exit_code, ended.told["verdict"]) == (0, "blessed"), ended.out or ended.err
     # The odds that made the labels reach about 0.8.
@@ -73,7 +73,7 @@ def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
     (tmp_path / "drafted.yaml").write_text("mine")
     said, config = init(data, "income")
     assert (said.exit_code, config.read_text()) == (2, "mine")
-    assert "drafted.yaml is there already" in said.err
+    assert "drafted.yaml exists already" in said.err
     assert init(data, "income", "--force")[0].exit_code == 0
     assert config.read_text() != "mine"
 

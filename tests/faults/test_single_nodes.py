@@ -125,7 +125,7 @@ def test_what_a_killed_attempt_has_left_is_closed_by_the_next(tmp_path: Path):
     working = toy.start("Actor")
     _, below = pipe.read_text().split()
     # Nobody else may take it up meanwhile; another run goes its way.
-    with pytest.raises(InputError, match="still at work"):
+    with pytest.raises(InputError, match="still running"):
         toy.run("Actor")
     assert toy.run("Source", "r2").state == "cached"
     working.send_signal(signal.SIGKILL)

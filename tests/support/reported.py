@@ -13,7 +13,7 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
 from components.config_section import Task
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
-from components.evaluator.verdict import Check, Measured, Verdict
+from components.evaluator.verdict import Check, SliceMetrics, Verdict
 from pipeline.core.metadata.store import Run, Store
 from pipeline.inspection.report import content
 from pipeline.inspection.report.content import Content
@@ -84,7 +84,7 @@ def write_run(
 def verdict(harm: str = "", slices: int = 0) -> Verdict:
     """That of a model which is below one bound."""
     where = {f"company{harm}": f"Blue{harm}"}
-    several = [Measured({"company": str(number)}, number, {"auc": 0.5}, {}) for number in range(slices)]
+    several = [SliceMetrics({"company": str(number)}, number, {"auc": 0.5}, {}) for number in range(slices)]
     return Verdict(
         blessed=False,
         forced=None,
@@ -94,8 +94,8 @@ def verdict(harm: str = "", slices: int = 0) -> Verdict:
             Check("auc", where, f"at least 0.6{harm}", 0.5, None, 2, passed=False, why=f"few rows{harm}"),
         ),
         slices=(
-            Measured({}, 4, {"auc": 0.75, f"loss{harm}": 0.25}, {"auc": 0.7}, {"auc": (0.625, 0.875)}),
-            Measured(where, 2, {"auc": 0.5}, {"auc": 0.55}),
+            SliceMetrics({}, 4, {"auc": 0.75, f"loss{harm}": 0.25}, {"auc": 0.7}, {"auc": (0.625, 0.875)}),
+            SliceMetrics(where, 2, {"auc": 0.5}, {"auc": 0.55}),
             *several,
         ),
     )

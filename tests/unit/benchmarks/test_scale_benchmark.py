@@ -11,12 +11,12 @@ import pytest
 
 from benchmarks import measure, scale
 from benchmarks.measure import Measurement, Spread, Work
-from benchmarks.scale import Dlrm, Measured, Plan, Shares
+from benchmarks.scale import Dlrm, Plan, Shares, SliceMetrics
 from benchmarks.training import Bench, Tasks
 from components.compat.tensorflow import ENVIRONMENT
 
 PAGE = Path(__file__).parents[3] / "docs" / "scale.md"
-MEASURED = Measured(write=100, read=300, step=300, spread=0.05, worker=300, server=90, chief=1)
+MEASURED = SliceMetrics(write=100, read=300, step=300, spread=0.05, worker=300, server=90, chief=1)
 PLAN = Plan(
     label="a plan",
     step=0.3,
@@ -145,7 +145,7 @@ def test_what_is_measured_is_read_back(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(scale, "ENVIRONMENT", {})
     scale.main(["measure", "--rounds", "1", "--results", str(tmp_path)])
     (record,) = tmp_path.glob("scale_py*.json")
-    assert Measured.of(record) == Measured(
+    assert SliceMetrics.of(record) == SliceMetrics(
         write=100.0, read=200.0, step=100.0, spread=1.0, worker=300.0, server=100.0, chief=10.0
     )
     facts = json.loads(record.read_text())["facts"]

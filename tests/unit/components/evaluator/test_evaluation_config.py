@@ -50,7 +50,7 @@ def refused(path: Path, *assignments: str) -> str:
         (
             "  thresholds:\n    auc: {min: 0.9}\n",
             "",
-            "trips.yaml:6: evaluation: 'thresholds' has to be given, and is missing",
+            "trips.yaml:6: evaluation: 'thresholds' is required and missing",
         ),
         ("  thresholds:\n    auc: {min: 0.9}\n", "  thresholds: {}\n", "trips.yaml:8: evaluation.thresholds: expected"),
         (

@@ -10,7 +10,7 @@ import pytest
 
 from components.evaluator.config import EvaluationConfig
 from components.evaluator.gate import judge
-from components.evaluator.verdict import Check, Measured, Verdict, format_slice
+from components.evaluator.verdict import Check, SliceMetrics, Verdict, format_slice
 
 NAN = math.nan
 
@@ -19,22 +19,22 @@ def verdict(
     thresholds: dict[str, Any],
     metrics: dict[str, float],
     baseline: dict[str, float] | None = None,
-    *others: Measured,
+    *others: SliceMetrics,
     force: str | None = None,
     **fields: Any,
 ) -> Verdict:
     """The verdict on a model with these metrics over 1,000 rows, and more in other slices."""
     config = EvaluationConfig.model_validate({"thresholds": thresholds, **fields})
-    whole = Measured({}, 1000, metrics, baseline or {})
+    whole = SliceMetrics({}, 1000, metrics, baseline or {})
     return judge(config, [*others, whole], compared=baseline is not None, force=force)
 
 
-def cash(rows: int, metrics: dict[str, float], baseline: dict[str, float] | None = None) -> Measured:
-    return Measured({"payment": "Cash"}, rows, metrics, baseline or {})
+def cash(rows: int, metrics: dict[str, float], baseline: dict[str, float] | None = None) -> SliceMetrics:
+    return SliceMetrics({"payment": "Cash"}, rows, metrics, baseline or {})
 
 
-def card(rows: int, metrics: dict[str, float]) -> Measured:
-    return Measured({"payment": "Card"}, rows, metrics, {})
+def card(rows: int, metrics: dict[str, float]) -> SliceMetrics:
+    return SliceMetrics({"payment": "Card"}, rows, metrics, {})
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_threshold_holds_for_every_slice_of_its_column() -> None:
 
 @pytest.mark.parametrize("name", ["payment = Cash", "payment=Cash", " payment =Cash "])
 def test_a_threshold_can_be_about_one_value(name: str) -> None:
-    slices = cash(60, {"auc": 0.7}), card(60, {"auc": 0.5}), Measured({"payment": "Cash", "hour": "3"}, 60, {}, {})
+    slices = cash(60, {"auc": 0.7}), card(60, {"auc": 0.5}), SliceMetrics({"payment": "Cash", "hour": "3"}, 60, {}, {})
     said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, *slices, slice_thresholds={name: {"auc": {"min": 0.6}}})
     assert [check.slice for check in said.checks] == [{}, {"payment": "Cash"}]
     assert said.blessed
@@ -219,7 +219,7 @@ def test_a_threshold_can_be_about_one_value(name: str) -> None:
         ),
     ],
 )
-def test_a_slice_that_tells_nothing_of_the_model_is_not_judged(slices: list[Measured], actual: str) -> None:
+def test_a_slice_that_tells_nothing_of_the_model_is_not_judged(slices: list[SliceMetrics], actual: str) -> None:
     said = verdict(
         {"auc": {"min": 0.9}}, {"auc": 0.95}, None, *slices, slice_thresholds={"payment = Cash": {"auc": {"min": 0.6}}}
     )
@@ -246,8 +246,8 @@ def test_the_number_of_rows_that_makes_a_slice_judged_is_the_users() -> None:
     assert not verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, few, **fields).blessed
 
 
-def groups(*rates: tuple[str, int, float]) -> list[Measured]:
-    return [Measured({"gender": name}, rows, {"positive_rate": rate}, {}) for name, rows, rate in rates]
+def groups(*rates: tuple[str, int, float]) -> list[SliceMetrics]:
+    return [SliceMetrics({"gender": name}, rows, {"positive_rate": rate}, {}) for name, rows, rate in rates]
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def groups(*rates: tuple[str, int, float]) -> list[Measured]:
         ),
     ],
 )
-def test_how_far_apart_groups_are(measured: list[Measured], value: float | None, passed: bool, why: str) -> None:
+def test_how_far_apart_groups_are(measured: list[SliceMetrics], value: float | None, passed: bool, why: str) -> None:
     fairness = {"column": "gender", "max_gap": {"positive_rate": 0.25}}
     said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95, "positive_rate": 1.0}, None, *measured, fairness=fairness)
     [gap] = said.checks[1:]
@@ -296,7 +296,7 @@ def test_how_far_apart_groups_are(measured: list[Measured], value: float | None,
 
 def test_a_gap_is_told_with_the_baselines() -> None:
     two = [
-        Measured({"gender": name}, 90, {"positive_rate": 0.5}, {"positive_rate": was})
+        SliceMetrics({"gender": name}, 90, {"positive_rate": 0.5}, {"positive_rate": was})
         for name, was in (("a", 0.25), ("b", 0.75))
     ]
     fairness = {"column": "gender", "max_gap": {"positive_rate": 0.1}}
@@ -311,9 +311,9 @@ def test_rates_without_a_gap_are_measured_and_gate_nothing() -> None:
 
 
 def test_rates_are_told_of_groups_only() -> None:
-    hour = Measured({"hour": "3"}, 99, {"auc": 0.5, "positive_rate": 0.5}, {"positive_rate": 0.5})
+    hour = SliceMetrics({"hour": "3"}, 99, {"auc": 0.5, "positive_rate": 0.5}, {"positive_rate": 0.5})
     said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, hour, fairness={"column": "gender"})
-    assert said.slices[1] == Measured({"hour": "3"}, 99, {"auc": 0.5}, {})
+    assert said.slices[1] == SliceMetrics({"hour": "3"}, 99, {"auc": 0.5}, {})
 
 
 def test_a_reason_blesses_what_failed_and_stays_with_it() -> None:
@@ -334,9 +334,9 @@ def test_what_is_measured_is_told_the_whole_first_and_numbers_only() -> None:
     )
     said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95, "prevalence": 0.5}, {"auc": 0.75}, *slices)
     assert said.slices == (
-        Measured({}, 1000, {"auc": 0.95}, {"auc": 0.75}),
-        Measured({"payment": "Card"}, 5, {"recall": 0.5}, {}),
-        Measured({"payment": "Cash"}, 7, {"recall": 0.25}, {"recall": 1.0}),
+        SliceMetrics({}, 1000, {"auc": 0.95}, {"auc": 0.75}),
+        SliceMetrics({"payment": "Card"}, 5, {"recall": 0.5}, {}),
+        SliceMetrics({"payment": "Cash"}, 7, {"recall": 0.25}, {"recall": 1.0}),
     )
     assert said.rows == 1000
 

@@ -61,7 +61,7 @@ def test_a_table_of_ids_that_no_memory_holds(loaded: Loaded, kind: str, options:
     (problem,) = preflight._of_tables(config, needed - 1)
     assert problem.key == ("features", "columns", "fare", 0, "hash")
     size = f"{needed / 2**30:.1f}"
-    assert f"take {size} GiB in training, that of 'fare_hash' {size}, and this machine has {size}" in problem.message
+    assert f"need {size} GiB in training, that of 'fare_hash' {size}, and this machine has {size}" in problem.message
 
 
 def test_a_table_of_ids_that_is_not_held_here(loaded: Loaded) -> None:

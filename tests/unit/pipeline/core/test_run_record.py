@@ -137,7 +137,7 @@ def test_a_run_that_still_goes_on_elsewhere_is_not_resumed(tmp_path: Path):
     holder = multiprocessing.get_context("fork").Process(target=_hold, args=(tmp_path, theirs))
     holder.start()
     run = ours.recv()
-    with pytest.raises(InputError, match="still going on"):
+    with pytest.raises(InputError, match="still in progress"):
         old_run(tmp_path, "toy", run)
     ours.send("end")
     holder.join()
@@ -155,5 +155,5 @@ def test_who_only_looks_does_not_keep_a_run_from_being_resumed(tmp_path: Path, m
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path):
     (tmp_path / "logs").write_text("a file in the way")
-    with pytest.raises(MachineError, match="cannot be made"):
+    with pytest.raises(MachineError, match="cannot be created"):
         begin(tmp_path / "logs")

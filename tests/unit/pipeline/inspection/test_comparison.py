@@ -11,7 +11,7 @@ import pytest
 from past import Past
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from components.evaluator.verdict import Measured, Verdict
+from components.evaluator.verdict import SliceMetrics, Verdict
 from pipeline.inspection.comparison import compare
 
 
@@ -19,8 +19,8 @@ def schema(*columns: str) -> str:
     return "".join(f'feature {{ name: "{name}" type: FLOAT }}\n' for name in columns)
 
 
-def auc(value: float) -> tuple[Measured, ...]:
-    return Measured({}, 9, {"auc": value}, {}), Measured({"city": "Paris"}, 3, {"auc": value / 2}, {})
+def auc(value: float) -> tuple[SliceMetrics, ...]:
+    return SliceMetrics({}, 9, {"auc": value}, {}), SliceMetrics({"city": "Paris"}, 3, {"auc": value / 2}, {})
 
 
 def compared(past: Past, before: str = "r1", now: str = "r3") -> dict[str, Any]:

@@ -9,7 +9,7 @@ from children import in_child
 from evaluations import read_facts, write_evaluation, write_statistics
 from store_writer import Writer
 
-from components.evaluator.verdict import Check, Measured, Verdict
+from components.evaluator.verdict import Check, SliceMetrics, Verdict
 from pipeline.core.records import RunSummary
 
 
@@ -61,10 +61,10 @@ def test_what_a_tuner_has_found(writer: Writer, tmp_path: Path):
     assert facts(tmp_path).tuned == {"learning_rate": 0.25, "hidden": [8, 4]}
 
 
-WHOLE = Measured({}, 8, {"binary_accuracy": 0.75}, {"binary_accuracy": 0.0})
+WHOLE = SliceMetrics({}, 8, {"binary_accuracy": 0.75}, {"binary_accuracy": 0.0})
 HOURS = (
-    Measured({"hour": "1"}, 4, {"binary_accuracy": 1.0}, {"binary_accuracy": 0.0}),
-    Measured({"hour": "2"}, 4, {"binary_accuracy": 0.5}, {"binary_accuracy": 0.0}),
+    SliceMetrics({"hour": "1"}, 4, {"binary_accuracy": 1.0}, {"binary_accuracy": 0.0}),
+    SliceMetrics({"hour": "2"}, 4, {"binary_accuracy": 0.5}, {"binary_accuracy": 0.0}),
 )
 CHECK = Check("binary_accuracy", {"hour": "2"}, "at least 0.6", 0.5, 0.5, 4, passed=False, why=None)
 

@@ -14,7 +14,7 @@ from toy_jobs import compile_in_child
 
 from components.errors import InputError
 from pipeline.core.metadata.store import Store
-from pipeline.core.records import CACHED, DONE, FAILED, LEAVE, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
+from pipeline.core.records import CACHED, DONE, EXCLUDE, FAILED, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
 from pipeline.orchestration.local import processes
 
 CHAIN = ("Source", "Add", "Actor", "Rows")
@@ -83,7 +83,7 @@ def test_a_missing_input_is_a_failure_although_the_launcher_says_nothing(tmp_pat
     outcome = Toy(tmp_path).run("Add", "r1")
     assert outcome.state == FAILED
     assert outcome.error is not None
-    assert "Add could not start: an input it needs is not there" in outcome.error.headline
+    assert "Add could not start: an input is missing" in outcome.error.headline
     assert "min_count has not met" in (tmp_path / "test.log").read_text()
 
 
@@ -138,7 +138,7 @@ def test_a_partial_run_stands_on_the_newest_run_that_has_what_it_needs(tmp_path:
     assert Toy(tmp_path, value=2).run_all("r3", ("Source",)) == [DONE]
 
     partial = toy.partial("r4", ("Actor",), ("Actor",))
-    assert partial.actions == {"Source": REUSE, "Add": REUSE, "Actor": RUN, "Rows": LEAVE}
+    assert partial.actions == {"Source": REUSE, "Add": REUSE, "Actor": RUN, "Rows": EXCLUDE}
     assert states(tmp_path, "r4") == {"Source": "CACHED", "Add": "CACHED"}
     assert partial.run("Actor", "r4").state == CACHED
     # Once more, as a resumed run does it.
@@ -148,7 +148,7 @@ def test_a_partial_run_stands_on_the_newest_run_that_has_what_it_needs(tmp_path:
 
 def test_a_run_up_to_a_node_needs_no_earlier_run(tmp_path: Path):
     partial = Toy(tmp_path).partial("r1", to_nodes=("Add",))
-    assert partial.actions == {"Source": RUN, "Add": RUN, "Actor": LEAVE, "Rows": LEAVE}
+    assert partial.actions == {"Source": RUN, "Add": RUN, "Actor": EXCLUDE, "Rows": EXCLUDE}
     assert partial.run_all("r1", ("Source", "Add")) == [DONE, DONE]
 
 
@@ -156,7 +156,7 @@ def test_a_resolver_runs_again_in_a_partial_run(tmp_path: Path):
     toy = Toy(tmp_path, "resolver")
     assert toy.run_all("r1", ("Source", "Latest", "Add")) == [DONE, DONE, DONE]
     partial = toy.partial("r2", ("Add",))
-    assert partial.actions == {"Source": LEAVE, "Latest": RUN, "Add": RUN}
+    assert partial.actions == {"Source": EXCLUDE, "Latest": RUN, "Add": RUN}
     assert partial.run_all("r2", ("Latest", "Add")) == [DONE, CACHED]
 
 

@@ -149,8 +149,8 @@ def test_with_a_key_signatures_are_checked(command: Command, monkeypatch: pytest
         (("verify", "9"), "PUSHED has no version 9; the newest is 3"),
         (("canary", "2"), "expected both VERSION and --percent P"),
         (("canary", "--percent", "2"), "expected both VERSION and --percent P"),
-        (("canary",), "expected VERSION --percent P, or --stop alone"),
-        (("canary", "2", "--stop"), "expected VERSION --percent P, or --stop alone"),
+        (("canary",), "expected VERSION --percent P, or only --stop"),
+        (("canary", "2", "--stop"), "expected VERSION --percent P, or only --stop"),
         (("canary", "--stop"), "there is no canary to stop: no stable version"),
     ],
 )

@@ -82,11 +82,11 @@ def test_all_problems_come_at_once_each_with_its_line(config: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("  label: tips > 0.2 * fare\n", "", "trips.yaml:1: data: 'label' has to be given, and is missing"),
+        ("  label: tips > 0.2 * fare\n", "", "trips.yaml:1: data: 'label' is required and missing"),
         ("tips > 0.2", "__import__('os') > 0.2", "expected columns, numbers, strings"),
         ("tips > 0.2 * fare", "1 > 2", "expected an expression over at least one column"),
         ("tips > 0.2 * fare", "tips >", "expected a column or an expression such as tips > 0.2 * fare"),
-        ("tips > 0.2 * fare", "fare", "fare is the label itself, so the model would read the answer"),
+        ("tips > 0.2 * fare", "fare", "fare is the label itself, so the model would read the label"),
         ("tips > 0.2 * fare", "fare > miles", "fare, miles make up the whole label"),
         ("{min: 0.9}", "{}", "expected min, max, worse_by or worse_by_fraction, received none of them"),
         ("{min: 0.9}", "{min: 0.9, max: 0.1}", "expected min at most max"),
@@ -99,17 +99,21 @@ def test_all_problems_come_at_once_each_with_its_line(config: Path) -> None:
         ("fare: z_score", "fare: {clip: {}}", "expected low, high or both, received neither"),
         ("fare: z_score", "fare: {clip: {low: 2, high: 2}}", "expected low below high, received 2 and 2"),
         ("fare: z_score", "fare: 3", "expected an operation such as z_score"),
-        ("fare: z_score", "fare: z_score\n    fare: log", "the key 'fare' stands here twice"),
+        ("fare: z_score", "fare: z_score\n    fare: log", "the key 'fare' appears twice"),
         (
             "fare: z_score",
             "fare: [log, z_score, log]",
-            "features.columns.fare.2: another operation makes a feature 'fare_log'",
+            "features.columns.fare.2: another operation also makes a feature 'fare_log'",
         ),
         ("fare: z_score", "fare: {cyclical: {period: 0}}", "fare.cyclical.period: expected a value greater than 0"),
         ("fare: z_score", "fare: {text: {buckets: 5, vocabulary: 5}}", "expected buckets or vocabulary, received both"),
         ("fare: z_score", "fare: {date_parts: [weekdy]}", "received 'weekdy'; did you mean 'weekday'?"),
         ("fare: z_score", "fare: {date_parts: []}", "fare.date_parts: expected at least one part, received none"),
-        ("fare: z_score", "fare: {date_parts: [hour, day, hour]}", "another operation makes a feature 'fare_hour'"),
+        (
+            "fare: z_score",
+            "fare: {date_parts: [hour, day, hour]}",
+            "another operation also makes a feature 'fare_hour'",
+        ),
         ("fare: z_score", "fare: {date_parts: {parts: [day, hour], unit: days}}", "received days"),
         ("fare: z_score", "fare: {date_part: {part: minute, unit: days}}", "received days"),
         ("fare: z_score", "fare: {date_part: {part: year, embedding: 8}}", "year is a number and has no embedding"),
@@ -123,7 +127,7 @@ def test_all_problems_come_at_once_each_with_its_line(config: Path) -> None:
             "fare: {hash: {buckets: 9, embedding: 0}}",
             "embedding: expected a value greater than or equal",
         ),
-        ("data:", "data: [", "this is no YAML"),
+        ("data:", "data: [", "this is not valid YAML"),
     ],
 )
 def test_a_wrong_line_is_told(config: Path, old: str, new: str, told: str) -> None:
@@ -142,7 +146,7 @@ def test_a_wrong_line_is_told(config: Path, old: str, new: str, told: str) -> No
             "place: {columns: [fare, fare], buckets: 9}",
             "place: expected two columns or more, each once, received fare, fare",
         ),
-        ("place: {columns: [fare, miles]}", "features.crosses.place: 'buckets' has to be given, and is missing"),
+        ("place: {columns: [fare, miles]}", "features.crosses.place: 'buckets' is required and missing"),
         ("place: {colums: [fare, miles], buckets: 9}", "place.colums: unknown key; did you mean 'columns'?"),
         (
             "a place: {columns: [fare, miles], buckets: 9}",
@@ -201,7 +205,7 @@ def test_dlrm_has_no_widths_of_single_features(config: Path) -> None:
     assert load(str(config)).config.model.width(100, 4) == 4
     config.write_text(f"{config.read_text()}model: {{kind: dlrm}}\n")
     (line,) = refused(config)
-    assert line.startswith("trips.yaml:7: features.columns.company.vocab.embedding: dlrm's vectors are all")
+    assert line.startswith("trips.yaml:7: features.columns.company.vocab.embedding: with dlrm, all vectors")
 
 
 def test_a_wrong_assignment_is_told_as_it_was_typed(config: Path) -> None:

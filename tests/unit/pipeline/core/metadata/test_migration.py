@@ -39,7 +39,7 @@ def test_it_is_copied_then_migrated(old: Path):
     ended = command("metadata", "migrate", "--store", str(old))
     copy = old.with_name("metadata.db.version-7")
     assert ended.exit_code == 0
-    assert ended.out.splitlines() == [f"{old}: schema version 7 is now 10", f"as it was before: {copy}"]
+    assert ended.out.splitlines() == [f"{old}: schema version 7 is now 10", f"copy of the earlier state: {copy}"]
     assert [run.name for run in Store(old).runs()] == ["r3", "r2", "r1"]
     assert len(copy.read_bytes()) == len(content)
     assert Tables(copy, oldest=0).version == 7

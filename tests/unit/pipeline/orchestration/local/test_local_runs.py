@@ -27,7 +27,7 @@ def test_a_run_is_done_then_all_cache(tmp_path: Path, capsys: pytest.CaptureFixt
     first = run_toy(tmp_path)
     assert (first.state, first.exit_code, first.error) == ("done", 0, None)
     assert states(first) == dict.fromkeys(["Source", "Add", "Actor", "Rows"], "done")
-    assert (first.facts.rows_read, first.facts.rows) == (12, {"train": 8, "eval": 4})
+    assert (first.summary.rows_read, first.summary.rows) == (12, {"train": 8, "eval": 4})
     assert first.nodes[3].rows == 12
     assert all(node.seconds > 0 and node.cpu_seconds > 0 and node.peak_memory_mb > 50 for node in first.nodes)
     lines = capsys.readouterr().out.splitlines()
@@ -36,7 +36,7 @@ def test_a_run_is_done_then_all_cache(tmp_path: Path, capsys: pytest.CaptureFixt
 
     second = run_toy(tmp_path)
     assert states(second) == dict.fromkeys(["Source", "Add", "Actor", "Rows"], "cached")
-    assert second.facts.rows == first.facts.rows
+    assert second.summary.rows == first.summary.rows
     assert second.run > first.run
     told = json.loads((tmp_path / "logs" / second.run / "run.json").read_text())
     assert (told["state"], told["nodes"]["Rows"]["state"]) == ("done", "cached")
