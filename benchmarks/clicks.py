@@ -101,7 +101,7 @@ def _trained(folder: Path, rows: int, kind: str) -> measure.Measurement:
     taken = _run(folder, "runner.py", "--local", *given, "--to", "Trainer")
     models = folder.glob("out/clicks/artifacts/Trainer/model/*/Format-Serving")
     model = max(models, key=lambda path: int(path.parent.name))
-    _run(folder, "-m", "benchmarks.quality_side", str(model), str(folder / "asked.csv"), str(folder / f"{kind}.npy"))
+    _run(folder, "-m", "benchmarks.quality_program", str(model), str(folder / "asked.csv"), str(folder / f"{kind}.npy"))
     return taken
 
 

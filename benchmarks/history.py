@@ -42,7 +42,7 @@ def main() -> None:
             "site": ["site", "--to", f"{scratch}/site"],
         }
         commands = {name: ["runner.py", *words, "--store", str(store)] for name, words in asked.items()}
-        commands["library"] = ["-m", "benchmarks.history_side", str(store)]
+        commands["library"] = ["-m", "benchmarks.history_program", str(store)]
         log = Path(scratch) / "log"
         sides = {name: _side([sys.executable, *words], log) for name, words in commands.items()}
         page = [sys.executable, "-m", "benchmarks.history_page", str(store)]

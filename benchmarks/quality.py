@@ -74,7 +74,7 @@ def _ours(name: str, sample: Sample, known: Any, asked: Any, seed: int) -> tuple
         kept = ["--output", str(folder / "out"), "--set", f"training.seed={seed}"]
         taken = _run(folder, "runner.py", "--local", "--config", config, *kept, "--to", "Trainer")
         (model,) = folder.glob("out/*/artifacts/Trainer/model/*/Format-Serving")
-        _run(folder, "-m", "benchmarks.quality_side", str(model), str(folder / "asked.csv"), str(answers))
+        _run(folder, "-m", "benchmarks.quality_program", str(model), str(folder / "asked.csv"), str(answers))
         return np.load(answers), taken
 
 

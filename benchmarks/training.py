@@ -9,7 +9,7 @@ python -m benchmarks.training input|scaling [--rounds 5] [--rows 300_000]
 - `scaling`: a large DLRM (8 tables of 125,000 x 32), by one process on one core, by workers in step and by workers
   beside parameter servers, on two cores: worker i and ps i share core i, and the chief has the first with them.
 
-Each side is a process of its own, or a cluster of them (training_side.py), and tells only what steps take that come
+Each side is a process of its own, or a cluster of them (training_program.py), and tells only what steps take that come
 after some others. A speed-up in `scaling` is what the cluster would reach if its cores were its own: CPU-seconds per
 example of one process, over those of the cluster's busier core. Of the wall time, which others on the machine lengthen,
 it is told beside that.
@@ -81,7 +81,7 @@ class Bench:
         self, side: str, steps: int, given: Sequence[str], turns: list[Turns]
     ) -> Callable[[int], Measurement]:
         """What runs a side of `input` once; it appends to `turns` what each round's steps took."""
-        command = [sys.executable, "-m", "benchmarks.training_side", "input", side, str(steps), *given]
+        command = [sys.executable, "-m", "benchmarks.training_program", "input", side, str(steps), *given]
         command += [f"training.batch_size={_BATCH}", "training.strategy.kind=none"]
 
         def run(_number: int) -> Measurement:
@@ -100,7 +100,7 @@ class Bench:
         def run(_number: int) -> Measurement:
             folder = Path(tempfile.mkdtemp(dir=self.scratch))
             steps = examples // training["batch_size"]
-            command = [sys.executable, "-m", "benchmarks.training_side", "scaling"]
+            command = [sys.executable, "-m", "benchmarks.training_program", "scaling"]
             log = folder.with_suffix(".log")
             measured = measure.run([*command, str(folder), str(steps), json.dumps(training)], log)
             told = json.loads(log.read_text().splitlines()[-1])
@@ -187,7 +187,7 @@ def input_(bench: Bench) -> tuple[Measurements, Facts]:
 
 def scaling(bench: Bench) -> tuple[Measurements, Facts]:
     """One process, and the clusters, at each of the batches."""
-    _call([sys.executable, "-m", "benchmarks.training_side", "examples", str(bench.scratch / "examples")])
+    _call([sys.executable, "-m", "benchmarks.training_program", "examples", str(bench.scratch / "examples")])
     sides: dict[str, Callable[[int], Measurement]] = {}
     tasks: dict[str, list[Tasks]] = {}
     for batch, steps in _BATCHES.items():

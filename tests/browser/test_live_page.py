@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import WIDTHS, keep, needs_browser, sync_api, violations, watched
-from reported import HARM, write_run
-from watching import going, served
+from browser import WIDTHS, keep, needs_browser, sync_api, violations, watched
+from report_runs import HARM, write_run
+from ui_server import going, served
 
 pytestmark = needs_browser
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import WIDTHS, keep, needs_browser, sync_api, violations, watched
-from reported import HARM, the_run, write_run
+from browser import WIDTHS, keep, needs_browser, sync_api, violations, watched
+from report_runs import HARM, the_run, write_run
 
 from pipeline.inspection import run_history
 from pipeline.inspection.report import runs_page, write

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import dataflow_stand_in
+import fake_dataflow
 import ingest_runs
 import people
 import pytest
@@ -54,7 +54,7 @@ def test_a_job_for_dataflow(tmp_path: Path) -> None:
         "service_options": ["enable_prime"],
     }
     jobs: list[tuple[str, dict[str, Any]]] = []
-    with dataflow_stand_in.stand_in(jobs) as endpoint:
+    with fake_dataflow.stand_in(jobs) as endpoint:
         # The last of these stands for what cannot be tried here: a bucket.
         args = (f"--dataflow_endpoint={endpoint}", "--no_auth", f"--staging_location={staging}")
         runtime = RuntimeConfig.model_validate({"engine": "dataflow", "dataflow": section, "beam_args": args})
@@ -64,7 +64,7 @@ def test_a_job_for_dataflow(tmp_path: Path) -> None:
             "statistics": str(tmp_path / "statistics"),
             "beam_args": engines.beam_args(runtime),
         }
-        side = str(ROOT / "tests" / "support" / "dataflow_side.py")
+        side = str(ROOT / "tests" / "support" / "dataflow_program.py")
         assert program(side, told=told, environment={"STORAGE_EMULATOR_HOST": endpoint}) == {"done": True}
     [(path, job)] = jobs
     assert path.startswith("/v1b3/projects/rides/locations/us-central1/jobs")

@@ -8,14 +8,14 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import past
 import pytest
 from command import light_command
 from databases import PASSWORD, Server
 from ml_metadata.metadata_store.metadata_store import downgrade_schema
 from ml_metadata.proto import metadata_store_pb2 as proto
 from store_writer import Writer
-from toy_jobs import result_of_toy, start_toy
+from stored_history import History, write_history
+from toy_runs import result_of_toy, start_toy
 
 from components.errors import InputError, MachineError
 from pipeline.authoring.preflight import check_store
@@ -54,21 +54,21 @@ VERBS = ("runs", "artifacts", "show r2", "lineage 12", "compare r1 r3", "export"
 
 
 @pytest.fixture(scope="module")
-def both(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[past.Past, past.Past]:
+def both(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[History, History]:
     """The same history in a file and on the server."""
-    folder = tmp_path_factory.mktemp("past")
+    folder = tmp_path_factory.mktemp("history")
     server.renew()
-    return past.write(folder), past.write(folder, server.place)
+    return write_history(folder), write_history(folder, server.place)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_the_same_answers(both: tuple[past.Past, past.Past], question: str):
+def test_the_same_answers(both: tuple[History, History], question: str):
     in_file, on_server = (_plain(QUESTIONS[question](each.store)) for each in both)
     assert in_file
     assert on_server == in_file
 
 
-def test_a_copy_in_a_file_gives_them_too(both: tuple[past.Past, past.Past], tmp_path: Path):
+def test_a_copy_in_a_file_gives_them_too(both: tuple[History, History], tmp_path: Path):
     copy(both[1].place, tmp_path / "copy.db")
     copied = Store(tmp_path / "copy.db")
     for question in QUESTIONS.values():
@@ -77,7 +77,7 @@ def test_a_copy_in_a_file_gives_them_too(both: tuple[past.Past, past.Past], tmp_
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_same_words(both: tuple[past.Past, past.Past], verb: str):
+def test_the_same_words(both: tuple[History, History], verb: str):
     in_file, on_server = (light_command(*verb.split(), "--json", "--store", str(each.place)) for each in both)
     if in_file.exit_code == 2 and "--json" in in_file.err:
         in_file, on_server = (light_command(*verb.split(), "--store", str(each.place)) for each in both)

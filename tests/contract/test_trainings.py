@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import trained
-from torn import assert_undisturbed
-from trained import Trained
-from training import Prepared, Training
+import training_output
+from expected_rpc_errors import assert_undisturbed
+from trainer_runs import Prepared, Training
+from training_output import Trained
 
 from components.errors import InputError, MachineError
 from components.trainer import strategy
@@ -81,7 +81,7 @@ class Made:
     left: Trained
 
     def curves(self, kind: str) -> dict[str, dict[int, Any]]:
-        return trained.curves(self.folder / "run" / kind)
+        return training_output.curves(self.folder / "run" / kind)
 
     def log(self, task: str) -> str:
         return (self.folder / "run" / "logs" / f"{task}.log").read_text()
@@ -95,7 +95,7 @@ def made(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Callab
     def make(name: str) -> Made:
         folder = tmp_path_factory.mktemp(name)
         summary = Training(prepared, folder, {**CONFIG, **TRAININGS[name]}).end()
-        return Made(folder, summary, trained.look(prepared, folder))
+        return Made(folder, summary, training_output.look(prepared, folder))
 
     return make
 
@@ -156,7 +156,7 @@ def test_checkpoints_are_evaluated_on_every_row(made: Callable[[str], Made]) -> 
 def test_a_training_that_gets_no_better_ends_early_with_its_best_weights(prepared: Prepared, tmp_path: Path) -> None:
     looks = {"early_stopping": 3, "checkpoint": {"every_steps": 10, "keep": 2}}
     Training(prepared, tmp_path, {**CONFIG, "steps": 2000, "learning_rate": 0.3, **looks}).end()
-    curves, left = trained.curves(tmp_path / "run" / "eval"), trained.look(prepared, tmp_path)
+    curves, left = training_output.curves(tmp_path / "run" / "eval"), training_output.look(prepared, tmp_path)
     best = min(curves["loss"], key=curves["loss"].__getitem__)
     assert max(curves["loss"]) == best + 30 < 2000
     assert left.auc == pytest.approx(curves["auc"][best], abs=2e-3), "over thresholds, and over all rows"
@@ -192,7 +192,7 @@ def test_a_checkpoint_restores_into_another_number_of_ps(
     assert 0 < saved < STEPS
     summary = Training(prepared, tmp_path, {**often, "strategy": {**PARAMETER_SERVER, "ps": 3, "workers": 1}}).end()
     assert_undisturbed(summary, STEPS, tmp_path / "run" / "logs")
-    again = Made(tmp_path, summary, trained.look(prepared, tmp_path))
+    again = Made(tmp_path, summary, training_output.look(prepared, tmp_path))
     steps = re.findall(r"step (\d+): loss", again.log("chief-0").rpartition("=== chief-0, process")[2])
     assert [int(step) for step in steps] == [step for step in sorted(CHECKPOINTS) if step > saved]
     assert again.left.tables == {(41, 8): 3, (5, 4): 1, (46, 1): 2}

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tuning
-from children import in_child
-from training import Prepared
+import tuner_runs
+from in_fork_server import in_child
+from trainer_runs import Prepared
 
 from components import errors
 from components.errors import InputError, MachineError
@@ -20,7 +20,7 @@ RATES = [1e-6, 0.02, 1e30]
 
 
 def search(prepared: Prepared, folder: Path, tune: dict[str, Any], stop_at: int = 0) -> Any:
-    return in_child(folder / "node.log", tuning.tune, prepared, folder, TRAINING, tune, stop_at)
+    return in_child(folder / "node.log", tuner_runs.tune, prepared, folder, TRAINING, tune, stop_at)
 
 
 @pytest.mark.both_lines
@@ -94,7 +94,7 @@ def test_trials_that_all_fail_end_the_run(prepared: Prepared, tmp_path: Path) ->
 def test_a_failure_that_every_trial_would_have_ends_the_search(prepared: Prepared, tmp_path: Path) -> None:
     error, begun = in_child(
         tmp_path / "node.log",
-        tuning.without_a_disk,
+        tuner_runs.without_a_disk,
         prepared,
         tmp_path,
         TRAINING,

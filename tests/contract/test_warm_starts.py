@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import trained
-from training import Prepared, Training
+import training_output
+from trainer_runs import Prepared, Training
 
 from components.trainer.warm_start import IdVocabulary, earlier_ids
 
@@ -31,7 +31,7 @@ def earlier(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def loss(folder: Path) -> float:
     """The loss of the first steps."""
-    return float(trained.curves(folder / "run" / "train")["loss"][SHORT["steps"]])
+    return float(training_output.curves(folder / "run" / "train")["loss"][SHORT["steps"]])
 
 
 def lead(folder: Path) -> str:

@@ -13,10 +13,10 @@ from pathlib import Path
 import people
 import pytest
 from airflow_site import PROGRAM, Airflow, airflow
-from children import in_child
 from command import SUPPORT, Runs, command
-from lineages import edges
-from toy_jobs import compile_in_child
+from in_fork_server import in_child
+from lineage_edges import edges
+from toy_runs import compile_in_child
 
 from pipeline.authoring.config.orchestrators import ScheduleConfig
 from pipeline.core.metadata.store import Store

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from command import OWN_CODE, SECONDS, Ended, Runs, assert_nothing_half, start, wait
-from torn import assert_undisturbed
+from expected_rpc_errors import assert_undisturbed
 
 from pipeline.core.metadata.store import Store
 

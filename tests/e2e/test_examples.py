@@ -7,7 +7,7 @@ from pathlib import Path
 import people
 import pytest
 from command import Ended, Runs
-from torn import assert_undisturbed
+from expected_rpc_errors import assert_undisturbed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("small")]
 

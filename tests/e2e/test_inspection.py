@@ -10,7 +10,7 @@ from urllib.parse import quote
 import people
 import pytest
 from command import ROOT, Ended, Runs, command, light_command, program
-from watching import fetched, served
+from ui_server import fetched, served
 
 ours = pytest.mark.xdist_group("taxi")
 pytestmark = pytest.mark.e2e

@@ -9,7 +9,7 @@ import kubeflow_pipelines
 import pytest
 from command import Runs, command
 from databases import PASSWORD, SERVERS
-from lineages import edges
+from lineage_edges import edges
 
 from pipeline.core.metadata.store import Store
 

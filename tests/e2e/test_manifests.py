@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 import tfjob_operator
-import training
+import trainer_runs
 import yaml
 from command import ROOT, SECONDS, command
 from tfjob_operator import tasks
-from training import Prepared
+from trainer_runs import Prepared
 
 pytestmark = pytest.mark.e2e
 
@@ -122,7 +122,7 @@ def assert_made(prepared: Prepared, to: Path, *more: str) -> None:
     assert {entry.name for entry in to.iterdir()} == {"job.json", "model", "model_run"}
     assert {entry.name for entry in (to / "model").iterdir()} == {"Format-Serving"}
     assert {entry.name for entry in (to / "model_run").iterdir()} == {"train", "checkpoints", *more}
-    assert training.auc(prepared, to) > 0.95
+    assert trainer_runs.auc(prepared, to) > 0.95
 
 
 @pytest.mark.slow

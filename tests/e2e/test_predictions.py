@@ -16,7 +16,7 @@ ROWS = 10
 def seen(taxi: Runs) -> Any:
     """Ten raw rows, and what the Evaluator got for them."""
     run = taxi.first.told["run"]
-    return program(str(SUPPORT / "evaluator_side.py"), str(taxi.output), run, str(ROWS), "tips")
+    return program(str(SUPPORT / "evaluator_program.py"), str(taxi.output), run, str(ROWS), "tips")
 
 
 @pytest.fixture(scope="module")

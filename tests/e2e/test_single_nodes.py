@@ -7,8 +7,8 @@ from pathlib import Path
 
 import people
 import pytest
-from children import in_child
 from command import command
+from in_fork_server import in_child
 
 from pipeline.core.metadata.store import Store
 from pipeline.core.records import NODES, NodeOutcome

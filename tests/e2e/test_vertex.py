@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from command import ROOT, Runs, command
-from gcs_stand_in import Bucket, stand_in
-from managed_pipelines import Edge, Run, Service
+from fake_gcs import Bucket, stand_in
+from fake_vertex_runner import Edge, Run, Service
 
 from pipeline.core.metadata.store import INPUT, Store
 from pipeline.core.records import NODES

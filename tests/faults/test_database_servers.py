@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from databases import PASSWORD, SERVERS, Server, keys
 from store_writer import Writer
-from toy_jobs import result_of_toy, start_toy
+from toy_runs import result_of_toy, start_toy
 
 from components.errors import MachineError
 from pipeline.authoring.preflight import check_store

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from toy_jobs import run_toy
+from toy_runs import run_toy
 
 from pipeline.core.metadata.store import Store
 from pipeline.core.records import RunResult

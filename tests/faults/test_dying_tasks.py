@@ -13,9 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
-import training
-from torn import torn_requests
-from training import Prepared, Training
+import trainer_runs
+from expected_rpc_errors import torn_requests
+from trainer_runs import Prepared, Training
 
 from components.errors import MachineError
 
@@ -47,7 +47,7 @@ def undisturbed(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) ->
         kind = config["strategy"]["kind"]
         if kind != "none":
             assert summary == {"steps": STEPS, "restarts": 0, "repeated": 0, "damaged": 0}
-        aucs[kind] = training.auc(prepared, folder)
+        aucs[kind] = trainer_runs.auc(prepared, folder)
     return aucs
 
 
@@ -191,7 +191,7 @@ def test_a_single_process_continues_too(prepared: Prepared, undisturbed: dict[st
         running.end()
     again = Training(prepared, tmp_path, ALONE)
     again.end()
-    assert abs(training.auc(prepared, tmp_path) - undisturbed["none"]) < 0.005
+    assert abs(trainer_runs.auc(prepared, tmp_path) - undisturbed["none"]) < 0.005
     second_attempt = again.log.read_text().rpartition("=== Trainer")[2]
     assert f"step {STEPS}: " in second_attempt
     assert f"step {EVERY}: " not in second_attempt
@@ -249,5 +249,5 @@ def ends_well(running: Training, prepared: Prepared, undisturbed: dict[str, floa
     torn = torn_requests(running.folder / "run" / "logs")
     assert restarts <= summary["restarts"] <= restarts + torn
     assert summary["repeated"] <= (EVERY + most) * (1 + torn)
-    assert abs(training.auc(prepared, running.folder) - undisturbed[kind]) < 0.005
+    assert abs(trainer_runs.auc(prepared, running.folder) - undisturbed[kind]) < 0.005
     return summary

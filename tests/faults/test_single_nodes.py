@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import in_child
 from command import SUPPORT, command, start, wait
-from toy_jobs import compile_in_child
+from in_fork_server import in_child
+from toy_runs import compile_in_child
 
 from components.errors import InputError
 from pipeline.core.metadata.store import Store

@@ -115,7 +115,7 @@ def test_all_inputs_feed_the_same_steps(bench: Bench) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", *training._CLUSTERS])
 def test_every_cluster_tells_what_each_of_its_tasks_took(kind: str, bench: Bench) -> None:
-    training._call([sys.executable, "-m", "benchmarks.training_side", "examples", str(bench.scratch / "examples")])
+    training._call([sys.executable, "-m", "benchmarks.training_program", "examples", str(bench.scratch / "examples")])
     tasks: list[Tasks] = []
     chosen = {"kind": kind}
     side = bench.cluster_side({"batch_size": 64, "steps_per_execution": 1, "strategy": chosen}, 256, tasks)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import remote_side
+import remote_program
 from command import ROOT, SECONDS, command
+from fake_gcs import Bucket, stand_in
 from forked_command import ForkedCommand
-from gcs_stand_in import Bucket, stand_in
 
 from components.version_manifest import KEY_ENVIRONMENT
 
@@ -41,7 +41,7 @@ def push(folder: Path, environment: Mapping[str, str], times: int, **section: An
         (model / ASSETS).write_text("a\nb\n")
     told = {"directory": TAXI, "model": str(folder / "model"), "out": str(folder / "out"), "push": section}
     arguments = [json.dumps({**told, "times": times})]
-    code, out, err = ForkedCommand(remote_side.main, arguments, ROOT, {**os.environ, **environment}).wait(SECONDS)
+    code, out, err = ForkedCommand(remote_program.main, arguments, ROOT, {**os.environ, **environment}).wait(SECONDS)
     assert code == 0, err
     return list(json.loads(out))
 

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import clusters
 import pytest
-from children import in_child
-from clusters import starts
+import scripted_cluster
+from in_fork_server import in_child
+from scripted_cluster import starts
 
 from components.errors import InputError, MachineError
 
@@ -22,7 +22,7 @@ def supervise(
 ) -> dict[str, int]:
     named = {name.replace("_", "-"): script for name, script in scripts.items()}
     summary: dict[str, int] = in_child(
-        folder / "node.log", clusters.supervise, folder, training, named, stalled_heartbeats
+        folder / "node.log", scripted_cluster.supervise, folder, training, named, stalled_heartbeats
     )
     return summary
 
@@ -141,12 +141,12 @@ def test_a_reported_error_is_final(tmp_path: Path) -> None:
 
 
 def test_a_long_error_is_received_completely(tmp_path: Path) -> None:
-    assert sum(map(len, clusters.DETAILS)) > 100_000
+    assert sum(map(len, scripted_cluster.DETAILS)) > 100_000
     with pytest.raises(InputError) as raised:
-        supervise(tmp_path, MULTI_WORKER, worker_1=[f"refuse={len(clusters.DETAILS)}"], worker_0=["serve"])
+        supervise(tmp_path, MULTI_WORKER, worker_1=[f"refuse={len(scripted_cluster.DETAILS)}"], worker_0=["serve"])
     error = raised.value
     assert (error.exit_code, error.headline, error.remedy) == (2, "the label is constant", "choose another")
-    assert error.details == clusters.DETAILS
+    assert error.details == scripted_cluster.DETAILS
 
 
 def test_a_frozen_task_is_killed_and_its_cluster_continues(tmp_path: Path) -> None:

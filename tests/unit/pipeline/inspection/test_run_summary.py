@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from children import in_child
 from evaluations import read_facts, write_evaluation, write_statistics
+from in_fork_server import in_child
 from store_writer import Writer
 
 from components.evaluator.verdict import Check, Measured, Verdict

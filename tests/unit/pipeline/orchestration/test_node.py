@@ -8,9 +8,9 @@ from pathlib import Path
 
 import ml_metadata as mlmd
 import pytest
-from children import in_child
+from in_fork_server import in_child
 from ml_metadata.proto import metadata_store_pb2 as proto
-from toy_jobs import compile_in_child
+from toy_runs import compile_in_child
 
 from components.errors import InputError
 from pipeline.core.metadata.store import Store

@@ -9,7 +9,7 @@ from typing import Any
 
 import people
 import pytest
-from vertex_stand_in import Api, stand_in
+from fake_vertex_api import Api, stand_in
 
 from components.errors import InputError, MachineError
 from pipeline.authoring.config import Config, load

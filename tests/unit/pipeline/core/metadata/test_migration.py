@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command import command, light_command
 from ml_metadata.metadata_store.metadata_store import downgrade_schema
-from past import Past
+from stored_history import History
 
 from components.errors import InputError, MachineError
 from pipeline.authoring.preflight import check_store
@@ -18,11 +18,11 @@ from pipeline.core.metadata.store import Store
 
 
 @pytest.fixture
-def old(past: Past) -> Path:
+def old(history: History) -> Path:
     """A store of schema version 7."""
-    assert isinstance(past.place, Path)
-    downgrade_schema(connection_config(past.place), 7)
-    return past.place
+    assert isinstance(history.place, Path)
+    downgrade_schema(connection_config(history.place), 7)
+    return history.place
 
 
 def test_an_old_store_is_refused_wherever_it_is_opened(old: Path):

@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from past import Past
-from reported import HARM, write_run
+from report_runs import HARM, write_run
+from stored_history import History
 
 from pipeline.core.run_record import RunRecord, new_run
 from pipeline.inspection.report import live_pages, runs_page
@@ -123,9 +123,9 @@ def test_with_its_end_a_run_has_its_whole_report(pages: Pages, going: RunRecord,
     assert not list(tmp_path.glob("logs/*/report.html")), "it is not written down"
 
 
-def test_a_run_of_stock_tfx_goes_on_as_its_executions_do(past: Past):
-    pages = Pages(past.place, past.logs, None)
-    past.writer.execution("r4", "Trainer", "RUNNING", inputs={"examples": past.artifacts["rows 3"]})
+def test_a_run_of_stock_tfx_goes_on_as_its_executions_do(history: History):
+    pages = Pages(history.place, history.logs, None)
+    history.writer.execution("r4", "Trainer", "RUNNING", inputs={"examples": history.artifacts["rows 3"]})
     going = pages.respond("/run/r4/")
     assert "Running: Trainer." in text(going)
     assert pages.respond("/run/r4/", going.tag).status == 304
@@ -134,27 +134,29 @@ def test_a_run_of_stock_tfx_goes_on_as_its_executions_do(past: Past):
     assert pages.respond("/run/r3/", ended.tag).status == 304
 
 
-def test_of_another_pipeline_nothing_is_told(past: Past):
-    new_run(past.logs, "toy", (), ()).close()
-    pages = Pages(past.place, past.logs, "other")
+def test_of_another_pipeline_nothing_is_told(history: History):
+    new_run(history.logs, "toy", (), ()).close()
+    pages = Pages(history.place, history.logs, "other")
     assert "No run yet." in text(pages.respond("/"))
     assert pages.respond("/run/r1/").status == 404
 
 
-def test_a_long_history_leaves_out_what_has_not_come_to_the_store_as_well(past: Past, monkeypatch: pytest.MonkeyPatch):
+def test_a_long_history_leaves_out_what_has_not_come_to_the_store_as_well(
+    history: History, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(runs_page, "MOST", 2)
     for run, started in (("old", 1.0), ("new", time.time() + 60)):
-        past.told(run, pipeline="toy", state="failed", started=started, updated=started + 5, nodes={}, error=None)
-    listed = text(Pages(past.place, past.logs, None).respond("/"))
+        history.told(run, pipeline="toy", state="failed", started=started, updated=started + 5, nodes={}, error=None)
+    listed = text(Pages(history.place, history.logs, None).respond("/"))
     assert "run/new/" in listed
     assert "run/old/" not in listed
     assert "Older runs are left out" in listed
 
 
-def test_a_run_that_ended_before_any_node_says_why(past: Past):
+def test_a_run_that_ended_before_any_node_says_why(history: History):
     error = {"headline": "the module does not compile", "details": [], "remedy": "mend it", "exit_code": 2}
-    past.told("r9", pipeline="toy", state="failed", started=1.0, updated=6.0, nodes={}, error=error)
-    page = text(Pages(past.place, past.logs, None).respond("/run/r9/"))
+    history.told("r9", pipeline="toy", state="failed", started=1.0, updated=6.0, nodes={}, error=error)
+    page = text(Pages(history.place, history.logs, None).respond("/run/r9/"))
     assert "the module does not compile" in page
     assert "The run has ended: failed." in page
 

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from reported import HARM, content_of, write_run
+from report_runs import HARM, content_of, write_run
 from store_writer import Writer
 
 from pipeline.inspection.report import model_card

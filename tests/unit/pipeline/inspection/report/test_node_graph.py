@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from reported import HARM
+from report_runs import HARM
 
 from pipeline.inspection.report.node_graph import MOST, draw, transitive_reduction
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from command import light_command
-from past import Past
-from watching import fetched, served
+from stored_history import History
+from ui_server import fetched, served
 
 from components.errors import InputError, MachineError
 from pipeline.inspection.report.live_pages import Pages
@@ -21,8 +21,8 @@ from pipeline.inspection.report.server import HOST, Server
 
 
 @pytest.fixture
-def server(past: Past) -> Iterator[Server]:
-    with Server(Pages(past.place, past.logs, None), 0) as made:
+def server(history: History) -> Iterator[Server]:
+    with Server(Pages(history.place, history.logs, None), 0) as made:
         thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield made
@@ -121,9 +121,9 @@ def test_a_port_that_is_taken(server: Server):
 
 
 @pytest.mark.parametrize("port", [-1, 65536])
-def test_a_port_that_cannot_be(past: Past, port: int):
+def test_a_port_that_cannot_be(history: History, port: int):
     with pytest.raises(InputError, match="expected 0 to 65535"):
-        Server(Pages(past.place, past.logs, None), port)
+        Server(Pages(history.place, history.logs, None), port)
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])

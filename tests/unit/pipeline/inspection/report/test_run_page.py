@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from reported import HARM, content_of, write_run
+from report_runs import HARM, content_of, write_run
 from store_writer import Writer
 
 from components.config_section import Task

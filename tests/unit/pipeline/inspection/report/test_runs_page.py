@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reported import HARM
+from report_runs import HARM
 
 from pipeline.inspection.report import runs_page
 from pipeline.inspection.report.write import NAME

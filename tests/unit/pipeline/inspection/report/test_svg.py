@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reported import HARM
+from report_runs import HARM
 
 from pipeline.inspection.report import svg
 

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from reported import framed, write_events
+from report_runs import framed, write_events
 from tensorboard.compat.proto import event_pb2
 
 from pipeline.inspection.report.training_curves import read

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from command import light_command
-from reported import the_run, write_run
+from report_runs import the_run, write_run
 
 from components.errors import InputError, MachineError
 from pipeline.inspection.report import write

@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from children import in_child, result_of
-from toy_jobs import compile_in_child, run_toy
+from in_fork_server import in_child, result_of
+from toy_runs import compile_in_child, run_toy
 
 from pipeline.core.metadata.store import Store
 from pipeline.core.records import RunResult

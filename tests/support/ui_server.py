@@ -27,7 +27,7 @@ class Going:
 
     def __init__(self, folder: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(SUPPORT / "going_run.py")],
+            [sys.executable, str(SUPPORT / "unfinished_run.py")],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(SUPPORT)))},
             stdin=subprocess.PIPE,

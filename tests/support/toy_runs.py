@@ -23,7 +23,7 @@ _SECONDS = 300
 
 def compile_in_child(folder: Path, shape: str, value: int, store: str = "") -> bytes:
     """Compiles a toy pipeline where TFX is imported."""
-    from toys import compile_toy
+    from toy_pipelines import compile_toy
 
     return compile_toy(folder, shape, value, store)
 

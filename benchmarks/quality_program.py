@@ -1,6 +1,6 @@
 """Asks an exported model for the rows of a CSV file, through its signature `raw`.
 
-python -m benchmarks.quality_side MODEL ROWS.csv ANSWERS.npy
+python -m benchmarks.quality_program MODEL ROWS.csv ANSWERS.npy
 
 ANSWERS: probabilities of the label, shape [rows]; of several classes, in the order of their texts as numbers, shape
 [rows, classes]; or predictions, shape [rows].

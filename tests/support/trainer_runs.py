@@ -16,8 +16,8 @@ from typing import Any
 
 import people
 import psutil
-from children import in_child, result_of
 from command import command
+from in_fork_server import in_child, result_of
 
 from pipeline.orchestration.local.processes import ChildProcess, start_server
 

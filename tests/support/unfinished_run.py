@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from reported import write_run
+from report_runs import write_run
 
 from pipeline.core.run_record import new_run
 

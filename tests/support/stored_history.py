@@ -14,7 +14,7 @@ from pipeline.core.metadata.store import Store
 
 
 @dataclass
-class Past:
+class History:
     """What was written.
 
     Attributes:
@@ -46,11 +46,11 @@ class Past:
         (self.logs / run / "run.json").write_text(json.dumps({"run": run, **told}))
 
 
-def write(folder: Path, place: Location | None = None) -> Past:
+def write_history(folder: Path, place: Location | None = None) -> History:
     """Writes it into a folder, as a pipeline's lies below `out/`; the store into another place, if one is named."""
     place = place or folder / "metadata.db"
     writer = Writer(place)
-    made = Past(writer, place, folder / "logs", {}, {})
+    made = History(writer, place, folder / "logs", {}, {})
 
     def artifact(name: str, kind: str, **properties: int | str) -> proto.Artifact:
         place = folder / "artifacts" / name

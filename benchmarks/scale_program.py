@@ -1,7 +1,7 @@
 """What the paper calculation of scale.py stands on, each in a process of its own.
 
-python -m benchmarks.scale_side save|restore FOLDER
-python -m benchmarks.scale_side steps FOLDER COUNT
+python -m benchmarks.scale_program save|restore FOLDER
+python -m benchmarks.scale_program steps FOLDER COUNT
 
 - `save`, `restore`: a checkpoint of a table of 1,000,000 x 32 and of Adam's two moments of it, to the disk and back.
 - `steps`: steps of the large DLRM on a batch in memory; the CPU-seconds of each of them are left in FOLDER. Wall time

@@ -19,8 +19,8 @@ from typing import Any
 
 import yaml
 from command import ROOT, SECONDS
+from fake_gcs import Bucket
 from forked_command import ForkedCommand
-from gcs_stand_in import Bucket
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
