@@ -3,7 +3,7 @@
 python -m benchmarks.clicks [--rows 1_000_000] [--seed 0] [--kinds dcn_v2,dlrm]
 
 All learn from the same impressions, and are asked for a quarter as many others of the same users, items and sites.
-Ours: configs/clicks.yaml with another model, one pass over the rows, in one process. The best: a model that is told
+Ours: configs/clicks.yaml with another model, one pass over the rows, in one process. The best: a model that is given
 all that the simulator is, and has to find from the rows only what each id does (clicks_best.py). Beside it stands the
 true probability, which nobody can know who has the rows alone: most users have a dozen of them.
 """

@@ -1,4 +1,4 @@
-"""The best that the simulated clicks allow: told all that the simulator is, but for what its ids do.
+"""The best that the simulated clicks allow, given the simulator's parameters except the effects of its ids.
 
 python -m benchmarks.clicks_best ROWS ASKED ANSWERS.npy [--seed 0] [--epochs 20]
 

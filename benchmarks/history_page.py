@@ -18,9 +18,9 @@ def main(path: str) -> None:
     command = [sys.executable, "runner.py", "serve-ui", "--store", path, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
-            told = (re.search(r"http://([^/]+)/", line) for line in server.stdout or ())
-            place = next(found[1] for found in told if found)
-            measure.tell(lambda: _ask(place))
+            matches = (re.search(r"http://([^/]+)/", line) for line in server.stdout or ())
+            place = next(found[1] for found in matches if found)
+            measure.report(lambda: _ask(place))
         finally:
             server.terminate()
 

@@ -66,11 +66,11 @@ def _ours(name: str, sample: Sample, known: Any, asked: Any, seed: int) -> tuple
         sample.rows.iloc[known].to_csv(folder / f"{name}.csv", index=False)
         sample.rows.iloc[asked].to_csv(folder / "asked.csv", index=False)
         config, answers = str(folder / "config.yaml"), folder / "answers.npy"
-        told = ["--data", str(folder / f"{name}.csv"), "--label", sample.label]
+        arguments = ["--data", str(folder / f"{name}.csv"), "--label", sample.label]
         # Classes that are numbers might be quantities, which only the user knows.
-        told += ["--task", sample.task] if sample.label == "label" else []
+        arguments += ["--task", sample.task] if sample.label == "label" else []
         written = ["--output", config, "--schema", str(folder / "schema.pbtxt")]
-        _run(folder, "runner.py", "init", *told, *written)
+        _run(folder, "runner.py", "init", *arguments, *written)
         kept = ["--output", str(folder / "out"), "--set", f"training.seed={seed}"]
         taken = _run(folder, "runner.py", "--local", "--config", config, *kept, "--to", "Trainer")
         (model,) = folder.glob("out/*/artifacts/Trainer/model/*/Format-Serving")

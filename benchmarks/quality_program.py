@@ -23,13 +23,13 @@ def main(model: str, rows: str, answers: str) -> None:
     signature = tf.saved_model.load(model).signatures["raw"]
     table = pd.read_csv(rows)
     _, wanted = signature.structured_input_signature
-    told = signature(**{name: _tensor(table[name], spec.dtype) for name, spec in wanted.items()})
-    if "probabilities" in told:
+    outputs = signature(**{name: _tensor(table[name], spec.dtype) for name, spec in wanted.items()})
+    if "probabilities" in outputs:
         # The model's classes stand in the order of their frequency.
-        order = np.argsort(told["classes"][0].numpy().astype(float))
-        np.save(answers, told["probabilities"].numpy()[:, order])
+        order = np.argsort(outputs["classes"][0].numpy().astype(float))
+        np.save(answers, outputs["probabilities"].numpy()[:, order])
     else:
-        (values,) = told.values()
+        (values,) = outputs.values()
         np.save(answers, values.numpy()[:, 0])
 
 

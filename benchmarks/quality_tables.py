@@ -25,7 +25,7 @@ class Sample:
 
     Attributes:
       rows: the columns; text where it is a category, numbers else. One of them is called `label`.
-      label: what `init` is told.
+      label: the argument of `init --label`.
       hidden: columns that only the label is made of, which no model may see.
       task: binary, multiclass or regression.
     """

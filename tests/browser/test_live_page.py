@@ -65,7 +65,7 @@ def test_a_run_is_followed_from_nothing_to_its_report(tab: Any, tmp_path: Path):
         assert tab.said == []
 
 
-def test_a_run_that_dies_is_told_so(tab: Any, tmp_path: Path):
+def test_page_shows_that_a_run_died(tab: Any, tmp_path: Path):
     with served(tmp_path / "metadata.db") as (address, _), going(tmp_path) as run:
         run.step("nodes")
         tab.goto(address)
@@ -76,7 +76,7 @@ def test_a_run_that_dies_is_told_so(tab: Any, tmp_path: Path):
         shows(tab, ".now", "The run has ended: died.")
 
 
-def test_a_server_that_has_gone_is_told_and_forgotten_when_it_is_back(tab: Any, tmp_path: Path):
+def test_page_reports_a_lost_server_until_it_is_back(tab: Any, tmp_path: Path):
     with served(tmp_path / "metadata.db") as (address, _):
         tab.goto(address)
         assert tab.locator("#lost").is_hidden()

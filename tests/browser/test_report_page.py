@@ -27,9 +27,9 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     store, run = the_run(folder, "r2")
     logs = folder / "logs"
     for number, run_id in enumerate(("r1", "r2")):
-        told = {"pipeline": "toy", "state": "done", "started": 1e9 * (number + 1), "updated": 1e9 * (number + 1) + 75}
+        record = {"pipeline": "toy", "state": "done", "started": 1e9 * (number + 1), "updated": 1e9 * (number + 1) + 75}
         (logs / run_id).mkdir(parents=True)
-        (logs / run_id / "run.json").write_text(json.dumps({**told, "metrics": {"auc": 0.75 + number / 10}}))
+        (logs / run_id / "run.json").write_text(json.dumps({**record, "metrics": {"auc": 0.75 + number / 10}}))
     write.write_report(store, logs, run, logs / "r2" / write.NAME)
     runs = run_history.list_runs(store, logs)
     write.write_text(logs / "index.html", runs_page.render(runs, runs_page.file_links(logs, logs)))
@@ -47,7 +47,7 @@ def opened(browser: Any, page: Path) -> Iterator[Any]:
     context.close()
 
 
-def test_nothing_is_asked_for_and_nothing_complains(opened: Any, page: Path):
+def test_page_requests_no_other_file_and_logs_no_error(opened: Any, page: Path):
     assert opened.asked == [page.as_uri()]
     assert opened.said == []
 

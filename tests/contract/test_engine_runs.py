@@ -132,7 +132,7 @@ def _order(example: tf.train.Example) -> tuple[str, str]:
 @pytest.mark.slow
 def test_two_processes_of_beams_own(folder: Path, in_memory: Ran) -> None:
     found = ran(folder, "direct", "processes", {"direct": {"mode": "multi_processing", "workers": 2}})
-    assert found.ended.told["beam"] == [
+    assert found.ended.result["beam"] == [
         "Beam: direct, on this machine, 2 worker processes for each node, as runtime.direct.mode says",
         "Beam: ExampleGen in 2 forked workers",
     ]
@@ -142,7 +142,7 @@ def test_two_processes_of_beams_own(folder: Path, in_memory: Ran) -> None:
 def test_a_job_service_with_loopback_workers(folder: Path, in_memory: Ran, beam: Beam) -> None:
     address = beam.job_service.address
     found = ran(folder, "portable", "loopback", {"portable": {"job_endpoint": address}})
-    assert found.ended.told["beam"] == [
+    assert found.ended.result["beam"] == [
         f"Beam: portable, job service {address}, LOOPBACK: workers in each node's own process"
     ]
     assert_equal(found, in_memory)

@@ -1,4 +1,4 @@
-"""What an engine that this machine has not is told: jobs that stand-ins of Dataflow, Flink and Spark write down."""
+"""Jobs as they are submitted to Dataflow, Flink and Spark: fake services record them."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ def test_a_job_for_dataflow(tmp_path: Path) -> None:
         "service_options": ["enable_prime"],
     }
     jobs: list[tuple[str, dict[str, Any]]] = []
-    with fake_dataflow.stand_in(jobs) as endpoint:
+    with fake_dataflow.serve(jobs) as endpoint:
         # The last of these stands for what cannot be tried here: a bucket.
         args = (f"--dataflow_endpoint={endpoint}", "--no_auth", f"--staging_location={staging}")
         runtime = RuntimeConfig.model_validate({"engine": "dataflow", "dataflow": section, "beam_args": args})
-        told = {
+        request = {
             "examples": examples.uri,
             "splits": ingest_runs.splits(examples),
             "statistics": str(tmp_path / "statistics"),
             "beam_args": engines.beam_args(runtime),
         }
         side = str(ROOT / "tests" / "support" / "dataflow_program.py")
-        assert program(side, told=told, environment={"STORAGE_EMULATOR_HOST": endpoint}) == {"done": True}
+        assert program(side, request=request, environment={"STORAGE_EMULATOR_HOST": endpoint}) == {"done": True}
     [(path, job)] = jobs
     assert path.startswith("/v1b3/projects/rides/locations/us-central1/jobs")
     assert job["type"] in BATCH
@@ -137,7 +137,7 @@ def submit(tmp_path: Path, engine: str, section: dict[str, Any], **environment: 
 
 
 def assert_told_that_nothing_came(ended: Ended) -> None:
-    error = ended.told["error"]
+    error = ended.result["error"]
     assert (ended.exit_code, ended.states["ExampleGen"]) == (1, "failed")
     assert error["headline"].startswith("expected Beam's workers to write to ")
     assert "mount the folder in the workers" in error["remedy"]
@@ -177,7 +177,7 @@ def test_a_job_for_a_job_server_that_runs(
         section = {"job_endpoint": address, "worker_pool": "localhost:50001", "workers_per_machine": 2}
         ended = submit(tmp_path, engine, section | more)
     assert_told_that_nothing_came(ended)
-    assert ended.told["beam"][0].startswith(f"Beam: {engine}, job server {address}, Python in the worker pool")
+    assert ended.result["beam"][0].startswith(f"Beam: {engine}, job server {address}, Python in the worker pool")
     pipeline, options = prepared(record)
     assert_ingests_in("localhost:50001", pipeline)
     external = {

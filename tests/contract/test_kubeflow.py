@@ -57,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         method, path = self.command, urlsplit(self.path).path.removeprefix("/apis/v2beta1/")
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "null")
-        status, told = (
+        status, payload = (
             200,
             {
                 "healthz": {"multi_user": False},
@@ -67,8 +67,8 @@ class _Handler(BaseHTTPRequestHandler):
         )
         if method != "GET":
             self.server.asked.append((method, path, body))
-            status, told = (403, {"error": "no"}) if self.server.refuses else (200, _made(path))
-        content = json.dumps(told).encode()
+            status, payload = (403, {"error": "no"}) if self.server.refuses else (200, _made(path))
+        content = json.dumps(payload).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
@@ -134,14 +134,14 @@ def test_its_loader_reads_what_was_meant(tmp_path: Path) -> None:
     assert not graph["trainer"].get("cachingOptions")
     assert set(pipeline.kubernetes) == {f"exec-{name}" for name in graph}
     assert all(
-        told
+        settings
         == {
             "pvcMount": [{"constant": "pipeline", "mountPath": "/data"}],
             "secretAsEnv": [{"secretName": "metadata", "keyToEnv": [PASSWORD]}],  # pragma: allowlist secret
             "nodeSelector": {"labels": {"pool": "batch"}},
             "activeDeadlineSeconds": "3600",
         }
-        for told in pipeline.kubernetes.values()
+        for settings in pipeline.kubernetes.values()
     )
 
 
@@ -185,8 +185,8 @@ def test_a_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path)
     host = ("--set", f"kubeflow.host={api.url}")
     ended, _ = written(tmp_path, "--submit", *spans, *host, schedule=schedule)
     assert (ended.exit_code, ended.err) == (0, "")
-    told = f"recurring run {MADE} at {api.url} in place of the earlier one: 0 30 4 * * 1"
-    assert ended.out.splitlines()[-1] == told
+    message = f"recurring run {MADE} at {api.url} in place of the earlier one: 0 30 4 * * 1"
+    assert ended.out.splitlines()[-1] == message
     [(_, made, run), removed] = api.asked
     assert made == "recurringruns"
     # The other pipeline's is left alone.
@@ -196,7 +196,7 @@ def test_a_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path)
     assert run["runtime_config"] == {"parameters": {"span": "[[ScheduledTime.2006-01-02]]"}}
 
 
-def test_what_kubeflow_says_is_told(api: Api, tmp_path: Path) -> None:
+def test_errors_of_kubeflow_are_reported(api: Api, tmp_path: Path) -> None:
     api.refuses = True
     host = ("--set", f"kubeflow.host={api.url}")
     ended, file = written(tmp_path, "--submit", *host, schedule={"start": "2026-01-01"})
@@ -208,7 +208,7 @@ def test_what_kubeflow_says_is_told(api: Api, tmp_path: Path) -> None:
     assert [method for method, _, _ in api.asked] == ["POST"]
 
 
-def test_a_run_goes_on_only_when_it_is_due(tmp_path: Path) -> None:
+def test_scheduled_run_continues_only_when_it_is_due(tmp_path: Path) -> None:
     for span in (1, 2):
         (tmp_path / "data" / str(span)).mkdir(parents=True)
         people.write(tmp_path / "data" / str(span) / "people.csv", people.rows(300 + span, seed=span))

@@ -111,19 +111,19 @@ def test_any_text_comes_back_as_it_was(server: Server):
     writer = Writer(server.place, "odd%_name")
     for number, text in enumerate(texts):
         artifact = writer.artifact("Model", f"/models/{text[:200]}", name_of=text)
-        writer.execution(f"run %_{number}", f"Node{number}", outputs=[artifact], parameters={"told": text})
+        writer.execution(f"run %_{number}", f"Node{number}", outputs=[artifact], parameters={"text": text})
     store = Store(server.place)
     assert [each.properties["name_of"] for each in store.newest_artifacts()][::-1] == texts
     assert [each.uri for each in store.newest_artifacts()][::-1] == [f"/models/{text[:200]}" for text in texts]
     runs = [run.name for run in store.runs_like("run %_")]
     assert sorted(runs) == [f"run %_{number}" for number in range(len(texts))]
     assert store.runs_like("run _%") == []
-    told = store.parameters(each.id for each in store.executions(*runs))
-    assert sorted(each["told"] for each in told.values()) == sorted(texts)
+    parameters = store.parameters(each.id for each in store.executions(*runs))
+    assert sorted(each["text"] for each in parameters.values()) == sorted(texts)
     assert [each.node for each in store.executions("run %_0")] == ["Node0"]
 
 
-def test_what_is_found_by_numbers_comes_in_their_order(server: Server):
+def test_rows_are_returned_in_the_order_of_the_requested_ids(server: Server):
     # TFX pairs a cached node's outputs with their names by it.
     server.renew()
     writer = Writer(server.place)
@@ -171,18 +171,18 @@ def test_a_run_and_the_next_from_the_cache(server: Server, tmp_path: Path):
         assert file.is_dir() or PASSWORD.encode() not in file.read_bytes()
 
 
-def test_a_wrong_password_is_told_at_once(server: Server, monkeypatch: pytest.MonkeyPatch):
+def test_wrong_password_is_reported_at_once(server: Server, monkeypatch: pytest.MonkeyPatch):
     server.renew()
     Writer(server.place)
     monkeypatch.setenv("METADATA_PASSWORD", "a wrong one")
     for ask in (check_store, Store):
-        with pytest.raises(MachineError, match=r"authentication failed|Access denied") as told:
+        with pytest.raises(MachineError, match=r"authentication failed|Access denied") as raised:
             ask(server.place)
-        assert "METADATA_PASSWORD" in told.value.remedy
-        assert "a wrong one" not in str(told.value)
+        assert "METADATA_PASSWORD" in raised.value.remedy
+        assert "a wrong one" not in str(raised.value)
 
 
-def test_a_database_that_is_not_there_is_told(server: Server):
+def test_missing_database_is_reported(server: Server):
     with pytest.raises(MachineError, match=r"does not exist|Unknown database|Access denied"):
         check_store(Database(server.backend, "127.0.0.1", server.port, "nowhere", "tfx"))
 
@@ -195,15 +195,15 @@ def test_an_empty_database_is_fine_and_nothing_has_run(server: Server):
     assert "nothing has run yet" in ended.err
 
 
-def test_an_older_store_is_migrated_only_when_asked_for(server: Server):
+def test_older_store_is_migrated_only_on_request(server: Server):
     server.renew()
     Writer(server.place).execution("r1", "Trainer")
     before = Store(server.place).executions("r1")
     downgrade_schema(connection_config(server.place), 8)
     for open_it in (check_store, Store, connect):
-        with pytest.raises(MachineError, match="expected schema version 10, received 8") as told:
+        with pytest.raises(MachineError, match="expected schema version 10, received 8") as raised:
             open_it(server.place)
-        assert "metadata migrate" in told.value.remedy
+        assert "metadata migrate" in raised.value.remedy
     with pytest.raises(InputError, match="received no --backed-up") as refused:
         migrate(server.place)
     assert "dump" in refused.value.remedy
@@ -229,15 +229,15 @@ def test_through_the_ir_and_back(monkeypatch: pytest.MonkeyPatch):
         assert "quite" not in str(to_ir(place))
 
 
-def _plain(told: Any) -> Any:
+def _plain(answer: Any) -> Any:
     """An answer without its times, which differ by when each store was written."""
-    if is_dataclass(told) and not isinstance(told, type):
-        told = asdict(told)
-    if isinstance(told, dict):
+    if is_dataclass(answer) and not isinstance(answer, type):
+        answer = asdict(answer)
+    if isinstance(answer, dict):
         times = ("started", "updated", "created")
-        return {key: _plain(value) for key, value in told.items() if key not in times}
-    return [_plain(each) for each in told] if isinstance(told, (list, tuple)) else told
+        return {key: _plain(value) for key, value in answer.items() if key not in times}
+    return [_plain(each) for each in answer] if isinstance(answer, (list, tuple)) else answer
 
 
-def _timeless(told: str) -> str:
-    return re.sub(r"\d{4}-\d\d-\d\d[T ][\d:.]+(\+00:00|Z)?|\b\d{10}\.\d+|\d+\.\d+(e-\d+)?( ?m?s)?\b", "TIME", told)
+def _timeless(text: str) -> str:
+    return re.sub(r"\d{4}-\d\d-\d\d[T ][\d:.]+(\+00:00|Z)?|\b\d{10}\.\d+|\d+\.\d+(e-\d+)?( ?m?s)?\b", "TIME", text)

@@ -143,7 +143,7 @@ def test_the_columns_of_a_table_do_not_share_rows() -> None:
     np.testing.assert_array_equal(looked_up[1, 1], table.rows.numpy()[6])
 
 
-def test_of_several_ids_a_table_gives_the_mean_without_those_that_are_none() -> None:
+def test_embedding_is_the_mean_over_present_ids() -> None:
     table = layers.Table([5, 3], 2, "uniform")
     ids = tf.constant([[4, 0, 2], [0, 0, 0], [1, 1, 3]], tf.int64)
     looked_up, rows = table([ids, tf.constant([0, 1, 2], tf.int64)]).numpy(), table.rows.numpy()
@@ -220,7 +220,7 @@ def _of_other(name: str, shape: tuple[int, ...], dtype: str = "float32") -> Call
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         pytest.param(lambda _, outputs: None, "received builtins.NoneType", id="nothing"),
         pytest.param(lambda _, outputs: tf_keras.Sequential(), "without symbolic inputs", id="no-inputs"),
@@ -231,11 +231,11 @@ def _of_other(name: str, shape: tuple[int, ...], dtype: str = "float32") -> Call
         pytest.param(_of_other("words", (4,)), "'words' is float32, and the feature is int64 ids", id="dtype"),
     ],
 )
-def test_a_network_that_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch, make: Any, told: str) -> None:
-    with pytest.raises(InputError, match=rf"theirs.build: expected a tf_keras.Model .*{told}"):
+def test_network_of_another_signature_is_rejected(monkeypatch: pytest.MonkeyPatch, make: Any, message: str) -> None:
+    with pytest.raises(InputError, match=rf"theirs.build: expected a tf_keras.Model .*{message}"):
         own(make, monkeypatch)
 
 
-def test_a_network_of_keras_3_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_network_of_keras_3_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="import tf_keras, not keras"):
         own(lambda *_: keras.Sequential(), monkeypatch)

@@ -163,7 +163,7 @@ def test_a_training_that_gets_no_better_ends_early_with_its_best_weights(prepare
     assert not np.allclose(left.predictions, left.restored, atol=1e-3), "the last checkpoint is another one"
 
 
-def test_histograms_and_a_profile_are_there_if_asked_for(made: Callable[[str], Made]) -> None:
+def test_histograms_and_profile_are_written_on_request(made: Callable[[str], Made]) -> None:
     asked, unasked = made("alone"), made("min_size")
     curves = asked.curves("train")
     assert len([tag for tag in curves if set(curves[tag]) == CHECKPOINTS and tag not in SCALARS]) == len(

@@ -49,7 +49,7 @@ def test_the_same_config_gives_the_same_model_and_lineage(site: Airflow, example
 
     [run] = [json.loads(line) for line in command("runs", *shared, "--json").out.splitlines()]
     assert (run["run"], run["state"], run["verdict"]) == ("manual__one", "done", "blessed")
-    local = example.first.told
+    local = example.first.result
     assert run["metrics"] == pytest.approx(local["metrics"], abs=0.01)
     ours, theirs = Store(tmp_path / "out" / name / "metadata.db"), Store(example.output / "metadata.db")
     assert edges(ours, "manual__one") == edges(theirs, local["run"])
@@ -102,8 +102,8 @@ def test_a_backfill_over_three_spans(site: Airflow, tmp_path: Path):
     assert command("--airflow", *shared, "--output", str(site.dags)).exit_code == 0
     # What follows ExampleGen is as in any other run.
     manifest = pipeline_file(site.dags, "spans").with_name("manifest.json")
-    told = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps({**told, "nodes": told["nodes"][:1]}))
+    record = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**record, "nodes": record["nodes"][:1]}))
     site.fork("spans")
     site.knows("spans")
     dates = ("--from-date", str(days[0]), "--to-date", str(days[-1]))

@@ -52,10 +52,10 @@ def test_a_census_becomes_a_pushed_model(tmp_path: Path) -> None:
     assert said.err == ""
     assert "900 rows, 4 features, 1 columns left out, label \"income == '>50K'\" (binary), model tabm" in said.out
     ended = command("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--json")
-    assert (ended.exit_code, ended.told["verdict"]) == (0, "blessed"), ended.out or ended.err
+    assert (ended.exit_code, ended.result["verdict"]) == (0, "blessed"), ended.out or ended.err
     # The odds that made the labels reach about 0.8.
-    assert ended.told["metrics"]["auc"] > 0.7
-    assert versions(tmp_path / "out" / "drafted") == [ended.told["pushed_version"]]
+    assert ended.result["metrics"]["auc"] > 0.7
+    assert versions(tmp_path / "out" / "drafted") == [ended.result["pushed_version"]]
 
 
 def test_rare_classes_stop_no_run(tmp_path: Path) -> None:
@@ -63,12 +63,12 @@ def test_rare_classes_stop_no_run(tmp_path: Path) -> None:
     assert said.exit_code == 0, said.err
     assert "too few rows to be learned or evaluated: 'rare0' (1)" in config.read_text()
     ended = command("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--json")
-    assert (ended.exit_code, ended.told["verdict"]) == (0, "blessed"), ended.out or ended.err
-    assert ended.told["metrics"]["accuracy"] > 0.7
-    assert np.isfinite(ended.told["metrics"]["crossentropy"])
+    assert (ended.exit_code, ended.result["verdict"]) == (0, "blessed"), ended.out or ended.err
+    assert ended.result["metrics"]["accuracy"] > 0.7
+    assert np.isfinite(ended.result["metrics"]["crossentropy"])
 
 
-def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
+def test_existing_config_is_not_overwritten_without_force(tmp_path: Path) -> None:
     data = census(tmp_path / "census.csv")
     (tmp_path / "drafted.yaml").write_text("mine")
     said, config = init(data, "income")
@@ -79,16 +79,16 @@ def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "label", "told"),
+    ("data", "label", "message"),
     [
         ("nothing.csv", "income", "nothing.csv"),
         ("census.csv", "incom", "the data has no column 'incom'; did you mean 'income'?"),
         ("census.csv", "age + workclass", "cannot be computed"),
     ],
 )
-def test_a_table_or_label_that_will_not_do_is_refused(data: str, label: str, told: str, tmp_path: Path) -> None:
+def test_a_table_or_label_that_will_not_do_is_refused(data: str, label: str, message: str, tmp_path: Path) -> None:
     census(tmp_path / "census.csv")
     said, config = init(tmp_path / data, label)
     assert (said.exit_code, config.exists()) == (2, False)
-    assert told in said.err
+    assert message in said.err
     assert "Traceback" not in said.err

@@ -23,22 +23,22 @@ def asked(output: Path, *arguments: str) -> Ended:
 
 
 @ours
-def test_a_run_is_told_as_its_end_told_it(taxi: Runs):
-    first = taxi.first.told
+def test_show_returns_what_the_run_printed_at_its_end(taxi: Runs):
+    first = taxi.first.result
     rows = [json.loads(line) for line in asked(taxi.output, "runs", "--json", "--limit", "0").out.splitlines()]
     row = next(each for each in rows if each["run"] == first["run"])
     assert (row["state"], row["verdict"], row["version"]) == ("done", "blessed", first["pushed_version"])
     assert row["metrics"] == first["metrics"]
-    told = json.loads(asked(taxi.output, "show", first["run"], "--json").out)
-    assert set(told["nodes"]) == set(first["nodes"])
-    for name, node in told["nodes"].items():
+    record = json.loads(asked(taxi.output, "show", first["run"], "--json").out)
+    assert set(record["nodes"]) == set(first["nodes"])
+    for name, node in record["nodes"].items():
         assert node["cpu_seconds"] == first["nodes"][name]["cpu_seconds"]
-    assert told["nodes"]["Trainer"]["parameters"]["custom_config.plan.model.kind"] == "wide_deep"
+    assert record["nodes"]["Trainer"]["parameters"]["custom_config.plan.model.kind"] == "wide_deep"
 
 
 @ours
 def test_a_pushed_version_leads_back_to_its_rows(taxi: Runs):
-    first = taxi.first.told
+    first = taxi.first.result
     graph = json.loads(asked(taxi.output, "lineage", first["pushed_version"], "--format", "json").out)
     made = {each["node"]: each for each in graph["executions"]}
     assert {"ExampleGen", "SchemaGen", "Transform", "Trainer", "Evaluator", "InfraValidator", "Pusher"} <= set(made)
@@ -54,61 +54,63 @@ def test_a_pushed_version_leads_back_to_its_rows(taxi: Runs):
 @pytest.fixture(scope="module")
 def again(taxi: Runs) -> dict[str, Any]:
     """What a second run tells, with another number of steps."""
-    return taxi.again("--set", "training.steps=210", "--to", "Trainer").told
+    return taxi.again("--set", "training.steps=210", "--to", "Trainer").result
 
 
 @ours
-def test_what_had_changed_is_what_was_changed(taxi: Runs, again: dict[str, Any]):
+def test_changed_field_is_the_reported_difference(taxi: Runs, again: dict[str, Any]):
     reason = json.loads(asked(taxi.output, "why-not-cached", "Trainer", "--run", again["run"], "--json").out)
     changed = {each["name"]: (each["before"], each["now"]) for each in reason["differences"]}
-    assert reason["earlier"]["run"] == taxi.first.told["run"]
+    assert reason["earlier"]["run"] == taxi.first.result["run"]
     assert changed["custom_config.plan.training.steps"] == ("200", "210")
     assert {name.rpartition(".")[2] for name in changed} <= {"steps", "num_steps"}
     assert "was cached" in asked(taxi.output, "why-not-cached", "Transform", "--run", again["run"]).out
 
-    both = json.loads(asked(taxi.output, "compare", taxi.first.told["run"], again["run"], "--json").out)
+    both = json.loads(asked(taxi.output, "compare", taxi.first.result["run"], again["run"], "--json").out)
     assert both["config"] == {"training.steps": ["200", "210"]}
     assert (both["schema"], both["columns"]) == ({}, {})
-    assert both["rows"]["train"][0] == both["rows"]["train"][1] == taxi.first.told["rows"]["train"]
-    assert {each["metric"] for each in both["metrics"]} >= set(taxi.first.told["metrics"])
+    assert both["rows"]["train"][0] == both["rows"]["train"][1] == taxi.first.result["rows"]["train"]
+    assert {each["metric"] for each in both["metrics"]} >= set(taxi.first.result["metrics"])
 
-    columns = json.loads(asked(taxi.output, "diff-data", taxi.first.told["run"], again["run"], "--json").out)["columns"]
+    columns = json.loads(asked(taxi.output, "diff-data", taxi.first.result["run"], again["run"], "--json").out)[
+        "columns"
+    ]
     fare = next(each for each in columns if each["name"] == "fare")
-    assert (fare["distance"], fare["before"]["rows"]) == (0, taxi.first.told["rows"]["train"])
+    assert (fare["distance"], fare["before"]["rows"]) == (0, taxi.first.result["rows"]["train"])
 
 
 @ours
-def test_nothing_that_the_pushed_version_needs_can_go(taxi: Runs, again: dict[str, Any]):
+def test_gc_keeps_all_artifacts_of_the_pushed_version(taxi: Runs, again: dict[str, Any]):
     assert again["state"] == "done"
     output = str(taxi.output.parent)
-    told = command("gc", "--keep", "1", "--json", "--output", output).told
-    graph = json.loads(asked(taxi.output, "lineage", taxi.first.told["pushed_version"], "--format", "json").out)
+    result = command("gc", "--keep", "1", "--json", "--output", output).result
+    graph = json.loads(asked(taxi.output, "lineage", taxi.first.result["pushed_version"], "--format", "json").out)
     needed = {each["id"] for each in graph["artifacts"]}
-    assert needed.isdisjoint(each["id"] for each in told["artifacts"])
-    assert all(Path(each["uri"]).is_dir() for each in told["artifacts"]), "nothing was removed"
+    assert needed.isdisjoint(each["id"] for each in result["artifacts"])
+    assert all(Path(each["uri"]).is_dir() for each in result["artifacts"]), "nothing was removed"
 
 
 @ours
 def test_the_notebook_runs_on_the_example(taxi: Runs):
-    told = program(
+    notebook = program(
         "tests/support/notebook.py",
-        told={"notebook": str(ROOT / "notebooks" / "history.ipynb"), "folder": str(taxi.output.parents[1])},
+        request={"notebook": str(ROOT / "notebooks" / "history.ipynb"), "folder": str(taxi.output.parents[1])},
     )
-    assert told["runs"] >= 1
-    assert "ExampleGen" in told["nodes"]
-    assert "fare" in told["columns"]
-    assert {"Examples", "Schema", "TransformGraph", "Model"} <= set(told["made_from"])
+    assert notebook["runs"] >= 1
+    assert "ExampleGen" in notebook["nodes"]
+    assert "fare" in notebook["columns"]
+    assert {"Examples", "Schema", "TransformGraph", "Model"} <= set(notebook["made_from"])
 
 
 @pytest.fixture(scope="module")
 def stock_taxi(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """TFX's own taxi example, run twice by its own runner: the folder with the store, and the runs' ids."""
     folder = tmp_path_factory.mktemp("stock_taxi")
-    return folder, program("tests/support/stock_taxi_run.py", told={"folder": str(folder)})["runs"]
+    return folder, program("tests/support/stock_taxi_run.py", request={"folder": str(folder)})["runs"]
 
 
 @pytest.mark.slow
-def test_a_whole_stock_pipeline_is_told(stock_taxi: tuple[Path, list[str]]):
+def test_stock_pipeline_is_shown_completely(stock_taxi: tuple[Path, list[str]]):
     folder, runs = stock_taxi
     rows = [json.loads(line) for line in asked(folder, "runs", "--json").out.splitlines()]
     assert [row["run"] for row in rows] == runs[::-1]
@@ -116,8 +118,8 @@ def test_a_whole_stock_pipeline_is_told(stock_taxi: tuple[Path, list[str]]):
     versions = [row["version"] for row in rows]
     assert all(versions)
     assert len(set(versions)) == 2
-    told = json.loads(asked(folder, "show", runs[1], "--json").out)["nodes"]
-    assert {name: node["state"] for name, node in told.items()} == {
+    record = json.loads(asked(folder, "show", runs[1], "--json").out)["nodes"]
+    assert {name: node["state"] for name, node in record.items()} == {
         **dict.fromkeys(("CsvExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "Transform"), "cached"),
         **dict.fromkeys(("latest_blessed_model_resolver", "Trainer", "Evaluator", "Pusher"), "done"),
     }
@@ -134,7 +136,7 @@ def test_a_whole_stock_pipeline_is_told(stock_taxi: tuple[Path, list[str]]):
     }
     events = [json.loads(line) for line in asked(folder, "export", "--format", "openlineage").out.splitlines()]
     assert {each["eventType"] for each in events} == {"COMPLETE"}
-    assert len(events) == 2 * len(told)
+    assert len(events) == 2 * len(record)
 
 
 @pytest.mark.slow
@@ -143,7 +145,7 @@ def test_two_runs_of_a_stock_pipeline_are_compared(stock_taxi: tuple[Path, list[
     # The metrics of a stock Evaluator are read by TFMA.
     ended = command("compare", *runs, "--json", "--store", str(folder / "metadata.db"))
     assert (ended.exit_code, ended.err) == (0, "")
-    both = ended.told
+    both = ended.result
     assert (both["config"], both["schema"], both["columns"]) == (None, {}, {})
     assert sum(both["rows"][split][1] for split in ("train", "eval")) == 600
     [accuracy] = [each for each in both["metrics"] if each["metric"] == "binary_accuracy" and not each["slice"]]
@@ -160,18 +162,18 @@ def test_a_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_
     page = tmp_path / "report.html"
     ended = command("report", runs[1], "--model-card", "--to", str(page), *store)
     assert (ended.exit_code, ended.err) == (0, "")
-    told = page.read_text(encoding="utf-8")
-    assert "cannot be read" not in told
+    html = page.read_text(encoding="utf-8")
+    assert "cannot be read" not in html
     for known in (
         *("no anomaly in train, eval", "The same rows as in run", "binary_accuracy", "epoch_loss", "trip_miles"),
         *("vocab_compute_and_apply_vocabulary", "latest_blessed_model_resolver", "ModelBlessing"),
     ):
-        assert known in told, known
+        assert known in html, known
     for left_out in (
         *("the run has no recorded config", "the bounds of the model were not recorded"),
         "the pushed version has no manifest here",
     ):
-        assert left_out in told, left_out
+        assert left_out in html, left_out
     card = json.loads((tmp_path / "model-card.json").read_text())
     assert [each["type"] for each in card["quantitative_analysis"]["performance_metrics"]] == ["binary_accuracy"]
     assert asked(folder, "site", "--to", str(tmp_path)).out
@@ -184,12 +186,12 @@ def test_a_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_
 @pytest.mark.both_lines
 def test_a_store_of_stock_tfx_is_read_as_well(tmp_path: Path):
     people.write(tmp_path / "rows" / "people.csv", people.rows(), delimiter=",")
-    runs = program("tests/support/stock_run.py", told={"folder": str(tmp_path), "runs": 2})["runs"]
+    runs = program("tests/support/stock_run.py", request={"folder": str(tmp_path), "runs": 2})["runs"]
     rows = [json.loads(line) for line in asked(tmp_path, "runs", "--json").out.splitlines()]
     assert [row["run"] for row in rows] == runs[::-1]
     assert [(row["pipeline"], row["state"]) for row in rows] == [("stock", "done")] * 2
-    told = json.loads(asked(tmp_path, "show", runs[1], "--json").out)
-    states = {name: node["state"] for name, node in told["nodes"].items()}
+    record = json.loads(asked(tmp_path, "show", runs[1], "--json").out)
+    states = {name: node["state"] for name, node in record["nodes"].items()}
     assert states == {"CsvExampleGen": "cached", "StatisticsGen": "cached", "SchemaGen": "done"}
     reason = json.loads(asked(tmp_path, "why-not-cached", "SchemaGen", "--json").out)
     assert [each["name"] for each in reason["differences"]] == ["infer_feature_shape"]

@@ -42,7 +42,7 @@ def test_the_same_config_gives_the_same_model_and_lineage(
         looked = (*shared, "--output", str(volume / "out"))
         [row] = [json.loads(line) for line in command("runs", *looked, "--json").out.splitlines()]
         assert (row["run"], row["state"], row["verdict"]) == (run, "done", "blessed")
-        local = example.first.told
+        local = example.first.result
         assert row["metrics"] == pytest.approx(local["metrics"], abs=0.01)
         assert edges(Store(place), run) == edges(Store(example.output / "metadata.db"), local["run"])
         assert run in command("lineage", row["version"], *looked).out

@@ -28,15 +28,15 @@ def test_the_whole_pipeline_on_a_job_service_and_a_pool(
     fields = (f"runtime.portable.job_endpoint={service.address}", f"runtime.portable.worker_pools=[{pool.address}]")
     ended = command(*asked, *(word for field in fields for word in ("--set", field)))
     assert (ended.exit_code, ended.err) == (0, "")
-    told, direct = ended.told, taxi.first.told
-    assert told["beam"] == [
+    result, direct = ended.result, taxi.first.result
+    assert result["beam"] == [
         f"Beam: portable, job service {service.address}, EXTERNAL: workers in the pool {pool.address}"
     ]
     assert pool.asked >= 4, "ExampleGen, StatisticsGen, Transform and the Evaluator"
     assert ended.nodes("done") == taxi.first.nodes("done")
-    assert (told["state"], told["verdict"], told["rows"]) == ("done", "blessed", direct["rows"])
+    assert (result["state"], result["verdict"], result["rows"]) == ("done", "blessed", direct["rows"])
     # The same rows and features make the same training, and so the same model.
-    assert set(told["metrics"]) == set(direct["metrics"])
-    assert told["metrics"] == pytest.approx(direct["metrics"], abs=1e-3)
-    assert [each["slice"] for each in told["slices"]] == [each["slice"] for each in direct["slices"]]
-    assert told["serving"]["passed"]
+    assert set(result["metrics"]) == set(direct["metrics"])
+    assert result["metrics"] == pytest.approx(direct["metrics"], abs=1e-3)
+    assert [each["slice"] for each in result["slices"]] == [each["slice"] for each in direct["slices"]]
+    assert result["serving"]["passed"]

@@ -34,7 +34,7 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_server_started_anew_costs_a_run_nothing(server: Server, tmp_path: Path, killed: bool):
+def test_run_survives_a_restart_of_the_database_server(server: Server, tmp_path: Path, killed: bool):
     # The third node of four waits in a pipe until the server has gone; what it then publishes waits for its return.
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -70,11 +70,11 @@ def test_open_connections_outlive_a_restart(server: Server, killed: bool):
     assert [run.name for run in store.runs()] == ["later1", "later0", "r1"]
 
 
-def test_a_server_that_is_not_there_is_told_at_once(server: Server):
+def test_missing_database_server_is_reported_at_once(server: Server):
     server.stop()
-    with pytest.raises(MachineError, match="cannot be opened") as told:
+    with pytest.raises(MachineError, match="cannot be opened") as raised:
         check_store(server.place)
-    assert "check that the server runs" in told.value.remedy
+    assert "check that the server runs" in raised.value.remedy
 
 
 @pytest.mark.parametrize("backend", SERVERS)
@@ -92,7 +92,7 @@ def test_a_connection_is_encrypted_and_the_server_known(backend: str, tmp_path: 
         _is_refused(server.place, r"no pg_hba.conf entry|Access denied|insecure")
 
 
-def _is_refused(place: Database, told: str) -> None:
+def _is_refused(place: Database, message: str) -> None:
     for open_it in (Store, connect):
-        with pytest.raises(MachineError, match=told):
+        with pytest.raises(MachineError, match=message):
             open_it(place)

@@ -47,7 +47,7 @@ def assert_resumes(folder: Path, run: str) -> None:
 
 
 def kill_when_it_runs(pipe: Path, signum: signal.Signals, seen: list[int]) -> threading.Thread:
-    """Signals a waiting node as soon as it has told, through the pipe, which processes it is."""
+    """Signals a waiting node as soon as it has written its process ids into the pipe."""
     os.mkfifo(pipe)
 
     def kill() -> None:
@@ -88,7 +88,7 @@ def test_a_kill_from_outside_takes_what_the_node_has_started_along(tmp_path: Pat
     assert_resumes(tmp_path, result.run)
 
 
-def test_a_node_that_dies_leaves_the_ones_beside_it_alone(tmp_path: Path):
+def test_dying_node_does_not_affect_parallel_nodes(tmp_path: Path):
     os.mkfifo(tmp_path / "right.pipe")
     (tmp_path / "Left.script").write_text(f"wait {tmp_path / 'left.pipe'}")
     (tmp_path / "Right.script").write_text(f"meet {tmp_path / 'right.pipe'}")
@@ -120,7 +120,7 @@ def test_a_node_that_dies_leaves_the_ones_beside_it_alone(tmp_path: Path):
         ("gate", 3, "rejected", "too many gaps", ("a", "b")),
     ],
 )
-def test_an_error_is_told_once_with_its_own_exit_code(
+def test_error_is_reported_once_with_its_exit_code(
     tmp_path: Path, script: str, exit_code: int, state: str, headline: str, details: tuple[str, ...]
 ):
     (tmp_path / "Actor.script").write_text(script)

@@ -146,7 +146,9 @@ def test_preempted_with_a_grace(
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_again_and_again(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
+def test_training_ends_although_a_worker_dies_repeatedly(
+    prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path
+) -> None:
     running = Training(prepared, tmp_path, PARAMETER_SERVER)
     for step in (EVERY, 4 * EVERY, 7 * EVERY):
         running.until_step(step)
@@ -214,7 +216,7 @@ def test_a_task_that_dies_at_every_start(prepared: Prepared, tmp_path: Path) -> 
     "config",
     [pytest.param(MULTI_WORKER, id="in-step", marks=pytest.mark.slow), pytest.param(WITH_EVALUATOR, id="served")],
 )
-def test_nobody_outlives_the_supervisor(prepared: Prepared, tmp_path: Path, config: dict[str, Any]) -> None:
+def test_no_task_outlives_the_supervisor(prepared: Prepared, tmp_path: Path, config: dict[str, Any]) -> None:
     running = Training(prepared, tmp_path, config)
     running.until_step(EVERY)
     family = running.supervisor.children(recursive=True)

@@ -42,7 +42,7 @@ def holder(store: Path) -> Iterator[subprocess.Popen[str]]:
         holds.stdin.close()
 
 
-def test_what_is_to_be_written_waits_and_is_written_once(
+def test_locked_store_is_retried_and_written_once(
     store: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = connect(store)

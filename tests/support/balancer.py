@@ -1,4 +1,4 @@
-"""Runs the real HAProxy on a written file, before stand-ins for model servers that tell what they were asked."""
+"""Runs the real HAProxy on a written file, in front of fake model servers that record their requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECONDS = 60
 
 
 @dataclass
-class StandIn:
+class FakeModelServers:
     """A model server: knows which labels it has loaded, and answers a request with its path.
 
     Attributes:
@@ -41,28 +41,28 @@ class StandIn:
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
         """Serves."""
-        stand_in = self
+        fake = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
                 label = self.path.rpartition("/")[2]
-                self._answer({"state": "AVAILABLE" if label in stand_in.labels else "LOADING"})
+                self._answer({"state": "AVAILABLE" if label in fake.labels else "LOADING"})
 
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["Content-Length"]))
-                stand_in.paths.append(self.path)
+                fake.paths.append(self.path)
                 label = re.search(r"/labels/(\w+):", self.path)
-                if stand_in.fault == "hangs up":
+                if fake.fault == "hangs up":
                     self.close_connection = True
-                elif stand_in.fault or (label and label[1] not in stand_in.labels):
+                elif fake.fault or (label and label[1] not in fake.labels):
                     self._answer({"error": "no such label"}, 404)
                 else:
                     self._answer({"path": self.path})
 
-            def _answer(self, told: object, status: int = 200) -> None:
-                content = json.dumps(told).encode()
+            def _answer(self, payload: object, status: int = 200) -> None:
+                content = json.dumps(payload).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
@@ -137,7 +137,7 @@ def haproxy(config: Path, rest: str, metrics: str) -> Iterator[Balancer]:
     Args:
       config: the written file.
       rest: where it says that requests are taken.
-      metrics: where it says that metrics are told.
+      metrics: address of its metrics, parsed from the file.
     """
     process = subprocess.Popen(
         [programs.find("haproxy"), "-W", "-db", "-f", str(config)],

@@ -49,16 +49,16 @@ class Ended:
     err: str
 
     @property
-    def told(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """The JSON object of `--json`; nothing else may stand on stdout."""
         [line] = self.out.splitlines() or [f"nothing on stdout; stderr: {self.err}"]
-        told: dict[str, Any] = json.loads(line)
-        return told
+        parsed: dict[str, Any] = json.loads(line)
+        return parsed
 
     @property
     def states(self) -> dict[str, str]:
         """Node → the state it ended in."""
-        return {node: each["state"] for node, each in self.told["nodes"].items()}
+        return {node: each["state"] for node, each in self.result["nodes"].items()}
 
     def nodes(self, state: str) -> set[str]:
         """The nodes that ended in a state."""
@@ -100,13 +100,13 @@ def wait(process: subprocess.Popen[str]) -> Ended:
     return Ended(process.returncode, out, err)
 
 
-def program(*arguments: str, told: Any = None, environment: Mapping[str, str] | None = None) -> Any:
+def program(*arguments: str, request: Any = None, environment: Mapping[str, str] | None = None) -> Any:
     """Runs a support program in a fresh process; both sides speak JSON, one object on stdin and one on stdout."""
     ended = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
-        input=json.dumps(told),
+        input=json.dumps(request),
         capture_output=True,
         text=True,
         timeout=SECONDS,

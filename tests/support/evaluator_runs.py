@@ -103,13 +103,15 @@ def evaluate(
     Executor(context).Do(inputs, outputs, properties)
 
     blessing = outputs["blessing"][0]
-    told = {key: blessing.get_string_custom_property(key) for key in ("current_model", "baseline_model", "forced")}
-    told |= {key: blessing.get_int_custom_property(key) for key in ("blessed", "current_model_id", "baseline_model_id")}
+    facts = {key: blessing.get_string_custom_property(key) for key in ("current_model", "baseline_model", "forced")}
+    facts |= {
+        key: blessing.get_int_custom_property(key) for key in ("blessed", "current_model_id", "baseline_model_id")
+    }
     verdict = Verdict.from_json((folder / "evaluation" / "verdict.json").read_text())
     marks = [entry.name for entry in (folder / "blessing").iterdir()]
     plots = Plots.from_json((folder / "evaluation" / "plots.json").read_text())
     return Evaluated(
-        verdict, plots, marks, told, *_recorded(folder / "evaluation" / "predictions.tfrecord", ANSWER[task])
+        verdict, plots, marks, facts, *_recorded(folder / "evaluation" / "predictions.tfrecord", ANSWER[task])
     )
 
 

@@ -1,4 +1,4 @@
-"""A stand-in for Dataflow's API at its HTTP boundary: it takes a job, and says that it is done."""
+"""A fake of Dataflow's API at its HTTP boundary: it accepts a job, and reports it as done."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JOB = {
 
 
 @contextlib.contextmanager
-def stand_in(submitted: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
+def serve(submitted: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
     """Serves Dataflow's API; gives the endpoint.
 
     Args:
@@ -31,13 +31,13 @@ def stand_in(submitted: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
             body = self.rfile.read(int(self.headers["Content-Length"] or 0))
             if "/jobs" in self.path:
                 submitted.append((self.path, json.loads(body)))
-            self._tell(JOB)
+            self._respond(JOB)
 
         def do_GET(self) -> None:
-            self._tell({} if self.path.partition("?")[0].endswith("/messages") else JOB)
+            self._respond({} if self.path.partition("?")[0].endswith("/messages") else JOB)
 
-        def _tell(self, told: dict[str, Any]) -> None:
-            body = json.dumps(told).encode()
+        def _respond(self, payload: dict[str, Any]) -> None:
+            body = json.dumps(payload).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

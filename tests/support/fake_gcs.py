@@ -1,7 +1,7 @@
-"""A stand-in for Google Cloud Storage at its HTTP boundary: clients of TensorFlow and Beam talk to it by a proxy.
+"""A fake of Google Cloud Storage at its HTTP boundary, which the clients of TensorFlow and Beam reach by a proxy.
 
-They know one address, https://….googleapis.com, so this is the proxy that they are told to use; the proxy opens the
-connection itself, with a certificate of its own that they are told to trust.
+They know one address, https://….googleapis.com, so this is their configured proxy; the proxy opens the
+connection itself, with a certificate of its own that they are configured to trust.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Bucket:
 
 
 @contextlib.contextmanager
-def stand_in(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
+def serve(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
     """Serves a bucket; gives the environment in which a process of TensorFlow or Beam finds it, under any name.
 
     Args:
@@ -118,16 +118,16 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
             path, query = self._asked()
             match path:
                 case ["storage", "v1", "b", _]:
-                    self._tell({"kind": "storage#bucket", "location": "US"})
+                    self._respond({"kind": "storage#bucket", "location": "US"})
                 case ["storage", "v1", "b", _, "storageLayout"]:
                     # TensorFlow 2.21 wants to know whether a folder can be renamed as such.
-                    self._tell({"kind": "storage#storageLayout", "hierarchicalNamespace": {"enabled": False}})
+                    self._respond({"kind": "storage#storageLayout", "hierarchicalNamespace": {"enabled": False}})
                 case ["storage", "v1", "b", _, "o"]:
-                    self._tell(_listed(bucket.objects, query.get("prefix", ""), query.get("delimiter")))
+                    self._respond(_listed(bucket.objects, query.get("prefix", ""), query.get("delimiter")))
                 case ["download", "storage", "v1", "b", _, "o", name]:
                     self._content(bucket.objects.get(name))
                 case ["storage", "v1", "b", _, "o", name]:
-                    self._tell(_described(name, bucket.objects[name]) if name in bucket.objects else None)
+                    self._respond(_described(name, bucket.objects[name]) if name in bucket.objects else None)
                 case [_, *parts]:
                     self._content(bucket.objects.get("/".join(parts)))
 
@@ -136,7 +136,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
             body = self._body()
             match path:
                 case ["token"]:
-                    self._tell(google_credentials.TOKEN)
+                    self._respond(google_credentials.TOKEN)
                 case ["batch", *_]:
                     self._batch(body)
                 case ["storage", *_]:
@@ -163,8 +163,8 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
             """All of an object, or the beginning of one that comes in chunks."""
             name, content = query.get("name", ""), body
             if query["uploadType"] == "multipart":
-                told, content = _parts(self.headers["Content-Type"], body)
-                name = json.loads(told)["name"]
+                payload, content = _parts(self.headers["Content-Type"], body)
+                name = json.loads(payload)["name"]
             elif query["uploadType"] == "resumable":
                 name = name or json.loads(body)["name"]
             if (end := next(filter(name.endswith, bucket.refused), None)) is not None:
@@ -184,17 +184,17 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
                 status, content = _changed(bucket, method, _path(urllib.parse.urlsplit(target).path))
                 answers.append(
                     f"--b\r\nContent-Type: application/http\r\nContent-ID: <response-a+{number}>\r\n\r\n"
-                    f"HTTP/1.1 {status} Told\r\nContent-Type: application/json\r\n\r\n{content.decode()}\r\n"
+                    f"HTTP/1.1 {status} Done\r\nContent-Type: application/json\r\n\r\n{content.decode()}\r\n"
                 )
-            told = ("".join(answers) + "--b--\r\n").encode()
-            self._answer(200, told, {"Content-Type": "multipart/mixed; boundary=b"})
+            payload = ("".join(answers) + "--b--\r\n").encode()
+            self._answer(200, payload, {"Content-Type": "multipart/mixed; boundary=b"})
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name
             pass
 
         def _asked(self) -> tuple[list[str], dict[str, str]]:
-            told = urllib.parse.urlsplit(self.path)
-            return _path(told.path), dict(urllib.parse.parse_qsl(told.query))
+            payload = urllib.parse.urlsplit(self.path)
+            return _path(payload.path), dict(urllib.parse.parse_qsl(payload.query))
 
         def _body(self) -> bytes:
             if self.headers.get("Transfer-Encoding") != "chunked":
@@ -209,7 +209,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
         def _store(self, name: str, content: bytes) -> None:
             bucket.objects[name] = content
             bucket.wrote(name)
-            self._tell(_described(name, content))
+            self._respond(_described(name, content))
 
         def _content(self, content: bytes | None) -> None:
             if content is None:
@@ -223,8 +223,8 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
             # Such as the real one: past the end there is nothing to range over.
             self._answer(206 if part else 416, part)
 
-        def _tell(self, told: Any) -> None:
-            self._answer(404 if told is None else 200, json.dumps(told or {}).encode())
+        def _respond(self, payload: Any) -> None:
+            self._answer(404 if payload is None else 200, json.dumps(payload or {}).encode())
 
         def _answer(self, status: int, content: bytes, headers: Mapping[str, str] | None = None) -> None:
             self.send_response(status)
@@ -243,8 +243,8 @@ def _described(name: str, content: bytes) -> dict[str, str]:
     return {"name": name, "size": str(len(content)), "generation": "1", "updated": at, "crc32c": checksum}
 
 
-def _path(told: str) -> list[str]:
-    return [urllib.parse.unquote(part) for part in told.strip("/").split("/")]
+def _path(url: str) -> list[str]:
+    return [urllib.parse.unquote(part) for part in url.strip("/").split("/")]
 
 
 def _changed(bucket: Bucket, method: str, path: list[str]) -> tuple[int, bytes]:
@@ -257,8 +257,8 @@ def _changed(bucket: Bucket, method: str, path: list[str]) -> tuple[int, bytes]:
         case "POST", [*_, source, ("copyTo" | "rewriteTo") as how, "b", _, "o", name] if source in bucket.objects:
             bucket.objects[name] = bucket.objects[source]
             bucket.wrote(name)
-            told = _described(name, bucket.objects[name])
-            return 200, json.dumps({"done": True, "resource": told} if how == "rewriteTo" else told).encode()
+            described = _described(name, bucket.objects[name])
+            return 200, json.dumps({"done": True, "resource": described} if how == "rewriteTo" else described).encode()
     return 404, b"{}"
 
 
@@ -308,7 +308,7 @@ def _certificate(folder: Path) -> ssl.SSLContext:
         .not_valid_after(now + datetime.timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in HOSTS]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        # Python 3.13 wants to be told what an authority is for.
+        # Python 3.13 requires the key usage of an authority.
         .add_extension(_USES, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())

@@ -1,4 +1,4 @@
-"""A stand-in for Vertex AI's REST API on loopback: it takes jobs and schedules, and remembers what it was sent."""
+"""A fake of Vertex AI's REST API on loopback: it accepts jobs and schedules, and records the requests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Api:
 
 
 @contextlib.contextmanager
-def stand_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Api]:
+def serve(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Api]:
     """Serves the API; Google's client finds credentials for it, whose key is made here.
 
     Args:
@@ -90,16 +90,16 @@ def _handler(api: Api) -> type[BaseHTTPRequestHandler]:
             pass
 
         def _take(self) -> tuple[str, dict[str, str], Any]:
-            told = urllib.parse.urlsplit(self.path)
+            payload = urllib.parse.urlsplit(self.path)
             content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             is_json = self.headers.get("Content-Type") == "application/json"
             body = json.loads(content) if is_json and content else content.decode()
-            assert told.path == "/token" or self.headers["Authorization"].startswith("Bearer ")
-            api.sent.append((self.command, told.path, dict(urllib.parse.parse_qsl(told.query)), body))
-            return told.path, api.sent[-1][2], body
+            assert payload.path == "/token" or self.headers["Authorization"].startswith("Bearer ")
+            api.sent.append((self.command, payload.path, dict(urllib.parse.parse_qsl(payload.query)), body))
+            return payload.path, api.sent[-1][2], body
 
-        def _answer(self, status: int, told: Any) -> None:
-            content = json.dumps(told).encode()
+        def _answer(self, status: int, payload: Any) -> None:
+            content = json.dumps(payload).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))

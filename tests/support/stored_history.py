@@ -40,10 +40,10 @@ class History:
         """The number of an artifact."""
         return int(self.artifacts[name].id)
 
-    def told(self, run: str, **told: object) -> None:
+    def write_record(self, run: str, **record: object) -> None:
         """Writes a run's own record."""
         (self.logs / run).mkdir(parents=True, exist_ok=True)
-        (self.logs / run / "run.json").write_text(json.dumps({"run": run, **told}))
+        (self.logs / run / "run.json").write_text(json.dumps({"run": run, **record}))
 
 
 def write_history(folder: Path, place: Location | None = None) -> History:

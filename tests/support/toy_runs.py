@@ -49,8 +49,8 @@ def start_toy(folder: Path, shape: str = "chain", **options: Any) -> ForkedComma
 
 def result_of_toy(started: ForkedCommand) -> dict[str, Any]:
     """What a toy pipeline that has been started comes to."""
-    told: dict[str, Any] = json.loads(started.wait(_SECONDS)[1])
-    return told
+    record: dict[str, Any] = json.loads(started.wait(_SECONDS)[1])
+    return record
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -15,5 +15,5 @@ def test_the_best_lies_between_the_open_columns_and_the_truth() -> None:
     open_columns = log.draws(rows, rows + asked).open_log_odds
     clicked = log.seen(rows, rows + asked)["clicked"].to_numpy()
     truth = log.truth(rows, rows + asked)["probability"].to_numpy()
-    told = [roc_auc_score(clicked, each) for each in (open_columns, best, truth)]
-    assert told[0] + 0.03 < told[1] < told[2] - 0.02, told
+    scores = [roc_auc_score(clicked, each) for each in (open_columns, best, truth)]
+    assert scores[0] + 0.03 < scores[1] < scores[2] - 0.02, scores

@@ -59,7 +59,7 @@ def test_only_workers_in_step_move_more_the_more_they_are() -> None:
     assert 8_192 * 8 * 136 < model.beside_servers() < 2 * (8_192 * 8 * 136 + model.dense)
 
 
-def test_servers_are_as_many_as_the_scarcest_thing_asks_for() -> None:
+def test_scarcest_resource_sets_the_number_of_servers() -> None:
     needed = scale.servers(Dlrm(scale.LARGE), MEASURED)
     # 384 GB in machines of 64; 1,000 workers' 90 of 300 ms on 8 of 16 cores.
     assert (needed["memory"], needed["cores"]) == (7, 38)
@@ -119,7 +119,7 @@ def test_workers_that_restart_alone_cost_themselves() -> None:
     assert Shares(*np.mean([dataclasses.astuple(each) for each in days], axis=0)).useful > 0.9999
 
 
-def test_what_is_measured_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measurements_are_read_from_the_programs_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(command: list[str], _log: Path, rows: int | None = None) -> Measurement:
         side, folder = command[3], Path(command[4])
         if side == "steps":
@@ -153,7 +153,7 @@ def test_what_is_measured_is_read_back(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-def test_the_sides_do_what_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_do_the_requested_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     checkpoint, steps = tmp_path / "checkpoint", tmp_path / "steps"

@@ -42,7 +42,7 @@ def test_others_may_read_what_the_umask_allows(tmp_path: Path):
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
 
 
-def test_a_write_that_fails_leaves_the_old_content_and_nothing_else(tmp_path: Path):
+def test_failed_write_keeps_the_old_content_only(tmp_path: Path):
     file = tmp_path / "file"
     write_atomically(file, "old")
     with pytest.raises(OSError, match="No space left"):

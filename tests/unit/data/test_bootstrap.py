@@ -116,7 +116,7 @@ def test_parquet_holds_the_same_rows(tmp_path):
         assert file.read(use_threads=False).equals(Trips(taxi.real_trips(), seed=0).block(0, 5_000))
 
 
-def test_a_second_time_nothing_is_written_and_other_arguments_write_anew(tmp_path, capsys):
+def test_second_call_writes_only_with_other_arguments(tmp_path, capsys):
     output = tmp_path / "trips.csv"
     arguments = ["--rows", "1000", "--output", str(output)]
     taxi.main(arguments)

@@ -53,14 +53,14 @@ def test_full_size_has_a_million_ids():
     assert sum(10_000_000 // rows for rows in ROWS_PER_ID.values()) == pytest.approx(1e6, rel=0.05)
 
 
-def test_an_id_s_number_does_not_tell_how_frequent_it_is(seen):
+def test_id_numbers_are_independent_of_frequency(seen):
     counted = seen["item"].value_counts()
     numbers = np.array([int(item[1:]) for item in counted.field("values").to_pylist()])
     rank = np.argsort(np.argsort(counted.field("counts").to_numpy()))
     assert abs(np.corrcoef(numbers, rank)[0, 1]) < 0.05
 
 
-def test_values_are_missing_as_often_as_told(seen):
+def test_share_of_missing_values_is_as_documented(seen):
     for name in seen.schema.names:
         assert seen[name].null_count / ROWS == pytest.approx(MISSING.get(name, 0), abs=0.003), name
 
@@ -130,7 +130,7 @@ def test_another_seed_makes_another_log(seen):
     assert not Impressions(ROWS, seed=1).seen(0, 100).equals(seen.slice(0, 100))
 
 
-def test_the_files_hold_what_was_simulated_and_the_truth_stays_apart(tmp_path, capsys):
+def test_files_contain_the_simulated_rows_without_the_truth(tmp_path, capsys):
     output = tmp_path / "clicks.csv"
     assert clicks.main(["--rows", "20_000", "--seed", "5", "--output", str(output)]) == 0
     rows = csv.read_csv(output, convert_options=MISSING_IS_MISSING)

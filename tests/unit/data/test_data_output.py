@@ -64,13 +64,13 @@ def kill_half_way(program, output):
 
 
 @pytest.mark.parametrize(("program", "name"), [(TABLE_WRITER, "rows.csv"), (FOLDER_WRITER, "images")])
-def test_a_killed_writer_leaves_nothing_under_the_asked_for_name(tmp_path, program, name):
+def test_killed_writer_creates_no_file_of_the_requested_name(tmp_path, program, name):
     kill_half_way(program, tmp_path / name)
     assert not (tmp_path / name).exists()
     assert all(path.name.startswith(".") and path.name.endswith(".part") for path in tmp_path.iterdir())
 
 
-def test_a_killed_writer_leaves_the_former_file_as_it_was(tmp_path):
+def test_killed_writer_keeps_the_former_file(tmp_path):
     output = tmp_path / "rows.csv"
     output.write_text("former")
     kill_half_way(FILE_WRITER, output)
@@ -137,11 +137,11 @@ def raises(error):
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/out"), 1, "error[1]: the disk is full"),
     ],
 )
-def test_finish_tells_an_error_with_its_remedy(capsys, error, code, headline):
+def test_finish_prints_an_error_with_its_remedy(capsys, error, code, headline):
     assert finish(raises(error)) == code
-    told = capsys.readouterr().err
-    assert told.startswith(headline)
-    assert "remedy: " in told
+    output = capsys.readouterr().err
+    assert output.startswith(headline)
+    assert "remedy: " in output
 
 
 def test_finish_lets_a_fault_of_ours_through():

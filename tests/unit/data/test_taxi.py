@@ -47,7 +47,7 @@ def test_without_tfx_one_headline_and_one_remedy(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_output_that_cannot_be_written_is_told(tmp_path, capsys):
+def test_output_that_cannot_be_written_is_reported(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert taxi.main(["--output", str(tmp_path / "file" / "trips.csv")]) == 2
     assert capsys.readouterr().err.startswith(f"error[2]: {tmp_path / 'file'}")

@@ -15,7 +15,7 @@ import kubernetes_validate
 import programs
 import pytest
 import yaml
-from balancer import StandIn
+from balancer import FakeModelServers
 from google.protobuf import text_format
 from serving_protos import message
 from tensorflow_serving.config import model_server_config_pb2
@@ -85,7 +85,7 @@ def test_images_are_pinned() -> None:
     assert len({image for image in images if "serving" in image}) == 1
 
 
-def test_what_compose_mounts_is_there() -> None:
+def test_mounted_files_of_compose_exist() -> None:
     for service in COMPOSE["services"].values():
         for volume in service.get("volumes", ()):
             source = volume.split(":")[0]
@@ -138,14 +138,14 @@ PROBES = {
 
 
 @pytest.fixture(params=[{"stable", "taxi"}, set()], ids=["available", "loading"])
-def server(request: pytest.FixtureRequest) -> Iterator[StandIn]:
-    stand_in = StandIn(request.param)
-    with stand_in.run():
-        yield stand_in
+def server(request: pytest.FixtureRequest) -> Iterator[FakeModelServers]:
+    servers = FakeModelServers(request.param)
+    with servers.run():
+        yield servers
 
 
 @pytest.mark.parametrize("command", [HEALTH, *PROBES.values()], ids=["compose", *PROBES])
-def test_a_server_is_healthy_when_it_has_loaded(server: StandIn, command: list[str]) -> None:
+def test_a_server_is_healthy_when_it_has_loaded(server: FakeModelServers, command: list[str]) -> None:
     port = server.address.rpartition(":")[2]
     here = [word.replace("/127.0.0.1/8501", f"/127.0.0.1/{port}") for word in command]
     assert here != command
@@ -252,11 +252,11 @@ def test_prometheus_takes_its_files() -> None:
     assert "SUCCESS" in run("promtool", "check", "config", folder / "prometheus.yml")
 
 
-def test_the_rules_do_what_they_say() -> None:
+def test_alert_rules_pass_their_tests() -> None:
     run("promtool", "test", "rules", DEPLOY / "prometheus" / "rules_test.yml")
 
 
-def test_every_alert_is_tried_and_tells_a_remedy() -> None:
+def test_every_alert_is_tested_and_names_a_remedy() -> None:
     rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())
     alerts = [rule for group in rules["groups"] for rule in group["rules"] if "alert" in rule]
     tests = yaml.safe_load((DEPLOY / "prometheus" / "rules_test.yml").read_text())["tests"]
@@ -276,7 +276,7 @@ def test_prometheus_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
     assert f"{len(queries)} rules found" in run("promtool", "check", "rules", tmp_path / "queries.yml")
 
 
-def test_the_dashboard_asks_for_what_is_recorded() -> None:
+def test_dashboard_queries_only_recorded_metrics() -> None:
     rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())
     recorded = {rule["record"] for group in rules["groups"] for rule in group["rules"] if "record" in rule}
     queries = " ".join(target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"])

@@ -54,8 +54,8 @@ def test_without_its_program_a_test_is_skipped_and_fails_in_ci(bare: Path, monke
     assert programs.find("haproxy") == str(bare / "bin" / "haproxy")
 
 
-def test_what_was_skipped_is_listed_with_its_reason_and_remedy(tmp_path: Path) -> None:
-    test = "tests/unit/deploy/test_deploy.py::test_the_rules_do_what_they_say"
+def test_skipped_tests_are_listed_with_reason_and_remedy(tmp_path: Path) -> None:
+    test = "tests/unit/deploy/test_deploy.py::test_alert_rules_pass_their_tests"
     # promtool is in no folder that is searched beside the PATH.
     environment = {name: value for name, value in os.environ.items() if name != "CI"} | {"PATH": str(tmp_path)}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test]

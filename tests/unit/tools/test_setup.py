@@ -123,7 +123,7 @@ class TestChoice:
         assert path == str(machine.pyenv(expected))
         assert why.startswith(line)
 
-    def test_passes_over_one_without_headers_and_says_so(self, machine: Machine) -> None:
+    def test_skips_an_interpreter_without_headers_and_reports_it(self, machine: Machine) -> None:
         machine.glibc("2.41")
         bare = machine.python(machine.bin / "python3.12", "3.12", headers="bare")
         machine.python(machine.pyenv("3.10.13"), "3.10")
@@ -203,7 +203,7 @@ class TestMachine:
 
 
 class TestEnvironment:
-    """What becomes of .venv; a stand-in for uv makes it, notes what it was asked for, and downloads nothing."""
+    """The state of .venv; a fake uv creates it, records its commands, and downloads nothing."""
 
     @pytest.fixture
     def ready(self, machine: Machine) -> Machine:
@@ -242,7 +242,7 @@ class TestEnvironment:
         (ready.checkout / "requirements.txt").write_text("one==2\n")
         assert self.set_up(ready) == ["pip"]
 
-    def test_is_made_anew_when_it_was_left_half_made(self, ready: Machine) -> None:
+    def test_is_created_again_when_it_is_incomplete(self, ready: Machine) -> None:
         (ready.home / "no-network").touch()
         done = ready.run()
         assert done.returncode == 1
@@ -251,12 +251,12 @@ class TestEnvironment:
         (ready.home / "no-network").unlink()
         assert self.set_up(ready) == ["venv", "pip"]
 
-    def test_is_made_anew_in_a_copied_folder(self, ready: Machine, tmp_path: Path) -> None:
+    def test_is_created_again_in_a_copied_folder(self, ready: Machine, tmp_path: Path) -> None:
         self.set_up(ready)
         ready.checkout = ready.checkout.rename(tmp_path / "moved")
         assert self.set_up(ready) == ["venv", "pip"]
 
-    def test_is_made_anew_when_its_interpreter_is_gone(self, ready: Machine) -> None:
+    def test_is_created_again_when_its_interpreter_is_missing(self, ready: Machine) -> None:
         self.set_up(ready)
         for python in (ready.checkout / ".venv" / "bin").glob("python*"):
             python.unlink()

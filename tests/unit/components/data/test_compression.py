@@ -56,7 +56,7 @@ def test_several_members_are_one_file(tmp_path: Path, pack: Pack) -> None:
 
 
 @PACKERS
-def test_nothing_compressed_is_nothing(tmp_path: Path, pack: Pack) -> None:
+def test_compressed_empty_file_is_empty(tmp_path: Path, pack: Pack) -> None:
     assert read(write(tmp_path, pack(b""))) == b""
 
 

@@ -93,7 +93,7 @@ def written_by_tensorflow(path: Path, datas: list[bytes], compression: str) -> s
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("block", [1 << 10, 1 << 16, 8 << 20])
-def test_what_tensorflow_writes_is_read(tmp_path: Path, compression: str, block: int) -> None:
+def test_records_written_by_tensorflow_are_read(tmp_path: Path, compression: str, block: int) -> None:
     random = np.random.default_rng(7)
     datas = [b"", b"\0", random.bytes(300_000), b"", random.bytes(70_000)]
     datas += [random.bytes(size) for size in random.integers(0, 500, 2000)] + [bytes(200_000), b"end"]

@@ -25,7 +25,7 @@ def value(labels: list[int], probabilities: list[list[float]], pieces: int = 1) 
     return float(actual)
 
 
-def test_it_is_the_mean_of_all_examples_however_they_are_cut() -> None:
+def test_crossentropy_is_the_mean_over_all_shards() -> None:
     random = np.random.default_rng(1)
     probabilities = random.dirichlet([1, 1, 1], 30).tolist()
     labels = random.integers(0, 3, 30).tolist()

@@ -37,7 +37,7 @@ def test_metrics_default_to_the_task_and_include_every_threshold() -> None:
     ]
 
 
-def test_where_labels_may_be_alike_is_only_asked_for_a_metric_that_cares() -> None:
+def test_label_balance_is_only_measured_for_metrics_that_need_both_labels() -> None:
     actual = config(metrics=["recall"], thresholds={"recall": {"min": 0.5}})
     assert classes(actual) == ["ExampleCount", "Recall", "BinaryDiagnostics"]
 
@@ -57,7 +57,7 @@ def test_tfma_gets_no_threshold_and_so_blesses_nothing() -> None:
     assert not tfma.metrics.metric_thresholds_from_metrics_specs(actual.metrics_specs, eval_config=actual)
 
 
-def test_every_slice_is_asked_for_once() -> None:
+def test_every_slice_is_requested_once() -> None:
     actual = config(
         thresholds={"auc": {"min": 0.9}},
         slices=["hour", ["hour", "day"], "payment"],

@@ -219,7 +219,7 @@ def test_a_threshold_can_be_about_one_value(name: str) -> None:
         ),
     ],
 )
-def test_a_slice_that_tells_nothing_of_the_model_is_not_judged(slices: list[Measured], actual: str) -> None:
+def test_slice_without_information_is_not_judged(slices: list[Measured], actual: str) -> None:
     said = verdict(
         {"auc": {"min": 0.9}}, {"auc": 0.95}, None, *slices, slice_thresholds={"payment = Cash": {"auc": {"min": 0.6}}}
     )
@@ -286,7 +286,7 @@ def groups(*rates: tuple[str, int, float]) -> list[Measured]:
         ),
     ],
 )
-def test_how_far_apart_groups_are(measured: list[Measured], value: float | None, passed: bool, why: str) -> None:
+def test_gap_between_groups_has_a_limit(measured: list[Measured], value: float | None, passed: bool, why: str) -> None:
     fairness = {"column": "gender", "max_gap": {"positive_rate": 0.25}}
     said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95, "positive_rate": 1.0}, None, *measured, fairness=fairness)
     [gap] = said.checks[1:]
@@ -294,7 +294,7 @@ def test_how_far_apart_groups_are(measured: list[Measured], value: float | None,
     assert said.blessed is passed
 
 
-def test_a_gap_is_told_with_the_baselines() -> None:
+def test_gap_is_reported_with_the_baselines_gap() -> None:
     two = [
         Measured({"gender": name}, 90, {"positive_rate": 0.5}, {"positive_rate": was})
         for name, was in (("a", 0.25), ("b", 0.75))
@@ -310,7 +310,7 @@ def test_rates_without_a_gap_are_measured_and_gate_nothing() -> None:
     assert said.slices[1].metrics == {"positive_rate": 0.0}
 
 
-def test_rates_are_told_of_groups_only() -> None:
+def test_rates_are_reported_for_groups_only() -> None:
     hour = Measured({"hour": "3"}, 99, {"auc": 0.5, "positive_rate": 0.5}, {"positive_rate": 0.5})
     said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, hour, fairness={"column": "gender"})
     assert said.slices[1] == Measured({"hour": "3"}, 99, {"auc": 0.5}, {})
@@ -327,7 +327,7 @@ def test_a_model_that_is_good_enough_was_not_forced() -> None:
     assert (said.blessed, said.forced) == (True, None)
 
 
-def test_what_is_measured_is_told_the_whole_first_and_numbers_only() -> None:
+def test_measurements_start_with_all_rows_and_contain_only_numbers() -> None:
     slices = (
         card(5, {"auc": 0.0, "prevalence": 1.0, "recall": 0.5}),
         cash(7, {"auc": NAN, "recall": 0.25}, {"recall": 1.0}),

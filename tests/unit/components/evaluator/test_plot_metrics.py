@@ -84,7 +84,7 @@ def test_the_bucket_of_a_number_holds_it() -> None:
         assert bucket.lower_threshold_inclusive - margin <= value <= bucket.upper_threshold_exclusive + margin
 
 
-def test_what_is_no_number_is_in_no_bucket() -> None:
+def test_nan_predictions_are_in_no_bucket() -> None:
     actual = counted(np.array([1.0, 1.0]), np.array([0.5, np.nan]))
     assert sums(actual["calibration_plot"]) == (1, 1, 0.5)
     assert counted(np.array([1.0]), np.array([np.nan])) == {}
@@ -127,7 +127,7 @@ def written(folder: Path, *matrices: tuple[str, dict[tuple[int, int], float]]) -
     return tfma_results.plots(str(folder), "multiclass")
 
 
-def test_of_a_thousand_classes_the_most_frequent_are_told_apart(tmp_path: Path) -> None:
+def test_confusion_matrix_keeps_the_20_most_frequent_classes(tmp_path: Path) -> None:
     matrix = {(each, each): 10.0 + each for each in range(1000)} | {(999, 3): 7.0, (4, 998): 2.0, (-1, 5): 1.0}
     actual = written(tmp_path, ("", matrix)).candidate.confusion
     assert actual is not None

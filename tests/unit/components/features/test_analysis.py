@@ -39,7 +39,7 @@ def test_the_edges_of_a_uniform_column_are_its_quantiles() -> None:
     )
 
 
-def test_a_very_frequent_value_leaves_edges_for_the_tail() -> None:
+def test_frequent_value_does_not_use_up_the_bucket_boundaries() -> None:
     tail = np.random.default_rng(0).lognormal(3, 2, 1000)
     edges = result_of(_EdgesAccumulator(16), np.zeros(9000), tail)
     assert edges[0] == 0

@@ -114,7 +114,7 @@ def test_a_text_that_is_no_date_is_missing(text: bytes) -> None:
     assert known == [False, True]
 
 
-def test_whole_numbers_at_the_ends_of_int64_have_parts_within_their_spans() -> None:
+def test_parts_of_extreme_int64_dates_stay_in_range() -> None:
     ends = [np.iinfo(np.int64).min, np.iinfo(np.int64).min + 1, np.iinfo(np.int64).max]
     for unit in get_args(Unit):
         result, _ = parts([int(each) for each in ends], unit)

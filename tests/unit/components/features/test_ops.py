@@ -1,4 +1,4 @@
-"""Single operations on a few values, where what they give can be told by hand."""
+"""Single operations on a few values, with results computed by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def made(op: dict[str, Any], *tensors: Any, answer: Any = None) -> list[Any]:
     return result
 
 
-def test_cyclical_begins_anew_after_each_period() -> None:
+def test_cyclical_repeats_after_each_period() -> None:
     hours = tf.constant([0.0, 6.0, 12.0, 24.0, -6.0, 240.0, NAN, INFINITY])
     result = np.array(made({"cyclical": {"period": 24}}, hours))
     expected = [[0, 1], [1, 0], [0, -1], [0, 1], [-1, 0], [0, 1], [0, 0], [0, 0]]

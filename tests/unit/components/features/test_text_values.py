@@ -67,7 +67,7 @@ def test_sequences_come_after_words_and_stay_within_a_value() -> None:
     assert words([b"a b c", b"d"], [b"e"], ngrams=3) == [["a", "b", "c", "a b", "b c", "a b c", "d"], ["e"]]
 
 
-def test_bytes_that_are_no_utf8_stand_between_words() -> None:
+def test_invalid_utf8_separates_words() -> None:
     assert words([b"caf\xe9 b\xffc \xc3"]) == [["caf", "b", "c"]]
 
 

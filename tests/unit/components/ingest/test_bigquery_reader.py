@@ -150,7 +150,7 @@ def test_a_column_that_is_not_there_is_refused(answer: Answer, tmp_path: Path) -
         assert "there is no column 'usr'; did you mean 'user'?" in error.headline
 
 
-def test_the_span_stands_in_the_query(answer: Answer, tmp_path: Path) -> None:
+def test_query_contains_the_span(answer: Answer, tmp_path: Path) -> None:
     asked = answer([{"a": row} for row in range(40)])
     text = "SELECT a FROM t WHERE day = @span_yyyymmdd_utc AND at < @span_end_timestamp"
     examples = ingest(query(text, spans={"start": 19_754, "end": 19_754}), tmp_path / "out")

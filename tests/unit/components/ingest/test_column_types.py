@@ -117,7 +117,7 @@ def test_blocks_are_converted_as_long_as_the_guess_holds() -> None:
     assert worker.convert(batch(a=[b"3"], b=[b"2.5"])) == (None, [])
 
 
-def test_what_is_known_already_is_kept() -> None:
+def test_given_column_kind_is_kept() -> None:
     worker = ColumnConverter({}, {"a": Kind.BYTES}, "utf-8", {"a": Kind.BYTES})
     taken, _ = worker.convert(batch(a=[b"007"]))
     assert taken is not None
@@ -310,7 +310,7 @@ def test_lists_of_another_type_than_configured_are_refused() -> None:
         (pa.map_(pa.string(), pa.int8()), True),
     ],
 )
-def test_what_an_example_has_no_place_for_is_known(type_: pa.DataType, nested: bool) -> None:
+def test_nested_types_are_recognized(type_: pa.DataType, nested: bool) -> None:
     assert column_types.is_nested(type_) == nested
 
 

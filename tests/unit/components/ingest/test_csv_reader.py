@@ -224,7 +224,7 @@ def test_a_byte_order_mark_is_dropped_however_often_the_file_is_read(tmp_path: P
     assert read(path, header=False) == [(b"1", b"2"), (b"3", b"4")]
 
 
-def test_what_an_encoding_cannot_read_does_not_pass_for_text(tmp_path: Path) -> None:
+def test_undecodable_bytes_become_invalid_utf8(tmp_path: Path) -> None:
     path = write(tmp_path, b"a,b\n1,x\n3,\x81y\n")
     assert read(path, encoding="cp1252") == [(b"1", b"x"), (b"3", b"\xffy")]
 
@@ -356,13 +356,13 @@ def test_the_ranges_of_a_file_are_the_file(
 
 @pytest.mark.parametrize("size", [7, 10, 33])
 @pytest.mark.parametrize("line", ["\n", "\r\n"])
-def test_a_file_is_cut_wherever_its_quotes_tell_where_rows_end(tmp_path: Path, size: int, line: str) -> None:
+def test_file_is_split_where_quotes_show_a_row_end(tmp_path: Path, size: int, line: str) -> None:
     rows = ["1,x", '2,"y, ""z"""', f'3,"{line}{line}x{line}1,2{line}"', "4", '"5",""', "6,7,8", '"",6'] * 9
     path = write(tmp_path, f"a,b{line}" + line.join(rows))
     assert in_ranges_and_whole(path, size, 50) > 5
 
 
-def test_a_byte_order_mark_and_a_missing_header_leave_the_ranges_as_they_are(tmp_path: Path) -> None:
+def test_byte_order_mark_and_missing_header_do_not_change_ranges(tmp_path: Path) -> None:
     path = write(tmp_path, "\ufeff" + "1,2\n" * 50)
     assert in_ranges_and_whole(path, 16, 50, header=False) > 5
 

@@ -76,7 +76,7 @@ def test_records_are_kept_and_features_are_columns(tmp_path: Path, compression: 
     assert example_reader.names(path, EXAMPLE) == ["a", "b", "c"]
 
 
-def test_of_sequences_the_whole_record_decides_and_the_context_is_shown(tmp_path: Path) -> None:
+def test_sequence_examples_are_hashed_by_record_and_show_their_context(tmp_path: Path) -> None:
     given = [sequence(user=[b"x"]), sequence(user=[b"y"])]
     path = write(tmp_path, given)
     columns, records, _, _ = read(path, SEQUENCE)

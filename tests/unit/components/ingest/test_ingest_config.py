@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from components.ingest.config import CsvConfig, DataConfig, IngestConfig, SpansConfig, SplitConfig
 
 
-def test_the_part_of_example_gen_leaves_out_what_examples_do_not_depend_on() -> None:
+def test_example_gen_plan_excludes_fields_without_effect_on_examples() -> None:
     one = DataConfig(path=("a.csv",), label="tips", types={"zip": "bytes"})
     other = DataConfig(
         path=("b.csv",), label="fare", task="regression", types={"zip": "bytes"}, spans=SpansConfig(latest=3)
@@ -35,7 +35,7 @@ def test_splits_are_shared_out_in_a_fixed_order() -> None:
     assert DataConfig.model_validate({"path": "a", "label": "b"}).split.parts() == {"train": 2, "eval": 1}
 
 
-def test_one_text_stands_for_a_list_of_one() -> None:
+def test_single_string_is_read_as_a_list_of_one() -> None:
     split = {"by": "column", "columns": "year", "train": "2019", "eval": ["2020", "2021"]}
     config = DataConfig.model_validate({"path": "a.csv", "label": "b", "split": split})
     assert config.path == ("a.csv",)

@@ -266,7 +266,7 @@ def test_a_late_value_changes_the_type_of_its_column_in_all_rows(
     assert [repr(row["a"]) for row in rows if row["b"] == -1] == [repr(last)]
 
 
-def test_a_second_pass_through_beam_leaves_nothing_of_the_first(tmp_path: Path) -> None:
+def test_second_pass_through_beam_removes_output_of_the_first(tmp_path: Path) -> None:
     examples = ingest(data(late_in(tmp_path, "0.5")), tmp_path / "out")
     result = all_rows(examples)
     assert counts(examples)["read"] == len(result) == 2_001
@@ -286,7 +286,7 @@ def late_in(folder: Path, late: str) -> Path:
     return folder / "in"
 
 
-def test_bad_rows_have_no_say_in_the_types(tmp_path: Path) -> None:
+def test_bad_rows_do_not_affect_column_types(tmp_path: Path) -> None:
     rows = "".join(f"{row},{row},1\n" for row in range(100, 140))
     path = write(tmp_path, "a,when,c\n" + rows + "x,soon,y\n" + rows)
     split = {"by": "time", "columns": "when", "train": 1, "eval": 1}

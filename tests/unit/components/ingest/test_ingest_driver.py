@@ -81,7 +81,7 @@ def splits(output: DriverOutput) -> dict[str, str]:
         ),
     ],
 )
-def test_of_one_span_all_is_as_tfx_has_it(
+def test_single_span_properties_equal_those_of_tfx(
     tmp_path: Path, names: list[str], patterns: dict[str, str], requested: SpansConfig | None
 ) -> None:
     write(tmp_path, *names)

@@ -135,7 +135,7 @@ def test_rows_that_get_lost_end_the_run() -> None:
         executor._check_counts(Manifest(8, 1, 1, {}, shards, ()), ["train", "eval"])
 
 
-def test_a_run_that_is_cut_off_leaves_nothing_in_the_way_of_the_next(table: Path, tmp_path: Path) -> None:
+def test_interrupted_run_does_not_block_the_next(table: Path, tmp_path: Path) -> None:
     parts = tmp_path / "out" / ".parts"
     parts.mkdir(parents=True)
     (parts / "train-0-0.gz").write_text("half a shard")

@@ -66,7 +66,7 @@ def test_columns_of_parquet_keep_their_types(tmp_path: Path) -> None:
     }
 
 
-def test_of_parquet_only_the_selected_columns_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_selected_parquet_columns_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.table(
         {
             "a": list(range(30)),

@@ -71,7 +71,7 @@ def test_shares_are_shares_of_the_rows(tmp_path: Path) -> None:
 TIME = {"by": "time", "columns": "when", "train": 6, "eval": 2, "test": 2, "gap": "1m"}
 
 
-def test_time_split_leaves_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_split_keeps_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_reader, "_RANGE_BYTES", 4_000)
     # A row every 7 seconds, in no order; floats, as a column with missing values is often written. As float32, which
     # the examples hold, 18 of them would be one time.

@@ -112,7 +112,7 @@ def test_several_paths_lie_below_one_folder(tmp_path: Path, monkeypatch: pytest.
     )
 
 
-def test_files_may_stand_for_splits(tmp_path: Path) -> None:
+def test_files_can_be_assigned_to_splits(tmp_path: Path) -> None:
     paths = [str(write(tmp_path / name)) for name in ("2019.csv", "2020.csv", "2021.csv", "2022.csv")]
     split = {"by": "files", "train": ["2019*", "2020.csv"], "eval": "2021*", "test": "2022*"}
     files = input_files.files(data(tmp_path, split=split))

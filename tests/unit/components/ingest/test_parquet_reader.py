@@ -143,7 +143,7 @@ def test_files_without_rows_are_refused(tmp_path: Path) -> None:
         assert list(reader.read(reader.first_range(path, None), RowLog(None))) == []
 
 
-def test_what_is_no_parquet_file_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_parquet_is_rejected(tmp_path: Path) -> None:
     first = write(tmp_path / "1.parquet", some(1000), compression="none", use_dictionary=False)
     content = Path(first).read_bytes()
     for name, data in (("none", b"a,b\n1,2\n"), ("empty", b""), ("cut", content[:-100]), ("head", content[:100])):

@@ -32,7 +32,7 @@ def write(counts: RowCounts, position_unit: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("turn", [1, -1])
-def test_bad_rows_stand_in_the_order_of_files_and_rows(tmp_path: Path, turn: int) -> None:
+def test_quarantine_keeps_the_order_of_files_and_rows(tmp_path: Path, turn: int) -> None:
     first, second, other = FileRange("a.csv"), FileRange("a.csv", 1), FileRange("b.csv")
     all_counts = [
         # One range may have two files, if another range was read in between.

@@ -124,7 +124,7 @@ def test_unknown_columns_are_refused(tmp_path: Path, section: dict[str, Any], me
         ("tfrecord", {"types": {"a": "int"}}, "data.types has no meaning with tfrecord files: records are passed on"),
     ],
 )
-def test_what_a_format_cannot_do_is_refused(format_: Any, section: dict[str, Any], message: str) -> None:
+def test_option_of_another_format_is_rejected(format_: Any, section: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as raised:
         readers.check_names(IngestConfig(**section), [*input_files.IMAGE_COLUMNS, "a"], format_)
     assert raised.value.headline.startswith(message)

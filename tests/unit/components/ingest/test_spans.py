@@ -167,7 +167,7 @@ def test_several_spans_are_read(tmp_path: Path) -> None:
         ),
     ),
 )
-def test_ranges_are_what_the_config_says(there: set[int], requested: SpansConfig) -> None:
+def test_span_range_follows_the_config(there: set[int], requested: SpansConfig) -> None:
     low = max(there) - requested.latest + 1 if requested.end is None else 0
     high = max(there) if requested.end is None else requested.end
     expected = [span for span in sorted(there) if max(low, requested.start or 0) <= span <= high]

@@ -76,7 +76,7 @@ def test_rows_go_by_the_shares_of_the_splits() -> None:
 
 
 @pytest.mark.parametrize("column", ["i", "f", "s"])
-def test_every_column_has_a_say_unless_others_are_named(column: str) -> None:
+def test_split_hash_uses_all_columns_by_default_and_named_ones_if_set(column: str) -> None:
     full = some()
     names = [name for name in ("i", "f", "s") if name != column]
     fewer = batch(**{name: full.column(full.schema.get_field_index(name)) for name in names})
@@ -159,7 +159,7 @@ def test_columns_that_are_to_decide_by_default_decide() -> None:
     assert len(set(Splitter(config(columns="path", train=1, eval=1), ["image"]).assign(rows, None, ()))) == 2
 
 
-def test_a_file_may_stand_for_a_split() -> None:
+def test_file_can_be_a_split() -> None:
     splitter = Splitter(config(by="files", train="t*", eval="e*", test="x*"))
     for number, name in enumerate(("train", "eval", "test")):
         assert splitter.assign(batch(a=pa.array([1, 2])), name, ()).tolist() == [number] * 2

@@ -68,7 +68,7 @@ def test_concurrent_pushes_get_different_versions(model: Path, tmp_path: Path) -
     assert all(tree(Path(path)) == tree(model) for path, _ in placed)
 
 
-def test_a_killed_push_leaves_no_version(model: Path, tmp_path: Path) -> None:
+def test_killed_push_creates_no_version(model: Path, tmp_path: Path) -> None:
     pushed = tmp_path / "pushed"
     local_folder.add_version(str(model), str(pushed), 1)
     # Copying a pipe blocks until this test writes; saved_model.pb was copied before.
@@ -131,7 +131,7 @@ def push_that_fails(model: Path, pushed: Path, first: str, shell: str) -> subpro
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
 
 
-def test_a_failed_write_leaves_no_version(model: Path, tmp_path: Path) -> None:
+def test_failed_write_creates_no_version(model: Path, tmp_path: Path) -> None:
     pushed = tmp_path / "pushed"
     local_folder.add_version(str(model), str(pushed), 1)
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))"
@@ -139,7 +139,7 @@ def test_a_failed_write_leaves_no_version(model: Path, tmp_path: Path) -> None:
     assert ended.stdout == "File too large ['.push.lock', '1']\n"
 
 
-def test_a_full_disk_leaves_no_version(model: Path, tmp_path: Path) -> None:
+def test_full_disk_creates_no_version(model: Path, tmp_path: Path) -> None:
     pushed = tmp_path / "pushed"
     pushed.mkdir()
     small = f"unshare --mount --map-root-user sh -c 'mount -t tmpfs -o size=128k none {pushed} && exec \"$@\"' -"

@@ -130,7 +130,7 @@ def examples(span: int, fingerprint: str) -> Examples:
     return artifact
 
 
-def test_the_manifest_tells_where_the_version_comes_from(model: Model, tmp_path: Path) -> None:
+def test_manifest_contains_the_provenance(model: Model, tmp_path: Path) -> None:
     verdict = {
         "forced": None,
         "slices": [
@@ -162,7 +162,7 @@ def test_the_manifest_tells_where_the_version_comes_from(model: Model, tmp_path:
         (None, None, "nobody"),
     ],
 )
-def test_the_manifest_tells_who_blessed(
+def test_manifest_contains_the_blessing(
     model: Model, tmp_path: Path, verdict: dict[str, Any] | None, blessed: bool | None, actual: str
 ) -> None:
     pushed = push(
@@ -265,7 +265,7 @@ def test_a_remote_folder_keeps_the_newest(model: Model, tmp_path: Path, tick: No
     assert serving_state.versions(tmp_path / "pushed") == [1700000001, 1700000002]
 
 
-def test_a_damaged_state_is_told_before_anything_is_pushed(model: Model, tmp_path: Path) -> None:
+def test_damaged_state_is_reported_before_the_push(model: Model, tmp_path: Path) -> None:
     (tmp_path / "pushed").mkdir()
     (tmp_path / "pushed" / "registry.json").write_text('{"stable": ')
     with pytest.raises(InputError, match=r"registry\.json is damaged"):

@@ -11,7 +11,7 @@ from typing import Any
 import programs
 import pytest
 import yaml
-from balancer import Balancer, StandIn, free_address, haproxy
+from balancer import Balancer, FakeModelServers, free_address, haproxy
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
@@ -143,7 +143,7 @@ def test_haproxy_takes_names_that_nobody_knows_yet(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def balanced(folder: Path, now: State, *servers: StandIn) -> Iterator[Balancer]:
+def balanced(folder: Path, now: State, *servers: FakeModelServers) -> Iterator[Balancer]:
     with contextlib.ExitStack() as stack:
         for server in servers:
             stack.enter_context(server.run())
@@ -164,7 +164,7 @@ STABLE, CANARY = "/v1/models/taxi/labels/stable:predict", "/v1/models/taxi/label
 
 
 def test_haproxy_sends_each_version_its_share(tmp_path: Path) -> None:
-    servers = [StandIn({"stable", "canary"}), StandIn({"stable", "canary"})]
+    servers = [FakeModelServers({"stable", "canary"}), FakeModelServers({"stable", "canary"})]
     with balanced(tmp_path, staged(30), *servers) as balancer:
         answers = [balancer.ask(PREDICT) for _ in range(600)]
         assert {status for status, _ in answers} == {200}
@@ -180,7 +180,7 @@ def test_haproxy_sends_each_version_its_share(tmp_path: Path) -> None:
 
 
 def test_haproxy_waits_for_a_canary_that_is_loading(tmp_path: Path) -> None:
-    servers = [StandIn({"stable"}), StandIn({"stable"})]
+    servers = [FakeModelServers({"stable"}), FakeModelServers({"stable"})]
     with balanced(tmp_path, staged(99.99), *servers) as balancer:
         balancer.wait_until_up("canary", 0)
         assert {balancer.ask(PREDICT) for _ in range(20)} == {(200, STABLE)}
@@ -191,8 +191,8 @@ def test_haproxy_waits_for_a_canary_that_is_loading(tmp_path: Path) -> None:
         assert servers[0].paths[-1] == CANARY
 
 
-def test_haproxy_asks_another_server_where_one_is_gone(tmp_path: Path) -> None:
-    lost, other = StandIn({"stable"}), StandIn({"stable"})
+def test_haproxy_retries_on_another_server_if_one_is_down(tmp_path: Path) -> None:
+    lost, other = FakeModelServers({"stable"}), FakeModelServers({"stable"})
     with contextlib.ExitStack() as stack:
         stack.enter_context(lost.run())
         gone = free_address()
@@ -207,10 +207,10 @@ def test_haproxy_asks_another_server_where_one_is_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["hangs up", "no such label"])
-def test_haproxy_asks_another_server_what_one_did_not_answer(tmp_path: Path, fault: Any) -> None:
+def test_haproxy_retries_unanswered_requests_on_another_server(tmp_path: Path, fault: Any) -> None:
     # Its checks go well, so it is asked.
-    other = StandIn({"stable"}, fault)
-    with balanced(tmp_path, staged(None), other, StandIn({"stable"})) as balancer:
+    other = FakeModelServers({"stable"}, fault)
+    with balanced(tmp_path, staged(None), other, FakeModelServers({"stable"})) as balancer:
         assert {balancer.ask(PREDICT) for _ in range(20)} == {(200, STABLE)}
         assert other.paths
 

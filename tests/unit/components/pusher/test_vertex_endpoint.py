@@ -1,4 +1,4 @@
-"""Vertex AI as the target: the pushed version is uploaded and deployed through TFX's client, here to a stand-in."""
+"""Vertex AI as the push destination: TFX's client uploads and deploys the version, here to a fake."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECTION = {
 }
 
 
-class StandIn:
+class FakeModelServers:
     """Vertex AI's client library, as far as TFX uses it; `calls` is what it was asked."""
 
     def __init__(self, endpoints: list[str]) -> None:
@@ -59,7 +59,7 @@ class StandIn:
 def test_a_version_is_deployed_from_the_push_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoints: list[str]
 ) -> None:
-    vertex = StandIn(endpoints)
+    vertex = FakeModelServers(endpoints)
     monkeypatch.setattr(prediction_clients, "aiplatform", vertex)
     monkeypatch.setattr(remote_folder, "add_version", lambda model, directory, *_: (f"{directory}/17", 17))
     (tmp_path / "model" / "Format-Serving").mkdir(parents=True)
@@ -124,6 +124,6 @@ def test_an_endpoint_needs_a_bucket(changes: dict[str, Any], actual: str) -> Non
         ({"stage_on_push": "canary"}, "stage_on_push"),
     ],
 )
-def test_what_the_section_refuses(section: dict[str, Any], actual: str) -> None:
+def test_invalid_push_section_is_rejected(section: dict[str, Any], actual: str) -> None:
     with pytest.raises(ValidationError, match=actual):
         PushConfig.model_validate(section)

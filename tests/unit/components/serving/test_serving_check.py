@@ -80,9 +80,9 @@ def running(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
 def check(folder: Path, tmp_path: Path) -> Callable[..., tuple[InfraBlessing, dict[str, Any]]]:
     """Runs the check; returns the blessing and what was found."""
 
-    def run(evaluation: Path | None = None, model: Path | None = None, **told: Any) -> Any:
+    def run(evaluation: Path | None = None, model: Path | None = None, **section: Any) -> Any:
         node = InfraValidator(
-            ServingConfig(**told),
+            ServingConfig(**section),
             "line",
             model=Channel(type=Model),
             examples=Channel(type=Examples),
@@ -157,7 +157,7 @@ def test_a_model_that_cannot_be_loaded_is_refused_with_the_servers_reason(
 
 
 @pytest.mark.usefixtures("running")
-def test_without_predictions_the_split_is_asked_for(check: Any) -> None:
+def test_examples_of_the_split_are_requested_without_predictions(check: Any) -> None:
     blessing, found = check(examples=3)
     assert blessing.get_int_custom_property("blessed") == 1
     assert found["compared"] == 0
@@ -166,7 +166,7 @@ def test_without_predictions_the_split_is_asked_for(check: Any) -> None:
 
 @pytest.mark.usefixtures("running")
 @pytest.mark.parametrize(
-    ("predicted", "told", "why"),
+    ("predicted", "section", "why"),
     [
         ({"slope": 2.5}, {}, "y: expected the Evaluator's"),
         ({"name": "score"}, {}, "the server answers nothing"),
@@ -174,9 +174,9 @@ def test_without_predictions_the_split_is_asked_for(check: Any) -> None:
     ],
 )
 def test_another_answer_and_a_slow_one_are_refused(
-    check: Any, tmp_path: Path, predicted: dict[str, Any], told: dict[str, Any], why: str
+    check: Any, tmp_path: Path, predicted: dict[str, Any], section: dict[str, Any], why: str
 ) -> None:
-    blessing, found = check(evaluation(tmp_path / "evaluation", **predicted), **told)
+    blessing, found = check(evaluation(tmp_path / "evaluation", **predicted), **section)
     assert blessing.get_int_custom_property("blessed") == 0
     assert not found["passed"]
     assert why in found["why"]

@@ -51,7 +51,7 @@ def test_a_loss_that_is_not_finite_is_never_the_best(tmp_path: Path) -> None:
     assert stopping.path is None
 
 
-def test_it_needs_a_single_process() -> None:
+def test_early_stopping_requires_a_single_process() -> None:
     TrainingConfig.model_validate({"early_stopping": 3, "strategy": {"kind": "mirrored"}})
     with pytest.raises(ValidationError, match="early_stopping is for training in one process, and multi_worker takes"):
         TrainingConfig.model_validate({"early_stopping": 3, "strategy": {"kind": "multi_worker"}})

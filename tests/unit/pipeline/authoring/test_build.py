@@ -68,7 +68,7 @@ def test_a_section_is_seen_by_those_that_depend_on_it_and_by_no_other(tmp_path: 
         assert changed == affected, change
 
 
-def test_a_tuner_stands_before_the_trainer_and_depends_on_what_a_trial_is(tmp_path: Path, rows: str) -> None:
+def test_tuner_precedes_the_trainer_and_depends_on_the_trial_plan(tmp_path: Path, rows: str) -> None:
     tune = "tune={learning_rate: {log: [0.001, 0.1]}, hidden: {choice: [[4], [8, 4]]}}"
     before = compiled(tmp_path, rows, tune)
     assert set(before) == set(NODES) - {"BaseModel"}

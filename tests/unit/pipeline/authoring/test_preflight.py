@@ -1,4 +1,4 @@
-"""What would end a push is told before the run begins."""
+"""Errors that would end the push are reported before the run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def loaded(tmp_path: Path) -> Loaded:
     return load(str(config))
 
 
-def test_nothing_stands_in_the_way(loaded: Loaded) -> None:
+def test_preflight_passes_on_a_valid_config(loaded: Loaded) -> None:
     preflight.check(loaded)
 
 
@@ -68,9 +68,7 @@ def test_a_table_of_ids_that_is_not_held_here(loaded: Loaded) -> None:
     assert preflight._of_tables(hashed(loaded, cluster="given"), 1) == []
 
 
-def test_what_is_refused_before_a_run_is_the_memory_of_this_machine(
-    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_preflight_rejects_a_config_that_exceeds_memory(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight.machine, "memory", lambda: (2**30, 2**29))
     with pytest.raises(InputError, match=r"small.yaml:2: features.columns.fare.*this machine has 1.0; lower"):
         preflight.check(Loaded(hashed(loaded), loaded.document))

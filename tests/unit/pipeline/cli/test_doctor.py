@@ -120,14 +120,14 @@ def test_real_memory_is_plausible() -> None:
     assert 0 < available <= total
 
 
-def test_a_folder_with_room(tmp_path: Path) -> None:
+def test_folder_with_enough_space(tmp_path: Path) -> None:
     finding = doctor.check_folder("output folder", tmp_path / "out", 1, "elsewhere")
     assert finding.state == "ok"
     assert str(tmp_path / "out") in finding.found
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_with_little_room(tmp_path: Path) -> None:
+def test_folder_with_too_little_space(tmp_path: Path) -> None:
     free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
     assert doctor.check_folder("output folder", tmp_path, 2 * free, "elsewhere").state == "warn"
     assert doctor.check_folder("output folder", tmp_path, 20 * free, "elsewhere").state == "bad"
@@ -199,7 +199,7 @@ def test_visible_gpus_end_at_the_first_that_is_none(visible: str, count: int) ->
         "NVIDIA UNIX Open Kernel Module for x86_64  535.104.05  Release Build  (builder@U16-A24-9-2)",
     ],
 )
-def test_the_driver_tells_its_version(line: str, tmp_path: Path) -> None:
+def test_driver_version_is_read(line: str, tmp_path: Path) -> None:
     file = tmp_path / "version"
     assert machine.driver_version(file) is None
     file.write_text("GCC version:  gcc version 12.2.0\n")
@@ -288,7 +288,7 @@ def test_the_verb_prints_one_json_object(tmp_path: Path, capsys: pytest.CaptureF
     assert {"check", "found", "needed", "state", "remedy"} == set(report["findings"][0])
 
 
-def test_the_verb_fails_and_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_fails_and_prints_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out").touch()
     assert _call("--output", str(tmp_path / "out")) == MACHINE
     assert "output folder: fix its permissions, or: --output DIR" in capsys.readouterr().out

@@ -38,18 +38,18 @@ def test_an_input_that_was_not_there_before(history: History):
     assert why(history, "r3", "Trainer").after == ("ExampleGen",)
 
 
-def test_nothing_has_changed_but_the_output_is_gone(history: History):
+def test_deleted_output_is_the_reason_without_other_differences(history: History):
     model = history.artifacts["model 2"]
-    [told] = history.writer.store.get_artifacts_by_id([model.id])
-    told.state = proto.Artifact.DELETED
-    history.writer.store.put_artifacts([told])
+    [artifact] = history.writer.store.get_artifacts_by_id([model.id])
+    artifact.state = proto.Artifact.DELETED
+    history.writer.store.put_artifacts([artifact])
     parameters = {"custom_config": '{"code": "abc", "plan": {"learning_rate": 0.2, "hidden": [8, 4]}}'}
     history.writer.execution("r4", "Trainer", inputs={"examples": history.artifacts["rows 1"]}, parameters=parameters)
     reason = why(history, "r4", "Trainer")
     assert (reason.differences, [each.id for each in reason.gone]) == ((), [model.id])
 
 
-def test_it_was_cached_or_is_new(history: History):
+def test_cached_or_first_execution_has_no_earlier_one(history: History):
     assert why(history, "r2", "ExampleGen").execution.state == "CACHED"
     assert why(history, "r1", "Trainer").earlier is None
 
@@ -59,9 +59,9 @@ def test_a_node_that_is_not_there(history: History):
         why(history, "r1", "Traner")
 
 
-def test_structures_are_taken_apart():
-    told = {"a": {"b": [1, {"c": None}], "d": {}, "e": []}, "f": '{"g": "h"}', "i": "{no json"}
-    assert dict(flat(told)) == {
+def test_nested_structures_are_flattened():
+    value = {"a": {"b": [1, {"c": None}], "d": {}, "e": []}, "f": '{"g": "h"}', "i": "{no json"}
+    assert dict(flat(value)) == {
         "a.b.0": "1",
         "a.b.1.c": "null",
         "a.d": "{}",

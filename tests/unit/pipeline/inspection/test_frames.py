@@ -21,12 +21,12 @@ def test_artifacts_with_their_properties(history: History):
 
 
 def test_the_history_with_its_metrics(history: History):
-    history.told("r3", state="done", started=100.0, updated=107.5, metrics={"auc": 0.5})
+    history.write_record("r3", state="done", started=100.0, updated=107.5, metrics={"auc": 0.5})
     runs = frame(run_history.list_runs(history.store, history.logs)).set_index("run")
     assert runs.loc["r3", "metrics.auc"] == 0.5
     assert runs.loc["r3", "started"] == pd.Timestamp("1970-01-01T00:01:40Z")
     assert runs["verdict"].tolist() == ["not blessed", "blessed", "blessed"]
 
 
-def test_nothing_is_an_empty_frame():
+def test_no_rows_give_an_empty_frame():
     assert frame([]).empty

@@ -43,17 +43,17 @@ def test_a_model_that_others_were_compared_with(history: History):
     assert history.number("blessing 3") not in found.maker, "what became of the others is not its own"
 
 
-def test_what_is_meant(history: History):
+def test_artifact_is_found_by_version_id_or_uri(history: History):
     store, pushed, model = history.store, history.number("pushed 2"), history.number("model 2")
     assert lineage.find(store, "12") == lineage.find(store, "version:12") == pushed
     assert lineage.find(store, str(model)) == lineage.find(store, f"artifact:{model}") == model
     assert lineage.find(store, history.artifacts["model 2"].uri + "/") == model
 
 
-@pytest.mark.parametrize("told", ["nothing", "version:99", "run:1", ""])
-def test_what_nothing_is_called(history: History, told: str):
+@pytest.mark.parametrize("message", ["nothing", "version:99", "run:1", ""])
+def test_unknown_artifact_name_is_rejected(history: History, message: str):
     with pytest.raises(InputError, match="expected the number of an artifact"):
-        lineage.find(history.store, told)
+        lineage.find(history.store, message)
 
 
 def test_an_artifact_that_is_not_there(history: History):
@@ -61,7 +61,7 @@ def test_an_artifact_that_is_not_there(history: History):
         trace(history.store, 999)
 
 
-def test_what_no_run_has_made(history: History):
+def test_artifact_made_outside_of_runs_has_lineage(history: History):
     store = history.writer.store
     made = history.writer.artifact("Model", "/by hand")
     kind = store.put_execution_type(proto.ExecutionType(name="by.Hand"))
@@ -74,9 +74,9 @@ def test_what_no_run_has_made(history: History):
 
 def test_the_graph_in_other_languages(history: History):
     found = trace(history.store, history.number("model 2"))
-    told = json.loads(lineage.to_json(found))
-    assert told["root"] == history.number("model 2")
-    edges = {(each["execution"], each["artifact"], each["kind"]) for each in told["edges"]}
+    record = json.loads(lineage.to_json(found))
+    assert record["root"] == history.number("model 2")
+    edges = {(each["execution"], each["artifact"], each["kind"]) for each in record["edges"]}
     assert (history.executions["r2.Trainer"], history.number("rows 1"), "input") in edges
     assert (history.executions["r2.Trainer"], history.number("model 2"), "output") in edges
     arrow = f"a{history.number('rows 1')} -> e{history.executions['r2.Trainer']}"

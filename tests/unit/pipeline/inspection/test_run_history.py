@@ -18,9 +18,9 @@ def rows(history: History, **filters: object) -> list[RunListEntry]:
     return list(run_history.list_runs(history.store, history.logs, **filters))  # type: ignore[arg-type]
 
 
-def test_what_came_of_each_run_newest_first(history: History):
-    told = [(row.run, row.state, row.spans, row.verdict, row.version) for row in rows(history)]
-    assert told == [
+def test_runs_are_listed_newest_first_with_their_results(history: History):
+    listed = [(row.run, row.state, row.spans, row.verdict, row.version) for row in rows(history)]
+    assert listed == [
         ("r3", "done", (3,), "not blessed", None),
         ("r2", "done", (1,), "blessed", "12"),
         ("r1", "done", (1,), "blessed", "11"),
@@ -28,13 +28,13 @@ def test_what_came_of_each_run_newest_first(history: History):
 
 
 def test_a_run_s_own_record_knows_more(history: History):
-    history.told("r3", state="rejected", started=100.0, updated=107.5, metrics={"auc": 0.5})
+    history.write_record("r3", state="rejected", started=100.0, updated=107.5, metrics={"auc": 0.5})
     [row] = rows(history, newest=1)
     assert (row.state, row.started, row.seconds, row.metrics) == ("rejected", 100.0, 7.5, {"auc": 0.5})
 
 
 def test_a_run_whose_process_has_gone_has_died(history: History):
-    history.told("r3", state="running", started=1.0, updated=2.0)
+    history.write_record("r3", state="running", started=1.0, updated=2.0)
     assert rows(history)[0].state == run_record.DIED
     lock = os.open(history.logs / "r3" / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -44,7 +44,7 @@ def test_a_run_whose_process_has_gone_has_died(history: History):
 
 
 @pytest.mark.parametrize(
-    ("states", "told"),
+    ("states", "message"),
     [
         ([], "done"),
         (["COMPLETE", "CACHED"], "done"),
@@ -53,11 +53,11 @@ def test_a_run_whose_process_has_gone_has_died(history: History):
         (["COMPLETE", "CANCELED"], "interrupted"),
     ],
 )
-def test_the_state_by_the_nodes_alone(history: History, states: list[str], told: str):
+def test_the_state_by_the_nodes_alone(history: History, states: list[str], message: str):
     history.writer.run("r4")
     for number, state in enumerate(states):
         history.writer.execution("r4", f"N{number}", state)
-    assert rows(history, newest=1)[0].state == told
+    assert rows(history, newest=1)[0].state == message
 
 
 def test_filters(history: History):
@@ -70,12 +70,12 @@ def test_filters(history: History):
     assert rows(history, since=begun["r4"] + 1) == []
 
 
-def test_pages_leave_nothing_out(history: History, monkeypatch: pytest.MonkeyPatch):
+def test_paging_returns_every_run(history: History, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(run_history, "_PAGE", 2)
     assert [row.run for row in rows(history)] == ["r3", "r2", "r1"]
 
 
-def test_only_as_much_is_read_as_is_asked_for(history: History):
+def test_listing_stops_after_the_requested_runs(history: History):
     first = list(itertools.islice(run_history.list_runs(history.store, history.logs), 1))
     assert [row.run for row in first] == ["r3"]
 

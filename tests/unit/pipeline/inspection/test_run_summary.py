@@ -39,7 +39,7 @@ def test_rows_are_what_the_ingest_counted(writer: Writer, tmp_path: Path):
     assert (found.rows_read, found.rows) == (13, {"train": 8, "eval": 4})
 
 
-def test_rows_that_nobody_counted_are_what_the_statistics_say(writer: Writer, tmp_path: Path):
+def test_uncounted_rows_are_taken_from_the_statistics(writer: Writer, tmp_path: Path):
     write_statistics(tmp_path / "statistics", {"train": 8, "eval": 4})
     writer.execution("r1", "ExampleGen", outputs=(writer.artifact("Examples", split_names='["train", "eval"]'),))
     statistics = writer.artifact("ExampleStatistics", str(tmp_path / "statistics"), split_names='["train", "eval"]')
@@ -48,13 +48,13 @@ def test_rows_that_nobody_counted_are_what_the_statistics_say(writer: Writer, tm
     assert (found.rows_read, found.rows) == (None, {"train": 8, "eval": 4})
 
 
-def test_what_a_cluster_has_suffered(writer: Writer, tmp_path: Path):
+def test_restarts_of_a_cluster_are_summarized(writer: Writer, tmp_path: Path):
     counts = {"steps": 200, "restarts": 1, "repeated": 40, "damaged": 0}
     writer.execution("r1", "Trainer", outputs=(writer.artifact("ModelRun", "/run", **counts),))
     assert facts(tmp_path).training == counts
 
 
-def test_what_a_tuner_has_found(writer: Writer, tmp_path: Path):
+def test_tuned_values_are_summarized(writer: Writer, tmp_path: Path):
     best = tmp_path / "best_hyperparameters.txt"
     best.write_text('{"space": [], "values": {"learning_rate": 0.25, "hidden": "[8, 4]"}}')
     writer.execution("r1", "Tuner", outputs=(writer.artifact("HyperParameters", str(tmp_path)),))
@@ -95,7 +95,7 @@ def test_a_model_below_its_threshold_is_not_blessed(writer: Writer, tmp_path: Pa
     assert (found.checks, found.verdict, found.forced, found.pushed) == ((CHECK,), "not blessed", None, None)
 
 
-def test_of_a_stock_evaluator_the_metrics_are_known(writer: Writer, tmp_path: Path):
+def test_metrics_of_a_stock_evaluator_are_summarized(writer: Writer, tmp_path: Path):
     in_child(tmp_path / "test.log", write_evaluation, tmp_path / "evaluation")
     evaluation = writer.artifact("ModelEvaluation", str(tmp_path / "evaluation"))
     writer.execution("r1", "Evaluator", outputs=(evaluation, writer.artifact("ModelBlessing", blessed=1)))

@@ -37,8 +37,8 @@ def job(schedule: dict[str, Any] | None = None, **section: Any) -> kubeflow.Job:
 
 
 def tasks(spec: dict[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = spec["root"]["dag"]["tasks"]
-    return told
+    of_graph: dict[str, Any] = spec["root"]["dag"]["tasks"]
+    return of_graph
 
 
 def test_a_container_for_each_node_and_one_that_compiles_before_them() -> None:
@@ -76,7 +76,7 @@ def test_a_run_that_is_not_due_ends_before_anything_is_compiled() -> None:
     )
 
 
-def test_what_the_section_and_the_schedule_say_is_on_every_container() -> None:
+def test_section_and_schedule_are_applied_to_every_container() -> None:
     spec, platform = kubeflow.documents(
         job(
             {"retries": 1, "retry_minutes": 0.5, "timeout_hours": 2},
@@ -88,8 +88,8 @@ def test_what_the_section_and_the_schedule_say_is_on_every_container() -> None:
         )
     )
     executors = spec["deploymentSpec"]["executors"]
-    for told in platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"].values():
-        assert told == {
+    for settings in platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"].values():
+        assert settings == {
             "pvcMount": [{"constant": "pipeline", "mountPath": "/mnt/all"}],
             "secretAsEnv": [
                 {
@@ -165,18 +165,18 @@ def test_a_config_that_cannot_run_there_is_refused(tmp_path: Path) -> None:
         kubeflow_client.submit(loaded, section, tmp_path / "people.yaml")
 
 
-def test_without_kfp_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_kfp_is_reported_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(kubeflow_client.PYTHON, raising=False)
     monkeypatch.setattr(kubeflow_client, "_OWN", tmp_path / "none")
     data = people.write(tmp_path / "people.csv", people.rows())
     loaded = load(str(people.write_config(tmp_path / "people.yaml", data))).config
     section = KubeflowConfig.model_validate({**SECTION, "host": "https://example.com"})
-    with pytest.raises(MachineError, match="kfp is needed") as told:
+    with pytest.raises(MachineError, match="kfp is needed") as raised:
         kubeflow_client.submit(loaded, section, tmp_path / "people.yaml")
-    assert "tools/environment.sh kubeflow" in told.value.remedy
+    assert "tools/environment.sh kubeflow" in raised.value.remedy
 
 
-def test_a_span_is_told_by_number_day_or_word() -> None:
+def test_span_is_given_by_number_day_or_word() -> None:
     assert _span("newest") is None
     assert _span("17") == 17
     assert _span("1970-01-31") == 30

@@ -52,7 +52,7 @@ def states(folder: Path, run: str) -> dict[str, str]:
     return {each.node: each.state for each in Store(folder / "metadata.db").executions(run)}
 
 
-def test_the_graph_comes_in_order_with_what_stands_upstream(tmp_path: Path):
+def test_graph_is_in_topological_order_with_upstream_nodes(tmp_path: Path):
     assert Toy(tmp_path).graph == (
         GraphNode("Source", (), RUN),
         GraphNode("Add", ("Source",), RUN),
@@ -79,7 +79,7 @@ def test_a_node_whose_condition_is_false_is_skipped(tmp_path: Path):
     assert Toy(tmp_path, "condition", value=200).run_all("r2", ("Source", "Add")) == [DONE, DONE]
 
 
-def test_a_missing_input_is_a_failure_although_the_launcher_says_nothing(tmp_path: Path):
+def test_missing_input_is_a_failure_although_the_launcher_returns_none(tmp_path: Path):
     outcome = Toy(tmp_path).run("Add", "r1")
     assert outcome.state == FAILED
     assert outcome.error is not None
@@ -96,7 +96,7 @@ def test_a_missing_input_is_a_failure_although_the_launcher_says_nothing(tmp_pat
         ("gate", "too many gaps", 3),
     ],
 )
-def test_a_failure_is_told_and_a_second_attempt_counts(tmp_path: Path, script: str, headline: str, exit_code: int):
+def test_failure_is_recorded_and_a_second_attempt_counted(tmp_path: Path, script: str, headline: str, exit_code: int):
     (tmp_path / "Actor.script").write_text(script)
     toy = Toy(tmp_path)
     assert toy.run_all("r1", ("Source", "Add")) == [DONE, DONE]
@@ -130,7 +130,7 @@ def test_a_second_attempt_records_its_own_inputs_and_properties(tmp_path: Path):
     assert execution.custom_properties["amount"].int_value == 1
 
 
-def test_a_partial_run_stands_on_the_newest_run_that_has_what_it_needs(tmp_path: Path):
+def test_partial_run_uses_the_newest_run_with_its_inputs(tmp_path: Path):
     toy = Toy(tmp_path)
     assert toy.run_all("r1") == [DONE] * 4
     assert toy.run_all("r2") == [CACHED] * 4
@@ -160,12 +160,12 @@ def test_a_resolver_runs_again_in_a_partial_run(tmp_path: Path):
     assert partial.run_all("r2", ("Latest", "Add")) == [DONE, CACHED]
 
 
-def test_nothing_to_start_from_is_told(tmp_path: Path):
+def test_partial_run_without_an_earlier_run_is_rejected(tmp_path: Path):
     with pytest.raises(InputError, match="nothing to start from: no earlier run has outputs of Source, Add"):
         Toy(tmp_path).partial("r1", ("Actor",))
 
 
-def test_an_unknown_node_is_told_with_the_nearest_name(tmp_path: Path):
-    with pytest.raises(InputError, match="expected a node of this pipeline, received 'Actr'") as told:
+def test_unknown_node_is_reported_with_the_nearest_name(tmp_path: Path):
+    with pytest.raises(InputError, match="expected a node of this pipeline, received 'Actr'") as raised:
         Toy(tmp_path).partial("r1", ("Actr",))
-    assert told.value.remedy == "did you mean Actor?"
+    assert raised.value.remedy == "did you mean Actor?"

@@ -1,4 +1,4 @@
-"""What is written for Vertex AI Pipelines, and what is told beside it or refused."""
+"""The spec for Vertex AI Pipelines, its warnings, and rejected configs."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def config_of(folder: Path, *assignments: str, **sections: Any) -> Config:
 def written(folder: Path, config: Config) -> tuple[Any, Any]:
     """The spec as it stands in the file, and its deployment; a field that the messages do not have is an error."""
     file = folder / "specs" / "people.yaml"
-    told = vertex.write(config, file)
+    warnings = vertex.write(config, file)
     read = yaml.safe_load(file.read_text())
-    assert read == told
+    assert read == warnings
     spec = json_format.ParseDict(read, pipeline_spec_pb2.PipelineSpec())
     return spec, json_format.ParseDict(read["deploymentSpec"], pipeline_spec_pb2.PipelineDeploymentConfig())
 
@@ -109,7 +109,7 @@ def test_a_query_is_driven_too(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("assignment", "told", "remedy"),
+    ("assignment", "message", "remedy"),
     [
         ("pipeline.name=my_people", "received my_people", "pipeline.name=my-people"),
         ("pipeline.name=2people", "received 2people", "pipeline.name=people"),
@@ -118,9 +118,9 @@ def test_a_query_is_driven_too(tmp_path: Path):
         ("vertex=null", "expected a section vertex", "docs/vertex.md"),
     ],
 )
-def test_what_it_does_not_do_is_refused(tmp_path: Path, assignment: str, told: str, remedy: str):
+def test_unsupported_config_is_rejected(tmp_path: Path, assignment: str, message: str, remedy: str):
     extra = ["training.strategy={kind: multi_worker, workers: 2}"] if "cluster" in assignment else []
-    with pytest.raises(InputError, match=told) as raised:
+    with pytest.raises(InputError, match=message) as raised:
         vertex.check(config_of(tmp_path, assignment, *extra))
     assert remedy in raised.value.remedy
 
@@ -145,7 +145,7 @@ def test_a_schema_that_no_argument_holds(tmp_path: Path):
 
 
 def test_paths_and_addresses_of_this_machine_are_reported(tmp_path: Path):
-    told = vertex.warnings(
+    warnings = vertex.warnings(
         config_of(
             tmp_path,
             "push.directory=models",
@@ -154,9 +154,9 @@ def test_paths_and_addresses_of_this_machine_are_reported(tmp_path: Path):
             "runtime.portable={job_endpoint: 'localhost:8099'}",
         )
     )
-    found = [line.partition(": ")[0] for line in told]
+    found = [line.partition(": ")[0] for line in warnings]
     assert found == ["data.path", "push.directory", "model.build", "runtime.engine"]
-    assert "mine/network.py:build is on this machine" in told[2]
+    assert "mine/network.py:build is on this machine" in warnings[2]
 
 
 def test_paths_that_containers_see_are_not_reported(tmp_path: Path):
@@ -165,7 +165,7 @@ def test_paths_that_containers_see_are_not_reported(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("field", "told"),
+    ("field", "message"),
     [
         ("root=/tmp/people", "gs://"),
         ("region=Europe", "expected a text that matches"),
@@ -177,6 +177,6 @@ def test_paths_that_containers_see_are_not_reported(tmp_path: Path):
         ("resources={Trainer: {accelerators: 3}}", "expected one of 1, 2, 4, 8, 16"),
     ],
 )
-def test_a_section_that_cannot_be(tmp_path: Path, field: str, told: str):
-    with pytest.raises(InputError, match=told):
+def test_a_section_that_cannot_be(tmp_path: Path, field: str, message: str):
+    with pytest.raises(InputError, match=message):
         config_of(tmp_path, f"vertex.{field}")

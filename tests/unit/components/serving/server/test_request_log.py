@@ -70,7 +70,7 @@ log.close()
 """
 
 
-def test_a_killed_process_leaves_every_record_that_left_the_queue(tmp_path: Path) -> None:
+def test_killed_process_keeps_every_record_that_it_has_written(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False).returncode == -signal.SIGKILL
     assert recorded(tmp_path) == []
     RequestLog(tmp_path, 1.0, BYTES).close()

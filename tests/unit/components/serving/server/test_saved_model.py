@@ -81,7 +81,7 @@ def test_single_values_beside_rows(old: SavedModel) -> None:
         ("pairs", {"pairs": np.zeros([2, 3], np.int64)}, "expected shape [-1, 2], received [2, 3]"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_it_runs(
+def test_invalid_inputs_are_rejected_before_the_call(
     model: SavedModel, name: str, inputs: dict[str, Any], word: str
 ) -> None:
     with pytest.raises(RequestError) as caught:
@@ -130,9 +130,7 @@ def test_a_signature_that_is_not_there(model: SavedModel) -> None:
         ("strict", {"x": floats(-1)}, "x is below zero"),
     ],
 )
-def test_what_the_graph_refuses_is_told_in_one_line(
-    old: SavedModel, name: str, inputs: dict[str, Any], word: str
-) -> None:
+def test_graph_errors_are_reported_in_one_line(old: SavedModel, name: str, inputs: dict[str, Any], word: str) -> None:
     with pytest.raises(RequestError) as caught:
         old.signature(name).run(inputs)
     assert (caught.value.http_status, word in str(caught.value), "\n" in str(caught.value)) == (400, True, False)

@@ -34,7 +34,7 @@ def test_an_old_store_is_refused_wherever_it_is_opened(old: Path):
     assert Tables(old, oldest=0).version == 7
 
 
-def test_it_is_copied_then_migrated(old: Path):
+def test_migration_copies_the_store_first(old: Path):
     content = old.read_bytes()
     ended = command("metadata", "migrate", "--store", str(old))
     copy = old.with_name("metadata.db.version-7")

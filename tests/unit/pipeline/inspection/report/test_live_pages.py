@@ -82,7 +82,7 @@ def test_the_list_is_another_one_as_soon_as_a_run_is(pages: Pages, going: RunRec
     assert "r1</a>" in text(pages.respond("/"))
 
 
-def test_whoever_asks_later_learns_of_a_death_as_well(pages: Pages, going: RunRecord):
+def test_dead_run_is_reported_to_every_client(pages: Pages, going: RunRecord):
     first = pages.respond("/")
     going.close()
     others = [pages.respond("/"), pages.respond("/")]
@@ -92,9 +92,9 @@ def test_whoever_asks_later_learns_of_a_death_as_well(pages: Pages, going: RunRe
 
 
 def test_a_record_that_is_none_is_no_run(pages: Pages, tmp_path: Path):
-    for name, told in (("list", "[]"), ("other", '{"state": "done"}'), ("torn", "{")):
+    for name, content in (("list", "[]"), ("other", '{"state": "done"}'), ("torn", "{")):
         (tmp_path / "logs" / name).mkdir(parents=True)
-        (tmp_path / "logs" / name / "run.json").write_text(told)
+        (tmp_path / "logs" / name / "run.json").write_text(content)
     assert "No run yet." in text(pages.respond("/"))
 
 
@@ -123,7 +123,7 @@ def test_with_its_end_a_run_has_its_whole_report(pages: Pages, going: RunRecord,
     assert not list(tmp_path.glob("logs/*/report.html")), "it is not written down"
 
 
-def test_a_run_of_stock_tfx_goes_on_as_its_executions_do(history: History):
+def test_state_of_a_stock_run_follows_its_executions(history: History):
     pages = Pages(history.place, history.logs, None)
     history.writer.execution("r4", "Trainer", "RUNNING", inputs={"examples": history.artifacts["rows 3"]})
     going = pages.respond("/run/r4/")
@@ -134,36 +134,34 @@ def test_a_run_of_stock_tfx_goes_on_as_its_executions_do(history: History):
     assert pages.respond("/run/r3/", ended.tag).status == 304
 
 
-def test_of_another_pipeline_nothing_is_told(history: History):
+def test_runs_of_another_pipeline_are_not_listed(history: History):
     new_run(history.logs, "toy", (), ()).close()
     pages = Pages(history.place, history.logs, "other")
     assert "No run yet." in text(pages.respond("/"))
     assert pages.respond("/run/r1/").status == 404
 
 
-def test_a_long_history_leaves_out_what_has_not_come_to_the_store_as_well(
-    history: History, monkeypatch: pytest.MonkeyPatch
-):
+def test_long_list_omits_old_runs_that_are_not_in_the_store(history: History, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(runs_page, "MOST", 2)
     for run, started in (("old", 1.0), ("new", time.time() + 60)):
-        history.told(run, pipeline="toy", state="failed", started=started, updated=started + 5, nodes={}, error=None)
+        history.write_record(
+            run, pipeline="toy", state="failed", started=started, updated=started + 5, nodes={}, error=None
+        )
     listed = text(Pages(history.place, history.logs, None).respond("/"))
     assert "run/new/" in listed
     assert "run/old/" not in listed
     assert "Older runs are left out" in listed
 
 
-def test_a_run_that_ended_before_any_node_says_why(history: History):
+def test_run_that_failed_before_any_node_shows_its_error(history: History):
     error = {"headline": "the module does not compile", "details": [], "remedy": "mend it", "exit_code": 2}
-    history.told("r9", pipeline="toy", state="failed", started=1.0, updated=6.0, nodes={}, error=error)
+    history.write_record("r9", pipeline="toy", state="failed", started=1.0, updated=6.0, nodes={}, error=error)
     page = text(Pages(history.place, history.logs, None).respond("/run/r9/"))
     assert "the module does not compile" in page
     assert "The run has ended: failed." in page
 
 
-def test_a_store_that_does_not_open_is_told_and_the_runs_are_still_listed(
-    pages: Pages, going: RunRecord, tmp_path: Path
-):
+def test_store_error_is_reported_and_runs_are_still_listed(pages: Pages, going: RunRecord, tmp_path: Path):
     (tmp_path / "metadata.db").write_text("no store")
     listed = text(pages.respond("/"))
     assert "cannot be opened" in listed
@@ -202,7 +200,7 @@ def test_logs_are_there_and_nothing_else_of_the_disk(pages: Pages, going: RunRec
     going.close()
 
 
-def test_of_a_long_log_there_is_the_end(pages: Pages, going: RunRecord, monkeypatch: pytest.MonkeyPatch):
+def test_long_log_is_served_from_its_end(pages: Pages, going: RunRecord, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(live_pages, "_LOG_BYTES", 4)
     going.log("A").write_text("0123456789")
     assert pages.respond(f"/run/{going.run}/A.log").body == b"6789"
@@ -212,8 +210,8 @@ def test_of_a_long_log_there_is_the_end(pages: Pages, going: RunRecord, monkeypa
 def test_names_that_mean_harm_stay_names(tmp_path: Path, pages: Pages):
     outside = tmp_path / "outside"
     outside.mkdir()
-    told = {"run": "x", "pipeline": "secret", "state": "done", "started": 1, "updated": 2, "nodes": {}}
-    (outside / "run.json").write_text(json.dumps(told))
+    record = {"run": "x", "pipeline": "secret", "state": "done", "started": 1, "updated": 2, "nodes": {}}
+    (outside / "run.json").write_text(json.dumps(record))
     writer = write_run(tmp_path, "r1", harm=HARM)
     for run in (HARM, "..", "../outside", "/etc", "%2e%2e"):
         writer.execution(run, "Trainer")

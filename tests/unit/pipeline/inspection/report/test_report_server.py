@@ -42,7 +42,7 @@ def asked(server: Server, path: str = "/", method: str = "GET", **headers: str) 
     return answer
 
 
-def test_it_listens_on_this_machine_alone(server: Server):
+def test_server_listens_on_loopback_only(server: Server):
     assert server.server_address[0] == HOST == "127.0.0.1"
 
 
@@ -73,7 +73,7 @@ def test_a_head_has_no_body(server: Server):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "WHATEVER"])
-def test_nothing_can_be_changed(server: Server, method: str):
+def test_write_methods_are_rejected(server: Server, method: str):
     answer = asked(server, method=method)
     assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
 
@@ -92,11 +92,11 @@ def test_this_machines_names_are_taken(server: Server, host: str):
     assert asked(server, Host=host).status == 200
 
 
-def test_what_follows_a_question_mark_does_not_matter(server: Server):
+def test_query_string_is_ignored(server: Server):
     assert asked(server, "/run/r1/?a=/../b").status == 200
 
 
-def test_what_breaks_inside_is_told_on_the_screen_alone(
+def test_internal_error_is_printed_on_the_terminal_only(
     server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(server.pages, "respond", lambda path, client_tag: 1 / 0)

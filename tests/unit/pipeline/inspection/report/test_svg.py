@@ -1,4 +1,4 @@
-"""Charts: numbers as they are told, histograms of any bins, lines of any values."""
+"""Charts: formatted numbers, histograms of any bins, lines of any values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANY = st.floats()
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         (0.0, "0"),
         (1.0, "1"),
@@ -32,8 +32,8 @@ ANY = st.floats()
         (math.inf, "inf"),
     ],
 )
-def test_numbers_have_four_digits_that_count(value: float, told: str):
-    assert svg.figure(value) == told
+def test_numbers_have_four_digits_that_count(value: float, message: str):
+    assert svg.figure(value) == message
 
 
 def heights(chart: str) -> list[float]:
@@ -59,7 +59,7 @@ def test_a_long_tail_does_not_press_the_rest_flat():
     assert svg.histogram_range([[]]) == (0.0, 0.0)
 
 
-def test_a_single_point_says_where_it_is_and_how_high():
+def test_single_point_is_labelled_with_its_coordinates():
     chart = svg.lines({"train": [(11.0, 0.6464271)]}, "loss by step")
     assert re.findall(r"<text[^>]*>([^<]*)", chart) == ["0.6464", "step 11"]
 
@@ -77,7 +77,7 @@ def test_any_points_make_a_line_within_the_chart(points: list[tuple[float, float
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(ANY, ANY)))
-def test_what_is_no_number_is_not_drawn(points: list[tuple[float, float]]):
+def test_points_without_a_number_are_not_drawn(points: list[tuple[float, float]]):
     chart = str(svg.lines({"train": points}, "loss"))
     ET.fromstring(chart)  # noqa: S314 - our own
     assert "nan" not in chart.replace("no finite value", "")
@@ -90,15 +90,15 @@ def test_any_bins_make_a_histogram(bins: list[tuple[float, float, float]]):
     ET.fromstring(str(svg.histogram(ordered, svg.histogram_range([ordered]), "x")))  # noqa: S314 - our own
 
 
-def test_who_does_not_see_a_chart_is_told_of_it():
+def test_chart_has_a_text_alternative():
     chart = str(svg.lines({f"train{HARM}": [(1.0, 0.5), (2.0, 0.25)]}, f"loss{HARM}"))
     root = ET.fromstring(chart)  # noqa: S314 - our own
-    title, told = root.find("title"), root.find("desc")
+    title, description = root.find("title"), root.find("desc")
     assert root.get("role") == "img"
     assert title is not None
     assert str(title.text).startswith("loss</title>")
-    assert told is not None
-    assert "from 0.5000 to 0.2500" in str(told.text)
+    assert description is not None
+    assert "from 0.5000 to 0.2500" in str(description.text)
 
 
 def test_a_line_has_no_more_points_than_can_be_seen_and_keeps_the_last():

@@ -26,7 +26,7 @@ def test_tensorflow_1s_values_count_too_and_texts_do_not(tmp_path: Path):
     assert read(tmp_path) == {"loss": {".": [(3, 0.5)]}}
 
 
-def test_what_is_no_number_is_left_out(tmp_path: Path):
+def test_points_without_a_number_are_omitted(tmp_path: Path):
     write_events(tmp_path / "train", {"loss": [math.nan, 0.5, math.inf]})
     assert read(tmp_path) == {"loss": {"train": [(20, 0.5)]}}
 

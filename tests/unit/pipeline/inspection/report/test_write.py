@@ -19,7 +19,7 @@ def test_no_id_leads_out_of_the_logs(tmp_path: Path, run: str):
         write.report_path(tmp_path, run)
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path: Path):
+def test_file_that_cannot_be_written_is_reported(tmp_path: Path):
     write_run(tmp_path)
     (tmp_path / "report.html").mkdir()
     store, run = the_run(tmp_path)
@@ -37,7 +37,7 @@ def test_the_verb_writes_the_latest_runs_report_and_its_model_card(tmp_path: Pat
     assert json.loads((folder / "model-card.json").read_text())["model_details"]["name"] == "toy"
 
 
-def test_the_verb_writes_where_it_is_told(tmp_path: Path):
+def test_report_is_written_to_the_given_path(tmp_path: Path):
     write_run(tmp_path)
     page = tmp_path / "elsewhere" / "page.html"
     ended = light_command("report", "r1", "--store", str(tmp_path / "metadata.db"), "--to", str(page))

@@ -65,7 +65,7 @@ def test_direct_in_several_processes() -> None:
         "--direct_running_mode=multi_processing",
         "--direct_num_workers=3",
     ]
-    # Forked ones take the place of Beam's own only where Beam is told no other mode.
+    # The forked runner replaces Beam's own only if no other mode is set.
     assert engines.ingest_args(asked, 0) == [
         f"--runner={engines.FORKED}",
         "--direct_running_mode=in_memory",
@@ -77,7 +77,7 @@ def test_direct_in_several_processes() -> None:
     ]
 
 
-def test_a_large_input_gets_as_many_workers_as_it_is_worth_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_input_gets_more_workers_and_the_choice_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct.os, "sched_getaffinity", lambda _: set(range(4)))
     large = 200 << 20
     forked = [f"--runner={engines.FORKED}", "--direct_running_mode=in_memory"]
@@ -95,7 +95,7 @@ def test_a_large_input_gets_as_many_workers_as_it_is_worth_and_that_is_said(monk
         assert engines.ingest_args(RuntimeConfig(beam_args=(option,)), 1 << 40) == []
 
 
-def test_dataflow_leaves_nothing_that_costs_or_opens_to_a_default() -> None:
+def test_dataflow_options_with_cost_or_public_access_are_set_explicitly() -> None:
     assert engines.beam_args(runtime("dataflow", DATAFLOW)) == [
         "--runner=DataflowRunner",
         "--project=rides",
@@ -154,7 +154,7 @@ def test_dataflow_with_all_there_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"region": "Iowa"}, "region"),
         ({"temp_location": "/tmp/here"}, "temp_location"),  # noqa: S108 - refused
@@ -170,8 +170,8 @@ def test_dataflow_with_all_there_is() -> None:
         ({"max_workers": 100_000}, "max_workers"),
     ],
 )
-def test_dataflow_refuses(change: dict[str, Any], told: str) -> None:
-    assert told in refused("dataflow", DATAFLOW | change)
+def test_dataflow_refuses(change: dict[str, Any], message: str) -> None:
+    assert message in refused("dataflow", DATAFLOW | change)
 
 
 @pytest.mark.parametrize(("engine", "runner"), [("flink", "FlinkRunner"), ("spark", "SparkRunner")])
@@ -292,18 +292,18 @@ def test_portable_refuses_what_has_no_workers() -> None:
         ("portable", {"worker_pools": ["pool:50000"], "shared_folders": True}, True),
     ],
 )
-def test_whose_workers_see_the_folders_of_this_machine(engine: str, section: dict[str, Any], here: bool) -> None:
+def test_engines_whose_workers_read_this_disk(engine: str, section: dict[str, Any], here: bool) -> None:
     assert engines.reads_this_disk(runtime(engine, section)) == here
 
 
 @pytest.mark.parametrize("engine", list(WITH))
-def test_the_users_options_come_last_and_what_they_take_the_place_of_is_told(engine: str) -> None:
+def test_user_options_come_last_and_overridden_ones_are_reported(engine: str) -> None:
     args = ["--runner=MyRunner", "--experiments=more", "--labels=a=b", "--save_main_session"]
     asked = runtime(engine, **WITH[engine], beam_args=args)
     assert engines.beam_args(asked)[-4:] == args
-    told = engines.describe(asked, 1 << 40)
+    lines = engines.describe(asked, 1 << 40)
     own = next(option for option in engines.beam_args(asked) if option.startswith("--runner"))
-    assert told[1:] == [f"Beam: --runner=MyRunner of runtime.beam_args instead of {own}"]
+    assert lines[1:] == [f"Beam: --runner=MyRunner of runtime.beam_args instead of {own}"]
 
 
 @pytest.mark.parametrize("engine", [name for name in WITH if name != "direct"])

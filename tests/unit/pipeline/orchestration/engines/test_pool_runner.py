@@ -44,13 +44,13 @@ def test_each_pool_has_a_part_in_the_work(tmp_path: Path, pools: tuple[Server, S
     process = start("count", tmp_path / "work", pools)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    told = json.loads(out.splitlines()[-1])
-    assert told["squares"] == [number * number for number in range(100)]
-    assert len(told["workers"]) == 2
-    assert told["own"] not in told["workers"]
+    record = json.loads(out.splitlines()[-1])
+    assert record["squares"] == [number * number for number in range(100)]
+    assert len(record["workers"]) == 2
+    assert record["own"] not in record["workers"]
     assert [pool.asked - earlier for pool, earlier in zip(pools, before, strict=True)] == [1, 1]
     # They end with the job, though the pools do not.
-    assert all(map(ends, told["workers"]))
+    assert all(map(ends, record["workers"]))
 
 
 def test_an_error_of_a_worker_keeps_its_words(tmp_path: Path, pools: tuple[Server, Server]) -> None:

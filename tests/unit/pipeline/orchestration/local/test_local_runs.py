@@ -38,8 +38,8 @@ def test_a_run_is_done_then_all_cache(tmp_path: Path, capsys: pytest.CaptureFixt
     assert states(second) == dict.fromkeys(["Source", "Add", "Actor", "Rows"], "cached")
     assert second.facts.rows == first.facts.rows
     assert second.run > first.run
-    told = json.loads((tmp_path / "logs" / second.run / "run.json").read_text())
-    assert (told["state"], told["nodes"]["Rows"]["state"]) == ("done", "cached")
+    record = json.loads((tmp_path / "logs" / second.run / "run.json").read_text())
+    assert (record["state"], record["nodes"]["Rows"]["state"]) == ("done", "cached")
 
 
 def test_a_run_writes_its_report_and_names_it_last(tmp_path: Path):
@@ -88,11 +88,11 @@ def test_all_that_a_node_prints_is_in_its_own_log(tmp_path: Path, capfd: pytest.
     assert result.state == "done"
     log = (tmp_path / "logs" / result.run / "Actor.log").read_text()
     assert log.startswith("=== Actor, ")
-    for told in ("\nout\n", "UserWarning: careful", "\nnative\n", "I absl: "):
-        assert told in log
+    for printed in ("\nout\n", "UserWarning: careful", "\nnative\n", "I absl: "):
+        assert printed in log
     assert len(log) > 4 << 20
-    told = capfd.readouterr()
-    assert (told.out, told.err) == ("", "")
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("", "")
 
 
 def test_the_figures_are_of_the_whole_process_tree(tmp_path: Path):
@@ -116,7 +116,7 @@ def test_a_run_from_and_to_a_node(tmp_path: Path):
     assert states(rest) == {"Source": "cached", "Add": "cached", "Actor": "done", "Rows": "done"}
 
 
-def test_a_pipeline_that_does_not_compile_is_told(tmp_path: Path):
+def test_pipeline_that_does_not_compile_is_reported(tmp_path: Path):
     result = run_toy(tmp_path, "broken")
     assert (result.state, result.exit_code, result.nodes) == ("failed", 1, ())
     assert result.error is not None

@@ -35,8 +35,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def plan_of(job: Path) -> dict[str, object]:
-    told = json.loads(json.loads(job.read_text())["exec_properties"]["custom_config"])["plan"]
-    training: dict[str, object] = json.loads(told)["training"]
+    record = json.loads(json.loads(job.read_text())["exec_properties"]["custom_config"])["plan"]
+    training: dict[str, object] = json.loads(record)["training"]
     return training
 
 
@@ -62,7 +62,7 @@ def test_the_manifest_is_printed_and_the_job_file_written(
     assert "note: every task reads /shared/first/schema, /shared/first/transform" in ended.err
 
 
-def test_before_any_run_the_command_to_begin_with_is_told(config: str, tmp_path: Path):
+def test_first_command_is_shown_before_any_run(config: str, tmp_path: Path):
     options = ("--image", IMAGE, "--to", f"{tmp_path}/to", "--output", f"{tmp_path}/out")
     ended = command("manifest", "--config", config, *options)
     assert ended.exit_code == 2

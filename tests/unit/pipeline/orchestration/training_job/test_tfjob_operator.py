@@ -1,4 +1,4 @@
-"""The stand-in for the training operator sets TF_CONFIG as the operator does."""
+"""The fake training operator sets TF_CONFIG as the operator does."""
 
 from __future__ import annotations
 
