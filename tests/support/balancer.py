@@ -8,15 +8,14 @@ import json
 import re
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Literal
 
 import programs
+from fake_service import JsonHandler, serving
 
 _SECONDS = 60
 """No test waits for this: it only keeps one that hangs from holding up all the others."""
@@ -43,43 +42,25 @@ class FakeModelServers:
         """Serves."""
         fake = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Handler(JsonHandler):
             def do_GET(self) -> None:
                 label = self.path.rpartition("/")[2]
-                self._answer({"state": "AVAILABLE" if label in fake.labels else "LOADING"})
+                self.respond({"state": "AVAILABLE" if label in fake.labels else "LOADING"})
 
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
+                self.body()
                 fake.paths.append(self.path)
                 label = re.search(r"/labels/(\w+):", self.path)
                 if fake.fault == "hangs up":
                     self.close_connection = True
                 elif fake.fault or (label and label[1] not in fake.labels):
-                    self._answer({"error": "no such label"}, 404)
+                    self.respond({"error": "no such label"}, 404)
                 else:
-                    self._answer({"path": self.path})
+                    self.respond({"path": self.path})
 
-            def _answer(self, payload: object, status: int = 200) -> None:
-                content = json.dumps(payload).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name
-                pass
-
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            self.address = f"127.0.0.1:{server.server_address[1]}"
-            thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-            thread.start()
-            try:
-                yield
-            finally:
-                server.shutdown()
-                thread.join()
+        with serving(Handler) as port:
+            self.address = f"127.0.0.1:{port}"
+            yield
 
 
 def free_address() -> str:

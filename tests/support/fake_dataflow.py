@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from fake_service import JsonHandler, serving
 
 JOB = {
     "id": "a-job",
@@ -26,33 +26,16 @@ def serve(submitted: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
       submitted: gets (path, job) of each job that is created.
     """
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(JsonHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+            body = self.body()
             if "/jobs" in self.path:
                 submitted.append((self.path, json.loads(body)))
-            self._respond(JOB)
+            self.respond(JOB)
 
         def do_GET(self) -> None:
-            self._respond({} if self.path.partition("?")[0].endswith("/messages") else JOB)
+            self.respond({} if self.path.partition("?")[0].endswith("/messages") else JOB)
 
-        def _respond(self, payload: dict[str, Any]) -> None:
-            body = json.dumps(payload).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            """Says nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            # Beam takes no number for a host.
-            yield f"http://localhost:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Handler) as port:
+        # Beam takes no number for a host.
+        yield f"http://localhost:{port}"

@@ -13,11 +13,9 @@ import email
 import json
 import re
 import ssl
-import threading
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from fake_service import JsonHandler, serving
 
 HOSTS = ("www.googleapis.com", "storage.googleapis.com", "iamcredentials.googleapis.com")
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
@@ -76,28 +75,21 @@ def serve(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
     """
     context = _certificate(folder)
     credentials = google_credentials.write(folder, f"https://{HOSTS[0]}/token")
-    with ThreadingHTTPServer(("127.0.0.1", 0), _handler(bucket, context)) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield {
-                "https_proxy": f"http://127.0.0.1:{server.server_address[1]}",
-                # gRPC between processes on this machine goes straight.
-                "no_proxy": "localhost,127.0.0.1",
-                "CURL_CA_BUNDLE": str(folder / "certificate.pem"),
-                "REQUESTS_CA_BUNDLE": str(folder / "certificate.pem"),
-                "GOOGLE_AUTH_TOKEN_FOR_TESTING": "a token",
-                "GOOGLE_APPLICATION_CREDENTIALS": str(credentials),
-                "GCS_RETRY_CONFIG_MAX_RETRIES": "0",
-            }
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(_handler(bucket, context)) as port:
+        yield {
+            "https_proxy": f"http://127.0.0.1:{port}",
+            # gRPC between processes on this machine goes straight.
+            "no_proxy": "localhost,127.0.0.1",
+            "CURL_CA_BUNDLE": str(folder / "certificate.pem"),
+            "REQUESTS_CA_BUNDLE": str(folder / "certificate.pem"),
+            "GOOGLE_AUTH_TOKEN_FOR_TESTING": "a token",
+            "GOOGLE_APPLICATION_CREDENTIALS": str(credentials),
+            "GCS_RETRY_CONFIG_MAX_RETRIES": "0",
+        }
 
 
-def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[JsonHandler]:
+    class Handler(JsonHandler):
         # An answer is two small packets, and the second must not wait for a word on the first.
         disable_nagle_algorithm = True
 
@@ -115,7 +107,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
             self.connection.close()
 
         def do_GET(self) -> None:
-            path, query = self._asked()
+            path, query = self._target()
             match path:
                 case ["storage", "v1", "b", _]:
                     self._respond({"kind": "storage#bucket", "location": "US"})
@@ -132,32 +124,32 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
                     self._content(bucket.objects.get("/".join(parts)))
 
         def do_POST(self) -> None:
-            path, query = self._asked()
-            body = self._body()
+            path, query = self._target()
+            body = self.body()
             match path:
                 case ["token"]:
                     self._respond(google_credentials.TOKEN)
                 case ["batch", *_]:
                     self._batch(body)
                 case ["storage", *_]:
-                    self._answer(*_changed(bucket, "POST", path))
+                    self.answer(*_changed(bucket, "POST", path))
                 case _:
                     self._upload(query, body)
 
         def do_PUT(self) -> None:
-            _, query = self._asked()
-            name, body = query["name"], self._body()
+            _, query = self._target()
+            name, body = query["name"], self.body()
             there = _RANGE.fullmatch(self.headers.get("Content-Range", ""))
             whole = (bucket.uploads.pop(name, b"") if there and int(there[1]) else b"") + body
             if there and there[3] == "*":
                 bucket.uploads[name] = whole
-                self._answer(308, b"", {"Range": f"bytes=0-{len(whole) - 1}"})
+                self.answer(308, b"", {"Range": f"bytes=0-{len(whole) - 1}"})
             else:
                 self._store(name, whole)
 
         def do_DELETE(self) -> None:
-            path, _ = self._asked()
-            self._answer(*_changed(bucket, "DELETE", path))
+            path, _ = self._target()
+            self.answer(*_changed(bucket, "DELETE", path))
 
         def _upload(self, query: dict[str, str], body: bytes) -> None:
             """All of an object, or the beginning of one that comes in chunks."""
@@ -169,10 +161,10 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
                 name = name or json.loads(body)["name"]
             if (end := next(filter(name.endswith, bucket.refused), None)) is not None:
                 bucket.refused.remove(end)
-                self._answer(403, b"{}")
+                self.answer(403, b"{}")
             elif query["uploadType"] == "resumable":
                 session = urllib.parse.urlencode({**query, "name": name})
-                self._answer(200, b"", {"Location": f"https://{HOSTS[0]}/session?{session}"})
+                self.answer(200, b"", {"Location": f"https://{HOSTS[0]}/session?{session}"})
             else:
                 self._store(name, content)
 
@@ -187,18 +179,15 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
                     f"HTTP/1.1 {status} Done\r\nContent-Type: application/json\r\n\r\n{content.decode()}\r\n"
                 )
             payload = ("".join(answers) + "--b--\r\n").encode()
-            self._answer(200, payload, {"Content-Type": "multipart/mixed; boundary=b"})
+            self.answer(200, payload, {"Content-Type": "multipart/mixed; boundary=b"})
 
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name
-            pass
+        def _target(self) -> tuple[list[str], dict[str, str]]:
+            url = urllib.parse.urlsplit(self.path)
+            return _path(url.path), dict(urllib.parse.parse_qsl(url.query))
 
-        def _asked(self) -> tuple[list[str], dict[str, str]]:
-            payload = urllib.parse.urlsplit(self.path)
-            return _path(payload.path), dict(urllib.parse.parse_qsl(payload.query))
-
-        def _body(self) -> bytes:
+        def body(self) -> bytes:
             if self.headers.get("Transfer-Encoding") != "chunked":
-                return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                return super().body()
             content = b""
             while size := int(self.rfile.readline(), 16):
                 content += self.rfile.read(size)
@@ -213,7 +202,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
 
         def _content(self, content: bytes | None) -> None:
             if content is None:
-                self._answer(404, b"")
+                self.answer(404, b"")
                 return
             first, last = 0, len(content) - 1
             if wanted := self.headers.get("Range"):
@@ -221,18 +210,10 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
                 last = min(last, end)
             part = content[first : last + 1]
             # Such as the real one: past the end there is nothing to range over.
-            self._answer(206 if part else 416, part)
+            self.answer(206 if part else 416, part)
 
         def _respond(self, payload: Any) -> None:
-            self._answer(404 if payload is None else 200, json.dumps(payload or {}).encode())
-
-        def _answer(self, status: int, content: bytes, headers: Mapping[str, str] | None = None) -> None:
-            self.send_response(status)
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.respond(payload or {}, 404 if payload is None else 200)
 
     return Handler
 
