@@ -81,8 +81,7 @@ def api() -> Iterator[Api]:
 
 def written(folder: Path, *more: str, **sections: Any) -> tuple[Any, Path]:
     """`--kubeflow` on a config of its own; how it ended, and the file."""
-    data = people.write(folder / "people.csv", people.rows())
-    config = people.write_config(folder / "people.yaml", data, **sections)
+    config = people.project(folder, **sections)
     sets = [f"kubeflow.{name}={value}" for name, value in SECTION.items()]
     shared = [word for each in (*sets, *SERVER) for word in ("--set", each)]
     file = folder / "kubeflow" / "people.yaml"

@@ -6,7 +6,6 @@ import gzip
 import os
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import people
 import pytest
-from command import OWN_CODE, ROOT, SECONDS, Ended, Runs, assert_nothing_half, command, light_command
+from command import OWN_CODE, Ended, Runs, assert_nothing_half, call, command, light_command
 
 from pipeline.core.metadata.store import Store
 
@@ -318,19 +317,10 @@ def small_disk(megabytes: int, mount: Path, *line: str, environment: dict[str, s
         pytest.skip("mounting a small disk takes root")
     mount.mkdir(parents=True)
     script = 'mount -t tmpfs -o size="$1"m tmpfs "$2" || exit 77; shift 2; exec "$@"'
-    ended = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script, "sh", str(megabytes), str(mount), *line],
-        cwd=ROOT,
-        env={**os.environ, **(environment or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    if ended.returncode == 77 or ended.stderr.startswith("unshare:"):
-        pytest.skip(f"no right to mount here: {ended.stderr}")
-    return Ended(ended.returncode, ended.stdout, ended.stderr)
+    ended = call(["unshare", "--mount", "sh", "-c", script, "sh", str(megabytes), str(mount), *line], environment)
+    if ended.exit_code == 77 or ended.err.startswith("unshare:"):
+        pytest.skip(f"no right to mount here: {ended.err}")
+    return ended
 
 
 def test_a_disk_that_is_nearly_full(desk: Desk):

@@ -76,6 +76,11 @@ def write(path: Path, table: list[dict[str, Any]], delimiter: str = ";") -> Path
     return path
 
 
+def project(folder: Path, name: str = "people", **sections: Any) -> Path:
+    """Writes 500 rows and a config with these sections into a folder; returns the config."""
+    return write_config(folder / f"{name}.yaml", write(folder / "people.csv", rows()), **sections)
+
+
 def write_config(path: Path, table: Path, **sections: Any) -> Path:
     """Writes a config for a file of such rows.
 
