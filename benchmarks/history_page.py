@@ -1,4 +1,4 @@
-"""Starts `runner.py serve-ui` on a store, asks for the list of all runs, tells how long that took, and ends it.
+"""Starts `runner.py serve-ui` on a store, requests the list of all runs, prints how long that took, and ends it.
 
 python -m benchmarks.history_page FILE
 """
@@ -20,12 +20,12 @@ def main(path: str) -> None:
         try:
             matches = (re.search(r"http://([^/]+)/", line) for line in server.stdout or ())
             place = next(found[1] for found in matches if found)
-            measure.report(lambda: _ask(place))
+            measure.report(lambda: _request(place))
         finally:
             server.terminate()
 
 
-def _ask(place: str) -> None:
+def _request(place: str) -> None:
     connection = http.client.HTTPConnection(place)
     connection.request("GET", "/")
     answer = connection.getresponse()

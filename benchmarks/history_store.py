@@ -1,4 +1,4 @@
-"""Makes a metadata store with a long history, as runs of the taxi example would leave it.
+"""Makes a metadata store with a long history, as runs of the taxi example would write it.
 
 python -m benchmarks.history_store FILE [--runs 1000]
 

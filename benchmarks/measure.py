@@ -78,7 +78,7 @@ class Measurement:
 Measurements = Mapping[str, Sequence[Measurement]]
 """Of each side, what was measured in each round."""
 Facts = dict[str, object]
-"""What is to be said of them: a Spread is written as text in Markdown, and with its parts in JSON."""
+"""The figures to report: a Spread is written as text in Markdown, and with its parts in JSON."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def record(name: str, command: str, measured: Measurements, facts: Facts, folder
       name: of the benchmark.
       command: what repeats it.
       measured: of each side.
-      facts: what is to be said of that.
+      facts: the figures to report.
       folder: where to write.
     """
     folder.mkdir(parents=True, exist_ok=True)

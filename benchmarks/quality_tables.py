@@ -21,7 +21,7 @@ TAXI = Path("data/taxi")
 
 @dataclass(frozen=True)
 class Sample:
-    """A table and what is asked of it.
+    """A table and its prediction task.
 
     Attributes:
       rows: the columns; text where it is a category, numbers else. One of them is called `label`.

@@ -218,7 +218,7 @@ def slowest(spread: float, workers: int, draws: int = 2_000) -> float:
 
 
 def servers(model: Dlrm, measured: Measured) -> dict[str, int]:
-    """How many parameter servers memory, network and cores ask for."""
+    """How many parameter servers memory, network and cores require."""
     seconds = measured.worker / 1e3
     bytes_per_second = WORKERS * model.beside_servers() / seconds
     cores = WORKERS * measured.server / measured.worker

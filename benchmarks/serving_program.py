@@ -60,7 +60,7 @@ def call(count: int, version: Path, pause: float) -> dict[str, list[int]]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Does what the arguments say."""
+    """Runs the subcommand."""
     if arguments[0] == "request":
         write_request(Path(arguments[1]), Path(arguments[2]))
     else:

@@ -71,7 +71,7 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Side by side, a file's tests stay together, and so do files that say they share what they look at."""
+    """Side by side, a file's tests stay together, and so do files that declare a shared group."""
     if not item.get_closest_marker("xdist_group"):
         item.add_marker(pytest.mark.xdist_group(item.path.stem))
 

@@ -1,4 +1,4 @@
-"""The served pages in a real browser: they change by themselves with a run, and ask nobody but their server."""
+"""The served pages in a real browser: they follow a run, and send requests to their own server only."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def test_a_run_is_followed_from_nothing_to_its_report(tab: Any, tmp_path: Path):
             run.step("done")
             shows(tab, "#evaluation", "at least 0.6")
             assert tab.title() == f"toy: run {run.run}"
-            assert tab.evaluate("window.sameDocument"), "it was not loaded anew"
+            assert tab.evaluate("window.sameDocument"), "it was not reloaded"
             tab.get_by_role("link", name="ExampleGen").first.click()
             shows(tab, "body", "ExampleGen has begun")
         tab.goto(address)
         shows(tab, f'tr[data-key="{run.run}"]', "done")
-        assert {asked.startswith(address) for asked in tab.asked} == {True}
-        assert tab.said == []
+        assert {url.startswith(address) for url in tab.requests} == {True}
+        assert tab.messages == []
 
 
 def test_page_shows_that_a_run_died(tab: Any, tmp_path: Path):
@@ -94,8 +94,8 @@ def test_names_that_mean_harm_do_none(tab: Any, tmp_path: Path):
             tab.goto(address)
             tab.locator("tbody a", has_text=link).click()
             shows(tab, "h2 >> nth=0", "Summary")
-        assert tab.said == []
-        assert {asked.startswith(address) for asked in tab.asked} == {True}
+        assert tab.messages == []
+        assert {url.startswith(address) for url in tab.requests} == {True}
 
 
 @pytest.mark.parametrize("what", ["index", "going on", "report"])

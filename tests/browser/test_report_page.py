@@ -1,4 +1,4 @@
-"""The pages on runs in a real browser: nothing is asked for, nothing complains, everybody gets everywhere."""
+"""The pages on runs in a real browser: no request, no error, and everything is reachable by keyboard."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def opened(browser: Any, page: Path) -> Iterator[Any]:
-    """The page in a fresh tab, with what it has asked for and said."""
+    """The page in a fresh tab, with its requests and messages."""
     # Around the page's own ban on scripts, which would keep axe out.
     context = browser.new_context(bypass_csp=True)
     tab = watched(context)
@@ -48,8 +48,8 @@ def opened(browser: Any, page: Path) -> Iterator[Any]:
 
 
 def test_page_requests_no_other_file_and_logs_no_error(opened: Any, page: Path):
-    assert opened.asked == [page.as_uri()]
-    assert opened.said == []
+    assert opened.requests == [page.as_uri()]
+    assert opened.messages == []
 
 
 def test_its_own_policy_forbids_scripts(browser: Any, page: Path):

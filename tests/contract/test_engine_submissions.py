@@ -126,7 +126,7 @@ def recorder(record: Path) -> Iterator[str]:
 
 
 def submit(tmp_path: Path, engine: str, section: dict[str, Any], **environment: str) -> Ended:
-    """Runs ExampleGen on an engine that says it is done and has done nothing."""
+    """Runs ExampleGen on an engine that reports success without doing anything."""
     data = people.write(tmp_path / "people.csv", people.rows())
     config = people.write_config(tmp_path / "people.yaml", data, runtime={engine: section})
     return command(

@@ -121,8 +121,8 @@ def test_a_blessing_has_tfx_properties_of_both_models(compared: Evaluated) -> No
 
 
 def test_the_first_rows_are_recorded_with_their_predictions(compared: Evaluated) -> None:
-    assert compared.asked == evaluator_runs.columns()["score"][:5].tolist()
-    assert compared.answered == pytest.approx([WEIGHT * score for score in compared.asked])
+    assert compared.sent == evaluator_runs.columns()["score"][:5].tolist()
+    assert compared.received == pytest.approx([WEIGHT * score for score in compared.sent])
 
 
 def test_a_model_that_fails_a_check_is_not_blessed(tmp_path: Path) -> None:

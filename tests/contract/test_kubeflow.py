@@ -214,7 +214,7 @@ def test_scheduled_run_continues_only_when_it_is_due(tmp_path: Path) -> None:
     first = cluster.run(pipeline, span="1")
     assert cluster.ran == ["due", "compile", "example-gen"]
     second = cluster.run(pipeline)
-    # Whether it was judged is all that is asked of the rest of a run.
+    # Of the rest of a run, only its verdict matters.
     writer = Writer(tmp_path / "volume/out/people/metadata.db", "people")
     writer.execution(second, "Evaluator", outputs=[writer.artifact("ModelBlessing", "/b", blessed=1)])
     cluster.ran.clear()

@@ -94,11 +94,11 @@ def test_the_pages_on_runs_are_served_from_it(server: Server, tmp_path: Path):
     seen = set()
     for run in ("first", "second"):
         writer.execution(run, "Trainer")
-        # The list is made anew no sooner than is good for the machine.
-        anew = Pages(server.place, tmp_path / "logs", None)
-        listed = anew.respond("/")
+        # The list is rebuilt only after an interval, to save the machine's time.
+        later = Pages(server.place, tmp_path / "logs", None)
+        listed = later.respond("/")
         assert run in listed.body.decode()
-        assert anew.respond("/", listed.tag).status == 304
+        assert later.respond("/", listed.tag).status == 304
         seen.add(listed.tag)
         assert "Trainer" in pages.respond(f"/run/{run}/").body.decode()
         assert Store(server.place).changed() == round(Store(server.place).executions(run)[0].updated * 1000)
@@ -135,10 +135,10 @@ def test_rows_are_returned_in_the_order_of_the_requested_ids(server: Server):
     [first] = writer.store.get_executions_by_id(executions[:1])
     first.last_known_state = proto.Execution.FAILED
     writer.store.put_executions([first])
-    asked = [artifacts[number].id for number in (2, 0, 3, 1)]
-    assert [each.id for each in writer.store.get_artifacts_by_id(asked)] == asked
+    ids = [artifacts[number].id for number in (2, 0, 3, 1)]
+    assert [each.id for each in writer.store.get_artifacts_by_id(ids)] == ids
     assert [each.id for each in writer.store.get_executions_by_id(executions[::-1])] == executions[::-1]
-    assert [each.id for each in writer.store.get_artifacts()] == sorted(asked)
+    assert [each.id for each in writer.store.get_artifacts()] == sorted(ids)
     assert [each.id for each in writer.store.get_executions()] == executions
 
 
@@ -175,9 +175,9 @@ def test_wrong_password_is_reported_at_once(server: Server, monkeypatch: pytest.
     server.renew()
     Writer(server.place)
     monkeypatch.setenv("METADATA_PASSWORD", "a wrong one")
-    for ask in (check_store, Store):
+    for open_store in (check_store, Store):
         with pytest.raises(MachineError, match=r"authentication failed|Access denied") as raised:
-            ask(server.place)
+            open_store(server.place)
         assert "METADATA_PASSWORD" in raised.value.remedy
         assert "a wrong one" not in str(raised.value)
 

@@ -328,7 +328,7 @@ def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(mode
         put(want(1, 1, 2))
         server.wait("line", 1)
         assert answers() == (200, {"predictions": [3]})
-        # A version with one byte changed is not loaded, and says why; put right, it is.
+        # A version with one byte changed is not loaded, with the reason; repaired, it is.
         shutil.copytree(models / "line" / "2", tmp_path / "copy")
         data = next((tmp_path / "copy" / "variables").glob("*.data-*"))
         good = data.read_bytes()

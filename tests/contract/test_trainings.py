@@ -89,7 +89,7 @@ class Made:
 
 @pytest.fixture(scope="module")
 def made(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
-    """Name of a training → what it has made; each is trained once, when it is first asked for."""
+    """Name of a training → what it has made; each is trained once, at its first use."""
 
     @functools.cache
     def make(name: str) -> Made:
@@ -164,17 +164,17 @@ def test_a_training_that_gets_no_better_ends_early_with_its_best_weights(prepare
 
 
 def test_histograms_and_profile_are_written_on_request(made: Callable[[str], Made]) -> None:
-    asked, unasked = made("alone"), made("min_size")
-    curves = asked.curves("train")
+    profiled, plain = made("alone"), made("min_size")
+    curves = profiled.curves("train")
     assert len([tag for tag in curves if set(curves[tag]) == CHECKPOINTS and tag not in SCALARS]) == len(
-        asked.left.weights
+        profiled.left.weights
     )
     buckets = curves["wide/rows:0"][STEPS]
     assert buckets[:, 2].sum() == 46, "each weight in one bucket"
-    [profile] = (asked.folder / "run" / "train").glob("plugins/profile/*/*.xplane.pb")
+    [profile] = (profiled.folder / "run" / "train").glob("plugins/profile/*/*.xplane.pb")
     assert profile.stat().st_size > 0
-    assert set(unasked.curves("train")) == SCALARS
-    assert not (unasked.folder / "run" / "train" / "plugins").exists()
+    assert set(plain.curves("train")) == SCALARS
+    assert not (plain.folder / "run" / "train" / "plugins").exists()
 
 
 @pytest.mark.both_lines

@@ -1,4 +1,4 @@
-"""The first runs that the end-to-end tests look at: each made once, when a test of any process first asks for it.
+"""The first runs that the end-to-end tests look at: each made once, by the first test of any process that uses it.
 
 A test may read them from any process. Tests that make further runs into the same folder share an xdist group.
 """

@@ -1,4 +1,4 @@
-"""What can be wrong with an input: each ends in one headline, one remedy and its own exit code, and leaves nothing."""
+"""Invalid inputs: each ends in one headline, one remedy and an exit code, and creates no output."""
 
 from __future__ import annotations
 
@@ -278,8 +278,8 @@ def test_model_below_a_slice_threshold_is_rejected_unless_forced(small: Runs):
     before = small.pushed
     # No model is as good as that, and this one is judged where there are rows enough only.
     fields = "evaluation.slice_thresholds={city: {auc: {min: 1.1}}, city = Atlantis: {auc: {min: 1.1}}}"
-    asked = ("--set", fields, "--set", "evaluation.min_examples=20")
-    turned_away = small.again(*asked)
+    sets = ("--set", fields, "--set", "evaluation.min_examples=20")
+    turned_away = small.again(*sets)
     result = turned_away.result
     assert (turned_away.exit_code, result["verdict"], result["forced"]) == (3, "not blessed", None)
     failed = [check for check in result["checks"] if not check["passed"]]
@@ -288,7 +288,7 @@ def test_model_below_a_slice_threshold_is_rejected_unless_forced(small: Runs):
     assert missing["why"] == "not judged: 0 rows of 20"
     assert small.pushed == before
 
-    forced = small.again(*asked, "--force-bless", "the city is new")
+    forced = small.again(*sets, "--force-bless", "the city is new")
     result = forced.result
     assert (forced.exit_code, result["verdict"], result["forced"]) == (0, "blessed", "the city is new")
     assert [check for check in result["checks"] if not check["passed"]] == failed
@@ -298,7 +298,7 @@ def test_model_below_a_slice_threshold_is_rejected_unless_forced(small: Runs):
     assert (blessing.properties["blessed"], blessing.properties["forced"]) == (1, "the city is new")
 
     # It was for that run only; nor has the next one to be measured again.
-    again = small.again(*asked)
+    again = small.again(*sets)
     assert (again.exit_code, again.result["verdict"], again.result["forced"]) == (3, "not blessed", None)
     assert "Evaluator" in again.nodes("cached")
 

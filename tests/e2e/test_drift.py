@@ -31,7 +31,7 @@ def test_a_run_is_due_when_a_column_has_moved(tmp_path: Path) -> None:
     comes(1)
     assert due(0) == "due: no run has judged a model yet; the newest span is 1\n"
     first = json.loads(command("--local", *shared, "--to", "StatisticsGen", "--json").out)["run"]
-    # Whether it was judged is all that is asked of the rest of the run.
+    # Of the rest of the run, only its verdict matters.
     writer = Writer(tmp_path / "out/people/metadata.db", "people")
     writer.execution(first, "Evaluator", outputs=[writer.artifact("ModelBlessing", "/b", blessed=1)])
     assert "took span 1, and there is none after it" in due(3)

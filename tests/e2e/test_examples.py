@@ -55,7 +55,7 @@ def test_a_table_of_ones_own_without_a_schema(small: Runs):
 def test_a_number_to_predict(small: Runs):
     ended = small.again(*(word for field in people.REGRESSION for word in ("--set", field)))
     assert_pushed(ended)
-    # Only what the task changes is done anew.
+    # Only nodes that depend on the task run again.
     assert {"ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"} <= ended.nodes("cached")
     assert ended.result["metrics"]["mean_squared_error"] < 1
     assert set(ended.result["metrics"]) == {"mean_squared_error", "mean_absolute_error"}

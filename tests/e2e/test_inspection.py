@@ -16,7 +16,7 @@ ours = pytest.mark.xdist_group("taxi")
 pytestmark = pytest.mark.e2e
 
 
-def asked(output: Path, *arguments: str) -> Ended:
+def query(output: Path, *arguments: str) -> Ended:
     ended = light_command(*arguments, "--store", str(output / "metadata.db"))
     assert (ended.exit_code, ended.err) == (0, "")
     return ended
@@ -25,11 +25,11 @@ def asked(output: Path, *arguments: str) -> Ended:
 @ours
 def test_show_returns_what_the_run_printed_at_its_end(taxi: Runs):
     first = taxi.first.result
-    rows = [json.loads(line) for line in asked(taxi.output, "runs", "--json", "--limit", "0").out.splitlines()]
+    rows = [json.loads(line) for line in query(taxi.output, "runs", "--json", "--limit", "0").out.splitlines()]
     row = next(each for each in rows if each["run"] == first["run"])
     assert (row["state"], row["verdict"], row["version"]) == ("done", "blessed", first["pushed_version"])
     assert row["metrics"] == first["metrics"]
-    record = json.loads(asked(taxi.output, "show", first["run"], "--json").out)
+    record = json.loads(query(taxi.output, "show", first["run"], "--json").out)
     assert set(record["nodes"]) == set(first["nodes"])
     for name, node in record["nodes"].items():
         assert node["cpu_seconds"] == first["nodes"][name]["cpu_seconds"]
@@ -39,7 +39,7 @@ def test_show_returns_what_the_run_printed_at_its_end(taxi: Runs):
 @ours
 def test_a_pushed_version_leads_back_to_its_rows(taxi: Runs):
     first = taxi.first.result
-    graph = json.loads(asked(taxi.output, "lineage", first["pushed_version"], "--format", "json").out)
+    graph = json.loads(query(taxi.output, "lineage", first["pushed_version"], "--format", "json").out)
     made = {each["node"]: each for each in graph["executions"]}
     assert {"ExampleGen", "SchemaGen", "Transform", "Trainer", "Evaluator", "InfraValidator", "Pusher"} <= set(made)
     assert {each["run"] for each in made.values()} == {first["run"]}
@@ -59,20 +59,20 @@ def again(taxi: Runs) -> dict[str, Any]:
 
 @ours
 def test_changed_field_is_the_reported_difference(taxi: Runs, again: dict[str, Any]):
-    reason = json.loads(asked(taxi.output, "why-not-cached", "Trainer", "--run", again["run"], "--json").out)
+    reason = json.loads(query(taxi.output, "why-not-cached", "Trainer", "--run", again["run"], "--json").out)
     changed = {each["name"]: (each["before"], each["now"]) for each in reason["differences"]}
     assert reason["earlier"]["run"] == taxi.first.result["run"]
     assert changed["custom_config.plan.training.steps"] == ("200", "210")
     assert {name.rpartition(".")[2] for name in changed} <= {"steps", "num_steps"}
-    assert "was cached" in asked(taxi.output, "why-not-cached", "Transform", "--run", again["run"]).out
+    assert "was cached" in query(taxi.output, "why-not-cached", "Transform", "--run", again["run"]).out
 
-    both = json.loads(asked(taxi.output, "compare", taxi.first.result["run"], again["run"], "--json").out)
+    both = json.loads(query(taxi.output, "compare", taxi.first.result["run"], again["run"], "--json").out)
     assert both["config"] == {"training.steps": ["200", "210"]}
     assert (both["schema"], both["columns"]) == ({}, {})
     assert both["rows"]["train"][0] == both["rows"]["train"][1] == taxi.first.result["rows"]["train"]
     assert {each["metric"] for each in both["metrics"]} >= set(taxi.first.result["metrics"])
 
-    columns = json.loads(asked(taxi.output, "diff-data", taxi.first.result["run"], again["run"], "--json").out)[
+    columns = json.loads(query(taxi.output, "diff-data", taxi.first.result["run"], again["run"], "--json").out)[
         "columns"
     ]
     fare = next(each for each in columns if each["name"] == "fare")
@@ -84,7 +84,7 @@ def test_gc_keeps_all_artifacts_of_the_pushed_version(taxi: Runs, again: dict[st
     assert again["state"] == "done"
     output = str(taxi.output.parent)
     result = command("gc", "--keep", "1", "--json", "--output", output).result
-    graph = json.loads(asked(taxi.output, "lineage", taxi.first.result["pushed_version"], "--format", "json").out)
+    graph = json.loads(query(taxi.output, "lineage", taxi.first.result["pushed_version"], "--format", "json").out)
     needed = {each["id"] for each in graph["artifacts"]}
     assert needed.isdisjoint(each["id"] for each in result["artifacts"])
     assert all(Path(each["uri"]).is_dir() for each in result["artifacts"]), "nothing was removed"
@@ -112,29 +112,29 @@ def stock_taxi(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str
 @pytest.mark.slow
 def test_stock_pipeline_is_shown_completely(stock_taxi: tuple[Path, list[str]]):
     folder, runs = stock_taxi
-    rows = [json.loads(line) for line in asked(folder, "runs", "--json").out.splitlines()]
+    rows = [json.loads(line) for line in query(folder, "runs", "--json").out.splitlines()]
     assert [row["run"] for row in rows] == runs[::-1]
     assert {(row["state"], row["verdict"]) for row in rows} == {("done", "blessed")}
     versions = [row["version"] for row in rows]
     assert all(versions)
     assert len(set(versions)) == 2
-    record = json.loads(asked(folder, "show", runs[1], "--json").out)["nodes"]
+    record = json.loads(query(folder, "show", runs[1], "--json").out)["nodes"]
     assert {name: node["state"] for name, node in record.items()} == {
         **dict.fromkeys(("CsvExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "Transform"), "cached"),
         **dict.fromkeys(("latest_blessed_model_resolver", "Trainer", "Evaluator", "Pusher"), "done"),
     }
-    reason = json.loads(asked(folder, "why-not-cached", "Trainer", "--json").out)
+    reason = json.loads(query(folder, "why-not-cached", "Trainer", "--json").out)
     changed = [(each["name"], each["before"], each["now"]) for each in reason["differences"]]
     assert changed == [("train_args.num_steps", "10", "11")]
-    kinds = {json.loads(line)["type"] for line in asked(folder, "artifacts", "--json").out.splitlines()}
+    kinds = {json.loads(line)["type"] for line in query(folder, "artifacts", "--json").out.splitlines()}
     assert {"Examples", "Schema", "TransformGraph", "Model", "ModelEvaluation", "ModelBlessing", "PushedModel"} <= kinds
-    graph = json.loads(asked(folder, "lineage", versions[0], "--format", "json").out)
+    graph = json.loads(query(folder, "lineage", versions[0], "--format", "json").out)
     made = {each["node"]: each["run"] for each in graph["executions"]}
     assert made == {
         **dict.fromkeys(("CsvExampleGen", "StatisticsGen", "SchemaGen", "Transform"), runs[0]),
         **dict.fromkeys(("Trainer", "Evaluator", "Pusher"), runs[1]),
     }
-    events = [json.loads(line) for line in asked(folder, "export", "--format", "openlineage").out.splitlines()]
+    events = [json.loads(line) for line in query(folder, "export", "--format", "openlineage").out.splitlines()]
     assert {each["eventType"] for each in events} == {"COMPLETE"}
     assert len(events) == 2 * len(record)
 
@@ -151,7 +151,7 @@ def test_two_runs_of_a_stock_pipeline_are_compared(stock_taxi: tuple[Path, list[
     [accuracy] = [each for each in both["metrics"] if each["metric"] == "binary_accuracy" and not each["slice"]]
     assert all(0 < accuracy[side] < 1 for side in ("before", "now"))
     assert both["verdict"] == ["blessed", "blessed"]
-    columns = json.loads(asked(folder, "diff-data", *runs, "--json").out)["columns"]
+    columns = json.loads(query(folder, "diff-data", *runs, "--json").out)["columns"]
     assert {each["distance"] for each in columns} == {0, None}
 
 
@@ -176,7 +176,7 @@ def test_a_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_
         assert left_out in html, left_out
     card = json.loads((tmp_path / "model-card.json").read_text())
     assert [each["type"] for each in card["quantitative_analysis"]["performance_metrics"]] == ["binary_accuracy"]
-    assert asked(folder, "site", "--to", str(tmp_path)).out
+    assert query(folder, "site", "--to", str(tmp_path)).out
     assert all(run in (tmp_path / "index.html").read_text(encoding="utf-8") for run in runs)
     with served(folder / "metadata.db") as (address, _):
         for path, known in (("", runs[0]), (f"run/{quote(runs[1])}/", "binary_accuracy")):
@@ -187,18 +187,18 @@ def test_a_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_
 def test_a_store_of_stock_tfx_is_read_as_well(tmp_path: Path):
     people.write(tmp_path / "rows" / "people.csv", people.rows(), delimiter=",")
     runs = program("tests/support/stock_run.py", request={"folder": str(tmp_path), "runs": 2})["runs"]
-    rows = [json.loads(line) for line in asked(tmp_path, "runs", "--json").out.splitlines()]
+    rows = [json.loads(line) for line in query(tmp_path, "runs", "--json").out.splitlines()]
     assert [row["run"] for row in rows] == runs[::-1]
     assert [(row["pipeline"], row["state"]) for row in rows] == [("stock", "done")] * 2
-    record = json.loads(asked(tmp_path, "show", runs[1], "--json").out)
+    record = json.loads(query(tmp_path, "show", runs[1], "--json").out)
     states = {name: node["state"] for name, node in record["nodes"].items()}
     assert states == {"CsvExampleGen": "cached", "StatisticsGen": "cached", "SchemaGen": "done"}
-    reason = json.loads(asked(tmp_path, "why-not-cached", "SchemaGen", "--json").out)
+    reason = json.loads(query(tmp_path, "why-not-cached", "SchemaGen", "--json").out)
     assert [each["name"] for each in reason["differences"]] == ["infer_feature_shape"]
-    schemas = [json.loads(line) for line in asked(tmp_path, "artifacts", "--type", "Schema", "--json").out.splitlines()]
-    tree = asked(tmp_path, "lineage", f"artifact:{schemas[0]['id']}").out
+    schemas = [json.loads(line) for line in query(tmp_path, "artifacts", "--type", "Schema", "--json").out.splitlines()]
+    tree = query(tmp_path, "lineage", f"artifact:{schemas[0]['id']}").out
     assert tree.index("SchemaGen") < tree.index("StatisticsGen") < tree.index("CsvExampleGen")
-    both = json.loads(asked(tmp_path, "compare", *runs, "--json").out)
+    both = json.loads(query(tmp_path, "compare", *runs, "--json").out)
     assert both["config"] is None
     assert both["rows"]["train"][0] == both["rows"]["train"][1] > 0
     # Where values are missing, no shape was inferred in the first place.

@@ -1,4 +1,4 @@
-"""The pushed model, loaded in a fresh process, says what the Evaluator heard it say."""
+"""The pushed model, loaded in a fresh process, predicts what the Evaluator recorded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def seen(taxi: Runs) -> Any:
 
 @pytest.fixture(scope="module")
 def answers(taxi: Runs, seen: Any) -> Any:
-    """What the pushed model says to the same rows."""
+    """The pushed model's predictions for the same rows."""
     return program(str(SUPPORT / "predict.py"), taxi.first.result["pushed"], request=seen)
 
 
@@ -45,11 +45,11 @@ def test_the_labels_are_those_that_were_evaluated(seen: Any, answers: Any):
 
 
 def test_model_has_four_signatures_and_none_requires_the_label(taxi: Runs, answers: Any):
-    asked = answers["signatures"]
-    assert set(asked) == {"serving_default", "raw", "transform_features", "transform_labels"}
+    signatures = answers["signatures"]
+    assert set(signatures) == {"serving_default", "raw", "transform_features", "transform_labels"}
     # The answers above came from examples without tips, too.
-    assert "tips" not in asked.pop("raw")
-    assert set(map(tuple, asked.values())) == {("examples",)}
+    assert "tips" not in signatures.pop("raw")
+    assert set(map(tuple, signatures.values())) == {("examples",)}
 
 
 def test_exported_model_contains_only_weights(answers: Any):

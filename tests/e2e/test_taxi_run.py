@@ -1,4 +1,4 @@
-"""The shipped example, from 15,002 real trips to a pushed model; and what a second run does anew."""
+"""The shipped example, from 15,002 real trips to a pushed model; and the nodes that a second run repeats."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ def test_a_second_run_with_nothing_changed_is_all_cache(taxi: Runs):
 def test_stricter_threshold_rejects_the_model_without_training_again(taxi: Runs):
     before = taxi.pushed
     bounds = ("evaluation.thresholds={auc: {min: 0.99}}", "evaluation.slice_thresholds={}")
-    asked = (*bounds, "evaluation.metrics=[auc]", "evaluation.slices=[]")
-    again = taxi.again(*(word for field in asked for word in ("--set", field)))
+    stricter = (*bounds, "evaluation.metrics=[auc]", "evaluation.slices=[]")
+    again = taxi.again(*(word for field in stricter for word in ("--set", field)))
     result = again.result
     assert (again.exit_code, result["state"], result["verdict"]) == (3, "rejected", "not blessed")
     assert again.nodes("done") - {"LatestBlessedModel"} == {"Evaluator", "InfraValidator", "Pusher"}

@@ -125,9 +125,9 @@ def test_another_run_takes_what_is_unchanged_finds_the_baseline_and_survives_a_l
     bucket.awaited["step-50.index"] = service.kill
     second = service.run(spec_of(example, tmp_path, *sets, "serving.check=none", schedule))
     assert second.named("failed") == set(), "\n".join(second.tasks[each].log[-3000:] for each in second.named("failed"))
-    anew = {"Trainer", "Evaluator", "Pusher"}
-    assert second.named("succeeded") == anew | LOOKUPS
-    assert second.named("cached") == CONTAINERS - anew - {"InfraValidator"}
+    rerun = {"Trainer", "Evaluator", "Pusher"}
+    assert second.named("succeeded") == rerun | LOOKUPS
+    assert second.named("cached") == CONTAINERS - rerun - {"InfraValidator"}
     assert "=== attempt 2 ===" in second.tasks["Trainer"].log
     # It has gone on from there: nobody has written that checkpoint again.
     written = [name for name in bucket.written() if re.search(rf"{second.name}/.*\.kept/.*/step-\d+\.index$", name)]

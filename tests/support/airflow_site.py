@@ -63,9 +63,9 @@ class Airflow:
     def start(self) -> None:
         """Makes its database, and starts its parts."""
         self.dags.mkdir(parents=True, exist_ok=True)
-        with socket.socket() as asked:
-            asked.bind(("127.0.0.1", 0))
-            self._port = int(asked.getsockname()[1])
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = int(free.getsockname()[1])
         self.command("db", "migrate")
         for part in _PARTS:
             with self._log(part[0]) as log:

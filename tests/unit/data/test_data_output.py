@@ -13,7 +13,7 @@ import pytest
 from components.errors import InputError
 from data.output import atomic, finish, positive
 
-# A writer that says when it is in the middle of its output, and then waits to be killed.
+# A writer that prints a line in the middle of its output, and then waits to be killed.
 TABLE_WRITER = """
 import io
 import sys

@@ -39,7 +39,7 @@ SNIPPETS = [
     PushConfig.model_validate(yaml.safe_load(text)["push"])
     for text in re.findall(r"^```yaml\n(.*?)^```$", (DEPLOY / "README.md").read_text(), re.DOTALL | re.MULTILINE)
 ]
-"""The config that the README asks for: on one machine, and on Kubernetes."""
+"""The config that the README requires: on one machine, and on Kubernetes."""
 
 
 def run(*words: str | Path) -> str:
@@ -125,7 +125,7 @@ def plain(words: list[str]) -> list[str]:
     return [re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", word) for word in words]
 
 
-# What a container says of itself.
+# The labels of a container.
 
 
 HEALTH = plain(COMPOSE["services"]["serving-1"]["healthcheck"]["test"])[1:]

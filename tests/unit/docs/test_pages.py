@@ -71,7 +71,7 @@ def test_commands_have_the_verbs_and_options_they_are_typed_with(page: Path):
 @every_page
 def test_options_in_prose_are_some_verbs(page: Path):
     known = {"--help", *(flag for verb in VERBS for flag in options(verb))}
-    # A page speaks of other programs' options by the whole command, or with a value.
+    # A page mentions other programs' options with the whole command, or with a value.
     named = {code.split()[0] for code in _INLINE.findall(prose(page)) if re.match(r"--[a-z-]+( |$)", code)}
     assert named <= known
 
@@ -116,7 +116,7 @@ def test_the_tables_of_the_config_page_are_the_models():
 
 def test_the_example_config_has_every_section():
     [shown] = blocks(ROOT / "docs" / "config-example.md", "yaml")
-    # One that is only there if it is asked for would make the example another one.
+    # An optional node would change the example.
     sections = {field.alias or name for name, field in Config.model_fields.items() if not _is_optional(field)}
     assert set(yaml.safe_load(shown)) == sections
 

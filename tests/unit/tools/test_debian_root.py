@@ -1,4 +1,4 @@
-"""What `make test-current` says on a machine that cannot make a Debian 13 root; on one that can, CI runs it whole."""
+"""The errors of `make test-current` on a machine that cannot make a Debian 13 root; CI runs it on one that can."""
 
 from __future__ import annotations
 

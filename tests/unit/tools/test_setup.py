@@ -211,7 +211,7 @@ class TestEnvironment:
         machine.script(machine.bin / "g++", "exit 0")
         machine.script(
             machine.bin / "uv",
-            'echo "$1" >>"$HOME/asked"',
+            'echo "$1" >>"$HOME/uv-calls"',
             "case $1 in",
             "  --version) echo uv 99.0.0 ;;",
             f'  venv) {REAL} -m venv --without-pip "${{@: -1}}" ;;',
@@ -220,9 +220,9 @@ class TestEnvironment:
         )
         return machine
 
-    def asked(self, machine: Machine) -> list[str]:
-        """What uv was asked for since the last look."""
-        log = machine.home / "asked"
+    def uv_calls(self, machine: Machine) -> list[str]:
+        """The commands of uv since the last call."""
+        log = machine.home / "uv-calls"
         lines = log.read_text().splitlines() if log.exists() else []
         log.unlink(missing_ok=True)
         return [line for line in lines if line != "--version"]
@@ -230,7 +230,7 @@ class TestEnvironment:
     def set_up(self, machine: Machine, **environ: str) -> list[str]:
         done = machine.run(**environ)
         assert done.returncode == 0, done.stderr
-        return self.asked(machine)
+        return self.uv_calls(machine)
 
     def test_is_made_once(self, ready: Machine) -> None:
         assert self.set_up(ready) == ["venv", "pip"]
@@ -247,7 +247,7 @@ class TestEnvironment:
         done = ready.run()
         assert done.returncode == 1
         assert "the packages could not be installed" in done.stderr
-        self.asked(ready)
+        self.uv_calls(ready)
         (ready.home / "no-network").unlink()
         assert self.set_up(ready) == ["venv", "pip"]
 

@@ -1,4 +1,4 @@
-"""Intervals as TFMA writes them, ours and those of a stock Evaluator that was asked for some."""
+"""Intervals as TFMA writes them, ours and those of a stock Evaluator that computes them."""
 
 from __future__ import annotations
 

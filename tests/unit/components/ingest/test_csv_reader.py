@@ -27,7 +27,7 @@ Row = tuple["bytes | None", ...]
 fuzz = settings(
     max_examples=150,
     deadline=None,
-    # The file is written anew by every example, and the sizes are the same for all of them.
+    # Every example rewrites the file, and the sizes are the same for all of them.
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 

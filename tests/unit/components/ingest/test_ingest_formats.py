@@ -76,17 +76,17 @@ def test_only_selected_parquet_columns_are_read(tmp_path: Path, monkeypatch: pyt
         }
     )
     arrow_parquet.write_table(table, tmp_path / "in.parquet")
-    asked = []
+    selected = []
     read = arrow_parquet.ParquetFile.iter_batches
 
     def iter_batches(*args: Any, **options: Any) -> Any:
-        asked.append(options["columns"])
+        selected.append(options["columns"])
         return read(*args, **options)
 
     monkeypatch.setattr(parquet_reader.parquet.ParquetFile, "iter_batches", iter_batches)
     result = run_without_beam(data(tmp_path / "in.parquet", columns=["b_c", "a"]), tmp_path / "out")
     assert {tuple(row) for rows in result.rows.values() for row in rows} == {("a", "b_c")}
-    assert {tuple(sorted(columns)) for columns in asked} == {("a", "b c")}
+    assert {tuple(sorted(columns)) for columns in selected} == {("a", "b c")}
 
 
 @pytest.mark.parametrize(

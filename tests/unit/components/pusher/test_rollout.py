@@ -1,4 +1,4 @@
-"""The rollout's files: read by the programs they are for, and they send the traffic where the state says."""
+"""The rollout's files: the programs that use them accept them, and the traffic follows the state."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_haproxy_retries_on_another_server_if_one_is_down(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("fault", ["hangs up", "no such label"])
 def test_haproxy_retries_unanswered_requests_on_another_server(tmp_path: Path, fault: Any) -> None:
-    # Its checks go well, so it is asked.
+    # Its checks pass, so it gets requests.
     other = FakeModelServers({"stable"}, fault)
     with balanced(tmp_path, staged(None), other, FakeModelServers({"stable"})) as balancer:
         assert {balancer.ask(PREDICT) for _ in range(20)} == {(200, STABLE)}

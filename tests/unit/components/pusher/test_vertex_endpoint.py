@@ -26,7 +26,7 @@ SECTION = {
 
 
 class FakeModelServers:
-    """Vertex AI's client library, as far as TFX uses it; `calls` is what it was asked."""
+    """Vertex AI's client library, as far as TFX uses it; `calls` are the calls of it."""
 
     def __init__(self, endpoints: list[str]) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []

@@ -109,7 +109,7 @@ def check(folder: Path, tmp_path: Path) -> Callable[..., tuple[InfraBlessing, di
 
 
 def evaluation(folder: Path, slope: float = 2.0, name: str = "y") -> Path:
-    """What an Evaluator would leave whose model had this slope."""
+    """The evaluation of a model with this slope."""
     folder.mkdir()
     with tf.io.TFRecordWriter(str(folder / PREDICTIONS)) as writer:
         for x in XS:

@@ -1,4 +1,4 @@
-"""A run's folder: ids, the lock, and what an interrupted writer leaves."""
+"""A run's folder: ids, the lock, and files of an interrupted writer."""
 
 from __future__ import annotations
 

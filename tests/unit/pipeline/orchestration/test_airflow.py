@@ -1,4 +1,4 @@
-"""What is written for Airflow: a manifest that says all, and a DAG file that needs nothing else."""
+"""The files for Airflow: a complete manifest, and a DAG file that depends on nothing else."""
 
 from __future__ import annotations
 

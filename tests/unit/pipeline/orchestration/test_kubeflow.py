@@ -109,7 +109,7 @@ def test_section_and_schedule_are_applied_to_every_container() -> None:
     retried = {"maxRetryCount": 1, "backoffDuration": "30s", "backoffFactor": 1.0}
     assert [task["retryPolicy"] for task in tasks(spec).values()] == [retried] * 4
     assert "/mnt/all/out" in executors["exec-compile"]["container"]["args"]
-    # No retries at all are said by saying nothing.
+    # Without retries the field is absent.
     assert "retryPolicy" not in tasks(kubeflow.documents(job({"retries": 0}))[0])["trainer"]
 
 
@@ -124,7 +124,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"image": "example.com:5000/pipeline"}, "a tag or a digest"),
         ({"image": "pipeline:latest"}, "a tag or a digest"),
@@ -134,8 +134,8 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         ({"secrets": {"A": {"secret": "s"}}}, "key"),
     ],
 )
-def test_a_section_that_cannot_work_is_refused(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_a_section_that_cannot_work_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         KubeflowConfig.model_validate({**SECTION, **wrong})
 
 

@@ -1,4 +1,4 @@
-"""One node at a time, through TFX's real launcher: what it returns, and what it leaves in ML Metadata."""
+"""One node at a time, through TFX's real launcher: its results, and its records in ML Metadata."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_failure_is_recorded_and_a_second_attempt_counted(tmp_path: Path, script
 
 def test_a_second_attempt_records_its_own_inputs_and_properties(tmp_path: Path):
     toy = Toy(tmp_path)
-    # Without its input it fails, and leaves an execution that knows no inputs.
+    # Without its input it fails, and records an execution without inputs.
     assert toy.run_all("r1", ("Add", "Source", "Add")) == [FAILED, DONE, DONE]
 
     add = Store(tmp_path / "metadata.db").execution("r1", "Add")

@@ -61,7 +61,7 @@ def test_the_spec(tmp_path: Path):
     containers = {name for name in tasks if executors[f"{name}_executor"].HasField("container")}
     lookups = {f"LatestBlessedModel-model{part}-resolver" for part in ("", "-blessing")}
     assert set(tasks) - containers == lookups
-    assert "DataGate" in tasks["Transform"].dependent_tasks, "nothing is transformed before the gate has spoken"
+    assert "DataGate" in tasks["Transform"].dependent_tasks, "nothing is transformed before the gate has passed"
     for name in containers:
         container, task = executors[f"{name}_executor"].container, tasks[name]
         assert (container.image, list(container.command)[:3]) == (

@@ -236,12 +236,12 @@ def test_unknown_models_versions_and_labels(run: Try) -> None:
             served.manager.find("m")
         served.put(1)
         await served.update()
-        for ask in (served.manager.find, served.manager.status):
+        for look_up in (served.manager.find, served.manager.status):
             with pytest.raises(NotServedError, match="version 7") as caught:
-                ask("m", 7)
+                look_up("m", 7)
             assert caught.value.http_status == 404
             with pytest.raises(NotServedError, match=r"expected a label of \[\], received 'stable'"):
-                ask("m", label="stable")
+                look_up("m", label="stable")
 
     run(steps)
 

@@ -17,8 +17,8 @@ from pipeline.inspection.report.live_pages import Pages, Response
 
 
 @pytest.fixture(autouse=True)
-def anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The list is made anew as soon as it is another."""
+def refreshed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list is rebuilt on every change."""
     monkeypatch.setattr(live_pages, "_PAUSE_FACTOR", 0)
 
 
@@ -113,7 +113,7 @@ def test_with_its_end_a_run_has_its_whole_report(pages: Pages, going: RunRecord,
     going.save()
     before = pages.respond(f"/run/{going.run}/")
     write_run(tmp_path, going.run)
-    assert pages.respond(f"/run/{going.run}/", before.tag).status == 304, "the store alone says nothing"
+    assert pages.respond(f"/run/{going.run}/", before.tag).status == 304, "the store alone changes nothing"
     going.state = "done"
     going.save()
     going.close()
@@ -154,7 +154,7 @@ def test_long_list_omits_old_runs_that_are_not_in_the_store(history: History, mo
 
 
 def test_run_that_failed_before_any_node_shows_its_error(history: History):
-    error = {"headline": "the module does not compile", "details": [], "remedy": "mend it", "exit_code": 2}
+    error = {"headline": "the module does not compile", "details": [], "remedy": "fix it", "exit_code": 2}
     history.write_record("r9", pipeline="toy", state="failed", started=1.0, updated=6.0, nodes={}, error=error)
     page = text(Pages(history.place, history.logs, None).respond("/run/r9/"))
     assert "the module does not compile" in page

@@ -1,4 +1,4 @@
-"""The server of the pages: who may ask for what, and how it answers."""
+"""The server of the pages: which requests it accepts, and its responses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def server(history: History) -> Iterator[Server]:
         thread.join()
 
 
-def asked(server: Server, path: str = "/", method: str = "GET", **headers: str) -> http.client.HTTPResponse:
+def fetch(server: Server, path: str = "/", method: str = "GET", **headers: str) -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection(*server.server_address)
     connection.putrequest(method, path, skip_host="Host" in headers)
     for name, value in headers.items():
@@ -47,7 +47,7 @@ def test_server_listens_on_loopback_only(server: Server):
 
 
 def test_a_page_allows_nothing_but_itself(server: Server):
-    answer = asked(server)
+    answer = fetch(server)
     assert answer.status == 200
     policy = dict(each.split(" ", 1) for each in answer.headers["Content-Security-Policy"].split("; "))
     assert policy["default-src"] == "'none'"
@@ -60,21 +60,21 @@ def test_a_page_allows_nothing_but_itself(server: Server):
 
 
 def test_the_version_that_is_known_is_not_sent_again(server: Server):
-    first = asked(server, "/run/r1/")
-    again = asked(server, "/run/r1/", If_None_Match=first.headers["ETag"])
+    first = fetch(server, "/run/r1/")
+    again = fetch(server, "/run/r1/", If_None_Match=first.headers["ETag"])
     assert (again.status, again.body) == (304, b"")  # type: ignore[attr-defined]
-    assert asked(server, "/run/r1/", If_None_Match='"other"').status == 200
+    assert fetch(server, "/run/r1/", If_None_Match='"other"').status == 200
 
 
 def test_a_head_has_no_body(server: Server):
-    head, whole = asked(server, method="HEAD"), asked(server)
+    head, whole = fetch(server, method="HEAD"), fetch(server)
     assert head.body == b""  # type: ignore[attr-defined]
     assert head.headers["Content-Length"] == str(len(whole.body))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "WHATEVER"])
 def test_write_methods_are_rejected(server: Server, method: str):
-    answer = asked(server, method=method)
+    answer = fetch(server, method=method)
     assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
 
 
@@ -82,25 +82,25 @@ def test_write_methods_are_rejected(server: Server, method: str):
     "host", ["evil.example", "evil.example:8600", "localhost.evil.example", "127.0.0.1.evil.example", ""]
 )
 def test_another_name_that_leads_here_is_refused(server: Server, host: str):
-    answer = asked(server, Host=host)
+    answer = fetch(server, Host=host)
     assert answer.status == 421
     assert b"r1" not in answer.body  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST:1", "127.0.0.1:9999"])
 def test_this_machines_names_are_taken(server: Server, host: str):
-    assert asked(server, Host=host).status == 200
+    assert fetch(server, Host=host).status == 200
 
 
 def test_query_string_is_ignored(server: Server):
-    assert asked(server, "/run/r1/?a=/../b").status == 200
+    assert fetch(server, "/run/r1/?a=/../b").status == 200
 
 
 def test_internal_error_is_printed_on_the_terminal_only(
     server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(server.pages, "respond", lambda path, client_tag: 1 / 0)
-    answer = asked(server)
+    answer = fetch(server)
     assert answer.status == 500
     assert b"Zero" not in answer.body  # type: ignore[attr-defined]
     assert "ZeroDivisionError" in capsys.readouterr().err
@@ -111,7 +111,7 @@ def test_a_client_that_goes_away_is_no_error(server: Server, capfd: pytest.Captu
         with socket.create_connection(server.server_address) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             client.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
-    assert asked(server).status == 200
+    assert fetch(server).status == 200
     assert capfd.readouterr().err == ""
 
 

@@ -1,4 +1,4 @@
-"""A run's report: what it tells, what it leaves out with a word, and that nobody's names can harm its readers."""
+"""A run's report: its content, its notes on missing data, and that all names are escaped."""
 
 from __future__ import annotations
 

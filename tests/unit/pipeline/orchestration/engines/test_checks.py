@@ -66,16 +66,16 @@ def test_a_jar_has_to_be_there_and_java_with_it(
     loaded: Loaded, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jar, java = tmp_path / "server.jar", tmp_path / "bin" / "java"
-    asked = on(loaded, engine, {"job_server_jar": str(jar)})
+    settings = on(loaded, engine, {"job_server_jar": str(jar)})
     with pytest.raises(InputError, match=f"runtime.{engine}.job_server_jar: expected a file, received"):
-        check(asked)
+        check(settings)
     jar.touch()
     monkeypatch.setenv("PATH", str(java.parent))
     with pytest.raises(MachineError, match="there is no java on PATH"):
-        check(asked)
+        check(settings)
     java.parent.mkdir()
     java.touch(mode=0o755)
-    check(asked)
+    check(settings)
 
 
 @pytest.mark.parametrize(

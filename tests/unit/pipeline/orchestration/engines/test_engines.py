@@ -59,19 +59,19 @@ def test_direct_names_its_mode_and_works_in_memory() -> None:
 
 
 def test_direct_in_several_processes() -> None:
-    asked = runtime("direct", {"mode": "multi_processing", "workers": 3})
-    assert engines.beam_args(asked)[:3] == [
+    settings = runtime("direct", {"mode": "multi_processing", "workers": 3})
+    assert engines.beam_args(settings)[:3] == [
         IN_PROCESS,
         "--direct_running_mode=multi_processing",
         "--direct_num_workers=3",
     ]
     # The forked runner replaces Beam's own only if no other mode is set.
-    assert engines.ingest_args(asked, 0) == [
+    assert engines.ingest_args(settings, 0) == [
         f"--runner={engines.FORKED}",
         "--direct_running_mode=in_memory",
         "--direct_num_workers=3",
     ]
-    assert engines.describe(asked, 0) == [
+    assert engines.describe(settings, 0) == [
         "Beam: direct, on this machine, 3 worker processes for each node, as runtime.direct.mode says",
         "Beam: ExampleGen in 3 forked workers",
     ]
@@ -176,8 +176,8 @@ def test_dataflow_refuses(change: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize(("engine", "runner"), [("flink", "FlinkRunner"), ("spark", "SparkRunner")])
 def test_flink_and_spark_behind_a_job_server_that_runs(engine: str, runner: str) -> None:
-    asked = runtime(engine, SERVER | {"worker_pool": "localhost:50001", "workers_per_machine": 2})
-    assert engines.beam_args(asked) == [
+    settings = runtime(engine, SERVER | {"worker_pool": "localhost:50001", "workers_per_machine": 2})
+    assert engines.beam_args(settings) == [
         f"--runner={runner}",
         "--job_endpoint=jobs:8099",
         "--environment_type=EXTERNAL",
@@ -185,9 +185,11 @@ def test_flink_and_spark_behind_a_job_server_that_runs(engine: str, runner: str)
         "--sdk_worker_parallelism=2",
         NONE,
     ]
-    assert engines.addresses(asked) == ("jobs:8099",)
-    assert engines.jar(asked) is None
-    assert engines.describe(asked, 0)[0].startswith(f"Beam: {engine}, job server jobs:8099, Python in the worker pool")
+    assert engines.addresses(settings) == ("jobs:8099",)
+    assert engines.jar(settings) is None
+    assert engines.describe(settings, 0)[0].startswith(
+        f"Beam: {engine}, job server jobs:8099, Python in the worker pool"
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,12 +197,12 @@ def test_flink_and_spark_behind_a_job_server_that_runs(engine: str, runner: str)
     [("flink", "flink:8081", "flink_master"), ("spark", "spark://spark:7077", "spark_master_url")],
 )
 def test_flink_and_spark_with_the_jar_of_a_job_server(engine: str, master: str, named: str) -> None:
-    asked = runtime(engine, {"job_server_jar": "jars/server.jar", "master": master})
-    options = engines.beam_args(asked)
+    settings = runtime(engine, {"job_server_jar": "jars/server.jar", "master": master})
+    options = engines.beam_args(settings)
     assert f"--{engine}_job_server_jar=jars/server.jar" in options
     assert f"--{named}={master}" in options
-    assert engines.addresses(asked) == ()
-    assert engines.jar(asked) == "jars/server.jar"
+    assert engines.addresses(settings) == ()
+    assert engines.jar(settings) == "jars/server.jar"
 
 
 def test_flinks_parallelism() -> None:
@@ -257,12 +259,12 @@ def test_sparks_master_is_one_of_spark() -> None:
     ],
 )
 def test_portable(section: dict[str, Any], options: list[str], addresses: tuple[str, ...]) -> None:
-    asked = runtime("portable", section)
-    assert engines.beam_args(asked) == [*options, NONE]
-    assert engines.addresses(asked) == addresses
-    said = engines.describe(asked, 0)[0]
-    assert all(address in said for address in addresses)
-    assert ("LOOPBACK" in said) == ("--environment_type=LOOPBACK" in options)
+    settings = runtime("portable", section)
+    assert engines.beam_args(settings) == [*options, NONE]
+    assert engines.addresses(settings) == addresses
+    line = engines.describe(settings, 0)[0]
+    assert all(address in line for address in addresses)
+    assert ("LOOPBACK" in line) == ("--environment_type=LOOPBACK" in options)
 
 
 def test_portable_refuses_what_has_no_workers() -> None:
@@ -299,10 +301,10 @@ def test_engines_whose_workers_read_this_disk(engine: str, section: dict[str, An
 @pytest.mark.parametrize("engine", list(WITH))
 def test_user_options_come_last_and_overridden_ones_are_reported(engine: str) -> None:
     args = ["--runner=MyRunner", "--experiments=more", "--labels=a=b", "--save_main_session"]
-    asked = runtime(engine, **WITH[engine], beam_args=args)
-    assert engines.beam_args(asked)[-4:] == args
-    lines = engines.describe(asked, 1 << 40)
-    own = next(option for option in engines.beam_args(asked) if option.startswith("--runner"))
+    settings = runtime(engine, **WITH[engine], beam_args=args)
+    assert engines.beam_args(settings)[-4:] == args
+    lines = engines.describe(settings, 1 << 40)
+    own = next(option for option in engines.beam_args(settings) if option.startswith("--runner"))
     assert lines[1:] == [f"Beam: --runner=MyRunner of runtime.beam_args instead of {own}"]
 
 

@@ -40,7 +40,7 @@ def start(task: str, folder: Path, pools: tuple[Server, Server]) -> subprocess.P
 
 
 def test_each_pool_has_a_part_in_the_work(tmp_path: Path, pools: tuple[Server, Server]) -> None:
-    before = [pool.asked for pool in pools]
+    before = [pool.workers_started for pool in pools]
     process = start("count", tmp_path / "work", pools)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
@@ -48,7 +48,7 @@ def test_each_pool_has_a_part_in_the_work(tmp_path: Path, pools: tuple[Server, S
     assert record["squares"] == [number * number for number in range(100)]
     assert len(record["workers"]) == 2
     assert record["own"] not in record["workers"]
-    assert [pool.asked - earlier for pool, earlier in zip(pools, before, strict=True)] == [1, 1]
+    assert [pool.workers_started - earlier for pool, earlier in zip(pools, before, strict=True)] == [1, 1]
     # They end with the job, though the pools do not.
     assert all(map(ends, record["workers"]))
 

@@ -61,7 +61,7 @@ def test_a_report_that_cannot_be_written_costs_nothing_but_itself(tmp_path: Path
 
 
 def test_nodes_that_do_not_depend_on_each_other_run_side_by_side(tmp_path: Path):
-    # Each waits in its own pipe until the test has heard of both.
+    # Each waits in its own pipe until both have started.
     pipes = {name: tmp_path / f"{name}.pipe" for name in ("Left", "Right")}
     for name, pipe in pipes.items():
         os.mkfifo(pipe)

@@ -1,4 +1,4 @@
-"""`runner.py manifest` as it is typed: the manifest alone on stdout, the job file where it was asked for."""
+"""`runner.py manifest` as it is typed: the manifest alone on stdout, the job file at the given path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each manifest by its published schema, and the tasks in it by the config that asks for them."""
+"""Each manifest by its published schema, and its tasks by the config."""
 
 from __future__ import annotations
 
