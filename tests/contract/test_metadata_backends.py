@@ -58,7 +58,7 @@ def both(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[Hist
     """The same history in a file and on the server."""
     folder = tmp_path_factory.mktemp("history")
     server.renew()
-    return write_history(folder), write_history(folder, server.place)
+    return write_history(folder), write_history(folder, server.location)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -69,7 +69,7 @@ def test_the_same_answers(both: tuple[History, History], question: str):
 
 
 def test_a_copy_in_a_file_gives_them_too(both: tuple[History, History], tmp_path: Path):
-    copy(both[1].place, tmp_path / "copy.db")
+    copy(both[1].location, tmp_path / "copy.db")
     copied = Store(tmp_path / "copy.db")
     for question in QUESTIONS.values():
         # Here times are those of the original, too.
@@ -78,9 +78,9 @@ def test_a_copy_in_a_file_gives_them_too(both: tuple[History, History], tmp_path
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_same_words(both: tuple[History, History], verb: str):
-    in_file, on_server = (light_command(*verb.split(), "--json", "--store", str(each.place)) for each in both)
+    in_file, on_server = (light_command(*verb.split(), "--json", "--store", str(each.location)) for each in both)
     if in_file.exit_code == 2 and "--json" in in_file.err:
-        in_file, on_server = (light_command(*verb.split(), "--store", str(each.place)) for each in both)
+        in_file, on_server = (light_command(*verb.split(), "--store", str(each.location)) for each in both)
     assert (in_file.exit_code, in_file.err) == (0, "")
     assert (on_server.exit_code, on_server.err) == (0, "")
     assert _timeless(on_server.out) == _timeless(in_file.out)
@@ -88,31 +88,31 @@ def test_the_same_words(both: tuple[History, History], verb: str):
 
 def test_the_pages_on_runs_are_served_from_it(server: Server, tmp_path: Path):
     server.renew()
-    pages = Pages(server.place, tmp_path / "logs", None)
+    pages = Pages(server.location, tmp_path / "logs", None)
     assert pages.respond("/").status == 200
-    writer = Writer(server.place)
+    writer = Writer(server.location)
     seen = set()
     for run in ("first", "second"):
         writer.execution(run, "Trainer")
         # The list is rebuilt only after an interval, to save the machine's time.
-        later = Pages(server.place, tmp_path / "logs", None)
+        later = Pages(server.location, tmp_path / "logs", None)
         listed = later.respond("/")
         assert run in listed.body.decode()
         assert later.respond("/", listed.tag).status == 304
         seen.add(listed.tag)
         assert "Trainer" in pages.respond(f"/run/{run}/").body.decode()
-        assert Store(server.place).changed() == round(Store(server.place).executions(run)[0].updated * 1000)
+        assert Store(server.location).changed() == round(Store(server.location).executions(run)[0].updated * 1000)
     assert len(seen) == 2
 
 
 def test_any_text_comes_back_as_it_was(server: Server):
     server.renew()
     texts = ["Grüße, 東京 🚕", "a'b\"c\\d", "100 % ?", "line\nbreak\ttab", "x" * 100_000]
-    writer = Writer(server.place, "odd%_name")
+    writer = Writer(server.location, "odd%_name")
     for number, text in enumerate(texts):
         artifact = writer.artifact("Model", f"/models/{text[:200]}", name_of=text)
         writer.execution(f"run %_{number}", f"Node{number}", outputs=[artifact], parameters={"text": text})
-    store = Store(server.place)
+    store = Store(server.location)
     assert [each.properties["name_of"] for each in store.newest_artifacts()][::-1] == texts
     assert [each.uri for each in store.newest_artifacts()][::-1] == [f"/models/{text[:200]}" for text in texts]
     runs = [run.name for run in store.runs_like("run %_")]
@@ -126,7 +126,7 @@ def test_any_text_comes_back_as_it_was(server: Server):
 def test_rows_are_returned_in_the_order_of_the_requested_ids(server: Server):
     # TFX pairs a cached node's outputs with their names by it.
     server.renew()
-    writer = Writer(server.place)
+    writer = Writer(server.location)
     artifacts = [writer.artifact("Model", f"/{number}") for number in range(4)]
     executions = [writer.execution(f"r{number}", "Node", outputs=[each]) for number, each in enumerate(artifacts)]
     for artifact in artifacts[:2]:
@@ -148,10 +148,10 @@ def test_two_runs_side_by_side_share_it(server: Server, tmp_path: Path):
     started = []
     for folder in folders:
         folder.mkdir()
-        started.append(start_toy(folder, "fan", store=str(server.place)))
+        started.append(start_toy(folder, "fan", store=str(server.location)))
     ended = [result_of_toy(each) for each in started]
     assert [each["state"] for each in ended] == ["done", "done"]
-    store = Store(server.place)
+    store = Store(server.location)
     assert {run.name for run in store.runs("toy")} == {each["run"] for each in ended}
     for each in ended:
         executions = store.executions(each["run"])
@@ -161,9 +161,9 @@ def test_two_runs_side_by_side_share_it(server: Server, tmp_path: Path):
 
 def test_a_run_and_the_next_from_the_cache(server: Server, tmp_path: Path):
     server.renew()
-    first = result_of_toy(start_toy(tmp_path, store=str(server.place)))
+    first = result_of_toy(start_toy(tmp_path, store=str(server.location)))
     assert (first["state"], first["rows"]) == ("done", {"train": 8, "eval": 4})
-    second = result_of_toy(start_toy(tmp_path, store=str(server.place)))
+    second = result_of_toy(start_toy(tmp_path, store=str(server.location)))
     assert {node["state"] for node in second["nodes"].values()} == {"cached"}
     assert not (tmp_path / "metadata.db").exists()
     # Nobody's password lies about.
@@ -173,11 +173,11 @@ def test_a_run_and_the_next_from_the_cache(server: Server, tmp_path: Path):
 
 def test_wrong_password_is_reported_at_once(server: Server, monkeypatch: pytest.MonkeyPatch):
     server.renew()
-    Writer(server.place)
+    Writer(server.location)
     monkeypatch.setenv("METADATA_PASSWORD", "a wrong one")
     for open_store in (check_store, Store):
         with pytest.raises(MachineError, match=r"authentication failed|Access denied") as raised:
-            open_store(server.place)
+            open_store(server.location)
         assert "METADATA_PASSWORD" in raised.value.remedy
         assert "a wrong one" not in str(raised.value)
 
@@ -189,44 +189,44 @@ def test_missing_database_is_reported(server: Server):
 
 def test_an_empty_database_is_fine_and_nothing_has_run(server: Server):
     server.renew()
-    check_store(server.place)
-    ended = light_command("runs", "--store", str(server.place))
+    check_store(server.location)
+    ended = light_command("runs", "--store", str(server.location))
     assert ended.exit_code == 2
     assert "nothing has run yet" in ended.err
 
 
 def test_older_store_is_migrated_only_on_request(server: Server):
     server.renew()
-    Writer(server.place).execution("r1", "Trainer")
-    before = Store(server.place).executions("r1")
-    downgrade_schema(connection_config(server.place), 8)
+    Writer(server.location).execution("r1", "Trainer")
+    before = Store(server.location).executions("r1")
+    downgrade_schema(connection_config(server.location), 8)
     for open_it in (check_store, Store, connect):
         with pytest.raises(MachineError, match="expected schema version 10, received 8") as raised:
-            open_it(server.place)
+            open_it(server.location)
         assert "metadata migrate" in raised.value.remedy
     with pytest.raises(InputError, match="received no --backed-up") as refused:
-        migrate(server.place)
+        migrate(server.location)
     assert "dump" in refused.value.remedy
     if server.backend == "postgresql":
         # ML Metadata has had PostgreSQL since schema version 10; its queries for older ones overflow there.
         with pytest.raises(MachineError, match="cannot be migrated"):
-            migrate(server.place, backed_up=True)
+            migrate(server.location, backed_up=True)
         return
-    assert migrate(server.place, backed_up=True) == (8, None)
-    assert Store(server.place).executions("r1") == before
-    assert migrate(server.place) == (10, None)
+    assert migrate(server.location, backed_up=True) == (8, None)
+    assert Store(server.location).executions("r1") == before
+    assert migrate(server.location) == (10, None)
 
 
 def test_through_the_ir_and_back(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SECRET", "quite")
-    for place in (
+    for location in (
         Path("/somewhere/metadata.db"),
         Database("postgresql", "db", 5432, "it's", "ada \\", "SECRET", Tls("ca.pem", "me.pem", "me.key")),
         Database("mysql", "db", 3307, "metadata", "ada", "SECRET", Tls("ca.pem")),
         Database("mysql", "::1", 3306, "metadata", "ada"),
     ):
-        assert from_ir(to_ir(place)) == place
-        assert "quite" not in str(to_ir(place))
+        assert from_ir(to_ir(location)) == location
+        assert "quite" not in str(to_ir(location))
 
 
 def _plain(answer: Any) -> Any:

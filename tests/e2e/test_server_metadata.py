@@ -22,9 +22,9 @@ def test_a_whole_run_and_what_is_known_of_it(backend: str, tmp_path: Path, monke
     monkeypatch.setenv("METADATA_PASSWORD", PASSWORD)
     data = people.write(tmp_path / "people.csv", people.rows())
     with SERVERS[backend]() as server:
-        place = server.place
-        section = {"backend": backend, "host": place.host, "port": place.port, "database": place.name}
-        section |= {"user": place.user, "password_env": "DATABASE_PASSWORD"}  # pragma: allowlist secret
+        location = server.location
+        section = {"backend": backend, "host": location.host, "port": location.port, "database": location.name}
+        section |= {"user": location.user, "password_env": "DATABASE_PASSWORD"}  # pragma: allowlist secret
         config = people.write_config(tmp_path / "people.yaml", data, metadata=section)
         shared = ("--config", str(config), "--output", str(tmp_path / "out"))
 
@@ -46,7 +46,7 @@ def test_a_whole_run_and_what_is_known_of_it(backend: str, tmp_path: Path, monke
         states = {name: node["state"] for name, node in again["nodes"].items()}
         assert {states[node] for node in ("ExampleGen", "Transform", "Trainer", "Pusher")} == {"cached"}
         # From anywhere, without the config.
-        assert [each.name for each in Store(str(place)).runs()] == [again["run"], run["run"]]
+        assert [each.name for each in Store(str(location)).runs()] == [again["run"], run["run"]]
 
         monkeypatch.setenv("DATABASE_PASSWORD", "wrong")
         refused = command("--local", *shared)

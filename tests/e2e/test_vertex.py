@@ -91,13 +91,13 @@ def test_pushed_version_is_in_the_serving_layout_with_its_manifest(
     first: Run, service: Service, bucket: Bucket, example: Runs
 ):
     [pushed] = first.tasks["Pusher"].outputs["pushed_model"]
-    place = f"{root(example)}/pushed/{pushed.metadata['pushed_version']}"
-    assert pushed.metadata["pushed_destination"] == place
-    manifest = json.loads(service.read(f"{place}/manifest.json"))
+    version = f"{root(example)}/pushed/{pushed.metadata['pushed_version']}"
+    assert pushed.metadata["pushed_destination"] == version
+    manifest = json.loads(service.read(f"{version}/manifest.json"))
     assert (manifest["pipeline"], manifest["run"]) == (example.pipeline, first.name)
     assert manifest["metrics"] == pytest.approx(example.first.result["metrics"], abs=5e-3)
-    warm_up = f"{place}/assets.extra/tf_serving_warmup_requests".removeprefix("gs://bucket/")
-    assert {warm_up, *(f"{place}/{name}".removeprefix("gs://bucket/") for name in manifest["files"])} <= set(
+    warm_up = f"{version}/assets.extra/tf_serving_warmup_requests".removeprefix("gs://bucket/")
+    assert {warm_up, *(f"{version}/{name}".removeprefix("gs://bucket/") for name in manifest["files"])} <= set(
         bucket.objects
     )
 

@@ -47,10 +47,10 @@ def test_run_survives_a_restart_of_the_database_server(server: Server, tmp_path:
 
     restarting = threading.Thread(target=restart, daemon=True)
     restarting.start()
-    result = result_of_toy(start_toy(tmp_path, store=str(server.place)))
+    result = result_of_toy(start_toy(tmp_path, store=str(server.location)))
     assert (result["state"], result["error"]) == ("done", None)
     restarting.join()
-    executions = Store(server.place).executions(result["run"])
+    executions = Store(server.location).executions(result["run"])
     assert [each.node for each in executions] == ["Source", "Add", "Actor", "Rows"]
     assert {each.state for each in executions} == {"COMPLETE"}
     assert result["rows"] == {"train": 8, "eval": 4}
@@ -58,9 +58,9 @@ def test_run_survives_a_restart_of_the_database_server(server: Server, tmp_path:
 
 @pytest.mark.parametrize("killed", [True, False])
 def test_open_connections_outlive_a_restart(server: Server, killed: bool):
-    writer = Writer(server.place)
+    writer = Writer(server.location)
     writer.execution("r1", "Trainer")
-    store = Store(server.place)
+    store = Store(server.location)
     before = store.executions("r1")
     for number in range(2):
         server.stop(signal.SIGKILL if killed else _CLEAN[server.backend])
@@ -73,7 +73,7 @@ def test_open_connections_outlive_a_restart(server: Server, killed: bool):
 def test_missing_database_server_is_reported_at_once(server: Server):
     server.stop()
     with pytest.raises(MachineError, match="cannot be opened") as raised:
-        check_store(server.place)
+        check_store(server.location)
     assert "check that the server runs" in raised.value.remedy
 
 
@@ -84,15 +84,15 @@ def test_a_connection_is_encrypted_and_the_server_known(backend: str, tmp_path: 
     ours, theirs = keys(tmp_path / "ours"), keys(tmp_path / "theirs")
     monkeypatch.setenv("METADATA_PASSWORD", PASSWORD)
     with SERVERS[backend](ours) as server:
-        safe = replace(server.place, tls=Tls(str(ours.authority)))
+        safe = replace(server.location, tls=Tls(str(ours.authority)))
         Writer(safe).execution("r1", "Trainer")
         assert len(Store(safe).executions("r1")) == 1
-        _is_refused(replace(server.place, tls=Tls(str(theirs.authority))), "certificate")
+        _is_refused(replace(server.location, tls=Tls(str(theirs.authority))), "certificate")
         # This one insists on it.
-        _is_refused(server.place, r"no pg_hba.conf entry|Access denied|insecure")
+        _is_refused(server.location, r"no pg_hba.conf entry|Access denied|insecure")
 
 
-def _is_refused(place: Database, message: str) -> None:
+def _is_refused(location: Database, message: str) -> None:
     for open_it in (Store, connect):
         with pytest.raises(MachineError, match=message):
-            open_it(place)
+            open_it(location)

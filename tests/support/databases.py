@@ -48,7 +48,7 @@ class Server:
     _process: subprocess.Popen[bytes] | None = None
 
     @property
-    def place(self) -> Database:
+    def location(self) -> Database:
         """The database, as its user sees it."""
         return Database(self.backend, "127.0.0.1", self.port, "metadata", USER)
 

@@ -120,8 +120,8 @@ class Cluster:
             return str(outputs[key])
 
         first, *rest = [_PLACEHOLDER.sub(filled, word) for word in (*container["command"], *container["args"])]
-        for place in outputs.values():
-            place.parent.mkdir(parents=True)
+        for output in outputs.values():
+            output.parent.mkdir(parents=True)
         environment = {each["name"]: each["value"] for each in container.get("env", ())}
         for secret in kubernetes.get("secretAsEnv", ()):
             for key in secret["keyToEnv"]:
@@ -131,4 +131,4 @@ class Cluster:
         ended = (command if self.ran else command_process)(*arguments, environment=environment)
         assert ended.exit_code == 0, (name, ended.err[-4000:])
         self.ran.append(name)
-        return {key: place.read_text() for key, place in outputs.items()}
+        return {key: output.read_text() for key, output in outputs.items()}

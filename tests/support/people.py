@@ -87,7 +87,7 @@ def write_config(path: Path, table: Path, **sections: Any) -> Path:
     Args:
       path: the YAML file.
       table: the rows.
-      sections: whole sections that take the place of CONFIG's.
+      sections: whole sections that replace CONFIG's.
     """
     content = {**CONFIG, **sections}
     content["data"] = {"path": str(table), **content["data"]}

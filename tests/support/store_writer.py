@@ -13,8 +13,8 @@ from pipeline.core.metadata.location import Location
 class Writer:
     """Puts runs into a new store, as TFX lays them out."""
 
-    def __init__(self, place: Location, pipeline: str = "toy") -> None:
-        self.store = connect(place)
+    def __init__(self, location: Location, pipeline: str = "toy") -> None:
+        self.store = connect(location)
         run = proto.ContextType(name="pipeline_run", properties={"config": proto.STRING})
         self.types = {
             "pipeline": self.store.put_context_type(proto.ContextType(name="pipeline")),

@@ -121,14 +121,14 @@ def compile_toy(folder: Path, shape: str, value: int = 1, store: str = "") -> by
       value: the number it begins with; another one is nowhere in the cache.
       store: a database's URL, instead of the file in the folder.
     """
-    place = location(store) if store else folder / "metadata.db"
+    database = location(store) if store else folder / "metadata.db"
     source = Source(value=value)
     toy = pipeline.Pipeline(
         pipeline_name="toy",
         pipeline_root=str(folder / "artifacts"),
         components=[source, *_SHAPES[shape](folder, source.outputs["number"])],
         enable_cache=True,
-        metadata_connection_config=to_ir(place),
+        metadata_connection_config=to_ir(database),
     )
     return bytes(Compiler().compile(toy).SerializeToString())
 

@@ -293,13 +293,11 @@ def test_the_dashboard_is_found_and_its_panels_do_not_overlap() -> None:
     cells = set()
     for panel in DASHBOARD["panels"]:
         assert panel["datasource"] == {"type": source["type"], "uid": source["uid"]}
-        place = panel["gridPos"]
+        grid = panel["gridPos"]
         covered = {
-            (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
+            (x, y) for x in range(grid["x"], grid["x"] + grid["w"]) for y in range(grid["y"], grid["y"] + grid["h"])
         }
         assert not covered & cells
-        assert place["x"] + place["w"] <= 24
+        assert grid["x"] + grid["w"] <= 24
         cells |= covered
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])

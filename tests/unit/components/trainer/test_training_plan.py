@@ -1,4 +1,4 @@
-"""A Tuner's values take the place of the plan's, and are held against its fields as the config's are."""
+"""A Tuner's values replace the plan's, and are held against its fields as the config's are."""
 
 from __future__ import annotations
 

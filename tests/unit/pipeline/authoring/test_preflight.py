@@ -5,24 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from small_config import load_small
 
 from components.errors import InputError
 from pipeline.authoring import preflight
-from pipeline.authoring.config import Config, Loaded, load
+from pipeline.authoring.config import Config, Loaded
 
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> Loaded:
-    (tmp_path / "rows.csv").write_text("fare,tips\n1.5,0\n")
-    config = tmp_path / "small.yaml"
-    config.write_text(
-        f"data: {{path: {tmp_path / 'rows.csv'}, label: tips}}\n"
-        "features: {columns: {fare: z_score}}\n"
-        "evaluation: {thresholds: {auc: {min: 0.5}}}\n"
-        f"push: {{directory: {tmp_path / 'pushed'}, signing_key_env: MY_KEY}}\n"
-        f"runtime: {{output: {tmp_path / 'out'}}}\n"
-    )
-    return load(str(config))
+    return load_small(tmp_path, f"push: {{directory: {tmp_path / 'pushed'}, signing_key_env: MY_KEY}}")
 
 
 def test_preflight_passes_on_a_valid_config(loaded: Loaded) -> None:

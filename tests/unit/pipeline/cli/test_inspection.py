@@ -12,7 +12,7 @@ from stored_history import History
 
 def call(history: History, *arguments: str) -> Ended:
     """A verb's answer about this store."""
-    ended = light_command(*arguments, "--store", str(history.place))
+    ended = light_command(*arguments, "--store", str(history.location))
     assert (ended.exit_code, ended.err) == (0, "")
     return ended
 
@@ -105,7 +105,7 @@ def test_export(history: History, tmp_path: Path):
     assert call(history, "export").out == target.read_text()
     events = objects(call(history, "export", "--format", "openlineage"))
     assert {event["eventType"] for event in events} == {"COMPLETE"}
-    refused = light_command("export", "--store", str(history.place), "--to", str(tmp_path / "no" / "all.jsonl"))
+    refused = light_command("export", "--store", str(history.location), "--to", str(tmp_path / "no" / "all.jsonl"))
     assert refused.exit_code == 1
     assert "cannot be written" in refused.err
 
@@ -152,7 +152,7 @@ def test_gc_lists_first_and_removes_only_with_delete(history: History, tmp_path:
     ],
 )
 def test_unknown_names_are_rejected_with_a_remedy(history: History, arguments: tuple[str, ...], headline: str):
-    ended = light_command(*arguments, "--store", str(history.place))
+    ended = light_command(*arguments, "--store", str(history.location))
     assert (ended.exit_code, ended.out) == (2, "")
     assert headline in ended.err
     assert "remedy: " in ended.err

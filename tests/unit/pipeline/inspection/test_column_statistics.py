@@ -36,9 +36,9 @@ def counted(
     for text, count in plans.items():
         texts.rank_histogram.buckets.add(label=text, sample_count=count)
         texts.top_values.add(value=text, frequency=count)
-    place = folder / run / "Split-train"
-    place.mkdir(parents=True)
-    (place / "FeatureStats.pb").write_bytes(statistics.SerializeToString())
+    split_folder = folder / run / "Split-train"
+    split_folder.mkdir(parents=True)
+    (split_folder / "FeatureStats.pb").write_bytes(statistics.SerializeToString())
     artifact = writer.artifact("ExampleStatistics", str(folder / run), split_names='["train"]')
     writer.execution(run, "StatisticsGen", outputs=[artifact])
 

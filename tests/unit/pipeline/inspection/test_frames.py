@@ -11,7 +11,7 @@ from pipeline.inspection.export import frame
 
 
 def test_artifacts_with_their_properties(history: History):
-    store = Store(history.place)
+    store = Store(history.location)
     found = frame(store.newest_artifacts("PushedModel"))
     assert found["properties.pushed_version"].tolist() == ["12", "11"]
     assert found["id"].tolist() == [history.number("pushed 2"), history.number("pushed 1")]

@@ -19,7 +19,7 @@ def unused_names(history: History, keep: int, *versions: str) -> set[str]:
 
 
 def unused_of(history: History, keep: int, *versions: str) -> list[Unused]:
-    return unused(history.store, history.place.parent / "artifacts", "toy", keep, versions)
+    return unused(history.store, history.location.parent / "artifacts", "toy", keep, versions)
 
 
 def blessed_twice_more(history: History) -> None:
@@ -74,10 +74,10 @@ def test_removed_artifacts_are_marked_deleted(history: History):
     blessed_twice_more(history)
     artifacts = unused_of(history, 2)
     assert {each.bytes for each in artifacts if each.artifact.id == history.number("rows 1")} == {600}
-    remove(history.place, artifacts)
+    remove(history.location, artifacts)
     states = {artifact.state for artifact in history.writer.store.get_artifacts() if artifact.uri}
     assert states == {proto.Artifact.DELETED}
-    assert list((history.place.parent / "artifacts").iterdir()) == []
+    assert list((history.location.parent / "artifacts").iterdir()) == []
     assert unused_of(history, 2) == []
 
 
@@ -91,10 +91,10 @@ def test_an_interrupted_removal_is_continued(history: History, monkeypatch: pyte
     with monkeypatch.context() as broken:
         broken.setattr(shutil, "rmtree", full)
         with pytest.raises(MachineError, match="cannot be removed"):
-            remove(history.place, artifacts)
+            remove(history.location, artifacts)
     assert unused_names(history, 2) == set(history.artifacts)
-    remove(history.place, unused_of(history, 2))
-    assert list((history.place.parent / "artifacts").iterdir()) == []
+    remove(history.location, unused_of(history, 2))
+    assert list((history.location.parent / "artifacts").iterdir()) == []
 
 
 def test_an_active_run_is_an_input_error(history: History):

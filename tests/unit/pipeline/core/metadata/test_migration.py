@@ -20,9 +20,9 @@ from pipeline.core.metadata.store import Store
 @pytest.fixture
 def old(history: History) -> Path:
     """A store of schema version 7."""
-    assert isinstance(history.place, Path)
-    downgrade_schema(connection_config(history.place), 7)
-    return history.place
+    assert isinstance(history.location, Path)
+    downgrade_schema(connection_config(history.location), 7)
+    return history.location
 
 
 def test_an_old_store_is_refused_wherever_it_is_opened(old: Path):

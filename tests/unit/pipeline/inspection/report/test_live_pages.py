@@ -124,7 +124,7 @@ def test_with_its_end_a_run_has_its_whole_report(pages: Pages, going: RunRecord,
 
 
 def test_state_of_a_stock_run_follows_its_executions(history: History):
-    pages = Pages(history.place, history.logs, None)
+    pages = Pages(history.location, history.logs, None)
     history.writer.execution("r4", "Trainer", "RUNNING", inputs={"examples": history.artifacts["rows 3"]})
     going = pages.respond("/run/r4/")
     assert "Running: Trainer." in text(going)
@@ -136,7 +136,7 @@ def test_state_of_a_stock_run_follows_its_executions(history: History):
 
 def test_runs_of_another_pipeline_are_not_listed(history: History):
     new_run(history.logs, "toy", (), ()).close()
-    pages = Pages(history.place, history.logs, "other")
+    pages = Pages(history.location, history.logs, "other")
     assert "No run yet." in text(pages.respond("/"))
     assert pages.respond("/run/r1/").status == 404
 
@@ -147,7 +147,7 @@ def test_long_list_omits_old_runs_that_are_not_in_the_store(history: History, mo
         history.write_record(
             run, pipeline="toy", state="failed", started=started, updated=started + 5, nodes={}, error=None
         )
-    listed = text(Pages(history.place, history.logs, None).respond("/"))
+    listed = text(Pages(history.location, history.logs, None).respond("/"))
     assert "run/new/" in listed
     assert "run/old/" not in listed
     assert "Older runs are left out" in listed
@@ -156,7 +156,7 @@ def test_long_list_omits_old_runs_that_are_not_in_the_store(history: History, mo
 def test_run_that_failed_before_any_node_shows_its_error(history: History):
     error = {"headline": "the module does not compile", "details": [], "remedy": "fix it", "exit_code": 2}
     history.write_record("r9", pipeline="toy", state="failed", started=1.0, updated=6.0, nodes={}, error=error)
-    page = text(Pages(history.place, history.logs, None).respond("/run/r9/"))
+    page = text(Pages(history.location, history.logs, None).respond("/run/r9/"))
     assert "the module does not compile" in page
     assert "The run has ended: failed." in page
 

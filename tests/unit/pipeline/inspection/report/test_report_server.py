@@ -22,7 +22,7 @@ from pipeline.inspection.report.server import HOST, Server
 
 @pytest.fixture
 def server(history: History) -> Iterator[Server]:
-    with Server(Pages(history.place, history.logs, None), 0) as made:
+    with Server(Pages(history.location, history.logs, None), 0) as made:
         thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield made
@@ -123,7 +123,7 @@ def test_a_port_that_is_taken(server: Server):
 @pytest.mark.parametrize("port", [-1, 65536])
 def test_a_port_that_cannot_be(history: History, port: int):
     with pytest.raises(InputError, match="expected 0 to 65535"):
-        Server(Pages(history.place, history.logs, None), port)
+        Server(Pages(history.location, history.logs, None), port)
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])

@@ -7,23 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_config import load_small
 
 from components.errors import InputError, MachineError
-from pipeline.authoring.config import Config, Loaded, load
+from pipeline.authoring.config import Config, Loaded
 from pipeline.orchestration.engines import checks
 
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> Loaded:
-    (tmp_path / "rows.csv").write_text("fare,tips\n1.5,0\n")
-    config = tmp_path / "small.yaml"
-    config.write_text(
-        f"data: {{path: {tmp_path / 'rows.csv'}, label: tips}}\n"
-        "features: {columns: {fare: z_score}}\n"
-        "evaluation: {thresholds: {auc: {min: 0.5}}}\n"
-        f"runtime: {{output: {tmp_path / 'out'}}}\n"
-    )
-    return load(str(config))
+    return load_small(tmp_path)
 
 
 def check(loaded: Loaded) -> None:
