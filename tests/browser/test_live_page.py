@@ -25,7 +25,7 @@ def shows(tab: Any, selector: str, text: str) -> None:
     sync_api.expect(tab.locator(selector)).to_contain_text(text, timeout=60_000)
 
 
-def test_a_run_is_followed_from_nothing_to_its_report(tab: Any, tmp_path: Path):
+def test_run_is_followed_from_nothing_to_its_report(tab: Any, tmp_path: Path):
     with served(tmp_path / "metadata.db") as (address, _):
         tab.goto(address)
         shows(tab, "main", "No run yet.")

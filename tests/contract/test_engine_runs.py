@@ -139,7 +139,7 @@ def test_two_processes_of_beams_own(folder: Path, in_memory: Ran) -> None:
     assert_equal(found, in_memory)
 
 
-def test_a_job_service_with_loopback_workers(folder: Path, in_memory: Ran, beam: Beam) -> None:
+def test_job_service_with_loopback_workers(folder: Path, in_memory: Ran, beam: Beam) -> None:
     address = beam.job_service.address
     found = ran(folder, "portable", "loopback", {"portable": {"job_endpoint": address}})
     assert found.ended.result["beam"] == [
@@ -149,7 +149,7 @@ def test_a_job_service_with_loopback_workers(folder: Path, in_memory: Ran, beam:
 
 
 @pytest.mark.slow
-def test_a_job_service_with_a_pool(folder: Path, in_memory: Ran, beam: Beam) -> None:
+def test_job_service_with_a_pool(folder: Path, in_memory: Ran, beam: Beam) -> None:
     before = [pool.workers_started for pool in beam.pools]
     section = {"job_endpoint": beam.job_service.address, "worker_pools": [beam.pools[1].address]}
     assert_equal(ran(folder, "portable", "pool", {"portable": section}), in_memory)

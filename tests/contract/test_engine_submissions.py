@@ -35,7 +35,7 @@ AUTOSCALED = ("AUTOSCALING_ALGORITHM_BASIC", 2)
 EXTERNAL = common_urns.environments.EXTERNAL.urn
 
 
-def test_a_job_for_dataflow(tmp_path: Path) -> None:
+def test_job_for_dataflow(tmp_path: Path) -> None:
     examples = ingest_runs.ingest(
         ingest_runs.data(people.write(tmp_path / "people.csv", people.rows(), delimiter=","), label="income"),
         tmp_path / "examples",
@@ -169,7 +169,7 @@ def assert_ingests_in(pool: str, pipeline: Any) -> None:
     ("engine", "more", "expected"),
     [("flink", {"parallelism": 3}, {"parallelism": "3"}), ("spark", {}, {})],
 )
-def test_a_job_for_a_job_server_that_runs(
+def test_job_for_a_job_server_that_runs(
     tmp_path: Path, engine: str, more: dict[str, Any], expected: dict[str, str]
 ) -> None:
     record = tmp_path / "record"
@@ -198,7 +198,7 @@ def test_a_job_for_a_job_server_that_runs(
         ("spark", "spark://localhost:7077", ("--spark-master-url", "spark://localhost:7077")),
     ],
 )
-def test_a_job_for_a_job_server_that_the_node_starts_from_a_jar(
+def test_job_for_a_job_server_that_the_node_starts_from_a_jar(
     tmp_path: Path, engine: str, master: str, named: tuple[str, str]
 ) -> None:
     record, jar = tmp_path / "record", tmp_path / "job-server.jar"

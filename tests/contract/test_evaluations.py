@@ -92,7 +92,7 @@ def test_metrics_of_both_models_and_every_slice(compared: Evaluated) -> None:
         assert each.baseline == pytest.approx(expected(rows, BEFORE, rates), abs=1e-3)
 
 
-def test_the_verdict_has_a_check_per_bound(compared: Evaluated) -> None:
+def test_verdict_has_a_check_per_bound(compared: Evaluated) -> None:
     checks = [(check.metric, *check.slice.values(), check.passed, check.judged) for check in compared.verdict.checks]
     assert checks == [
         ("auc", True, True),
@@ -107,25 +107,25 @@ def test_the_verdict_has_a_check_per_bound(compared: Evaluated) -> None:
     assert why[4:6] == ["not judged: all labels are alike", "not judged: 10 rows of 50"]
 
 
-def test_a_forced_blessing_has_its_reason(compared: Evaluated) -> None:
+def test_forced_blessing_has_its_reason(compared: Evaluated) -> None:
     assert (compared.verdict.blessed, compared.verdict.forced) == (True, "they really are")
     assert compared.marks == ["BLESSED"]
     assert compared.blessing["blessed"] == 1
     assert compared.blessing["forced"] == "they really are"
 
 
-def test_a_blessing_has_tfx_properties_of_both_models(compared: Evaluated) -> None:
+def test_blessing_has_tfx_properties_of_both_models(compared: Evaluated) -> None:
     assert (compared.blessing["current_model_id"], compared.blessing["baseline_model_id"]) == (7, 5)
     assert Path(compared.blessing["current_model"]).name == "model"
     assert Path(compared.blessing["baseline_model"]).name == "baseline"
 
 
-def test_the_first_rows_are_recorded_with_their_predictions(compared: Evaluated) -> None:
+def test_first_rows_are_recorded_with_their_predictions(compared: Evaluated) -> None:
     assert compared.sent == evaluator_runs.columns()["score"][:5].tolist()
     assert compared.received == pytest.approx([WEIGHT * score for score in compared.sent])
 
 
-def test_a_model_that_fails_a_check_is_not_blessed(tmp_path: Path) -> None:
+def test_model_that_fails_a_check_is_not_blessed(tmp_path: Path) -> None:
     result = run(tmp_path, {"metrics": ["auc"], "thresholds": {"auc": {"min": 0.99, "worse_by": 0.1}}})
     assert [(check.passed, check.why) for check in result.verdict.checks] == [
         (False, None),
@@ -149,7 +149,7 @@ def models(result: Evaluated) -> list[tuple[float, ModelPlots, dict[str, float]]
     return [(WEIGHT, result.plots.candidate, whole.metrics), (BEFORE, result.plots.baseline, whole.baseline)]
 
 
-def test_the_curves_match_the_predictions(compared: Evaluated) -> None:
+def test_curves_match_the_predictions(compared: Evaluated) -> None:
     for weight, drawn, measured in models(compared):
         label, probability = answers(weight)
         buckets = drawn.predictions
@@ -173,7 +173,7 @@ def test_calibration_has_the_mean_prediction_and_all_rows(compared: Evaluated) -
         assert sum(each.predictions for each in groups) == pytest.approx(probability.sum())
 
 
-def test_the_confusion_matrix_at_the_threshold(compared: Evaluated) -> None:
+def test_confusion_matrix_at_the_threshold(compared: Evaluated) -> None:
     for weight, drawn, measured in models(compared):
         label, probability = answers(weight)
         counts = np.array(plot_data.at_threshold(drawn.predictions).counts)
@@ -220,7 +220,7 @@ def test_other_tasks_have_their_own_plots(other: Evaluated) -> None:
             assert plot_data.quantile(drawn.residuals, share) == pytest.approx(np.quantile(residuals, share), abs=0.02)
 
 
-def test_the_interval_of_a_regressions_error(other: Evaluated) -> None:
+def test_interval_of_a_regressions_error(other: Evaluated) -> None:
     label, answer = answers(WEIGHT)
     errors = {
         "accuracy": ((answer > 0.5) == label).astype(float),

@@ -148,7 +148,7 @@ def test_its_loader_reads_what_is_for_vertex_ai_too(tmp_path: Path) -> None:
     assert "preCacheCheck" in executors["ExampleGen_executor"]["container"]["lifecycle"]
 
 
-def test_a_run_is_submitted(api: Api, tmp_path: Path) -> None:
+def test_run_is_submitted(api: Api, tmp_path: Path) -> None:
     sets = (f"kubeflow.host={api.url}", "kubeflow.service_account=w")
     ended, file = written(tmp_path, "--submit", *(word for each in sets for word in ("--set", each)))
     assert (ended.exit_code, ended.err) == (0, "")
@@ -161,7 +161,7 @@ def test_a_run_is_submitted(api: Api, tmp_path: Path) -> None:
     assert sent["pipeline_spec"]["components"] == kubeflow_pipelines.read(file).spec["components"]
 
 
-def test_a_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path) -> None:
+def test_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path) -> None:
     schedule = {"every": "30 4 * * 1", "start": "2026-01-01", "catch_up": True, "span": "date"}
     (tmp_path / "2026-01-01").mkdir()
     people.write(tmp_path / "2026-01-01" / "people.csv", people.rows())

@@ -62,13 +62,13 @@ def both(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[Hist
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_the_same_answers(both: tuple[History, History], question: str):
+def test_same_answers(both: tuple[History, History], question: str):
     in_file, on_server = (_plain(QUESTIONS[question](each.store)) for each in both)
     assert in_file
     assert on_server == in_file
 
 
-def test_a_copy_in_a_file_gives_them_too(both: tuple[History, History], tmp_path: Path):
+def test_copy_in_a_file_gives_them_too(both: tuple[History, History], tmp_path: Path):
     copy(both[1].location, tmp_path / "copy.db")
     copied = Store(tmp_path / "copy.db")
     for question in QUESTIONS.values():
@@ -77,7 +77,7 @@ def test_a_copy_in_a_file_gives_them_too(both: tuple[History, History], tmp_path
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_same_words(both: tuple[History, History], verb: str):
+def test_same_words(both: tuple[History, History], verb: str):
     in_file, on_server = (light_command(*verb.split(), "--json", "--store", str(each.location)) for each in both)
     if in_file.exit_code == 2 and "--json" in in_file.err:
         in_file, on_server = (light_command(*verb.split(), "--store", str(each.location)) for each in both)
@@ -86,7 +86,7 @@ def test_the_same_words(both: tuple[History, History], verb: str):
     assert _timeless(on_server.out) == _timeless(in_file.out)
 
 
-def test_the_pages_on_runs_are_served_from_it(server: Server, tmp_path: Path):
+def test_pages_on_runs_are_served_from_it(server: Server, tmp_path: Path):
     server.renew()
     pages = Pages(server.location, tmp_path / "logs", None)
     assert pages.respond("/").status == 200
@@ -159,7 +159,7 @@ def test_two_runs_side_by_side_share_it(server: Server, tmp_path: Path):
         assert all(execution.succeeded for execution in executions)
 
 
-def test_a_run_and_the_next_from_the_cache(server: Server, tmp_path: Path):
+def test_run_and_the_next_from_the_cache(server: Server, tmp_path: Path):
     server.renew()
     first = result_of_toy(start_toy(tmp_path, store=str(server.location)))
     assert (first["state"], first["rows"]) == ("done", {"train": 8, "eval": 4})
@@ -187,7 +187,7 @@ def test_missing_database_is_reported(server: Server):
         check_store(Database(server.backend, "127.0.0.1", server.port, "nowhere", "tfx"))
 
 
-def test_an_empty_database_is_fine_and_nothing_has_run(server: Server):
+def test_empty_database_is_fine_and_nothing_has_run(server: Server):
     server.renew()
     check_store(server.location)
     ended = light_command("runs", "--store", str(server.location))

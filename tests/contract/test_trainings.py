@@ -101,7 +101,7 @@ def made(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Callab
 
 
 @pytest.mark.parametrize("name", marked(*TRAININGS))
-def test_the_exported_model_predicts_the_same_as_the_checkpoint(made: Callable[[str], Made], name: str) -> None:
+def test_exported_model_predicts_the_same_as_the_checkpoint(made: Callable[[str], Made], name: str) -> None:
     left = made(name).left
     assert abs(left.auc - made("alone").left.auc) < 0.005
     assert left.auc > 0.95
@@ -129,7 +129,7 @@ def test_tables_in_shards_are_whole_in_the_checkpoint(made: Callable[[str], Made
 
 
 @pytest.mark.parametrize(("name", "off"), [("alone", 1e-6), ("min_size", RATE / 10)])
-def test_the_curves_of_training(made: Callable[[str], Made], name: str, off: float) -> None:
+def test_curves_of_training(made: Callable[[str], Made], name: str, off: float) -> None:
     curves = made(name).curves("train")
     assert {tag: set(curves[tag]) for tag in SCALARS} == dict.fromkeys(SCALARS, CHECKPOINTS)
     for step, rate in curves["learning_rate"].items():
@@ -153,7 +153,7 @@ def test_checkpoints_are_evaluated_on_every_row(made: Callable[[str], Made]) -> 
         assert {(int(step), int(rows)) for step, rows in evaluated} == {(step, EVAL_ROWS) for step in curves["auc"]}
 
 
-def test_a_training_that_gets_no_better_ends_early_with_its_best_weights(prepared: Prepared, tmp_path: Path) -> None:
+def test_training_that_gets_no_better_ends_early_with_its_best_weights(prepared: Prepared, tmp_path: Path) -> None:
     looks = {"early_stopping": 3, "checkpoint": {"every_steps": 10, "keep": 2}}
     Training(prepared, tmp_path, {**CONFIG, "steps": 2000, "learning_rate": 0.3, **looks}).end()
     curves, left = training_output.curves(tmp_path / "run" / "eval"), training_output.look(prepared, tmp_path)
@@ -178,7 +178,7 @@ def test_histograms_and_profile_are_written_on_request(made: Callable[[str], Mad
 
 
 @pytest.mark.both_lines
-def test_a_checkpoint_restores_into_another_number_of_ps(
+def test_checkpoint_restores_into_another_number_of_ps(
     prepared: Prepared, made: Callable[[str], Made], tmp_path: Path
 ) -> None:
     # Frequent checkpoints make it slow, so that SIGTERM arrives long before it would have ended.
@@ -200,7 +200,7 @@ def test_a_checkpoint_restores_into_another_number_of_ps(
 
 
 @pytest.mark.parametrize("cluster", ["tfjob", "given"])
-def test_a_cluster_that_was_not_started_is_an_error(prepared: Prepared, tmp_path: Path, cluster: str) -> None:
+def test_cluster_that_was_not_started_is_an_error(prepared: Prepared, tmp_path: Path, cluster: str) -> None:
     config = {**CONFIG, "cluster": cluster, "strategy": PARAMETER_SERVER}
     with pytest.raises(InputError, match=f"training.cluster: {cluster}, and .* TF_CONFIG is not set") as raised:
         Training(prepared, tmp_path, config).end()
@@ -228,7 +228,7 @@ def test_a_cluster_that_was_not_started_is_an_error(prepared: Prepared, tmp_path
     ],
     ids=["no-ps", "no-worker", "ps-in-step"],
 )
-def test_a_cluster_that_does_not_fit_the_strategy_is_an_error(
+def test_cluster_that_does_not_fit_the_strategy_is_an_error(
     monkeypatch: pytest.MonkeyPatch, kind: str, cluster: dict[str, list[str]], message: str
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}}))
@@ -238,12 +238,12 @@ def test_a_cluster_that_does_not_fit_the_strategy_is_an_error(
 
 
 @pytest.mark.both_lines
-def test_a_machine_without_a_tpu_is_an_error(prepared: Prepared, tmp_path: Path) -> None:
+def test_machine_without_a_tpu_is_an_error(prepared: Prepared, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a TPU for tpu, received no answer"):
         Training(prepared, tmp_path, {**CONFIG, "strategy": {"kind": "tpu"}}).end()
 
 
-def test_a_loss_that_is_not_finite_ends_training(prepared: Prepared, tmp_path: Path) -> None:
+def test_loss_that_is_not_finite_ends_training(prepared: Prepared, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected a finite loss, received (nan|inf) at step \d+") as raised:
         Training(prepared, tmp_path, {**CONFIG, "learning_rate": 1e30}).end()
     assert raised.value.remedy.startswith("lower training.learning_rate")

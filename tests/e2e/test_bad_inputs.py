@@ -69,7 +69,7 @@ def desk(tmp_path: Path) -> Desk:
 # Errors that are found before TensorFlow is imported.
 
 
-def test_a_missing_path(desk: Desk):
+def test_missing_path(desk: Desk):
     (desk.folder / "peopel.csv").write_text("a;b\n1;2\n")
     refusal = desk.refused()
     assert refusal.exit_code == 2
@@ -88,14 +88,14 @@ def test_a_missing_path(desk: Desk):
         pytest.param(b"\x7fELF\x02\x01\0\0" + bytes(range(256)), "{} is a binary file", id="binary"),
     ],
 )
-def test_a_file_that_is_no_table(desk: Desk, content: bytes, headline: str):
+def test_file_that_is_no_table(desk: Desk, content: bytes, headline: str):
     desk.data.write_bytes(content)
     refusal = desk.refused()
     assert refusal.exit_code == 2
     assert refusal.headline.startswith(headline.format(desk.data))
 
 
-def test_a_label_that_is_not_there(desk: Desk):
+def test_missing_label(desk: Desk):
     people.write(desk.data, people.rows(20))
     refusal = desk.refused("--set", "data.label=incom == '>50K'")
     assert refusal.exit_code == 2
@@ -132,7 +132,7 @@ def test_schema_with_a_column_that_the_data_lacks_stops_the_run(desk: Desk):
 
 
 @pytest.mark.parametrize("kind", ["text", "folder"])
-def test_a_metadata_store_that_cannot_be_opened(desk: Desk, kind: str):
+def test_metadata_store_that_cannot_be_opened(desk: Desk, kind: str):
     people.write(desk.data, people.rows(20))
     store = desk.output / "metadata.db"
     store.parent.mkdir(parents=True)
@@ -146,7 +146,7 @@ def test_a_metadata_store_that_cannot_be_opened(desk: Desk, kind: str):
     assert "--output" in refusal.remedy
 
 
-def test_an_output_folder_that_is_a_file(desk: Desk):
+def test_output_folder_that_is_a_file(desk: Desk):
     people.write(desk.data, people.rows(20))
     desk.output.parent.write_text("in the way")
     refusal = desk.refused()
@@ -155,7 +155,7 @@ def test_an_output_folder_that_is_a_file(desk: Desk):
     assert "--output" in refusal.remedy
 
 
-def test_a_push_folder_that_cannot_be_written(desk: Desk):
+def test_push_folder_that_cannot_be_written(desk: Desk):
     people.write(desk.data, people.rows(20))
     refusal = desk.refused("--set", f"push.directory={desk.data}/models")
     assert refusal.exit_code == 2
@@ -181,12 +181,12 @@ def test_a_push_folder_that_cannot_be_written(desk: Desk):
         (("--from", "Trainr"), "--from/--to: the pipeline has no node 'Trainr'; did you mean 'Trainer'?"),
     ],
 )
-def test_a_slip_on_the_command_line(arguments: tuple[str, ...], headline: str):
+def test_slip_on_the_command_line(arguments: tuple[str, ...], headline: str):
     refusal = Refusal(light_command(*arguments))
     assert (refusal.exit_code, refusal.headline) == (2, headline)
 
 
-def test_a_run_to_resume_that_never_was(desk: Desk):
+def test_run_to_resume_that_never_was(desk: Desk):
     people.write(desk.data, people.rows(20))
     ended = light_command(*desk.arguments, "--json", "--resume", "latest")
     assert ended.exit_code == 2
@@ -194,7 +194,7 @@ def test_a_run_to_resume_that_never_was(desk: Desk):
     assert "without --resume" in ended.result["error"]["remedy"]
 
 
-def test_a_script_reads_every_refusal_as_json(desk: Desk):
+def test_script_reads_every_refusal_as_json(desk: Desk):
     ended = light_command(*desk.arguments, "--json")
     assert (ended.exit_code, ended.err) == (2, "")
     assert (ended.result["state"], ended.result["exit_code"], ended.result["nodes"]) == ("failed", 2, {})
@@ -218,7 +218,7 @@ def test_ragged_rows(desk: Desk):
     assert_nothing_half(desk.output, ended.result["run"])
 
 
-def test_a_label_expression_that_is_constant(small: Runs):
+def test_label_expression_that_is_constant(small: Runs):
     before = small.pushed
     one_feature = ("--set", "features.columns={hours: z_score}")
     ended = small.again("--set", "data.label=income == 'a million'", *one_feature)
@@ -232,7 +232,7 @@ def test_a_label_expression_that_is_constant(small: Runs):
 
 
 @pytest.mark.both_lines
-def test_the_gate_stops_what_does_not_fit(misfits: Runs):
+def test_gate_stops_what_does_not_fit(misfits: Runs):
     stopped = misfits.first
     result = stopped.result
     assert (stopped.exit_code, result["state"]) == (3, "rejected")
@@ -267,7 +267,7 @@ def test_gate_reports_feature_value_threshold_and_remedy(
         assert [detail for detail in details if line.fullmatch(detail)], details
 
 
-def test_a_gate_that_only_warns_lets_the_run_go_on(misfits: Runs):
+def test_gate_that_only_warns_lets_the_run_go_on(misfits: Runs):
     ended = misfits.again("--set", "validation.action=warn", "--to", "DataGate")
     assert (ended.exit_code, ended.result["state"], ended.states["DataGate"]) == (0, "done", "done")
     log = Path(ended.result["nodes"]["DataGate"]["log"]).read_text()
@@ -303,7 +303,7 @@ def test_model_below_a_slice_threshold_is_rejected_unless_forced(small: Runs):
     assert "Evaluator" in again.nodes("cached")
 
 
-def test_a_model_is_not_forced_without_a_reason(desk: Desk):
+def test_model_is_not_forced_without_a_reason(desk: Desk):
     refusal = desk.refused("--force-bless", " ")
     assert (refusal.exit_code, refusal.headline) == (2, "--force-bless: expected a reason, received none")
 
@@ -323,7 +323,7 @@ def small_disk(megabytes: int, mount: Path, *line: str, environment: dict[str, s
     return ended
 
 
-def test_a_disk_that_is_nearly_full(desk: Desk):
+def test_disk_that_is_nearly_full(desk: Desk):
     people.write(desk.data, people.rows(20))
     refusal = Refusal(small_disk(100, desk.output.parent, sys.executable, "runner.py", *desk.arguments))
     assert refusal.exit_code == 1
@@ -334,7 +334,7 @@ def test_a_disk_that_is_nearly_full(desk: Desk):
     assert "--output" in refusal.remedy
 
 
-def test_a_disk_that_fills_up_while_a_node_writes(own: Runs, tmp_path: Path):
+def test_disk_that_fills_up_while_a_node_writes(own: Runs, tmp_path: Path):
     disk, deed = tmp_path / "disk", tmp_path / "deed"
     deed.write_text(f"fill {disk / 'filler'}")
     line = (sys.executable, "runner.py", *own.arguments, "--output", str(disk))

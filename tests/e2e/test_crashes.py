@@ -56,7 +56,7 @@ def assert_resumes(own: Runs, died: Ended, pushed: list[str], *arguments: str) -
     assert own.pushed == [*pushed, resumed.result["pushed_version"]]
 
 
-def test_a_native_abort(own: Runs, tmp_path: Path):
+def test_native_abort(own: Runs, tmp_path: Path):
     before = own.pushed
     another = ("--set", "training.steps=11")
     died = own.again(*another, environment=environment(tmp_path / "deed", "abort"))
@@ -66,7 +66,7 @@ def test_a_native_abort(own: Runs, tmp_path: Path):
     assert_resumes(own, died, before, *another)
 
 
-def test_a_kill_from_outside(own: Runs, tmp_path: Path):
+def test_kill_from_outside(own: Runs, tmp_path: Path):
     before = own.pushed
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -87,7 +87,7 @@ if "components.serving.server" in sys.orig_argv:
 """sitecustomize.py, which Python imports at its start: the server of the serving check is killed."""
 
 
-def test_a_serving_check_whose_server_is_killed_fails_and_is_tried_again(small: Runs, tmp_path: Path):
+def test_serving_check_whose_server_is_killed_fails_and_is_tried_again(small: Runs, tmp_path: Path):
     before, checked = small.pushed, ("--set", "serving.check=server")
     (tmp_path / "sitecustomize.py").write_text(KILLED_SERVER)
     died = small.again(*checked, environment={"PYTHONPATH": str(tmp_path)})

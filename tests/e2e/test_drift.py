@@ -13,7 +13,7 @@ from store_writer import Writer
 pytestmark = pytest.mark.e2e
 
 
-def test_a_run_is_due_when_a_column_has_moved(tmp_path: Path) -> None:
+def test_run_is_due_when_a_column_has_moved(tmp_path: Path) -> None:
     def comes(span: int, more_hours: int = 0) -> None:
         (tmp_path / str(span)).mkdir()
         table = [{**row, "hours": row["hours"] + more_hours} for row in people.rows(4000, seed=span)]

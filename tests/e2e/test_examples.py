@@ -44,7 +44,7 @@ def test_digits_train_in_one_process(digits: Runs):
     assert {each["slice"]["label"] for each in result["slices"]} == set("0123456789")
 
 
-def test_a_table_of_ones_own_without_a_schema(small: Runs):
+def test_table_of_ones_own_without_a_schema(small: Runs):
     assert_pushed(small.first)
     result = small.first.result
     assert result["rows_read"] == 500
@@ -52,7 +52,7 @@ def test_a_table_of_ones_own_without_a_schema(small: Runs):
     assert {each["slice"]["city"] for each in result["slices"]} == {"Łódź", "Paris", "New; York"}
 
 
-def test_a_number_to_predict(small: Runs):
+def test_number_to_predict(small: Runs):
     ended = small.again(*(word for field in people.REGRESSION for word in ("--set", field)))
     assert_pushed(ended)
     # Only nodes that depend on the task run again.

@@ -46,7 +46,7 @@ def init(data: Path, label: str, *options: str) -> tuple[Ended, Path]:
 
 
 @pytest.mark.both_lines
-def test_a_census_becomes_a_pushed_model(tmp_path: Path) -> None:
+def test_census_becomes_a_pushed_model(tmp_path: Path) -> None:
     drafted, config = init(census(tmp_path / "census.csv"), "income")
     assert drafted.exit_code == 0, drafted.err
     assert drafted.err == ""
@@ -86,7 +86,7 @@ def test_existing_config_is_not_overwritten_without_force(tmp_path: Path) -> Non
         ("census.csv", "age + workclass", "cannot be computed"),
     ],
 )
-def test_a_table_or_label_that_will_not_do_is_refused(data: str, label: str, message: str, tmp_path: Path) -> None:
+def test_table_or_label_that_will_not_do_is_rejected(data: str, label: str, message: str, tmp_path: Path) -> None:
     census(tmp_path / "census.csv")
     drafted, config = init(tmp_path / data, label)
     assert (drafted.exit_code, config.exists()) == (2, False)

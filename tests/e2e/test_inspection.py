@@ -37,7 +37,7 @@ def test_show_returns_what_the_run_printed_at_its_end(taxi: Runs):
 
 
 @ours
-def test_a_pushed_version_leads_back_to_its_rows(taxi: Runs):
+def test_pushed_version_leads_back_to_its_rows(taxi: Runs):
     first = taxi.first.result
     graph = json.loads(query(taxi.output, "lineage", first["pushed_version"], "--format", "json").out)
     made = {each["node"]: each for each in graph["executions"]}
@@ -91,7 +91,7 @@ def test_gc_keeps_all_artifacts_of_the_pushed_version(taxi: Runs, again: dict[st
 
 
 @ours
-def test_the_notebook_runs_on_the_example(taxi: Runs):
+def test_notebook_runs_on_the_example(taxi: Runs):
     notebook = program(
         "tests/support/notebook.py",
         request={"notebook": str(ROOT / "notebooks" / "history.ipynb"), "folder": str(taxi.output.parents[1])},
@@ -156,7 +156,7 @@ def test_two_runs_of_a_stock_pipeline_are_compared(stock_taxi: tuple[Path, list[
 
 
 @pytest.mark.slow
-def test_a_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_path: Path):
+def test_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_path: Path):
     folder, runs = stock_taxi
     store = ("--store", str(folder / "metadata.db"))
     page = tmp_path / "report.html"
@@ -184,7 +184,7 @@ def test_a_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_
 
 
 @pytest.mark.both_lines
-def test_a_store_of_stock_tfx_is_read_as_well(tmp_path: Path):
+def test_store_of_stock_tfx_is_read_as_well(tmp_path: Path):
     people.write(tmp_path / "rows" / "people.csv", people.rows(), delimiter=",")
     runs = program("tests/support/stock_run.py", request={"folder": str(tmp_path), "runs": 2})["runs"]
     rows = [json.loads(line) for line in query(tmp_path, "runs", "--json").out.splitlines()]

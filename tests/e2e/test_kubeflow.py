@@ -16,7 +16,7 @@ from pipeline.core.metadata.store import Store
 pytestmark = [pytest.mark.e2e, kubeflow_pipelines.needs_kfp]
 
 
-def test_the_same_config_gives_the_same_model_and_lineage(
+def test_same_config_gives_the_same_model_and_lineage(
     example: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, volume = tmp_path / "pipeline.yaml", tmp_path / "volume"

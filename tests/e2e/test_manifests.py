@@ -127,7 +127,7 @@ def assert_made(prepared: Prepared, to: Path, *more: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", [PARAMETER_SERVER, MULTI_WORKER], ids=lambda strategy: strategy["kind"])
-def test_a_tfjob_trains(prepared: Prepared, tmp_path: Path, strategy: dict[str, Any]) -> None:
+def test_tfjob_trains(prepared: Prepared, tmp_path: Path, strategy: dict[str, Any]) -> None:
     with Job(manifest_of(prepared, strategy, tmp_path / "to"), tmp_path) as job:
         for name in job.lead_tasks:
             assert job.wait(name) == 0, job.log_tail(name)
@@ -136,7 +136,7 @@ def test_a_tfjob_trains(prepared: Prepared, tmp_path: Path, strategy: dict[str, 
     assert_made(prepared, tmp_path / "to")
 
 
-def test_a_tfjob_with_parameter_servers_and_an_evaluator_trains(prepared: Prepared, tmp_path: Path) -> None:
+def test_tfjob_with_parameter_servers_and_an_evaluator_trains(prepared: Prepared, tmp_path: Path) -> None:
     """The chief does not wait for the evaluator, which the operator lists in the cluster."""
     with Job(manifest_of(prepared, PARAMETER_SERVER, tmp_path / "to", evaluator=True), tmp_path) as job:
         for name in ("chief-0", "evaluator-0"):
@@ -146,7 +146,7 @@ def test_a_tfjob_with_parameter_servers_and_an_evaluator_trains(prepared: Prepar
     assert_made(prepared, tmp_path / "to", "eval")
 
 
-def test_a_killed_ps_has_the_chief_started_again_and_the_job_ends_well(prepared: Prepared, tmp_path: Path) -> None:
+def test_killed_ps_has_the_chief_started_again_and_the_job_ends_well(prepared: Prepared, tmp_path: Path) -> None:
     with Job(manifest_of(prepared, PARAMETER_SERVER, tmp_path / "to"), tmp_path) as job:
         deadline = time.monotonic() + SECONDS
         while not job.steps("chief-0"):

@@ -20,9 +20,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
         yield service, pool
 
 
-def test_the_whole_pipeline_on_a_job_service_and_a_pool(
-    taxi: Runs, servers: tuple[Server, Server], tmp_path: Path
-) -> None:
+def test_whole_pipeline_on_a_job_service_and_a_pool(taxi: Runs, servers: tuple[Server, Server], tmp_path: Path) -> None:
     service, pool = servers
     arguments = ("--local", "--json", "--output", str(tmp_path), "--engine", "portable")
     fields = (f"runtime.portable.job_endpoint={service.address}", f"runtime.portable.worker_pools=[{pool.address}]")

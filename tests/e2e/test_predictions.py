@@ -26,7 +26,7 @@ def answers(taxi: Runs, seen: Any) -> Any:
 
 
 @pytest.mark.parametrize("signature", ["serving_default", "raw"])
-def test_the_pushed_model_predicts_what_was_evaluated(seen: Any, answers: Any, signature: str):
+def test_pushed_model_predicts_what_was_evaluated(seen: Any, answers: Any, signature: str):
     predictions = [probability for [probability] in answers[signature]["probability"]]
     # Float32 rounding: how a product is summed up depends on the size of the batch.
     assert predictions == pytest.approx(seen["predictions"], rel=1e-5, abs=1e-7)
@@ -39,7 +39,7 @@ def test_both_request_forms_give_the_same_predictions(answers: Any):
     assert answers["raw"] == answers["serving_default"]
 
 
-def test_the_labels_are_those_that_were_evaluated(seen: Any, answers: Any):
+def test_labels_are_those_that_were_evaluated(seen: Any, answers: Any):
     assert answers["transform_labels"]["label"] == seen["labels"]
     assert set(seen["labels"]) == {0, 1}
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.mark.parametrize("backend", ["postgresql", pytest.param("mysql", marks=pytest.mark.slow)])
-def test_a_whole_run_and_what_is_known_of_it(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_whole_run_and_what_is_known_of_it(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DATABASE_PASSWORD", PASSWORD)
     monkeypatch.setenv("METADATA_PASSWORD", PASSWORD)
     data = people.write(tmp_path / "people.csv", people.rows())

@@ -25,7 +25,7 @@ def run_single(ir: Path, node: str, run: str, span: int) -> NodeOutcome:
     return run_job(NodeJob(ir.read_bytes(), node, run, REPORTING, span=span))
 
 
-def test_a_backfill_over_spans(tmp_path: Path):
+def test_backfill_over_spans(tmp_path: Path):
     for span in (1, 2, 3):
         (tmp_path / "data" / str(span)).mkdir(parents=True)
         people.write(tmp_path / "data" / str(span) / "people.csv", people.rows(300 + span, seed=span))

@@ -42,14 +42,14 @@ def test_one_command_takes_the_rows_to_a_pushed_model(taxi: Runs):
     assert result["rows_evaluated"] == result["rows"]["eval"]
 
 
-def test_a_model_server_has_answered_as_the_evaluator_saw_it_and_its_rows_warm_the_version_up(taxi: Runs):
+def test_model_server_has_answered_as_the_evaluator_saw_it_and_its_rows_warm_the_version_up(taxi: Runs):
     found = taxi.first.result["serving"]
     assert (found["passed"], found["why"], found["compared"]) == (True, None, 64)
     assert found["max_difference"] < 1e-5
     assert (Path(taxi.first.result["pushed"]) / "assets.extra" / "tf_serving_warmup_requests").is_file()
 
 
-def test_a_model_that_is_too_slow_for_its_budget_is_not_pushed(taxi: Runs):
+def test_model_that_is_too_slow_for_its_budget_is_not_pushed(taxi: Runs):
     before = taxi.pushed
     again = taxi.again("--set", "serving.max_p99_ms=0.01")
     result = again.result
@@ -66,7 +66,7 @@ def test_two_workers_have_trained_in_step(taxi: Runs):
         assert "step 200: loss" in (taxi.model_run / "logs" / f"{worker}.log").read_text()
 
 
-def test_the_slices_make_up_the_whole(taxi: Runs):
+def test_slices_make_up_the_whole(taxi: Runs):
     result = taxi.first.result
     assert {"Cash", "Credit Card"} <= {each["slice"]["payment_type"] for each in result["slices"]}
     assert sum(each["rows"] for each in result["slices"]) == result["rows"]["eval"]
@@ -112,7 +112,7 @@ def test_all_that_a_run_makes_lies_in_its_folder(taxi: Runs):
         assert result["nodes"][node]["log"] == str(log)
 
 
-def test_a_run_has_written_its_report_and_names_it(taxi: Runs):
+def test_run_has_written_its_report_and_names_it(taxi: Runs):
     report = Path(taxi.first.result["report"])
     assert report == taxi.output / "logs" / taxi.first.result["run"] / "report.html"
     page = report.read_text()
@@ -121,7 +121,7 @@ def test_a_run_has_written_its_report_and_names_it(taxi: Runs):
     assert re.findall(r"Left out: ([^<]*)", page) == ["no earlier run of the pipeline has statistics to compare with."]
 
 
-def test_the_resolved_config_is_recorded_with_the_run(taxi: Runs):
+def test_resolved_config_is_recorded_with_the_run(taxi: Runs):
     with sqlite3.connect(f"{(taxi.output / 'metadata.db').as_uri()}?mode=ro", uri=True) as store:
         [[text]] = store.execute(
             "SELECT string_value FROM ContextProperty JOIN Context ON Context.id = context_id "
@@ -137,7 +137,7 @@ def test_the_resolved_config_is_recorded_with_the_run(taxi: Runs):
 
 
 @pytest.mark.both_lines
-def test_a_second_run_with_nothing_changed_is_all_cache(taxi: Runs):
+def test_second_run_with_nothing_changed_is_all_cache(taxi: Runs):
     again = taxi.again()
     assert again.exit_code == 0
     # The resolver has no outputs of its own to keep: it looks the baseline up each time.

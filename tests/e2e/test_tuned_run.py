@@ -11,7 +11,7 @@ from command import Runs
 pytestmark = pytest.mark.e2e
 
 
-def test_the_trainer_takes_the_best_values(tuned: Runs) -> None:
+def test_trainer_takes_the_best_values(tuned: Runs) -> None:
     # With the config's own learning rate nothing would have been learned.
     assert (tuned.first.exit_code, tuned.first.result["verdict"]) == (0, "blessed"), tuned.first.out or tuned.first.err
     assert tuned.first.result["metrics"]["auc"] > 0.8
@@ -26,7 +26,7 @@ def test_the_trainer_takes_the_best_values(tuned: Runs) -> None:
     assert "the Tuner's best values are used" in log
 
 
-def test_a_second_run_takes_trials_and_training_from_the_cache(tuned: Runs) -> None:
+def test_second_run_takes_trials_and_training_from_the_cache(tuned: Runs) -> None:
     assert tuned.first.exit_code == 0, tuned.first.out or tuned.first.err
     again = tuned.again("--to", "Trainer")
     assert again.nodes("cached") >= {"Tuner", "Trainer"}

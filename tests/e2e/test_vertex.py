@@ -69,12 +69,12 @@ def test_every_container_has_run(first: Run):
     assert (blessing.metadata["blessed"], blessing.metadata["current_model_id"]) == (1, model.name)
 
 
-def test_the_model_is_as_good_as_that_of_a_local_run(first: Run, service: Service, example: Runs):
+def test_model_is_as_good_as_that_of_a_local_run(first: Run, service: Service, example: Runs):
     [whole] = [each for each in verdict(service, first)["slices"] if not each["slice"]]
     assert whole["metrics"] == pytest.approx(example.first.result["metrics"], abs=5e-3)
 
 
-def test_the_lineage_is_that_of_a_local_run(first: Run, example: Runs):
+def test_lineage_is_that_of_a_local_run(first: Run, example: Runs):
     store = Store(example.output / "metadata.db")
     executions = [each for each in store.executions(example.first.result["run"]) if each.node in CONTAINERS]
     nodes = {each.id: each.node for each in executions}

@@ -10,7 +10,7 @@ from command import Runs
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("own")]
 
 
-def test_a_second_run_begins_with_the_blessed_model_of_the_first(built: Runs):
+def test_second_run_begins_with_the_blessed_model_of_the_first(built: Runs):
     assert (built.first.exit_code, built.first.result["verdict"]) == (0, "blessed"), built.first.out or built.first.err
     assert "BaseModel" not in built.first.states, "nobody asked for one"
     again = built.again("--to", "Trainer", "--set", "training.warm_start=true", "--set", "training.steps=20")

@@ -78,7 +78,7 @@ def test_missing_database_server_is_reported_at_once(server: Server):
 
 
 @pytest.mark.parametrize("backend", SERVERS)
-def test_a_connection_is_encrypted_and_the_server_known(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_connection_is_encrypted_and_the_server_known(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("ours", "theirs"):
         (tmp_path / name).mkdir()
     ours, theirs = keys(tmp_path / "ours"), keys(tmp_path / "theirs")

@@ -59,7 +59,7 @@ def kill_when_it_runs(pipe: Path, signum: signal.Signals, seen: list[int]) -> th
     return thread
 
 
-def test_a_native_abort(tmp_path: Path):
+def test_native_abort(tmp_path: Path):
     (tmp_path / "Actor.script").write_text("abort")
     result = run_toy(tmp_path)
     assert (result.state, result.exit_code) == ("failed", 1)
@@ -72,7 +72,7 @@ def test_a_native_abort(tmp_path: Path):
     assert_resumes(tmp_path, result.run)
 
 
-def test_a_kill_from_outside_takes_what_the_node_has_started_along(tmp_path: Path):
+def test_kill_from_outside_takes_what_the_node_has_started_along(tmp_path: Path):
     (tmp_path / "Actor.script").write_text(f"wait {tmp_path / 'pipe'}")
     pids: list[int] = []
     killer = kill_when_it_runs(tmp_path / "pipe", signal.SIGKILL, pids)

@@ -124,7 +124,7 @@ def test_sigterm_to_the_process_group_interrupts_the_run_and_closes_it(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_killed_fork_server_fails_the_run_with_a_headline(tmp_path: Path):
+def test_killed_fork_server_fails_the_run_with_a_headline(tmp_path: Path):
     waiting = WaitingRun(tmp_path)
     waiting.fork_server().kill()
     returned, out, err = waiting.wait()
@@ -159,7 +159,7 @@ def signal_this_process(pipe: Path, signums: list[signal.Signals], sent: list[in
         pytest.param(600.0, [signal.SIGINT, signal.SIGTERM], 130, id="twice-without-grace"),
     ],
 )
-def test_a_node_that_will_not_end_is_killed(
+def test_node_that_will_not_end_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grace: float, signums: list[signal.Signals], exit_code: int
 ):
     monkeypatch.setattr("pipeline.orchestration.local.scheduler._GRACE_SECONDS", grace)

@@ -157,7 +157,7 @@ def test_training_ends_although_a_worker_dies_repeatedly(
 
 
 @pytest.mark.slow
-def test_a_ps_dies_while_a_worker_comes_back(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
+def test_ps_dies_while_a_worker_comes_back(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
     running = Training(prepared, tmp_path, PARAMETER_SERVER)
     running.until_step(EVERY)
     before = running.process("worker-0")
@@ -167,7 +167,7 @@ def test_a_ps_dies_while_a_worker_comes_back(prepared: Prepared, undisturbed: di
     ends_well(running, prepared, undisturbed, 2)
 
 
-def test_a_damaged_checkpoint_is_skipped_and_counted(
+def test_damaged_checkpoint_is_skipped_and_counted(
     prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path
 ) -> None:
     running = Training(prepared, tmp_path, MULTI_WORKER)
@@ -185,7 +185,7 @@ def test_a_damaged_checkpoint_is_skipped_and_counted(
     assert older.name.partition(".")[0] != newest.name.partition(".")[0]
 
 
-def test_a_single_process_continues_too(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
+def test_single_process_continues_too(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
     running = Training(prepared, tmp_path, ALONE)
     running.until(lambda: len(running.checkpoints()) > 1)
     running.supervisor.kill()
@@ -200,7 +200,7 @@ def test_a_single_process_continues_too(prepared: Prepared, undisturbed: dict[st
 
 
 @pytest.mark.both_lines
-def test_a_task_that_dies_at_every_start(prepared: Prepared, tmp_path: Path) -> None:
+def test_task_that_dies_at_every_start(prepared: Prepared, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     # Where its working directory should be.
     (tmp_path / "work" / "ps-1").write_text("in the way")
@@ -233,7 +233,7 @@ def test_no_task_outlives_the_supervisor(prepared: Prepared, tmp_path: Path, con
     "config",
     [pytest.param(MULTI_WORKER, id="in-step", marks=pytest.mark.slow), pytest.param(PARAMETER_SERVER, id="served")],
 )
-def test_a_full_disk_at_the_export_is_an_error(prepared: Prepared, tmp_path: Path, config: dict[str, Any]) -> None:
+def test_full_disk_at_the_export_is_an_error(prepared: Prepared, tmp_path: Path, config: dict[str, Any]) -> None:
     running = Training(prepared, tmp_path, {**config, "steps": EVERY}, small_disk=True)
     with pytest.raises(MachineError) as raised:
         running.end()

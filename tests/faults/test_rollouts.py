@@ -81,7 +81,7 @@ def load(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Load]:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-def test_a_server_ends_under_load(pushed: Path, servers: list[Server], signum: signal.Signals) -> None:
+def test_server_ends_under_load(pushed: Path, servers: list[Server], signum: signal.Signals) -> None:
     with server(pushed, signum.name) as victim, load(roll_back(pushed, [servers[0], victim]), {"stable": 2}) as asking:
         victim.process.send_signal(signum)
         asking.wait(5000)
@@ -90,7 +90,7 @@ def test_a_server_ends_under_load(pushed: Path, servers: list[Server], signum: s
     assert asking.answers.total() >= 5500
 
 
-def test_a_version_is_pushed_promoted_and_rolled_back_under_load(pushed: Path, servers: list[Server]) -> None:
+def test_version_is_pushed_promoted_and_rolled_back_under_load(pushed: Path, servers: list[Server]) -> None:
     here = roll_back(pushed, servers)
     with load(here, {"stable": 2}) as asking:
         shutil.copytree(pushed.parent / "beside" / "line" / "2", pushed / ".2")
@@ -105,7 +105,7 @@ def test_a_version_is_pushed_promoted_and_rolled_back_under_load(pushed: Path, s
     assert asking.answers[OLD] > 500
 
 
-def test_a_canary_gets_its_share(pushed: Path, servers: list[Server]) -> None:
+def test_canary_gets_its_share(pushed: Path, servers: list[Server]) -> None:
     here = roll_back(pushed, servers)
     if not (pushed / "2").exists():
         shutil.copytree(pushed.parent / "beside" / "line" / "2", pushed / "2")

@@ -64,7 +64,7 @@ class Toy:
         return run_history.describe_run(store, self.folder / "logs", found)
 
 
-def test_a_pipeline_node_by_node_then_from_the_cache(tmp_path: Path):
+def test_pipeline_node_by_node_then_from_the_cache(tmp_path: Path):
     toy = Toy(tmp_path)
     assert [toy.run(node).state for node in CHAIN] == ["done"] * 4
     record = toy.record()
@@ -84,14 +84,14 @@ def test_a_pipeline_node_by_node_then_from_the_cache(tmp_path: Path):
     assert [(row.run, row.state) for row in rows] == [("r2", "done"), (RUN, "done")]
 
 
-def test_a_node_whose_condition_is_false_is_skipped(tmp_path: Path):
+def test_node_whose_condition_is_false_is_skipped(tmp_path: Path):
     toy = Toy(tmp_path, "condition")
     assert toy.run("Source").state == "done"
     ended = wait(toy.start("Add"))
     assert (ended.exit_code, ended.err.splitlines()[-1]) == (3, "Add: skipped")
 
 
-def test_a_failure_is_kept_beside_the_attempt_that_mends_it(tmp_path: Path):
+def test_failure_is_kept_beside_the_attempt_that_mends_it(tmp_path: Path):
     toy = Toy(tmp_path)
     for node in CHAIN[:2]:
         toy.run(node)

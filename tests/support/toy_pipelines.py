@@ -105,7 +105,7 @@ def act(words: list[str]) -> None:
 
 def _fail_inside_beam() -> None:
     def refuse(_element: int) -> None:
-        raise InputError("trips.csv, row 7: expected 18 fields, received 17", "mend the row", ["3 more"])
+        raise InputError("trips.csv, row 7: expected 18 fields, received 17", "fix the row", ["3 more"])
 
     with beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(["--direct_running_mode=in_memory"])) as p:
         _ = p | beam.Create([1]) | beam.Map(refuse)

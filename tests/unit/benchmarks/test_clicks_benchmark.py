@@ -8,7 +8,7 @@ from benchmarks.clicks_best import answers
 from data.clicks import Impressions
 
 
-def test_the_best_lies_between_the_open_columns_and_the_truth() -> None:
+def test_best_lies_between_the_open_columns_and_the_truth() -> None:
     rows, held_out = 60_000, 20_000
     log = Impressions(rows + held_out, seed=0)
     best = answers(log, rows, held_out, epochs=6)

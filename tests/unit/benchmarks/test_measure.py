@@ -51,7 +51,7 @@ def test_cpu_seconds_are_those_of_the_command_and_of_its_children(tmp_path: Path
     assert run("pass", tmp_path).cpu < found.cpu
 
 
-def test_the_memory_of_a_tree_is_summed() -> None:
+def test_memory_of_a_tree_is_summed() -> None:
     hold = "held = bytearray(b'x') * (60 << 20); print('ready', flush=True); input()"
     start = f"import subprocess, sys; one = subprocess.Popen([sys.executable, '-c', {hold!r}], stdin=subprocess.PIPE)"
     with psutil.Popen(
@@ -86,7 +86,7 @@ def test_measured_work_excludes_the_set_up(tmp_path: Path) -> None:
     assert found.work.cpu_per_row == pytest.approx(found.work.cpu * 1e5)
 
 
-def test_the_own_peak_is_kept_after_the_memory_is_freed(tmp_path: Path) -> None:
+def test_own_peak_is_kept_after_the_memory_is_freed(tmp_path: Path) -> None:
     small = run(TELL + "measure.report(lambda: None)", tmp_path, rows=1)
     # The parent's own memory, which the kernel's ru_maxrss would hand down, is no part of it.
     held = bytearray(b"x") * (200 << 20)
@@ -140,7 +140,7 @@ def test_spreads_are_rounded_to_significant_digits() -> None:
     assert str(Spread.of([0.5964, 0.6])) == "0.598 (0.596 to 0.600)"
 
 
-def test_a_record_is_written_as_json_and_markdown(tmp_path: Path) -> None:
+def test_record_is_written_as_json_and_markdown(tmp_path: Path) -> None:
     work = Work(rows=1000, wall=2.0, cpu=3.0, peak_mb=50.0)
     runs = {"stock": [measured(1), measured(3), measured(2)], "ours": [measured(5, work)]}
     facts = {"time": Spread.of([1.0, 2.0, 4.0]), "nodes": "all"}

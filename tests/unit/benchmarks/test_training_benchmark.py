@@ -34,14 +34,14 @@ def parsed(facts: dict[str, object]) -> dict[str, float]:
     return {name: fact.median for name, fact in facts.items() if isinstance(fact, Spread)}
 
 
-def test_a_core_has_the_cpu_seconds_of_all_its_tasks() -> None:
+def test_core_has_the_cpu_seconds_of_all_its_tasks() -> None:
     by_name = {"chief-0": task(0, 0.5), "ps-0": task(0, 1, 1, 300.0), "worker-0": task(0, 4), "worker-1": task(1, 6)}
     tasks = Tasks(10.0, by_name, examples=1_000)
     assert tasks.busiest == 6.5
     assert tasks.work == Work(rows=1_000, wall=10.0, cpu=12.5, peak_mb=300.0)
 
 
-def test_the_input_is_what_comes_over_a_constant_batch(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_input_is_what_comes_over_a_constant_batch(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[Sequence[str]] = []
     sides: list[str] = []
 
@@ -72,7 +72,7 @@ def test_the_input_is_what_comes_over_a_constant_batch(bench: Bench, monkeypatch
     )
 
 
-def test_a_speed_up_goes_by_the_busier_core(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speed_up_goes_by_the_busier_core(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[tuple[str, int, int]] = []
 
     def run(command: list[str], log: Path) -> Measurement:

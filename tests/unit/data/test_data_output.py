@@ -77,7 +77,7 @@ def test_killed_writer_keeps_the_former_file(tmp_path):
     assert output.read_text() == "former"
 
 
-def test_a_finished_file_takes_the_name_and_a_new_folder_is_made(tmp_path):
+def test_finished_file_takes_the_name_and_a_new_folder_is_made(tmp_path):
     output = tmp_path / "new" / "folder" / "rows.csv"
     with atomic(output) as part:
         part.write_text("all")
@@ -93,13 +93,13 @@ def fail_half_way(output, write):
 
 
 @pytest.mark.parametrize("write", [lambda part: part.write_text("half"), lambda part: (part / "0").mkdir(parents=True)])
-def test_a_failed_writer_cleans_up_its_file_or_folder(tmp_path, write):
+def test_failed_writer_cleans_up_its_file_or_folder(tmp_path, write):
     with pytest.raises(ValueError, match="stop"):
         fail_half_way(tmp_path / "output", write)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_written_file_has_the_usual_permissions(tmp_path):
+def test_written_file_has_the_usual_permissions(tmp_path):
     with atomic(tmp_path / "rows.csv") as part:
         part.write_text("all")
     (tmp_path / "usual").touch()
@@ -112,7 +112,7 @@ def test_positive_takes_whole_numbers(text, value):
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "1.5", "1.5e0", "many"])
-def test_positive_refuses_the_rest(text):
+def test_positive_rejects_the_rest(text):
     with pytest.raises((argparse.ArgumentTypeError, ValueError)):
         positive(text)
 

@@ -39,11 +39,11 @@ def test_blocks_cover_all_rows_once(rows):
     assert max(stop - start for start, stop in bounds) <= BLOCK
 
 
-def test_a_written_table_is_recognised(written):
+def test_written_table_is_recognised(written):
     assert is_written(written, ROWS, block)
 
 
-def test_a_table_shorter_than_a_block_is_recognised(tmp_path):
+def test_table_shorter_than_a_block_is_recognised(tmp_path):
     for path in (tmp_path / "rows.csv", tmp_path / "rows.parquet"):
         write(path, rows=3)
         assert is_written(path, 3, block)
@@ -72,7 +72,7 @@ def test_empty_or_missing_file_is_reported(written, tmp_path):
     assert not is_written(path, ROWS, block)
 
 
-def test_another_suffix_is_refused(tmp_path):
+def test_another_suffix_is_rejected(tmp_path):
     with pytest.raises(InputError, match=r"expected a name that ends in \.csv or \.parquet, received \.json"):
         is_written(tmp_path / "rows.json", 1, block)
     with pytest.raises(InputError, match="received no suffix"), table_file(tmp_path / "rows", SCHEMA):

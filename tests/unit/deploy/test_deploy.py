@@ -68,7 +68,7 @@ def written(tmp_path: Path, settings: RolloutConfig) -> Path:
 # Compose.
 
 
-def test_the_compose_file_fits_its_schema() -> None:
+def test_compose_file_fits_its_schema() -> None:
     schema = Path(check_jsonschema.__file__).parent / "builtin_schemas" / "vendor" / "compose-spec.json"
     jsonschema.validate(COMPOSE, json.loads(schema.read_text()))
 
@@ -93,7 +93,7 @@ def test_mounted_files_of_compose_exist() -> None:
                 assert (DEPLOY / source).exists(), source
 
 
-def test_the_config_of_the_readme_fits_the_compose_file(tmp_path: Path) -> None:
+def test_config_of_the_readme_fits_the_compose_file(tmp_path: Path) -> None:
     settings = SNIPPETS[0].rollout
     out = written(tmp_path, settings)
     servers = [name for name in COMPOSE["services"] if name.startswith("serving")]
@@ -145,7 +145,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[FakeModelServers]:
 
 
 @pytest.mark.parametrize("command", [HEALTH, *PROBES.values()], ids=["compose", *PROBES])
-def test_a_server_is_healthy_when_it_has_loaded(server: FakeModelServers, command: list[str]) -> None:
+def test_server_is_healthy_when_it_has_loaded(server: FakeModelServers, command: list[str]) -> None:
     port = server.address.rpartition(":")[2]
     here = [word.replace("/127.0.0.1/8501", f"/127.0.0.1/{port}") for word in command]
     assert here != command
@@ -180,7 +180,7 @@ def test_batching_and_monitoring_are_read_by_serving() -> None:
 @pytest.mark.parametrize(
     "manifest", MANIFESTS, ids=lambda each: f"{each['kind']}-{each.get('metadata', {}).get('name')}"
 )
-def test_a_manifest_fits_its_schema(manifest: Any) -> None:
+def test_manifest_fits_its_schema(manifest: Any) -> None:
     if manifest["kind"] in CRDS:
         with pytest.raises(kubernetes_validate.SchemaNotFoundError):
             kubernetes_validate.validate(manifest, kubernetes_validate.latest_version())
@@ -188,7 +188,7 @@ def test_a_manifest_fits_its_schema(manifest: Any) -> None:
         kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
 
 
-def test_the_kustomization_names_every_file() -> None:
+def test_kustomization_names_every_file() -> None:
     (kustomization,) = [each for each in MANIFESTS if each["kind"] == "Kustomization"]
     there = {path.name for path in (DEPLOY / "kubernetes").glob("*.yaml")}
     assert {*kustomization["resources"], "kustomization.yaml"} == there
@@ -283,7 +283,7 @@ def test_dashboard_queries_only_recorded_metrics() -> None:
     assert set(re.findall(r"\b(?:serving|rollout):\w+:\w+", queries.replace(":tensorflow:serving:", ""))) == recorded
 
 
-def test_the_dashboard_is_found_and_its_panels_do_not_overlap() -> None:
+def test_dashboard_is_found_and_its_panels_do_not_overlap() -> None:
     folder = DEPLOY / "grafana" / "provisioning"
     (source,) = yaml.safe_load((folder / "datasources" / "prometheus.yaml").read_text())["datasources"]
     (provider,) = yaml.safe_load((folder / "dashboards" / "serving.yaml").read_text())["providers"]

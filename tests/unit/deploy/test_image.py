@@ -54,7 +54,7 @@ def test_copied_files_are_in_the_build_context() -> None:
         ), source
 
 
-def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
+def test_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
     # Setuptools puts its own files beside the project's.
     for file in tracked("pyproject.toml", "README.md", "LICENSE", "pipeline", "components"):
         copy = tmp_path / "project" / file

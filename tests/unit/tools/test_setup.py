@@ -88,14 +88,14 @@ class TestChoice:
         assert path == REAL
         assert f"Python {REAL_VERSION}" in why
 
-    def test_passes_over_a_shim_that_refuses_and_finds_pyenvs_version(self, machine: Machine) -> None:
+    def test_passes_over_a_shim_that_rejects_and_finds_pyenvs_version(self, machine: Machine) -> None:
         machine.script(machine.bin / f"python{REAL_VERSION}", "echo 'pyenv: command not found' >&2", "exit 127")
         real = machine.pyenv(f"{REAL_VERSION}.1")
         real.parent.mkdir(parents=True)
         real.symlink_to(REAL)
         assert machine.chosen()[0] == REAL
 
-    def test_a_virtual_environment_leads_to_its_real_interpreter(self, machine: Machine, tmp_path: Path) -> None:
+    def test_virtual_environment_leads_to_its_real_interpreter(self, machine: Machine, tmp_path: Path) -> None:
         subprocess.run([REAL, "-m", "venv", "--without-pip", tmp_path / "theirs"], check=True)
         assert machine.chosen(PATH=f"{tmp_path}/theirs/bin:{machine.bin}")[0] == REAL
 
@@ -113,7 +113,7 @@ class TestChoice:
             ("2.36", ["3.10.2", "3.10.13", "3.11.7"], "3.10.13", "older line"),
         ],
     )
-    def test_the_c_library_decides_the_line(
+    def test_c_library_decides_the_line(
         self, machine: Machine, glibc: str, at_hand: list[str], expected: str, line: str
     ) -> None:
         machine.glibc(glibc)

@@ -34,7 +34,7 @@ def test_crossentropy_is_the_mean_over_all_shards() -> None:
     assert value(labels, probabilities, pieces=4) == pytest.approx(expected)
 
 
-def test_a_class_that_training_does_not_know_has_the_least_probability() -> None:
+def test_class_that_training_does_not_know_has_the_least_probability() -> None:
     assert value([-1], [[0.5, 0.5]]) == pytest.approx(-np.log(1e-7))
     assert value([0, -1], [[1.0, 0.0], [0.5, 0.5]]) == pytest.approx(-np.log(1e-7) / 2)
 

@@ -146,7 +146,7 @@ def card(rows: int, metrics: dict[str, float]) -> Measured:
         ),
     ],
 )
-def test_a_bound(
+def test_bound(
     metric: str,
     threshold: dict[str, float],
     value: float,
@@ -173,18 +173,18 @@ def test_every_bound_is_a_check_and_all_have_to_hold() -> None:
     assert (judged.blessed, judged.forced, judged.failed) == (False, None, judged.checks[2:])
 
 
-def test_a_metric_that_was_not_measured_keeps_no_bound() -> None:
+def test_metric_that_was_not_measured_keeps_no_bound() -> None:
     [check] = verdict({"auc": {"min": 0.1}}, {}).checks
     assert (check.passed, check.value, check.why) == (False, None, "not a number")
 
 
-def test_a_split_without_rows_keeps_no_bound() -> None:
+def test_split_without_rows_keeps_no_bound() -> None:
     config = EvaluationConfig.model_validate({"thresholds": {"auc": {"min": 0.1}}})
     judged = judge(config, [], compared=False, force=None)
     assert (judged.blessed, judged.rows) == (False, 0)
 
 
-def test_a_threshold_holds_for_every_slice_of_its_column() -> None:
+def test_threshold_holds_for_every_slice_of_its_column() -> None:
     slices = cash(60, {"auc": 0.7}, {"auc": 0.8}), card(70, {"auc": 0.5})
     judged = verdict(
         {"auc": {"min": 0.9}}, {"auc": 0.95}, None, *slices, slice_thresholds={"payment": {"auc": {"min": 0.6}}}
@@ -198,7 +198,7 @@ def test_a_threshold_holds_for_every_slice_of_its_column() -> None:
 
 
 @pytest.mark.parametrize("name", ["payment = Cash", "payment=Cash", " payment =Cash "])
-def test_a_threshold_can_be_about_one_value(name: str) -> None:
+def test_threshold_can_be_about_one_value(name: str) -> None:
     slices = cash(60, {"auc": 0.7}), card(60, {"auc": 0.5}), Measured({"payment": "Cash", "hour": "3"}, 60, {}, {})
     judged = verdict(
         {"auc": {"min": 0.9}}, {"auc": 0.95}, None, *slices, slice_thresholds={name: {"auc": {"min": 0.6}}}
@@ -229,7 +229,7 @@ def test_slice_without_information_is_not_judged(slices: list[Measured], actual:
     assert judged.blessed
 
 
-def test_a_slice_that_is_large_enough_and_no_number_fails() -> None:
+def test_slice_that_is_large_enough_and_no_number_fails() -> None:
     thresholds = {"payment": {"binary_accuracy": {"min": 0.1}}}
     judged = verdict(
         {"auc": {"min": 0.9}}, {"auc": 0.95}, None, cash(50, {"binary_accuracy": NAN}), slice_thresholds=thresholds
@@ -237,12 +237,12 @@ def test_a_slice_that_is_large_enough_and_no_number_fails() -> None:
     assert (judged.checks[1].passed, judged.checks[1].why) == (False, "not a number")
 
 
-def test_a_whole_split_of_one_class_is_judged_and_fails() -> None:
+def test_whole_split_of_one_class_is_judged_and_fails() -> None:
     [check] = verdict({"auc": {"min": 0.0}}, {"auc": 1.0, "prevalence": 1.0}).checks
     assert (check.passed, check.judged, check.value, check.why) == (False, True, None, "all labels are alike")
 
 
-def test_the_number_of_rows_that_makes_a_slice_judged_is_the_users() -> None:
+def test_number_of_rows_that_makes_a_slice_judged_is_the_users() -> None:
     few = cash(3, {"auc": 0.1})
     fields = {"min_examples": 3, "slice_thresholds": {"payment": {"auc": {"min": 0.6}}}}
     assert not verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, few, **fields).blessed
@@ -318,13 +318,13 @@ def test_rates_are_reported_for_groups_only() -> None:
     assert judged.slices[1] == Measured({"hour": "3"}, 99, {"auc": 0.5}, {})
 
 
-def test_a_reason_blesses_what_failed_and_stays_with_it() -> None:
+def test_reason_blesses_what_failed_and_stays_with_it() -> None:
     judged = verdict({"auc": {"min": 0.9}}, {"auc": 0.5}, force="the old one is worse still")
     assert (judged.blessed, judged.forced) == (True, "the old one is worse still")
     assert [check.passed for check in judged.checks] == [False]
 
 
-def test_a_model_that_is_good_enough_was_not_forced() -> None:
+def test_model_that_is_good_enough_was_not_forced() -> None:
     judged = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, force="to be safe")
     assert (judged.blessed, judged.forced) == (True, None)
 
@@ -343,7 +343,7 @@ def test_measurements_start_with_all_rows_and_contain_only_numbers() -> None:
     assert judged.rows == 1000
 
 
-def test_a_verdict_is_read_as_it_was_written() -> None:
+def test_verdict_is_read_as_it_was_written() -> None:
     judged = verdict({"auc": {"min": 0.9}}, {"auc": NAN}, {"auc": 0.75}, cash(7, {"auc": 0.5}), force="why not")
     assert Verdict.from_json(judged.to_json()) == judged
 
@@ -357,10 +357,10 @@ def test_a_verdict_is_read_as_it_was_written() -> None:
         ({"baseline": 0.75}, "auc: expected at least 0.6, received 0.5, the baseline has 0.75"),
     ],
 )
-def test_a_check_in_words(change: dict[str, Any], actual: str) -> None:
+def test_check_in_words(change: dict[str, Any], actual: str) -> None:
     check = Check("auc", {}, "at least 0.6", 0.5, None, 9, passed=False, why=None)
     assert str(dataclasses.replace(check, **change)) == actual
 
 
-def test_a_slice_in_words() -> None:
+def test_slice_in_words() -> None:
     assert format_slice({"a": "1", "b": "x y"}) == "a = 1 and b = x y"

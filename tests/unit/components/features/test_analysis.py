@@ -33,7 +33,7 @@ def test_moments_and_extremes(batches: list[Any]) -> None:
     assert result_of(_MomentsAccumulator(), *batches) == pytest.approx(expected, rel=1e-6, abs=1e-3)
 
 
-def test_the_edges_of_a_uniform_column_are_its_quantiles() -> None:
+def test_edges_of_a_uniform_column_are_its_quantiles() -> None:
     assert result_of(_EdgesAccumulator(4), range(1000), range(1000, 2001)) == pytest.approx(
         [0, 500, 1000, 1500, 2000], abs=5
     )

@@ -129,7 +129,7 @@ def test_bad_rows_of_all_batches_are_in_quarantine(
     assert counts(examples)["quarantined"] == 10
 
 
-def test_a_record_is_refused(answer: Answer, tmp_path: Path) -> None:
+def test_record_is_rejected(answer: Answer, tmp_path: Path) -> None:
     answer([{"a": 1, "b": {"x": 1}}])
     error = refused(query(), tmp_path / "out")
     assert error.headline == (
@@ -137,12 +137,12 @@ def test_a_record_is_refused(answer: Answer, tmp_path: Path) -> None:
     )
 
 
-def test_a_query_without_rows_is_refused(answer: Answer, tmp_path: Path) -> None:
+def test_query_without_rows_is_rejected(answer: Answer, tmp_path: Path) -> None:
     answer([])
     assert refused(query(), tmp_path / "out").headline == "the split train got none of the 0 rows"
 
 
-def test_a_column_that_is_not_there_is_refused(answer: Answer, tmp_path: Path) -> None:
+def test_missing_column_is_rejected(answer: Answer, tmp_path: Path) -> None:
     answer([{"a": row, "user": row} for row in range(40)])
     split = {"by": "group", "columns": "usr", "train": 1, "eval": 1}
     for number, config in enumerate([query(columns=["a", "usr"]), query(split=split), query(types={"usr": "int"})]):

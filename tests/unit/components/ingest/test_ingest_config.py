@@ -20,7 +20,7 @@ def test_example_gen_plan_excludes_fields_without_effect_on_examples() -> None:
     assert one.ingest("csv") != one.ingest("parquet")
 
 
-def test_a_section_survives_its_json() -> None:
+def test_section_survives_its_json() -> None:
     section = IngestConfig(format="csv", csv=CsvConfig(delimiter=";", null_values=("NA", "?")), types={"a": "float"})
     assert IngestConfig.model_validate_json(section.model_dump_json()) == section
     split = SplitConfig(by="time", columns=("t",), train=8, eval=2, gap=604_800)
@@ -47,7 +47,7 @@ def test_single_string_is_read_as_a_list_of_one() -> None:
 @pytest.mark.parametrize(
     ("gap", "seconds"), [(90, 90), (1.5, 1.5), ("30s", 30), ("90 m", 5_400), ("12h", 43_200), ("7d", 604_800)]
 )
-def test_a_gap_may_be_a_duration(gap: object, seconds: float) -> None:
+def test_gap_may_be_a_duration(gap: object, seconds: float) -> None:
     split = {"by": "time", "columns": "t", "train": 1, "eval": 1, "gap": gap}
     assert DataConfig.model_validate({"path": "a", "label": "b", "split": split}).split.gap == seconds
 
@@ -95,7 +95,7 @@ def test_a_gap_may_be_a_duration(gap: object, seconds: float) -> None:
         ),
     ],
 )
-def test_a_wrong_section_is_refused(section: dict[str, object], message: str) -> None:
+def test_wrong_section_is_rejected(section: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError) as raised:
         DataConfig.model_validate({"path": "a.csv", "label": "tips", **section})
     assert message in str(raised.value)

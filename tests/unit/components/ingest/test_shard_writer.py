@@ -46,7 +46,7 @@ def test_each_split_gets_its_records_in_order(tmp_path: Path) -> None:
     assert {str(path) for path in tmp_path.iterdir()} == {train.path, eval_.path}
 
 
-def test_a_new_file_is_begun_where_one_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_file_is_begun_where_one_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_writer, "_SHARD", 100)
     writer = Writer(str(tmp_path), ["train"])
     content = [b"%02d" % number * 20 for number in range(9)]

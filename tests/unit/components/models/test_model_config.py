@@ -27,7 +27,7 @@ def test_build_function_excludes_other_model_fields():
         ("/path.d/module.py:train", "/path.d/module.py:train"),
     ],
 )
-def test_a_function_is_named_by_import_path_or_by_file(given: str, path: str):
+def test_function_is_named_by_import_path_or_by_file(given: str, path: str):
     assert ModelConfig.model_validate({"run_fn": given}).run_fn == path
     assert ModelConfig.model_validate({"run_fn": path}).run_fn == path
 

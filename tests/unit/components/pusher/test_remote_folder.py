@@ -78,7 +78,7 @@ def test_saved_model_comes_last_and_old_versions_go(
     assert refused.startswith(f"{third}: refused: {TAXI}/{third}/variables/variables.index was changed after the push")
 
 
-def test_a_push_that_breaks_off_is_no_version(bucket: Bucket, environment: Mapping[str, str], tmp_path: Path) -> None:
+def test_push_that_breaks_off_is_no_version(bucket: Bucket, environment: Mapping[str, str], tmp_path: Path) -> None:
     bucket.refused.append("/manifest.json")
     result, version = push(tmp_path, environment, 2, directory=TAXI, keep=1)
     assert result.startswith("PermissionDeniedError")

@@ -41,7 +41,7 @@ def models(file: Path) -> list[Any]:
     return list(parsed.model_config_list.config)
 
 
-def test_the_model_config_holds_what_serves_and_the_way_back(tmp_path: Path) -> None:
+def test_model_config_holds_what_serves_and_the_way_back(tmp_path: Path) -> None:
     (model,) = models(written(tmp_path, staged(10)) / "models.config")
     assert (model.name, model.base_path, model.model_platform) == ("taxi", str(tmp_path), "tensorflow")
     assert list(model.model_version_policy.specific.versions) == [1, 2, 4]
@@ -70,7 +70,7 @@ def test_servers_of_a_track_hold_one_version(tmp_path: Path, percent: float | No
         assert dict(model.version_labels) == {}
 
 
-def test_a_path_of_any_letters_is_kept(tmp_path: Path) -> None:
+def test_path_of_any_letters_is_kept(tmp_path: Path) -> None:
     settings = RolloutConfig(model_name="taxi", base_path='/mödels/"new" \\ taxi\n')
     (model,) = models(written(tmp_path, staged(10), settings) / "models.config")
     assert model.base_path == settings.base_path
@@ -215,7 +215,7 @@ def test_haproxy_retries_unanswered_requests_on_another_server(tmp_path: Path, f
         assert other.paths
 
 
-def test_the_files_are_replaced_whole(tmp_path: Path) -> None:
+def test_files_are_replaced_whole(tmp_path: Path) -> None:
     out = written(tmp_path, staged(10))
     names = {path.name for path in out.iterdir()}
     assert names == {

@@ -56,7 +56,7 @@ class FakeModelServers:
 
 @pytest.mark.filterwarnings("ignore:The 'warn' function is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("endpoints", [["other"], ["other", "taxi"]])
-def test_a_version_is_deployed_from_the_push_folder(
+def test_version_is_deployed_from_the_push_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoints: list[str]
 ) -> None:
     vertex = FakeModelServers(endpoints)
@@ -104,7 +104,7 @@ def test_a_version_is_deployed_from_the_push_folder(
         ({"directory": None}, "expected a gs:// directory with target: vertex, received None"),
     ],
 )
-def test_an_endpoint_needs_a_bucket(changes: dict[str, Any], actual: str) -> None:
+def test_endpoint_needs_a_bucket(changes: dict[str, Any], actual: str) -> None:
     with pytest.raises(ValidationError, match=actual):
         PushConfig.model_validate({**SECTION, **changes})
 

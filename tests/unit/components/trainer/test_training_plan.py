@@ -26,6 +26,6 @@ def test_values_go_where_they_belong() -> None:
 
 
 @pytest.mark.parametrize("values", [{"learning_rate": -1}, {"hidden": "[]"}, {"layers": 3}])
-def test_a_value_of_no_field_is_refused(values: dict[str, object]) -> None:
+def test_value_of_no_field_is_rejected(values: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         PLAN.with_values(values)

@@ -21,14 +21,14 @@ def test_preflight_passes_on_a_valid_config(loaded: Loaded) -> None:
     preflight.check(loaded)
 
 
-def test_a_damaged_state_of_the_push_folder(loaded: Loaded, tmp_path: Path) -> None:
+def test_damaged_state_of_the_push_folder(loaded: Loaded, tmp_path: Path) -> None:
     (tmp_path / "pushed").mkdir()
     (tmp_path / "pushed" / "registry.json").write_text('{"stable": 1')
     with pytest.raises(InputError, match=r"registry\.json is damaged"):
         preflight.check(loaded)
 
 
-def test_a_signing_key_that_did_not_arrive(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signing_key_that_did_not_arrive(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "")
     with pytest.raises(InputError, match="MY_KEY: expected the signing key, received an empty value"):
         preflight.check(loaded)
@@ -46,7 +46,7 @@ def hashed(loaded: Loaded, kind: str = "mlp", cluster: str = "local", **options:
     ("kind", "options", "numbers"),
     [("mlp", {}, 16), ("mlp", {"embedding": 3}, 3), ("wide_deep", {"embedding": 3}, 4), ("dlrm", {}, 17)],
 )
-def test_a_table_of_ids_that_no_memory_holds(loaded: Loaded, kind: str, options: dict[str, int], numbers: int) -> None:
+def test_table_of_ids_that_no_memory_holds(loaded: Loaded, kind: str, options: dict[str, int], numbers: int) -> None:
     config = hashed(loaded, kind, **options)
     needed = (100_000_000 + 1) * numbers * 3 * 4
     assert preflight._of_tables(config, needed) == []
@@ -56,7 +56,7 @@ def test_a_table_of_ids_that_no_memory_holds(loaded: Loaded, kind: str, options:
     assert f"take {size} GiB in training, that of 'fare_hash' {size}, and this machine has {size}" in problem.message
 
 
-def test_a_table_of_ids_that_is_not_held_here(loaded: Loaded) -> None:
+def test_table_of_ids_that_is_not_held_here(loaded: Loaded) -> None:
     assert preflight._of_tables(hashed(loaded, cluster="given"), 1) == []
 
 

@@ -13,14 +13,14 @@ from components.errors import MachineError
 from pipeline.authoring.preflight import check_store
 
 
-def test_a_database_is_fine(tmp_path: Path):
+def test_database_is_fine(tmp_path: Path):
     with sqlite3.connect(tmp_path / "metadata.db") as connection:
         connection.execute("CREATE TABLE t (c)")
     connection.close()
     check_store(tmp_path / "metadata.db")
 
 
-def test_a_store_that_is_not_there_yet_is_fine_and_stays_away(tmp_path: Path):
+def test_missing_store_is_accepted_and_not_created(tmp_path: Path):
     check_store(tmp_path / "new" / "metadata.db")
     assert not (tmp_path / "new").exists()
 

@@ -165,7 +165,7 @@ def test_missing_store_is_reported(verb: str, tmp_path: Path):
     assert "nothing has run yet: there is no metadata store" in ended.err
 
 
-def test_a_file_that_is_no_store(tmp_path: Path):
+def test_file_that_is_no_store(tmp_path: Path):
     (tmp_path / "metadata.db").write_bytes(b"not a database, but long enough to look like a file with a header" * 20)
     ended = light_command("runs", "--store", str(tmp_path / "metadata.db"))
     assert ended.exit_code == 1

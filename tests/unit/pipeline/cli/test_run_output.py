@@ -35,7 +35,7 @@ def result(
     return RunResult("r1", "taxi", state, 61.234, 9.5, (node,), error, exit_code, facts, None)
 
 
-def test_the_last_line_names_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_last_line_names_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     report = tmp_path / "report.html"
     summary(replace(result(), report=report), "plain")
     assert capsys.readouterr().out.splitlines()[-1] == f"report: {report}"
@@ -124,7 +124,7 @@ def test_summary_shows_the_error_its_details_and_the_remedy(capsys: pytest.Captu
     ]
 
 
-def test_the_rates_of_groups_have_a_table_of_their_own(capsys: pytest.CaptureFixture[str]):
+def test_rates_of_groups_have_a_table_of_their_own(capsys: pytest.CaptureFixture[str]):
     rates = {"false_positive_rate": 0.1, "positive_rate": 0.25}
     slices = Measured({"gender": "a"}, 60, {"auc": 0.5, **rates}, {}), Measured({"hour": "3"}, 9, {"auc": 0.75}, {})
     facts = RunSummary(metrics={"auc": 0.95, **rates}, rows_evaluated=69, slices=slices)

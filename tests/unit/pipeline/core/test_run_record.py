@@ -30,7 +30,7 @@ def test_ids_of_runs_that_start_within_one_second_sort_by_start_time(tmp_path: P
         run.close()
 
 
-def test_the_time_in_an_id_is_the_start_in_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_time_in_an_id_is_the_start_in_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(time, "time", lambda: 1795462491.25)
     record = begin(tmp_path)
     assert re.fullmatch(r"20261123T193451-250000-[0-9a-f]{4}", record.run)
@@ -38,7 +38,7 @@ def test_the_time_in_an_id_is_the_start_in_utc(tmp_path: Path, monkeypatch: pyte
     record.close()
 
 
-def test_a_run_is_written_whole_and_read_again(tmp_path: Path):
+def test_run_is_written_whole_and_read_again(tmp_path: Path):
     record = new_run(tmp_path, "toy", ("A",), ("B",))
     record.add_nodes({"A": (), "B": ("A",)})
     record.nodes["A"].state, record.nodes["A"].cpu_seconds, record.nodes["A"].attempts = "done", 1.5, 2
@@ -106,7 +106,7 @@ def test_latest_follows_the_start_time_whatever_the_ids_are(tmp_path: Path):
     assert "the newest run is 20261123T193451-0000" in error.value.remedy
 
 
-def test_a_damaged_record_is_never_the_latest_run(tmp_path: Path):
+def test_damaged_record_is_never_the_latest_run(tmp_path: Path):
     write_finished_run(tmp_path, "20261123T193451-0000", 1795462491.3)
     write_finished_run(tmp_path, "20261123T193452-0000", 1795462492.3)
     (tmp_path / "20261123T193452-0000" / "run.json").write_text("{")

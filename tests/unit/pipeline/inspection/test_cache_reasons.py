@@ -15,7 +15,7 @@ def why(history: History, run: str, node: str) -> Reason:
     return why_not_cached(history.store, found, node)
 
 
-def test_a_parameter_had_changed(history: History):
+def test_parameter_had_changed(history: History):
     reason = why(history, "r2", "Trainer")
     assert reason.earlier is not None
     assert reason.earlier.run == "r1"
@@ -23,14 +23,14 @@ def test_a_parameter_had_changed(history: History):
     assert reason.gone == ()
 
 
-def test_the_earlier_run_that_differs_least_is_named(history: History):
+def test_earlier_run_that_differs_least_is_named(history: History):
     reason = why(history, "r3", "Trainer")
     rows = [f"Examples {history.number(name)}" for name in ("rows 1", "rows 3")]
     assert reason.earlier is not None
     assert (reason.earlier.run, reason.differences) == ("r2", (Difference("input", "examples", *rows),))
 
 
-def test_an_input_that_was_not_there_before(history: History):
+def test_input_that_was_not_there_before(history: History):
     [baseline] = [each for each in why(history, "r2", "Evaluator").differences if each.name == "baseline_model"]
     assert (baseline.before, baseline.now) == (None, f"Model {history.number('model 1')}")
     # The baseline was made by the first run's Trainer.
@@ -54,7 +54,7 @@ def test_cached_or_first_execution_has_no_earlier_one(history: History):
     assert why(history, "r1", "Trainer").earlier is None
 
 
-def test_a_node_that_is_not_there(history: History):
+def test_missing_node(history: History):
     with pytest.raises(InputError, match="did you mean 'Trainer'"):
         why(history, "r1", "Traner")
 

@@ -43,7 +43,7 @@ def counted(
     writer.execution(run, "StatisticsGen", outputs=[artifact])
 
 
-def test_a_column_as_it_was_counted(writer: Writer, tmp_path: Path):
+def test_column_as_it_was_counted(writer: Writer, tmp_path: Path):
     counted(writer, tmp_path, "r1", [(0, 1, 4), (1, 9, 4)], {"a": 6, "b": 4})
     found = columns(Store(tmp_path / "metadata.db"), "r1", "train")
     price, plan = found["price"], found["plan"]

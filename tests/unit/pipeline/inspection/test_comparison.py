@@ -74,7 +74,7 @@ def test_comparison_contains_only_differences(whole: History):
     assert (result["verdict"], result["version"]) == (["blessed", "not blessed"], ["11", None])
 
 
-def test_a_run_and_itself(whole: History):
+def test_run_and_itself(whole: History):
     result = compared(whole, "r1", "r1")
     assert (result["config"], result["schema"], result["columns"], result["model"]) == ({}, {}, {}, {})
     assert {(each["before"], each["now"]) for each in result["metrics"]} == {(0.5, 0.5), (0.25, 0.25)}

@@ -53,7 +53,7 @@ def test_events_of_openlineage(history: History):
     assert events == list(export.openlineage(history.store)), "sent twice, they are known as the same"
 
 
-def test_a_data_set_in_a_bucket(history: History):
+def test_data_set_in_a_bucket(history: History):
     rows = history.writer.artifact("Examples", "gs://bucket/a/b")
     history.writer.execution("r4", "ExampleGen", outputs=[rows])
     [output] = list(export.openlineage(history.store))[-1]["outputs"]

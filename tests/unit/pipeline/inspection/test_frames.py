@@ -20,7 +20,7 @@ def test_artifacts_with_their_properties(history: History):
     assert found["created"].tolist() == [pd.Timestamp(round(each * 1000), unit="ms", tz="UTC") for each in seconds]
 
 
-def test_the_history_with_its_metrics(history: History):
+def test_history_with_its_metrics(history: History):
     history.write_record("r3", state="done", started=100.0, updated=107.5, metrics={"auc": 0.5})
     runs = frame(run_history.list_runs(history.store, history.logs)).set_index("run")
     assert runs.loc["r3", "metrics.auc"] == 0.5

@@ -36,7 +36,7 @@ def test_down_from_the_rows(history: History):
     assert readers == {"Trainer", "Evaluator"}
 
 
-def test_a_model_that_others_were_compared_with(history: History):
+def test_model_that_others_were_compared_with(history: History):
     found = trace(history.store, history.number("model 2"))
     later = history.executions["r3.Evaluator"]
     assert later in found.readers[history.number("model 2")]
@@ -56,7 +56,7 @@ def test_unknown_artifact_name_is_rejected(history: History, message: str):
         lineage.find(history.store, message)
 
 
-def test_an_artifact_that_is_not_there(history: History):
+def test_missing_artifact(history: History):
     with pytest.raises(InputError, match="there is no artifact 999"):
         trace(history.store, 999)
 
@@ -72,7 +72,7 @@ def test_artifact_made_outside_of_runs_has_lineage(history: History):
     assert f"by.Hand, run none (execution {number})" in lineage.to_dot(found)
 
 
-def test_the_graph_in_other_languages(history: History):
+def test_graph_in_other_languages(history: History):
     found = trace(history.store, history.number("model 2"))
     record = json.loads(lineage.to_json(found))
     assert record["root"] == history.number("model 2")

@@ -27,13 +27,13 @@ def test_runs_are_listed_newest_first_with_their_results(history: History):
     ]
 
 
-def test_a_run_s_own_record_knows_more(history: History):
+def test_run_s_own_record_knows_more(history: History):
     history.write_record("r3", state="rejected", started=100.0, updated=107.5, metrics={"auc": 0.5})
     [row] = rows(history, newest=1)
     assert (row.state, row.started, row.seconds, row.metrics) == ("rejected", 100.0, 7.5, {"auc": 0.5})
 
 
-def test_a_run_whose_process_has_gone_has_died(history: History):
+def test_run_whose_process_has_gone_has_died(history: History):
     history.write_record("r3", state="running", started=1.0, updated=2.0)
     assert rows(history)[0].state == run_record.DIED
     lock = os.open(history.logs / "r3" / "lock", os.O_RDWR | os.O_CREAT)
@@ -53,7 +53,7 @@ def test_a_run_whose_process_has_gone_has_died(history: History):
         (["COMPLETE", "CANCELED"], "interrupted"),
     ],
 )
-def test_the_state_by_the_nodes_alone(history: History, states: list[str], message: str):
+def test_state_by_the_nodes_alone(history: History, states: list[str], message: str):
     history.writer.run("r4")
     for number, state in enumerate(states):
         history.writer.execution("r4", f"N{number}", state)
@@ -80,7 +80,7 @@ def test_listing_stops_after_the_requested_runs(history: History):
     assert [row.run for row in first] == ["r3"]
 
 
-def test_a_record_that_is_broken_is_none(history: History):
+def test_record_that_is_broken_is_none(history: History):
     (history.logs / "r3").mkdir(parents=True)
     (history.logs / "r3" / "run.json").write_text("{")
     assert run_record.record(history.logs, "r3") is None

@@ -24,7 +24,7 @@ def facts(folder: Path, run: str = "r1") -> RunSummary:
     return found
 
 
-def test_a_run_of_which_nothing_is_known_has_empty_facts(writer: Writer, tmp_path: Path):
+def test_run_of_which_nothing_is_known_has_empty_facts(writer: Writer, tmp_path: Path):
     writer.execution("r1", "ExampleGen", "FAILED")
     assert facts(tmp_path) == RunSummary()
 
@@ -77,7 +77,7 @@ def evaluated(writer: Writer, folder: Path, verdict: Verdict) -> None:
     writer.execution("r1", "Evaluator", outputs=(evaluation, blessing))
 
 
-def test_a_pushed_model_has_metrics_overall_and_per_slice_a_verdict_and_a_place(writer: Writer, tmp_path: Path):
+def test_pushed_model_has_metrics_overall_and_per_slice_a_verdict_and_a_place(writer: Writer, tmp_path: Path):
     writer.execution("r1", "Trainer", outputs=(writer.artifact("Model", "/model"),))
     evaluated(writer, tmp_path, Verdict(True, "the old one is broken", 8, (CHECK,), (WHOLE, *HOURS)))
     pushed = writer.artifact("PushedModel", pushed=1, pushed_destination="/pushed/7", pushed_version="7")
@@ -88,7 +88,7 @@ def test_a_pushed_model_has_metrics_overall_and_per_slice_a_verdict_and_a_place(
     assert (found.model, found.pushed, found.pushed_version) == ("/model", "/pushed/7", "7")
 
 
-def test_a_model_below_its_threshold_is_not_blessed(writer: Writer, tmp_path: Path):
+def test_model_below_its_threshold_is_not_blessed(writer: Writer, tmp_path: Path):
     evaluated(writer, tmp_path, Verdict(False, None, 8, (CHECK,), (WHOLE, *HOURS)))
     writer.execution("r1", "Pusher", outputs=(writer.artifact("PushedModel", pushed=0),))
     found = facts(tmp_path)
@@ -104,7 +104,7 @@ def test_metrics_of_a_stock_evaluator_are_summarized(writer: Writer, tmp_path: P
     assert (found.checks, found.verdict) == ((), "blessed")
 
 
-def test_a_blessing_that_a_resolver_found_is_no_verdict(writer: Writer, tmp_path: Path):
+def test_blessing_that_a_resolver_found_is_no_verdict(writer: Writer, tmp_path: Path):
     old = writer.artifact("ModelBlessing", blessed=1)
     writer.execution("r1", "LatestBlessedModel", outputs=(old,), event="INTERNAL_OUTPUT")
     assert facts(tmp_path).verdict == "not evaluated"

@@ -40,13 +40,13 @@ def test_artifacts_of_the_newest_runs_are_retained(history: History):
     assert unused_names(history, 2) == set(history.artifacts)
 
 
-def test_the_lineage_of_a_pushed_version_is_retained(history: History):
+def test_lineage_of_a_pushed_version_is_retained(history: History):
     blessed_twice_more(history)
     retained = set(history.artifacts) - unused_names(history, 2, "12")
     assert retained == {"rows 1", "model 2", "blessing 2", "pushed 2", "model 1"}, "with the model's baseline"
 
 
-def test_the_latest_blessed_models_are_retained(history: History):
+def test_latest_blessed_models_are_retained(history: History):
     history.writer.execution("r4", "ExampleGen")
     assert {"blessing 1", "model 1", "blessing 2", "model 2", "rows 1"}.isdisjoint(unused_names(history, 1))
     assert {"model 3", "blessing 3", "rows 3"} <= unused_names(history, 1)
@@ -81,7 +81,7 @@ def test_removed_artifacts_are_marked_deleted(history: History):
     assert unused_of(history, 2) == []
 
 
-def test_an_interrupted_removal_is_continued(history: History, monkeypatch: pytest.MonkeyPatch):
+def test_interrupted_removal_is_continued(history: History, monkeypatch: pytest.MonkeyPatch):
     blessed_twice_more(history)
 
     def full(folder: str) -> None:
@@ -97,7 +97,7 @@ def test_an_interrupted_removal_is_continued(history: History, monkeypatch: pyte
     assert list((history.location.parent / "artifacts").iterdir()) == []
 
 
-def test_an_active_run_is_an_input_error(history: History):
+def test_active_run_is_an_input_error(history: History):
     history.writer.execution("r4", "Trainer", "RUNNING")
     with pytest.raises(InputError, match="received run r4, which is running"):
         unused_of(history, 1)

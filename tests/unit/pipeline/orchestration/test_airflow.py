@@ -54,7 +54,7 @@ def test_without_a_section_somebody_starts_it(tmp_path: Path):
     assert (schedule["every"], schedule["catch_up"], schedule["retries"]) == (None, False, 2)
 
 
-def test_the_dag_imports_nothing_of_ours(tmp_path: Path):
+def test_dag_imports_nothing_of_ours(tmp_path: Path):
     _written(tmp_path)
     tree = ast.parse((tmp_path / "toy.py").read_text())
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

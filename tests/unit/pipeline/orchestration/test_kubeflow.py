@@ -41,7 +41,7 @@ def tasks(spec: dict[str, Any]) -> dict[str, Any]:
     return of_graph
 
 
-def test_a_container_for_each_node_and_one_that_compiles_before_them() -> None:
+def test_container_for_each_node_and_one_that_compiles_before_them() -> None:
     spec, _ = kubeflow.documents(job())
     assert spec["pipelineInfo"]["name"] == "my-people"
     waits = {name: task.get("dependentTasks", []) for name, task in tasks(spec).items()}
@@ -63,7 +63,7 @@ def test_a_container_for_each_node_and_one_that_compiles_before_them() -> None:
     assert executors["exec-example-gen"]["container"]["args"][7:9] == ["--span", "{{$.inputs.parameters['span']}}"]
 
 
-def test_a_run_that_is_not_due_ends_before_anything_is_compiled() -> None:
+def test_run_that_is_not_due_ends_before_anything_is_compiled() -> None:
     spec, platform = kubeflow.documents(job({"only_if": "new_span", "span": "date"}))
     assert list(tasks(spec)) == ["due", "run"]
     assert tasks(spec)["run"]["triggerPolicy"] == {"condition": "inputs.parameter_values['due'] == 'yes'"}
@@ -113,7 +113,7 @@ def test_section_and_schedule_are_applied_to_every_container() -> None:
     assert "retryPolicy" not in tasks(kubeflow.documents(job({"retries": 0}))[0])["trainer"]
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     file = tmp_path / "new" / "people.yaml"
     kubeflow.write(job(), file)
     assert list(yaml.safe_load_all(file.read_text())) == [*kubeflow.documents(job())]
@@ -134,22 +134,22 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         ({"secrets": {"A": {"secret": "s"}}}, "key"),
     ],
 )
-def test_a_section_that_cannot_work_is_refused(wrong: dict[str, Any], message: str) -> None:
+def test_section_that_cannot_work_is_rejected(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         KubeflowConfig.model_validate({**SECTION, **wrong})
 
 
-def test_two_orchestrators_at_once_are_refused() -> None:
+def test_two_orchestrators_at_once_are_rejected() -> None:
     ended = light_command("--kubeflow", "--vertex", "--output", "x.yaml")
     assert (ended.exit_code, "not allowed with argument --kubeflow" in ended.err) == (2, True)
 
 
-def test_a_digest_pins_an_image() -> None:
+def test_digest_pins_an_image() -> None:
     image = f"example.com:5000/pipeline@sha256:{'0' * 64}"
     assert KubeflowConfig.model_validate({**SECTION, "image": image}).image == image
 
 
-def test_a_config_that_cannot_run_there_is_refused(tmp_path: Path) -> None:
+def test_config_that_cannot_run_there_is_rejected(tmp_path: Path) -> None:
     data = people.write(tmp_path / "people.csv", people.rows())
     config = str(people.write_config(tmp_path / "people.yaml", data))
     with pytest.raises(InputError, match="expected a kubeflow section"):

@@ -74,7 +74,7 @@ def test_nodes_run_then_come_from_the_cache_then_are_left_alone(tmp_path: Path):
     assert len(Store(tmp_path / "metadata.db").executions("r1")) == 4
 
 
-def test_a_node_whose_condition_is_false_is_skipped(tmp_path: Path):
+def test_node_whose_condition_is_false_is_skipped(tmp_path: Path):
     assert Toy(tmp_path, "condition", value=1).run_all("r1", ("Source", "Add")) == [DONE, SKIPPED]
     assert Toy(tmp_path, "condition", value=200).run_all("r2", ("Source", "Add")) == [DONE, DONE]
 
@@ -113,7 +113,7 @@ def test_failure_is_recorded_and_a_second_attempt_counted(tmp_path: Path, script
     assert states(tmp_path, "r1") == dict.fromkeys(CHAIN, "COMPLETE")
 
 
-def test_a_second_attempt_records_its_own_inputs_and_properties(tmp_path: Path):
+def test_second_attempt_records_its_own_inputs_and_properties(tmp_path: Path):
     toy = Toy(tmp_path)
     # Without its input it fails, and records an execution without inputs.
     assert toy.run_all("r1", ("Add", "Source", "Add")) == [FAILED, DONE, DONE]
@@ -146,13 +146,13 @@ def test_partial_run_uses_the_newest_run_with_its_inputs(tmp_path: Path):
     assert len(Store(tmp_path / "metadata.db").executions("r4")) == 3
 
 
-def test_a_run_up_to_a_node_needs_no_earlier_run(tmp_path: Path):
+def test_run_up_to_a_node_needs_no_earlier_run(tmp_path: Path):
     partial = Toy(tmp_path).partial("r1", to_nodes=("Add",))
     assert partial.actions == {"Source": RUN, "Add": RUN, "Actor": LEAVE, "Rows": LEAVE}
     assert partial.run_all("r1", ("Source", "Add")) == [DONE, DONE]
 
 
-def test_a_resolver_runs_again_in_a_partial_run(tmp_path: Path):
+def test_resolver_runs_again_in_a_partial_run(tmp_path: Path):
     toy = Toy(tmp_path, "resolver")
     assert toy.run_all("r1", ("Source", "Latest", "Add")) == [DONE, DONE, DONE]
     partial = toy.partial("r2", ("Add",))

@@ -42,7 +42,7 @@ def written(folder: Path, config: Config) -> tuple[Any, Any]:
     return spec, json_format.ParseDict(read["deploymentSpec"], pipeline_spec_pb2.PipelineDeploymentConfig())
 
 
-def test_the_spec(tmp_path: Path):
+def test_spec(tmp_path: Path):
     (tmp_path / "people.pbtxt").write_text(people.SCHEMA)
     resources = {"Trainer": {"cpu": 8, "memory_gb": 32, "accelerator": "NVIDIA_L4", "accelerators": 2}}
     config = config_of(
@@ -101,7 +101,7 @@ def test_without_a_cache_and_a_schedule(tmp_path: Path):
     assert {"BaseModel-model-resolver", "LatestBlessedModel-model-resolver", "SchemaGen"} <= set(spec.root.dag.tasks)
 
 
-def test_a_query_is_driven_too(tmp_path: Path):
+def test_query_is_driven_too(tmp_path: Path):
     query = {"path": [], "bigquery": {"query": "SELECT * FROM people"}, "label": people.CONFIG["data"]["label"]}
     _, deployment = written(tmp_path, config_of(tmp_path, data=query))
     hook = deployment.executors["ExampleGen_executor"].container.lifecycle.pre_cache_check
@@ -125,7 +125,7 @@ def test_unsupported_config_is_rejected(tmp_path: Path, assignment: str, message
     assert remedy in raised.value.remedy
 
 
-def test_a_file_that_is_no_yaml_or_cannot_be_written(tmp_path: Path):
+def test_file_that_is_no_yaml_or_cannot_be_written(tmp_path: Path):
     config = config_of(tmp_path)
     with pytest.raises(InputError, match=r"expected FILE\.yaml, received .*people\.json"):
         vertex.write(config, tmp_path / "people.json")
@@ -134,7 +134,7 @@ def test_a_file_that_is_no_yaml_or_cannot_be_written(tmp_path: Path):
         vertex.write(config, tmp_path / "file" / "people.yaml")
 
 
-def test_a_schema_that_no_argument_holds(tmp_path: Path):
+def test_schema_that_no_argument_holds(tmp_path: Path):
     more = "".join(f'feature {{ name: "column_{number}" type: INT }}\n' for number in range(3000))
     (tmp_path / "people.pbtxt").write_text(people.SCHEMA + more)
     config = config_of(tmp_path, schema={"path": str(tmp_path / "people.pbtxt")})
@@ -177,6 +177,6 @@ def test_paths_that_containers_see_are_not_reported(tmp_path: Path):
         ("resources={Trainer: {accelerators: 3}}", "expected one of 1, 2, 4, 8, 16"),
     ],
 )
-def test_a_section_that_cannot_be(tmp_path: Path, field: str, message: str):
+def test_section_that_cannot_be(tmp_path: Path, field: str, message: str):
     with pytest.raises(InputError, match=message):
         config_of(tmp_path, f"vertex.{field}")

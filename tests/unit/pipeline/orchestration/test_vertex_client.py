@@ -44,7 +44,7 @@ def config_of(folder: Path, endpoint: str, **sections: Any) -> Config:
     return load(str(people.write_config(folder / "people.yaml", data, vertex=vertex, **sections))).config
 
 
-def test_a_run(api: Api, tmp_path: Path):
+def test_run(api: Api, tmp_path: Path):
     [line] = submit(config_of(tmp_path, api.address), SPEC)
     [(query, job)] = api.made("pipelineJobs")
     assert re.fullmatch(r"people-\d{14}", query["pipelineJobId"])
@@ -60,7 +60,7 @@ def test_a_run(api: Api, tmp_path: Path):
     assert [path for method, path, _, _ in api.sent if path != "/token"] == [f"/v1/{PARENT}/pipelineJobs"]
 
 
-def test_a_schedule_takes_the_place_of_the_one_before(api: Api, tmp_path: Path):
+def test_schedule_takes_the_place_of_the_one_before(api: Api, tmp_path: Path):
     schedule = {"start": "2999-02-03", "every": "@weekly"}
     [first] = submit(config_of(tmp_path, api.address, schedule=schedule), SPEC)
     [earlier] = api.schedules

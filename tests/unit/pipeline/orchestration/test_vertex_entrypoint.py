@@ -42,7 +42,7 @@ def line(folder: Path, what: str, executor: str, outputs: dict[str, str], parame
     return [*arguments, "--json_serialized_inputs_spec_args", json.dumps(types), "--direct_num_workers=1"]
 
 
-def test_an_error_that_nobody_has_put_into_words(tmp_path: Path):
+def test_error_that_nobody_has_put_into_words(tmp_path: Path):
     ended = call(
         tmp_path, "execute", "components.data_gate.curated_schema.Executor", {"schema": "tfx.Schema"}, {"text": "no"}
     )
@@ -54,7 +54,7 @@ def test_an_error_that_nobody_has_put_into_words(tmp_path: Path):
     assert not (tmp_path / "1").exists()
 
 
-def test_an_error_of_ours_keeps_headline_and_remedy(tmp_path: Path):
+def test_error_of_ours_keeps_headline_and_remedy(tmp_path: Path):
     parameters = {"input_base": str(tmp_path), "input_config": '{"splits": [{"name": "all-0", "pattern": "*.csv"}]}'}
     ended = call(tmp_path, "drive", "components.ingest.driver.Driver", {"examples": "tfx.Examples"}, parameters)
     assert ended.exit_code == 1

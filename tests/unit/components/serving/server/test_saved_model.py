@@ -57,7 +57,7 @@ def test_inputs_and_outputs_go_by_their_names(model: SavedModel) -> None:
     }  # fmt: skip
 
 
-def test_a_model_with_control_flow_is_served_too(model: SavedModel) -> None:
+def test_model_with_control_flow_is_served_too(model: SavedModel) -> None:
     assert model.signature("loop").run({"n": np.array([3, 0, 1])})["steps"].tolist() == [3, 3, 3]
 
 
@@ -117,7 +117,7 @@ def test_which_signatures_are_batched(inputs: list[Any], outputs: list[Any], bat
     assert can_batch(accepted, returned) == batches
 
 
-def test_a_signature_that_is_not_there(model: SavedModel) -> None:
+def test_missing_signature(model: SavedModel) -> None:
     with pytest.raises(RequestError, match=r"expected a signature of .*'serving_default'.*, received 'nope'"):
         model.signature("nope")
 
@@ -169,7 +169,7 @@ def test_recorded_requests_warm_it_up(folder: Path, tmp_path: Path, caplog: pyte
         (b"\xff", "parsing"),
     ],
 )
-def test_a_failing_warm_up_is_a_failure_to_load(folder: Path, tmp_path: Path, record: bytes, word: str) -> None:
+def test_failing_warm_up_is_a_failure_to_load(folder: Path, tmp_path: Path, record: bytes, word: str) -> None:
     with pytest.raises(Exception, match=word):
         warmed(folder, tmp_path, request(example(1)), record)
 

@@ -42,7 +42,7 @@ def refused(path: Path, *assignments: str) -> list[str]:
     return [line.replace(f"{path.parent}/", "") for line in (error.details or (error.headline,))]
 
 
-def test_a_config_has_its_file_name_and_every_default(config: Path) -> None:
+def test_config_has_its_file_name_and_every_default(config: Path) -> None:
     loaded = load(str(config)).config
     assert loaded.pipeline.name == "trips"
     assert loaded.training.steps == 1000
@@ -59,7 +59,7 @@ def test_set_changes_any_field_and_reads_yaml(config: Path) -> None:
     assert loaded.pipeline.name == "other"
 
 
-def test_the_config_is_frozen(config: Path) -> None:
+def test_config_is_frozen(config: Path) -> None:
     with pytest.raises(ValueError, match="frozen"):
         load(str(config)).config.training.steps = 3  # type: ignore[misc]
 
@@ -176,7 +176,7 @@ def test_features_have_the_names_of_what_makes_them(config: Path) -> None:
     assert FeaturesConfig.model_validate_json(features.model_dump_json()) == features
 
 
-def test_the_columns_of_a_cross_have_to_be_there_and_hold_no_floats(config: Path) -> None:
+def test_columns_of_a_cross_have_to_be_there_and_hold_no_floats(config: Path) -> None:
     config.write_text(
         CONFIG.replace("features:\n", "features:\n  crosses:\n    place: {columns: [company, stret], buckets: 9}\n")
     )
@@ -225,7 +225,7 @@ def test_own_features_need_an_own_model(config: Path) -> None:
     assert "expected an import path" in refused(config, "model.run_fn=nodots")[0]
 
 
-def test_the_shipped_configs_are_valid() -> None:
+def test_shipped_configs_are_valid() -> None:
     shipped = sorted(Path("configs").glob("*.yaml"))
     assert [path.stem for path in shipped] == ["clicks", "digits", "taxi"]
     for path in shipped:

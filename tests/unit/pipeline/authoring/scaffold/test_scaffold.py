@@ -162,7 +162,7 @@ def test_every_draft_is_a_valid_config_with_a_word_on_each_column(name: str, tmp
     assert max(map(len, text.splitlines())) < 250
 
 
-def test_a_census_keeps_its_tail_and_knows_what_is_missing(tmp_path: Path) -> None:
+def test_census_keeps_its_tail_and_knows_what_is_missing(tmp_path: Path) -> None:
     found, config = drafted("people", tmp_path)
     assert config.data.csv.skip_initial_space
     assert config.data.csv.null_values == ("", "?")
@@ -174,7 +174,7 @@ def test_a_census_keeps_its_tail_and_knows_what_is_missing(tmp_path: Path) -> No
     assert config.model.kind == "tabm"
 
 
-def test_a_small_table_has_few_bins_and_no_less_than_300_steps(tmp_path: Path) -> None:
+def test_small_table_has_few_bins_and_no_less_than_300_steps(tmp_path: Path) -> None:
     _, config = drafted("flowers", tmp_path)
     assert config.data.task == "multiclass"
     assert config.features.columns["width"][1].model_dump()["bins"] == 4
@@ -201,7 +201,7 @@ def test_many_ids_are_learned_by_another_model_at_a_rate_of_their_own(
     assert drafted("people", tmp_path)[1].training.table_learning_rate is None
 
 
-def test_a_price_has_a_bound_of_its_variance_and_no_copy_of_itself(tmp_path: Path) -> None:
+def test_price_has_a_bound_of_its_variance_and_no_copy_of_itself(tmp_path: Path) -> None:
     found, config = drafted("houses", tmp_path)
     assert config.data.csv.delimiter == ";"
     assert config.data.task == "regression"
@@ -242,7 +242,7 @@ def test_lists_of_texts_are_split_and_lists_of_numbers_left_out(tmp_path: Path) 
 
 @pytest.mark.both_lines
 @pytest.mark.parametrize("name", ["houses", "people", "lists"])
-def test_the_schema_knows_every_column_and_demands_what_was_there(name: str, tmp_path: Path) -> None:
+def test_schema_knows_every_column_and_demands_what_was_there(name: str, tmp_path: Path) -> None:
     found, _ = drafted(name, tmp_path)
     path = tmp_path / "schema.pbtxt"
     path.write_text(schema(found.table))

@@ -25,7 +25,7 @@ def old(history: History) -> Path:
     return history.location
 
 
-def test_an_old_store_is_refused_wherever_it_is_opened(old: Path):
+def test_old_store_is_rejected_wherever_it_is_opened(old: Path):
     for open_it in (check_store, Store):
         with pytest.raises(MachineError, match="expected schema version 10, received 7") as raised:
             open_it(old)
@@ -55,7 +55,7 @@ def test_no_copy_is_overwritten(old: Path):
     assert (copy.read_text(), Tables(old, oldest=0).version) == ("precious", 7)
 
 
-def test_a_missing_store_is_not_created(tmp_path: Path):
+def test_missing_store_is_not_created(tmp_path: Path):
     with pytest.raises(MachineError):
         migrate(tmp_path / "none.db")
     assert list(tmp_path.iterdir()) == []

@@ -42,7 +42,7 @@ def test_without_a_store_the_list_waits(pages: Pages):
     assert pages.respond("/run/r1/").status == 404
 
 
-def test_a_run_is_there_before_any_store_is(pages: Pages, going: RunRecord):
+def test_run_is_there_before_any_store_is(pages: Pages, going: RunRecord):
     listed = text(pages.respond("/"))
     assert f'<a href="run/{going.run}/">{going.run}</a>' in listed
     assert "running" in listed
@@ -50,7 +50,7 @@ def test_a_run_is_there_before_any_store_is(pages: Pages, going: RunRecord):
     going.close()
 
 
-def test_a_page_is_another_one_as_soon_as_its_run_is(pages: Pages, going: RunRecord):
+def test_page_is_another_one_as_soon_as_its_run_is(pages: Pages, going: RunRecord):
     path = f"/run/{going.run}/"
     first = pages.respond(path)
     assert pages.respond(path, first.tag).status == 304
@@ -67,7 +67,7 @@ def test_a_page_is_another_one_as_soon_as_its_run_is(pages: Pages, going: RunRec
     assert pages.respond(path, third.tag).status == 304
 
 
-def test_the_list_is_another_one_as_soon_as_a_run_is(pages: Pages, going: RunRecord, tmp_path: Path):
+def test_list_is_another_one_as_soon_as_a_run_is(pages: Pages, going: RunRecord, tmp_path: Path):
     first = pages.respond("/")
     assert pages.respond("/", first.tag).status == 304
     other = new_run(tmp_path / "logs", "toy", (), ())
@@ -91,14 +91,14 @@ def test_dead_run_is_reported_to_every_client(pages: Pages, going: RunRecord):
     assert pages.respond("/", others[-1].tag).status == 304
 
 
-def test_a_record_that_is_none_is_no_run(pages: Pages, tmp_path: Path):
+def test_record_that_is_none_is_no_run(pages: Pages, tmp_path: Path):
     for name, content in (("list", "[]"), ("other", '{"state": "done"}'), ("torn", "{")):
         (tmp_path / "logs" / name).mkdir(parents=True)
         (tmp_path / "logs" / name / "run.json").write_text(content)
     assert "No run yet." in text(pages.respond("/"))
 
 
-def test_the_list_is_not_made_more_often_than_it_can_be_afforded(
+def test_list_is_not_made_more_often_than_it_can_be_afforded(
     pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(live_pages, "_PAUSE_FACTOR", 1e9)

@@ -57,6 +57,6 @@ def test_names_from_outside_are_not_markdown(tmp_path: Path):
     assert "\x1b" not in text
 
 
-def test_a_run_of_which_nothing_is_known_has_a_card(tmp_path: Path):
+def test_run_of_which_nothing_is_known_has_a_card(tmp_path: Path):
     Writer(tmp_path / "metadata.db").execution("r1", "CsvExampleGen", "FAILED")
     assert "*Nothing was measured.*" in model_card.to_markdown(content_of(tmp_path))

@@ -18,7 +18,7 @@ def test_implied_edges_are_removed():
     assert transitive_reduction(upstream) == {"A": [], "B": ["A"], "C": ["B"], "D": ["C"]}
 
 
-def test_an_arrow_goes_past_the_nodes_between():
+def test_arrow_goes_past_the_nodes_between():
     drawn = draw(nodes("A", "S", "B", "C"), {"B": ("A",), "C": ("B", "S")})
     root = ET.fromstring(str(drawn))  # noqa: S314 - our own
     places = {str(box.findtext("text")): box.find("rect") for box in root.iter("g")}

@@ -46,7 +46,7 @@ def test_server_listens_on_loopback_only(server: Server):
     assert server.server_address[0] == HOST == "127.0.0.1"
 
 
-def test_a_page_allows_nothing_but_itself(server: Server):
+def test_page_allows_nothing_but_itself(server: Server):
     answer = fetch(server)
     assert answer.status == 200
     policy = dict(each.split(" ", 1) for each in answer.headers["Content-Security-Policy"].split("; "))
@@ -59,14 +59,14 @@ def test_a_page_allows_nothing_but_itself(server: Server):
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-def test_the_version_that_is_known_is_not_sent_again(server: Server):
+def test_version_that_is_known_is_not_sent_again(server: Server):
     first = fetch(server, "/run/r1/")
     again = fetch(server, "/run/r1/", If_None_Match=first.headers["ETag"])
     assert (again.status, again.body) == (304, b"")  # type: ignore[attr-defined]
     assert fetch(server, "/run/r1/", If_None_Match='"other"').status == 200
 
 
-def test_a_head_has_no_body(server: Server):
+def test_head_has_no_body(server: Server):
     head, whole = fetch(server, method="HEAD"), fetch(server)
     assert head.body == b""  # type: ignore[attr-defined]
     assert head.headers["Content-Length"] == str(len(whole.body))  # type: ignore[attr-defined]
@@ -81,7 +81,7 @@ def test_write_methods_are_rejected(server: Server, method: str):
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8600", "localhost.evil.example", "127.0.0.1.evil.example", ""]
 )
-def test_another_name_that_leads_here_is_refused(server: Server, host: str):
+def test_another_name_that_leads_here_is_rejected(server: Server, host: str):
     answer = fetch(server, Host=host)
     assert answer.status == 421
     assert b"r1" not in answer.body  # type: ignore[attr-defined]
@@ -106,7 +106,7 @@ def test_internal_error_is_printed_on_the_terminal_only(
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_a_client_that_goes_away_is_no_error(server: Server, capfd: pytest.CaptureFixture[str]):
+def test_client_that_goes_away_is_no_error(server: Server, capfd: pytest.CaptureFixture[str]):
     for _ in range(5):
         with socket.create_connection(server.server_address) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -115,19 +115,19 @@ def test_a_client_that_goes_away_is_no_error(server: Server, capfd: pytest.Captu
     assert capfd.readouterr().err == ""
 
 
-def test_a_port_that_is_taken(server: Server):
+def test_port_that_is_taken(server: Server):
     with pytest.raises(MachineError, match="another program listens on it"):
         Server(server.pages, server.server_address[1])
 
 
 @pytest.mark.parametrize("port", [-1, 65536])
-def test_a_port_that_cannot_be(history: History, port: int):
+def test_port_that_cannot_be(history: History, port: int):
     with pytest.raises(InputError, match="expected 0 to 65535"):
         Server(Pages(history.location, history.logs, None), port)
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_the_verb_serves_until_it_is_ended(tmp_path: Path, ending: signal.Signals):
+def test_verb_serves_until_it_is_ended(tmp_path: Path, ending: signal.Signals):
     with served(tmp_path / "metadata.db") as (address, process):
         assert "No run yet." in fetched(address)
         os.kill(process.pid, ending)
@@ -135,14 +135,14 @@ def test_the_verb_serves_until_it_is_ended(tmp_path: Path, ending: signal.Signal
         assert (process.returncode, err) == (0, "")
 
 
-def test_the_verb_refuses_what_is_no_store_and_imports_nothing_heavy(tmp_path: Path):
+def test_verb_rejects_what_is_no_store_and_imports_nothing_heavy(tmp_path: Path):
     (tmp_path / "metadata.db").write_text("no store")
     ended = light_command("serve-ui", "--store", str(tmp_path / "metadata.db"), "--port", "0")
     assert ended.exit_code == 1
     assert "cannot be opened" in ended.err
 
 
-def test_the_first_word_names_a_config(tmp_path: Path):
+def test_first_word_names_a_config(tmp_path: Path):
     ended = light_command("serve-ui", str(tmp_path / "none.yaml"))
     assert ended.exit_code == 2
     assert "none.yaml" in ended.err

@@ -102,7 +102,7 @@ def test_class_names_end_at_a_newline_only(tmp_path: Path):
     assert "label as a\\u2028b\\rc as d as 1,000 others correct" in found
 
 
-def test_a_regression_has_its_residuals(tmp_path: Path):
+def test_regression_has_its_residuals(tmp_path: Path):
     write_run(tmp_path, task="regression")
     found = Parsed(page_of(tmp_path)).text
     assert "Label by prediction" in found
@@ -174,7 +174,7 @@ def test_no_page_grows_without_end(tmp_path: Path):
     assert len(page) < 1_000_000
 
 
-def test_the_data_is_held_against_the_run_before(tmp_path: Path):
+def test_data_is_held_against_the_run_before(tmp_path: Path):
     writer = write_run(tmp_path)
     write_run(tmp_path, "r2", writer, fares=3.0)
     assert "Split train, compared with run r1" in Parsed(page_of(tmp_path, "r2")).text
@@ -212,7 +212,7 @@ def test_values_missing_from_a_stock_run_are_explained(tmp_path: Path):
         ("evaluation/plots.json", "cannot be read: UnicodeDecodeError"),
     ],
 )
-def test_a_damaged_file_costs_its_part_alone(tmp_path: Path, file: str, reason: str):
+def test_damaged_file_costs_its_part_alone(tmp_path: Path, file: str, reason: str):
     write_run(tmp_path)
     (tmp_path / "r1" / file).write_bytes(b"\xff\x07{")
     found = Parsed(page_of(tmp_path)).text
@@ -229,7 +229,7 @@ def test_how_far_a_metric_is_from_the_baselines(value: float, baseline: float, m
     assert environment().filters["change"](value, baseline) == message
 
 
-def test_the_logs_beside_the_page_are_linked(tmp_path: Path):
+def test_logs_beside_the_page_are_linked(tmp_path: Path):
     write_run(tmp_path)
     logs = tmp_path / "logs" / "r1"
     logs.mkdir(parents=True)

@@ -40,7 +40,7 @@ def heights(chart: str) -> list[float]:
     return [float(each) for each in re.findall(r"v-([0-9.]+)h", chart)]
 
 
-def test_a_histogram_has_bars_of_equal_width():
+def test_histogram_has_bars_of_equal_width():
     chart = str(svg.histogram([(0.0, 12.0, 0.5), (12.0, 24.0, 0.5)], (0.0, 24.0), "x"))
     assert heights(chart) == pytest.approx([38.0] * svg.BARS, abs=0.1)
     chart = str(svg.histogram([(0.0, 6.0, 0.5), (6.0, 24.0, 0.5)], (0.0, 24.0), "x"))
@@ -48,11 +48,11 @@ def test_a_histogram_has_bars_of_equal_width():
     assert heights(chart)[6:] == pytest.approx([38.0 / 3] * 18, abs=0.1)
 
 
-def test_a_single_value_is_one_bar():
+def test_single_value_is_one_bar():
     assert len(heights(str(svg.histogram([(3.0, 3.0, 1.0)], (3.0, 3.0), "x")))) == 1
 
 
-def test_a_long_tail_does_not_press_the_rest_flat():
+def test_long_tail_does_not_press_the_rest_flat():
     bins = [(0.0, 1.0, 0.3), (1.0, 2.0, 0.3), (2.0, 3.0, 0.3), (3.0, 1e6, 0.1)]
     assert svg.histogram_range([bins]) == (0.0, 6.0)
     assert svg.histogram_range([[(0.0, 1.0, 0.5), (1.0, math.inf, 0.5)]])[1] < 10
@@ -101,7 +101,7 @@ def test_chart_has_a_text_alternative():
     assert "from 0.5000 to 0.2500" in str(description.text)
 
 
-def test_a_line_has_no_more_points_than_can_be_seen_and_keeps_the_last():
+def test_line_has_no_more_points_than_can_be_seen_and_keeps_the_last():
     shown = svg.thinned([(float(x), 0.0) for x in range(100_000)])
     assert len(shown) <= 401
     assert (shown[0][0], shown[-1][0]) == (0.0, 99_999.0)

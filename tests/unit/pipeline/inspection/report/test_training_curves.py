@@ -12,7 +12,7 @@ from tensorboard.compat.proto import event_pb2
 from pipeline.inspection.report.training_curves import read
 
 
-def test_a_folder_is_a_kind_of_curve(tmp_path: Path):
+def test_folder_is_a_kind_of_curve(tmp_path: Path):
     write_events(tmp_path / "train", {"loss": [0.5, 0.25]})
     write_events(tmp_path / "eval", {"loss": [0.75]})
     assert read(tmp_path) == {"loss": {"train": [(10, 0.5), (20, 0.25)], "eval": [(10, 0.75)]}}
@@ -32,7 +32,7 @@ def test_points_without_a_number_are_omitted(tmp_path: Path):
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
-def test_a_torn_end_costs_the_last_point_alone(tmp_path: Path, cut: int):
+def test_torn_end_costs_the_last_point_alone(tmp_path: Path, cut: int):
     file = write_events(tmp_path / "train", {"loss": [0.5, 0.25]})
     file.write_bytes(file.read_bytes()[:-cut])
     assert read(tmp_path) == {"loss": {"train": [(10, 0.5)]}}

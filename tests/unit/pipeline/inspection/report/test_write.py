@@ -27,7 +27,7 @@ def test_file_that_cannot_be_written_is_reported(tmp_path: Path):
         write.write_report(store, tmp_path / "logs", run, tmp_path / "report.html")
 
 
-def test_the_verb_writes_the_latest_runs_report_and_its_model_card(tmp_path: Path):
+def test_verb_writes_the_latest_runs_report_and_its_model_card(tmp_path: Path):
     write_run(tmp_path)
     ended = light_command("report", "--store", str(tmp_path / "metadata.db"), "--model-card")
     folder = tmp_path / "logs" / "r1"
@@ -45,7 +45,7 @@ def test_report_is_written_to_the_given_path(tmp_path: Path):
     assert page.read_text().startswith("<!doctype html>")
 
 
-def test_the_page_on_all_runs_links_to_their_reports(tmp_path: Path):
+def test_page_on_all_runs_links_to_their_reports(tmp_path: Path):
     write_run(tmp_path)
     store = ("--store", str(tmp_path / "metadata.db"))
     assert light_command("report", *store).exit_code == 0

@@ -34,7 +34,7 @@ def on(loaded: Loaded, engine: str, section: dict[str, Any], **more: Any) -> Loa
 
 
 @pytest.mark.parametrize("engine", ["flink", "spark", "portable"])
-def test_an_engine_has_to_answer(loaded: Loaded, engine: str) -> None:
+def test_engine_has_to_answer(loaded: Loaded, engine: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         section = {"job_endpoint": f"localhost:{server.getsockname()[1]}"}
         check(on(loaded, engine, section))
@@ -55,7 +55,7 @@ def test_each_pool_has_to_answer(loaded: Loaded) -> None:
 
 
 @pytest.mark.parametrize("engine", ["flink", "spark"])
-def test_a_jar_has_to_be_there_and_java_with_it(
+def test_jar_has_to_be_there_and_java_with_it(
     loaded: Loaded, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jar, java = tmp_path / "server.jar", tmp_path / "bin" / "java"
@@ -80,7 +80,7 @@ def test_a_jar_has_to_be_there_and_java_with_it(
         ("portable", {"worker_pools": ["pool.invalid:50000"]}),
     ],
 )
-def test_an_engine_on_other_machines_cannot_read_this_ones_disk(
+def test_engine_on_other_machines_cannot_read_this_ones_disk(
     loaded: Loaded, tmp_path: Path, engine: str, section: dict[str, Any]
 ) -> None:
     with pytest.raises(InputError, match=f"engine {engine} works on other machines") as raised:

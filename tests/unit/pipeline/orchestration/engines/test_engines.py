@@ -170,7 +170,7 @@ def test_dataflow_with_all_there_is() -> None:
         ({"max_workers": 100_000}, "max_workers"),
     ],
 )
-def test_dataflow_refuses(change: dict[str, Any], message: str) -> None:
+def test_dataflow_rejects(change: dict[str, Any], message: str) -> None:
     assert message in refused("dataflow", DATAFLOW | change)
 
 
@@ -210,7 +210,7 @@ def test_flinks_parallelism() -> None:
 
 
 @pytest.mark.parametrize("engine", ["flink", "spark"])
-def test_a_job_server_is_one_that_runs_or_a_jar(engine: str) -> None:
+def test_job_server_is_one_that_runs_or_a_jar(engine: str) -> None:
     assert "expected either job_endpoint or job_server_jar, received none" in refused(engine, {})
     assert "received both" in refused(engine, SERVER | {"job_server_jar": "server.jar"})
     assert "nothing is downloaded" in refused(engine, {"job_server_jar": "https://example.org/server.jar"})
@@ -267,7 +267,7 @@ def test_portable(section: dict[str, Any], options: list[str], addresses: tuple[
     assert ("LOOPBACK" in line) == ("--environment_type=LOOPBACK" in options)
 
 
-def test_portable_refuses_what_has_no_workers() -> None:
+def test_portable_rejects_what_has_no_workers() -> None:
     assert "received neither" in refused("portable", {})
     assert "a job service takes one pool, received 2" in refused("portable", SERVER | {"worker_pools": ["a:1", "b:2"]})
     assert "expected a worker pool for jobs:8099" in refused("portable", SERVER)
@@ -309,7 +309,7 @@ def test_user_options_come_last_and_overridden_ones_are_reported(engine: str) ->
 
 
 @pytest.mark.parametrize("engine", [name for name in WITH if name != "direct"])
-def test_an_engine_without_its_section_is_refused(engine: str) -> None:
+def test_engine_without_its_section_is_rejected(engine: str) -> None:
     assert f"engine: {engine} needs a section {engine} with " in refused(engine)
 
 
@@ -337,7 +337,7 @@ def test_one_config_carries_several_engines_and_the_command_line_chooses(tmp_pat
         load(str(config), ["runtime.engine=flonk"])
 
 
-def test_the_page_on_engines_shows_sections_that_each_engine_takes() -> None:
+def test_page_on_engines_shows_sections_that_each_engine_takes() -> None:
     shown = [yaml.safe_load(text)["runtime"] for text in re.findall(r"```yaml\n(runtime:.*?)```", PAGE, re.DOTALL)]
     assert {section["engine"] for section in shown} >= set(WITH)
     for section in shown:

@@ -27,7 +27,7 @@ def start(task: str, folder: Path, workers: int = 2) -> subprocess.Popen[str]:
     )
 
 
-def test_the_work_is_shared_by_processes_that_end_with_it(tmp_path: Path) -> None:
+def test_work_is_shared_by_processes_that_end_with_it(tmp_path: Path) -> None:
     process = start("count", tmp_path)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
@@ -38,7 +38,7 @@ def test_the_work_is_shared_by_processes_that_end_with_it(tmp_path: Path) -> Non
     assert not any(psutil.pid_exists(worker) for worker in record["workers"])
 
 
-def test_an_error_of_a_worker_keeps_its_words(tmp_path: Path) -> None:
+def test_error_of_a_worker_keeps_its_words(tmp_path: Path) -> None:
     process = start("raise", tmp_path)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1

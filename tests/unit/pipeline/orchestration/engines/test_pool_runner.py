@@ -53,14 +53,14 @@ def test_each_pool_has_a_part_in_the_work(tmp_path: Path, pools: tuple[Server, S
     assert all(map(ends, record["workers"]))
 
 
-def test_an_error_of_a_worker_keeps_its_words(tmp_path: Path, pools: tuple[Server, Server]) -> None:
+def test_error_of_a_worker_keeps_its_words(tmp_path: Path, pools: tuple[Server, Server]) -> None:
     process = start("raise", tmp_path / "work", pools)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "error[2]: seven was met" in err
 
 
-def test_a_worker_that_is_killed_is_not_waited_for(tmp_path: Path, pools: tuple[Server, Server]) -> None:
+def test_worker_that_is_killed_is_not_waited_for(tmp_path: Path, pools: tuple[Server, Server]) -> None:
     work = tmp_path / "work"
     process = start("wait", work, pools)
     try:

@@ -23,7 +23,7 @@ def states(result: RunResult) -> dict[str, str]:
     return {node.id: node.state for node in result.nodes}
 
 
-def test_a_run_is_done_then_all_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_run_is_done_then_all_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     first = run_toy(tmp_path)
     assert (first.state, first.exit_code, first.error) == ("done", 0, None)
     assert states(first) == dict.fromkeys(["Source", "Add", "Actor", "Rows"], "done")
@@ -42,7 +42,7 @@ def test_a_run_is_done_then_all_cache(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (record["state"], record["nodes"]["Rows"]["state"]) == ("done", "cached")
 
 
-def test_a_run_writes_its_report_and_names_it_last(tmp_path: Path):
+def test_run_writes_its_report_and_names_it_last(tmp_path: Path):
     result = run_toy(tmp_path)
     assert result.report == tmp_path / "logs" / result.run / "report.html"
     page = result.report.read_text()
@@ -50,7 +50,7 @@ def test_a_run_writes_its_report_and_names_it_last(tmp_path: Path):
     assert json.loads((result.report.parent / "run.json").read_text())["nodes"]["Add"]["upstream"] == ["Source"]
 
 
-def test_a_report_that_cannot_be_written_costs_nothing_but_itself(tmp_path: Path):
+def test_report_that_cannot_be_written_costs_nothing_but_itself(tmp_path: Path):
     first = run_toy(tmp_path)
     assert first.report is not None
     first.report.unlink()
@@ -95,7 +95,7 @@ def test_all_that_a_node_prints_is_in_its_own_log(tmp_path: Path, capfd: pytest.
     assert (printed.out, printed.err) == ("", "")
 
 
-def test_the_figures_are_of_the_whole_process_tree(tmp_path: Path):
+def test_figures_are_of_the_whole_process_tree(tmp_path: Path):
     (tmp_path / "Actor.script").write_text("burn")
     result = run_toy(tmp_path)
     actor, add = result.nodes[2], result.nodes[1]
@@ -103,7 +103,7 @@ def test_the_figures_are_of_the_whole_process_tree(tmp_path: Path):
     assert actor.peak_memory_mb > add.peak_memory_mb + 150
 
 
-def test_a_run_from_and_to_a_node(tmp_path: Path):
+def test_run_from_and_to_a_node(tmp_path: Path):
     none = run_toy(tmp_path, from_nodes=("Actor",))
     assert (none.state, none.exit_code) == ("failed", 2)
     assert none.error is not None
@@ -124,7 +124,7 @@ def test_pipeline_that_does_not_compile_is_reported(tmp_path: Path):
     assert "Traceback" in (tmp_path / "logs" / result.run / "pipeline.log").read_text()
 
 
-def test_an_unknown_run_is_not_resumed(tmp_path: Path):
+def test_unknown_run_is_not_resumed(tmp_path: Path):
     result = run_toy(tmp_path, resume="20200101T000000-0000")
     assert (result.state, result.exit_code) == ("failed", 2)
 

@@ -51,7 +51,7 @@ def uris(artifacts: dict[str, list[Any]]) -> dict[str, list[str]]:
     return {key: [artifact.uri for artifact in each] for key, each in artifacts.items()}
 
 
-def test_the_newest_run_that_has_the_data_is_trained_on(config: Config, tmp_path: Path):
+def test_newest_run_that_has_the_data_is_trained_on(config: Config, tmp_path: Path):
     file = job_file.place(str(tmp_path / "to"))
     inputs = job_file.write(config, file)
     result = written(file)
@@ -68,13 +68,13 @@ def test_the_newest_run_that_has_the_data_is_trained_on(config: Config, tmp_path
     )
 
 
-def test_a_named_run_is_trained_on(config: Config, tmp_path: Path):
+def test_named_run_is_trained_on(config: Config, tmp_path: Path):
     file = job_file.place(str(tmp_path))
     job_file.write(config, file, "first")
     assert uris(written(file)["inputs"])["schema"] == ["/shared/first/schema"]
 
 
-def test_the_outputs_lie_beside_the_job_file(config: Config, tmp_path: Path):
+def test_outputs_lie_beside_the_job_file(config: Config, tmp_path: Path):
     file = job_file.place(f"{tmp_path}/to/")
     job_file.write(config, file)
     assert file == f"{tmp_path}/to/job.json"
@@ -83,7 +83,7 @@ def test_the_outputs_lie_beside_the_job_file(config: Config, tmp_path: Path):
     assert [result["model"][0].type_name, result["model_run"][0].type_name] == ["Model", "ModelRun"]
 
 
-def test_the_parameters_are_the_trainers_own(config: Config, tmp_path: Path):
+def test_parameters_are_the_trainers_own(config: Config, tmp_path: Path):
     file = job_file.place(str(tmp_path))
     job_file.write(config, file)
     parameters = written(file)["exec_properties"]
@@ -94,7 +94,7 @@ def test_the_parameters_are_the_trainers_own(config: Config, tmp_path: Path):
     assert json.loads(parameters["train_args"]) == {"num_steps": 7}
 
 
-def test_the_same_job_may_be_written_again_and_another_one_may_not(config: Config, tmp_path: Path):
+def test_same_job_may_be_written_again_and_another_one_may_not(config: Config, tmp_path: Path):
     file = job_file.place(str(tmp_path))
     job_file.write(config, file)
     before = Path(file).read_text()
@@ -121,7 +121,7 @@ def test_pipeline_that_has_never_run_is_reported(config: Config, tmp_path: Path)
     assert raised.value.remedy.endswith(": python runner.py --local --config 'of mine.yaml' --to Transform")
 
 
-def test_a_uri_stays_one():
+def test_uri_stays_one():
     assert job_file.place("gs://bucket/run 7/") == "gs://bucket/run 7/job.json"
 
 

@@ -49,7 +49,7 @@ def plan_of(job: Path) -> dict[str, object]:
     ],
     ids=["tfjob", "jobset", "vertex"],
 )
-def test_the_manifest_is_printed_and_the_job_file_written(
+def test_manifest_is_printed_and_the_job_file_written(
     options: tuple[str, ...], kind: Callable[..., object], cluster: str, config: str, tmp_path: Path
 ):
     ended = command("manifest", "--config", config, *options, "--image", IMAGE, "--to", f"{tmp_path}/to")

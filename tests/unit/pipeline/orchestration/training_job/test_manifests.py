@@ -63,7 +63,7 @@ def tf_configs(shape: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 @every_shape
-def test_a_tfjob_is_one_by_kubeflows_own_model(shape: tuple[str, ...]):
+def test_tfjob_is_one_by_kubeflows_own_model(shape: tuple[str, ...]):
     made = manifests.tfjob_manifest(config(*shape), IMAGE, JOB)
     client = ApiClient()
     read = client.deserialize(SimpleNamespace(data=json.dumps(made)), "KubeflowOrgV1TFJob")
@@ -72,7 +72,7 @@ def test_a_tfjob_is_one_by_kubeflows_own_model(shape: tuple[str, ...]):
 
 
 @every_shape
-def test_a_custom_job_is_one_by_vertex_ais_own_message(shape: tuple[str, ...]):
+def test_custom_job_is_one_by_vertex_ais_own_message(shape: tuple[str, ...]):
     made = manifests.vertex_manifest(config(*shape), IMAGE, JOB)
     # A field that the message does not know is refused.
     read = json_format.ParseDict(made, CustomJob.pb(CustomJob()))
@@ -80,7 +80,7 @@ def test_a_custom_job_is_one_by_vertex_ais_own_message(shape: tuple[str, ...]):
 
 
 @every_shape
-def test_a_jobset_is_one_by_kubeflow_trainers_own_model(shape: tuple[str, ...]):
+def test_jobset_is_one_by_kubeflow_trainers_own_model(shape: tuple[str, ...]):
     made = manifests.jobset_manifest(config(*shape), IMAGE, JOB)
     read = JobsetV1alpha2JobSet.model_validate(made)
     assert read.model_dump(by_alias=True, exclude_unset=True) == made
@@ -137,7 +137,7 @@ def test_restarts_are_those_of_the_config():
     assert manifests.jobset_manifest(config(*WORKERS), IMAGE, JOB)["spec"]["failurePolicy"]["maxRestarts"] == 7
 
 
-def test_the_job_is_done_when_its_chief_is_or_else_all_its_workers():
+def test_job_is_done_when_its_chief_is_or_else_all_its_workers():
     policies = {
         shape: manifests.tfjob_manifest(config(*shape), IMAGE, JOB)["spec"]["successPolicy"]
         for shape in (SERVERS, WORKERS)
@@ -183,11 +183,11 @@ def test_single_task_gets_no_cluster():
     ("pipeline", "name"),
     [("taxi", "train-taxi"), ("2_many", "train-2-many"), ("long_" * 12, "train-" + "long-" * 6 + "long")],
 )
-def test_the_name_is_fit_for_hosts(pipeline: str, name: str):
+def test_name_is_fit_for_hosts(pipeline: str, name: str):
     assert manifests.jobset_manifest(config(f"pipeline.name={pipeline}"), IMAGE, JOB)["metadata"]["name"] == name
 
 
-def test_a_tpu_is_refused():
+def test_tpu_is_rejected():
     for manifest in (manifests.tfjob_manifest, manifests.vertex_manifest, manifests.jobset_manifest):
         with pytest.raises(InputError, match="received tpu"):
             manifest(config("training.strategy.kind=tpu"), IMAGE, JOB)
