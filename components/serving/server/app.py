@@ -225,7 +225,7 @@ async def _serve(options: argparse.Namespace) -> None:
     await site.start()
     await rpc.start()
     rest_port = rest.addresses[0][1]
-    logging.info("REST on %s:%d, gRPC on %s:%d", options.host, rest_port, options.host, port)
+    logging.info("REST at %s:%d, gRPC at %s:%d", options.host, rest_port, options.host, port)
     if options.ready_file:
         _write_json(options.ready_file, {"pid": os.getpid(), "grpc_port": port, "rest_port": rest_port})
     watching = asyncio.create_task(manager.watch(options.file_system_poll_wait_seconds))

@@ -67,10 +67,13 @@ def server(folder: Path) -> Iterator[str]:
     command = [sys.executable, *SERVE.split()[1:], "--rest-port", "0", "--port", "0"]
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
-        log = iter(process.stderr.readline, "")
-        address = next(match[1] for line in log if (match := re.search(r"REST at ([\d.]+:\d+)", line)))
-        assert any("is loaded" in line for line in log)
-        yield address
+        log = ""
+        # The model may be loaded before or after the server listens.
+        while not ((address := re.search(r"REST at ([\d.]+:\d+)", log)) and "is loaded" in log):
+            line = process.stderr.readline()
+            assert line, f"expected a server, received:\n{log}"
+            log += line
+        yield address[1]
         process.terminate()
 
 
