@@ -4,8 +4,8 @@ python -m benchmarks.scale [measure [--rounds 5]]
 
 Without `measure` it prints the tables of docs/scale.md, always the same ones, from the record in results/; with it, it
 makes that record: how fast a checkpoint is written and read, how long the steps of a large DLRM take and how much that
-varies, and how much of it falls to workers, parameter servers and their chief (scale_side.py, and a cluster of
-training_side.py). What cannot be measured on one machine is assumed, and stands below with its source.
+varies, and how much of it falls to workers, parameter servers and their chief (scale_program.py, and a cluster of
+training_program.py). What cannot be measured on one machine is assumed, and stands below with its source.
 
 A worker is one core of the measured machine. One that has more cores, or a GPU, takes a step in less time, and so
 needs as much more of networks and servers.
@@ -218,7 +218,7 @@ def slowest(spread: float, workers: int, draws: int = 2_000) -> float:
 
 
 def servers(model: Dlrm, measured: SliceMetrics) -> dict[str, int]:
-    """How many parameter servers memory, network and cores ask for."""
+    """How many parameter servers memory, network and cores require."""
     seconds = measured.worker / 1e3
     bytes_per_second = WORKERS * model.beside_servers() / seconds
     cores = WORKERS * measured.server / measured.worker
@@ -391,7 +391,7 @@ def _measure(rounds: int) -> tuple[Measurements, Facts]:
         cluster = {"kind": "parameter_server", "workers": 2, "ps": 2}
         bench = Bench(Path("data"), scratch, rounds, BATCH)
         measure.run(
-            [sys.executable, "-m", "benchmarks.training_side", "examples", f"{scratch}/examples"], _log(scratch)
+            [sys.executable, "-m", "benchmarks.training_program", "examples", f"{scratch}/examples"], _log(scratch)
         )
 
         def save(_number: int) -> Measurement:
@@ -432,7 +432,7 @@ def _milliseconds(tasks: Mapping[str, Mapping[str, float]], kind: str) -> float:
 
 
 def _side(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "benchmarks.scale_side", *map(str, arguments)]
+    return [sys.executable, "-m", "benchmarks.scale_program", *map(str, arguments)]
 
 
 def _log(scratch: Path) -> Path:

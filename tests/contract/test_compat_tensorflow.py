@@ -13,7 +13,7 @@ import tf_keras
 from components.compat.tensorflow import LEGACY_KERAS, adam_slots, local_copy
 
 
-def test_the_local_copy_of_a_mirrored_variable_is_one_component() -> None:
+def test_local_copy_of_a_mirrored_variable_is_one_component() -> None:
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():
         variable = tf.Variable([1.0, 2.0])
@@ -23,12 +23,12 @@ def test_the_local_copy_of_a_mirrored_variable_is_one_component() -> None:
     assert type(local_copy(variable)) is not type(variable)
 
 
-def test_the_local_copy_of_a_plain_variable_is_the_variable() -> None:
+def test_local_copy_of_a_plain_variable_is_the_variable() -> None:
     variable = tf.Variable([1.0])
     assert local_copy(variable) is variable
 
 
-def test_the_slots_of_adam_are_its_moments() -> None:
+def test_slots_of_adam_are_its_moments() -> None:
     optimizer, variable = tf_keras.optimizers.Adam(0.1), tf.Variable([1.0, 2.0])
     other = tf.Variable([[3.0]])
     optimizer.build([other, variable])

@@ -23,7 +23,7 @@ class Executor(BaseExecutor):
         raise NotImplementedError
 
 
-def test_an_executor_keeps_its_context_and_the_context_its_working_folder(tmp_path: Path) -> None:
+def test_executor_keeps_its_context_and_the_context_its_working_folder(tmp_path: Path) -> None:
     context = BaseExecutor.Context(stateful_working_dir=str(tmp_path))
     assert compat.stateful_working_dir(Executor(context)) == str(tmp_path), "BaseExecutor._context has changed"
 
@@ -33,7 +33,7 @@ def test_without_a_context_there_is_no_working_folder() -> None:
     assert compat.stateful_working_dir(Executor(BaseExecutor.Context())) is None
 
 
-def test_the_loader_of_a_transform_graph_keeps_the_loaded_objects_as_attributes() -> None:
+def test_loader_of_a_transform_graph_keeps_the_loaded_objects_as_attributes() -> None:
     # That an export without them loses its tables is shown by the export check on real models.
     source = inspect.getsource(saved_transform_io_v2.SavedModelLoader._initialize)
     for name in ("_imported", "_wrapped_function"):
@@ -52,7 +52,7 @@ def test_without_the_resources_a_transform_graph_cannot_be_saved(tmp_path: Path)
         tf.saved_model.save(tf.Module(), str(tmp_path), signatures={"serving_default": serve})
 
 
-def test_an_executor_keeps_its_context() -> None:
+def test_executor_keeps_its_context() -> None:
     context = BaseExecutor.Context(pipeline_run_id="run")
     message = "BaseExecutor no longer keeps its context in _context: change compat.tfx.executor_context"
     assert vars(Executor(context)).get("_context") is context, message

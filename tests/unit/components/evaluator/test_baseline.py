@@ -39,7 +39,7 @@ def blessing(of: int, blessed: int) -> Any:
         pytest.param({1: 1, 2: 1}, 1, [2], id="an-old-model-again"),
     ],
 )
-def test_the_latest_other_one(blessed: dict[int, int], candidate: int, expected: list[int]):
+def test_latest_other_one(blessed: dict[int, int], candidate: int, expected: list[int]):
     models = {number: model(number) for number in {*blessed, candidate}}
     given = {
         "model": list(models.values()),
@@ -61,7 +61,7 @@ def test_the_latest_other_one(blessed: dict[int, int], candidate: int, expected:
         pytest.param([2], [2], id="another-one"),
     ],
 )
-def test_a_candidate_is_not_held_against_itself(result: list[int] | None, kept: list[int] | None):
+def test_candidate_is_not_held_against_itself(result: list[int] | None, kept: list[int] | None):
     inputs = {"model": [model(1)], "examples": []}
     given = inputs if result is None else {**inputs, "baseline_model": [model(number) for number in result]}
     left = usable_baseline(given)

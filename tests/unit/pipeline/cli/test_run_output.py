@@ -35,7 +35,7 @@ def result(
     return RunResult("r1", "taxi", state, 61.234, 9.5, (node,), error, exit_code, summary, None)
 
 
-def test_the_last_line_names_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_last_line_names_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     report = tmp_path / "report.html"
     print_summary(replace(result(), report=report), "plain")
     assert capsys.readouterr().out.splitlines()[-1] == f"report: {report}"
@@ -79,23 +79,28 @@ def test_json_is_one_object_and_nothing_else(tmp_path: Path, capsys: pytest.Capt
     record.close()
     print_summary(result(), "json")
     out = capsys.readouterr().out
-    told = json.loads(out)
+    run = json.loads(out)
     assert out.count("\n") == 1
-    assert (told["run"], told["state"], told["seconds"], told["verdict"]) == ("r1", "done", 61.234, "blessed")
-    assert told["nodes"]["Trainer"]["cpu_seconds"] == 3.25
-    assert told["rows"] == {"train": 10050, "eval": 4952}
-    assert told["slices"][5] == {
+    assert (run["run"], run["state"], run["seconds"], run["verdict"]) == (
+        "r1",
+        "done",
+        61.234,
+        "blessed",
+    )
+    assert run["nodes"]["Trainer"]["cpu_seconds"] == 3.25
+    assert run["rows"] == {"train": 10050, "eval": 4952}
+    assert run["slices"][5] == {
         "slice": {"trip_start_hour": "5"},
         "rows": 200,
         "metrics": {"auc": 0.9},
         "baseline": {},
         "intervals": {},
     }
-    assert [(check["metric"], check["passed"]) for check in told["checks"]] == [("auc", True)]
-    assert told["pushed"] == "/out/pushed/7"
+    assert [(check["metric"], check["passed"]) for check in run["checks"]] == [("auc", True)]
+    assert run["pushed"] == "/out/pushed/7"
 
 
-def test_the_summary_tells_rows_metrics_verdict_and_where_the_model_went(capsys: pytest.CaptureFixture[str]):
+def test_summary_shows_rows_metrics_verdict_and_push_path(capsys: pytest.CaptureFixture[str]):
     print_summary(result(), "plain")
     out = capsys.readouterr().out
     assert "rows: train 10,050, eval 4,952 (of 15,002 read)" in out
@@ -106,7 +111,7 @@ def test_the_summary_tells_rows_metrics_verdict_and_where_the_model_went(capsys:
     assert "model pushed to /out/pushed/7" in out
 
 
-def test_the_summary_tells_the_error_its_findings_and_the_remedy(capsys: pytest.CaptureFixture[str]):
+def test_summary_shows_the_error_its_details_and_the_remedy(capsys: pytest.CaptureFixture[str]):
     print_summary(result("failed", 2, InputError("no [label]", "name one", ["a", "b"]), RunSummary()), "plain")
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
@@ -119,7 +124,7 @@ def test_the_summary_tells_the_error_its_findings_and_the_remedy(capsys: pytest.
     ]
 
 
-def test_the_rates_of_groups_have_a_table_of_their_own(capsys: pytest.CaptureFixture[str]):
+def test_rates_of_groups_have_a_table_of_their_own(capsys: pytest.CaptureFixture[str]):
     rates = {"false_positive_rate": 0.1, "positive_rate": 0.25}
     slices = (
         SliceMetrics({"gender": "a"}, 60, {"auc": 0.5, **rates}, {}),
@@ -139,8 +144,8 @@ def test_the_rates_of_groups_have_a_table_of_their_own(capsys: pytest.CaptureFix
 
 
 def check(passed: bool = True, **fields: Any) -> Check:
-    told = {"metric": "auc", "slice": {"hour": "3"}, "bound": "at least 0.6", "value": 0.5, "baseline": None}
-    return Check(**{**told, "rows": 60, "passed": passed, "why": None, **fields})
+    defaults = {"metric": "auc", "slice": {"hour": "3"}, "bound": "at least 0.6", "value": 0.5, "baseline": None}
+    return Check(**{**defaults, "rows": 60, "passed": passed, "why": None, **fields})
 
 
 def summarized(capsys: pytest.CaptureFixture[str], *checks: Check, **fields: Any) -> list[str]:
@@ -148,7 +153,7 @@ def summarized(capsys: pytest.CaptureFixture[str], *checks: Check, **fields: Any
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
-def test_the_summary_tells_why_a_model_was_refused(capsys: pytest.CaptureFixture[str]):
+def test_summary_shows_why_a_model_was_rejected(capsys: pytest.CaptureFixture[str]):
     checks = (
         check(slice={}, value=0.95, baseline=0.9412345678, bound="at most 0.1 below the baseline"),
         check(passed=False),
@@ -167,7 +172,7 @@ def test_the_summary_tells_why_a_model_was_refused(capsys: pytest.CaptureFixture
     ]
 
 
-def test_of_many_checks_all_that_failed_are_shown(capsys: pytest.CaptureFixture[str]):
+def test_long_check_table_shows_every_failed_check(capsys: pytest.CaptureFixture[str]):
     lines = summarized(capsys, *[check()] * 20, *[check(passed=False)] * 20, verdict=NOT_BLESSED)
     table = lines[1 : lines.index("rejected in 61.2 s; the model is not blessed")]
     assert [line.endswith("fail") for line in table] == [True] * 20 + [False] * 13
@@ -175,12 +180,10 @@ def test_of_many_checks_all_that_failed_are_shown(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(("failed", "count"), [(1, "1 check"), (2, "2 checks")])
-def test_the_summary_tells_that_a_model_was_blessed_by_force(
-    capsys: pytest.CaptureFixture[str], failed: int, count: str
-):
+def test_summary_shows_that_a_blessing_was_forced(capsys: pytest.CaptureFixture[str], failed: int, count: str):
     lines = summarized(capsys, *[check(passed=False)] * failed, verdict=BLESSED, forced="the old one is broken")
-    told = f"rejected in 61.2 s; the model is blessed by force: the old one is broken; {count} failed"
-    assert told in lines
+    message = f"rejected in 61.2 s; the model is blessed by force: the old one is broken; {count} failed"
+    assert message in lines
 
 
 @pytest.mark.parametrize(
@@ -195,15 +198,15 @@ def test_the_summary_tells_that_a_model_was_blessed_by_force(
         ({}, None),
     ],
 )
-def test_the_summary_tells_what_a_cluster_has_suffered(
+def test_summary_shows_restarts_of_a_cluster(
     capsys: pytest.CaptureFixture[str], training: dict[str, int], line: str | None
 ):
     print_summary(result(summary=RunSummary(training=training)), "plain")
-    told = [each for each in capsys.readouterr().out.splitlines() if each.startswith("training")]
-    assert told == ([] if line is None else [line])
+    output = [each for each in capsys.readouterr().out.splitlines() if each.startswith("training")]
+    assert output == ([] if line is None else [line])
 
 
-def test_the_summary_tells_what_a_tuner_has_found(capsys: pytest.CaptureFixture[str]):
+def test_summary_shows_the_tuned_values(capsys: pytest.CaptureFixture[str]):
     print_summary(
         result(summary=RunSummary(tuned={"learning_rate": 0.0123456, "hidden": [8, 4], "kind": "mlp"})), "plain"
     )

@@ -51,7 +51,7 @@ def test_from_flags_the_greatest_version_is_wanted(base: Path) -> None:
     assert ModelSource(base).version_folders() == {11: base / "11"}
 
 
-def test_a_folder_that_is_not_there_yet_has_no_versions(base: Path) -> None:
+def test_missing_folder_has_no_versions(base: Path) -> None:
     assert ModelSource(base / "nowhere").version_folders() == {}
 
 
@@ -92,12 +92,12 @@ def test_no_model_config(tmp_path: Path, content: str, word: str) -> None:
         model_config.read(tmp_path / "models.config")
 
 
-def test_an_empty_file_wants_nothing(tmp_path: Path) -> None:
+def test_empty_file_wants_nothing(tmp_path: Path) -> None:
     (tmp_path / "models.config").touch()
     assert model_config.read(tmp_path / "models.config") == {}
 
 
-def test_a_file_that_is_gone(tmp_path: Path) -> None:
+def test_file_that_is_gone(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="No such file"):
         model_config.read(tmp_path / "models.config")
 

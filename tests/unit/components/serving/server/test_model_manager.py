@@ -71,7 +71,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, made: Path) -> Try:
     return run
 
 
-def test_a_new_version_comes_before_the_old_one_goes(run: Try) -> None:
+def test_new_version_comes_before_the_old_one_goes(run: Try) -> None:
     async def steps(served: Served) -> None:
         served.put(1)
         assert await served.update() == {1: AVAILABLE}
@@ -85,7 +85,7 @@ def test_a_new_version_comes_before_the_old_one_goes(run: Try) -> None:
     run(steps)
 
 
-def test_a_version_in_use_stays_until_its_last_request_is_answered(run: Try) -> None:
+def test_version_in_use_stays_until_its_last_request_is_answered(run: Try) -> None:
     async def steps(served: Served) -> None:
         served.put(1)
         await served.update()
@@ -105,7 +105,7 @@ def test_a_version_in_use_stays_until_its_last_request_is_answered(run: Try) -> 
 
 
 @pytest.mark.parametrize("damage", ["a byte", "no graph", "another manifest"])
-def test_a_damaged_version_is_not_loaded_and_the_old_one_serves_on(run: Try, damage: str) -> None:
+def test_damaged_version_is_not_loaded_and_the_old_one_serves_on(run: Try, damage: str) -> None:
     async def steps(served: Served) -> None:
         served.put(1)
         await served.update()
@@ -133,7 +133,7 @@ def test_a_damaged_version_is_not_loaded_and_the_old_one_serves_on(run: Try, dam
     run(steps)
 
 
-def test_a_version_whose_manifest_was_removed_is_not_loaded(run: Try) -> None:
+def test_version_whose_manifest_was_removed_is_not_loaded(run: Try) -> None:
     async def steps(served: Served) -> None:
         (served.put(1) / "manifest.json").unlink()
         assert await served.update() == {1: END}
@@ -168,7 +168,7 @@ def test_with_a_key_what_is_not_signed_is_not_loaded(run: Try) -> None:
     run(steps)
 
 
-def test_a_label_waits_for_its_version(run: Try) -> None:
+def test_label_waits_for_its_version(run: Try) -> None:
     async def steps(served: Served) -> None:
         def want(number: int) -> None:
             served.sources = {"m": ModelSource(served.base, versions=frozenset([number]), labels={"stable": number})}
@@ -189,7 +189,7 @@ def test_a_label_waits_for_its_version(run: Try) -> None:
     run(steps)
 
 
-def test_a_broken_config_changes_nothing(run: Try, caplog: pytest.LogCaptureFixture) -> None:
+def test_broken_config_changes_nothing(run: Try, caplog: pytest.LogCaptureFixture) -> None:
     async def steps(served: Served) -> None:
         served.put(1)
         await served.update()
@@ -236,12 +236,12 @@ def test_unknown_models_versions_and_labels(run: Try) -> None:
             served.manager.find("m")
         served.put(1)
         await served.update()
-        for ask in (served.manager.find, served.manager.status):
+        for look_up in (served.manager.find, served.manager.status):
             with pytest.raises(NotServedError, match="version 7") as caught:
-                ask("m", 7)
+                look_up("m", 7)
             assert caught.value.http_status == 404
             with pytest.raises(NotServedError, match=r"expected a label of \[\], received 'stable'"):
-                ask("m", label="stable")
+                look_up("m", label="stable")
 
     run(steps)
 

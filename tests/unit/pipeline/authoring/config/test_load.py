@@ -42,7 +42,7 @@ def refused(path: Path, *assignments: str) -> list[str]:
     return [line.replace(f"{path.parent}/", "") for line in (error.details or (error.headline,))]
 
 
-def test_a_config_has_its_file_name_and_every_default(config: Path) -> None:
+def test_config_has_its_file_name_and_every_default(config: Path) -> None:
     loaded = load(str(config)).config
     assert loaded.pipeline.name == "trips"
     assert loaded.training.steps == 1000
@@ -59,7 +59,7 @@ def test_set_changes_any_field_and_reads_yaml(config: Path) -> None:
     assert loaded.pipeline.name == "other"
 
 
-def test_the_config_is_frozen(config: Path) -> None:
+def test_config_is_frozen(config: Path) -> None:
     with pytest.raises(ValueError, match="frozen"):
         load(str(config)).config.training.steps = 3  # type: ignore[misc]
 
@@ -80,7 +80,7 @@ def test_all_problems_come_at_once_each_with_its_line(config: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("  label: tips > 0.2 * fare\n", "", "trips.yaml:1: data: 'label' is required and missing"),
         ("tips > 0.2", "__import__('os') > 0.2", "expected columns, numbers, strings"),
@@ -130,16 +130,16 @@ def test_all_problems_come_at_once_each_with_its_line(config: Path) -> None:
         ("data:", "data: [", "this is not valid YAML"),
     ],
 )
-def test_a_wrong_line_is_told(config: Path, old: str, new: str, told: str) -> None:
+def test_wrong_field_is_reported_with_its_line(config: Path, old: str, new: str, message: str) -> None:
     assert old in CONFIG
     config.write_text(CONFIG.replace(old, new))
     (line,) = refused(config)
-    assert told in line
+    assert message in line
     assert line.startswith("trips.yaml")
 
 
 @pytest.mark.parametrize(
-    ("cross", "told"),
+    ("cross", "message"),
     [
         ("place: {columns: [fare], buckets: 9}", "place: expected two columns or more, each once, received fare"),
         (
@@ -155,9 +155,9 @@ def test_a_wrong_line_is_told(config: Path, old: str, new: str, told: str) -> No
         ("place: {columns: [tips, company], buckets: 9}", "tips, fare make up the whole label 'tips > 0.2 * fare'"),
     ],
 )
-def test_a_wrong_cross_is_told(config: Path, cross: str, told: str) -> None:
+def test_wrong_cross_is_reported(config: Path, cross: str, message: str) -> None:
     config.write_text(CONFIG.replace("features:\n", f"features:\n  crosses:\n    {cross}\n"))
-    assert told in " | ".join(refused(config))
+    assert message in " | ".join(refused(config))
 
 
 def test_features_have_the_names_of_what_makes_them(config: Path) -> None:
@@ -180,7 +180,7 @@ def test_features_have_the_names_of_what_makes_them(config: Path) -> None:
     assert FeaturesConfig.model_validate_json(features.model_dump_json()) == features
 
 
-def test_the_columns_of_a_cross_have_to_be_there_and_hold_no_floats(config: Path) -> None:
+def test_columns_of_a_cross_have_to_be_there_and_hold_no_floats(config: Path) -> None:
     config.write_text(
         CONFIG.replace("features:\n", "features:\n  crosses:\n    place: {columns: [company, stret], buckets: 9}\n")
     )
@@ -194,7 +194,7 @@ def test_the_columns_of_a_cross_have_to_be_there_and_hold_no_floats(config: Path
     assert problem.message == "cross takes text or bytes or whole numbers, and 'stret' holds numbers"
 
 
-def test_several_parts_of_a_date_tell_a_wrong_dtype_once(config: Path) -> None:
+def test_wrong_dtype_of_date_parts_is_reported_once(config: Path) -> None:
     config.write_text(CONFIG.replace("fare: z_score", "fare: {date_parts: [day, hour]}"))
     (problem,) = check_dtypes(load(str(config)).config, {"fare": "float"})
     assert problem.key == ("features", "columns", "fare", 0, "date_parts")
@@ -208,14 +208,14 @@ def test_dlrm_has_no_widths_of_single_features(config: Path) -> None:
     assert line.startswith("trips.yaml:7: features.columns.company.vocab.embedding: with dlrm, all vectors")
 
 
-def test_a_wrong_assignment_is_told_as_it_was_typed(config: Path) -> None:
+def test_wrong_assignment_is_reported_as_typed(config: Path) -> None:
     assert refused(config, "training.steps=lots") == [
         "--set training.steps=lots: training.steps: expected a whole number, received 'lots'"
     ]
     assert "expected section.field=value" in refused(config, "training.steps")[0]
 
 
-def test_a_missing_config_is_told(tmp_path: Path) -> None:
+def test_missing_config_is_reported(tmp_path: Path) -> None:
     assert refused(tmp_path / "none.yaml") == ["no config at none.yaml"]
 
 
@@ -229,7 +229,7 @@ def test_own_features_need_an_own_model(config: Path) -> None:
     assert "expected an import path" in refused(config, "model.run_fn=nodots")[0]
 
 
-def test_the_shipped_configs_are_valid() -> None:
+def test_shipped_configs_are_valid() -> None:
     shipped = sorted(Path("configs").glob("*.yaml"))
     assert [path.stem for path in shipped] == ["clicks", "digits", "taxi"]
     for path in shipped:

@@ -23,7 +23,7 @@ _SECONDS = 300
 
 def compile_in_child(folder: Path, shape: str, value: int, store: str = "") -> bytes:
     """Compiles a toy pipeline where TFX is imported."""
-    from toys import compile_toy
+    from toy_pipelines import compile_toy
 
     return compile_toy(folder, shape, value, store)
 
@@ -49,8 +49,8 @@ def start_toy(folder: Path, shape: str = "chain", **options: Any) -> ForkedComma
 
 def result_of_toy(started: ForkedCommand) -> dict[str, Any]:
     """What a toy pipeline that has been started comes to."""
-    told: dict[str, Any] = json.loads(started.wait(_SECONDS)[1])
-    return told
+    record: dict[str, Any] = json.loads(started.wait(_SECONDS)[1])
+    return record
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -125,8 +125,8 @@ def plots(task: Task = "binary", classes: int = 2) -> Plots:
 
 def write_statistics(file: Path, harm: str = "", columns: int = 0, fares: float = 1.0) -> None:
     """What TFDV counts of a column of numbers and a column of texts, and of more columns of numbers."""
-    told = statistics_pb2.DatasetFeatureStatisticsList()
-    rows = told.datasets.add(num_examples=10)
+    statistics = statistics_pb2.DatasetFeatureStatisticsList()
+    rows = statistics.datasets.add(num_examples=10)
     for name in (f"fare{harm}", *(f"more{number}" for number in range(columns))):
         feature = rows.features.add(type=statistics_pb2.FeatureNameStatistics.FLOAT)
         feature.path.step.append(name)
@@ -145,17 +145,17 @@ def write_statistics(file: Path, harm: str = "", columns: int = 0, fares: float 
         texts.rank_histogram.buckets.add(label=text, sample_count=count)
         texts.top_values.add(value=text, frequency=count)
     file.parent.mkdir(parents=True)
-    file.write_bytes(told.SerializeToString())
+    file.write_bytes(statistics.SerializeToString())
 
 
 def write_anomalies(file: Path, harm: str = "") -> None:
     """One column that does not fit the schema."""
-    told = anomalies_pb2.Anomalies()
-    info = told.anomaly_info[f"fare{harm}"]
+    anomalies = anomalies_pb2.Anomalies()
+    info = anomalies.anomaly_info[f"fare{harm}"]
     info.short_description, info.description = f"Out-of-range values{harm}", f"Unexpectedly high value: 40.{harm}"
     info.severity = anomalies_pb2.AnomalyInfo.ERROR
     file.parent.mkdir(parents=True)
-    file.write_bytes(told.SerializeToString())
+    file.write_bytes(anomalies.SerializeToString())
 
 
 def write_graph(folder: Path, harm: str = "", classes: int = 2) -> None:
