@@ -2,8 +2,8 @@
 
 python -m benchmarks.clicks [--rows 1_000_000] [--seed 0] [--kinds dcn_v2,dlrm]
 
-All learn from the same impressions, and are asked for a quarter as many others of the same users, items and sites.
-Ours: configs/clicks.yaml with another model, one pass over the rows, in one process. The best: a model that is told
+All learn from the same impressions, and predict a quarter as many others of the same users, items and sites.
+Ours: configs/clicks.yaml with another model, one pass over the rows, in one process. The best: a model that is given
 all that the simulator is, and has to find from the rows only what each id does (clicks_best.py). Beside it stands the
 true probability, which nobody can know who has the rows alone: most users have a dozen of them.
 """
@@ -53,13 +53,13 @@ def compared(
     folder: Path, rows: int, seed: int, kinds: list[str]
 ) -> tuple[dict[str, list[measure.Measurement]], measure.Facts]:
     """What each side took, and the AUCs."""
-    asked = rows // 4
-    log = Impressions(rows + asked, seed)
+    held_out = rows // 4
+    log = Impressions(rows + held_out, seed)
     with table_file(folder / "clicks.parquet", SCHEMA) as sink:
         for start, stop in blocks(rows):
             sink.write_table(log.seen(start, stop))
-    seen = log.seen(rows, rows + asked)
-    pyarrow.csv.write_csv(seen, folder / "asked.csv")
+    seen = log.seen(rows, rows + held_out)
+    pyarrow.csv.write_csv(seen, folder / "held_out.csv")
     clicked = seen["clicked"].to_numpy()
 
     def auc(answers: Any) -> float:
@@ -67,10 +67,10 @@ def compared(
 
     best = folder / "best.npy"
     measured = {
-        "best": [_run(folder, "-m", "benchmarks.clicks_best", str(rows), str(asked), str(best), f"--seed={seed}")]
+        "best": [_run(folder, "-m", "benchmarks.clicks_best", str(rows), str(held_out), str(best), f"--seed={seed}")]
     }
     limit = auc(np.load(best))
-    true = auc(log.truth(rows, rows + asked)["probability"].to_numpy())
+    true = auc(log.truth(rows, rows + held_out)["probability"].to_numpy())
     facts: measure.Facts = {"rows": rows, "AUC of the true probabilities": true, "best AUC": limit}
     for kind in kinds:
         measured[kind] = [_trained(folder, rows, kind)]
@@ -81,7 +81,7 @@ def compared(
 
 
 def _trained(folder: Path, rows: int, kind: str) -> measure.Measurement:
-    """Runs the pipeline up to the Trainer, and asks its model; all before the Trainer is made once for all kinds."""
+    """Runs the pipeline up to the Trainer, then its model on the held-out rows; nodes before the Trainer run once."""
     fields = {
         "data.path": folder / "clicks.parquet",
         "data.split": f"{{train: {_HELD_BACK - 1}, eval: 1}}",
@@ -101,7 +101,8 @@ def _trained(folder: Path, rows: int, kind: str) -> measure.Measurement:
     taken = _run(folder, "runner.py", "--local", *given, "--to", "Trainer")
     models = folder.glob("out/clicks/artifacts/Trainer/model/*/Format-Serving")
     model = max(models, key=lambda path: int(path.parent.name))
-    _run(folder, "-m", "benchmarks.quality_side", str(model), str(folder / "asked.csv"), str(folder / f"{kind}.npy"))
+    files = (model, folder / "held_out.csv", folder / f"{kind}.npy")
+    _run(folder, "-m", "benchmarks.quality_program", *map(str, files))
     return taken
 
 

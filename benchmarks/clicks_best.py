@@ -1,8 +1,8 @@
-"""The best that the simulated clicks allow: told all that the simulator is, but for what its ids do.
+"""The best that the simulated clicks allow, given the simulator's parameters except the effects of its ids.
 
-python -m benchmarks.clicks_best ROWS ASKED ANSWERS.npy [--seed 0] [--epochs 20]
+python -m benchmarks.clicks_best ROWS HELD_OUT ANSWERS.npy [--seed 0] [--epochs 20]
 
-It learns from the first ROWS impressions of a log and is asked for the next ASKED ones; ANSWERS: their log-odds of a
+It learns from the first ROWS impressions of a log and predicts the next HELD_OUT ones; ANSWERS: their log-odds of a
 click. The form of the log-odds, every effect of a column that is no id, and the distribution that the hidden effects of
 ids were drawn from are given. The effects themselves are found as a posterior distribution, by mean-field variational
 inference with reparametrised draws (Kingma & Welling 2014, Auto-Encoding Variational Bayes).
@@ -54,10 +54,10 @@ class Effects:
         return tf.reduce_sum((mean**2 + tf.exp(2 * spread) - 1) / 2 - spread, axis=1)
 
 
-def answers(log: Impressions, rows: int, asked: int, epochs: int) -> Any:
-    """The log-odds of a click in the next rows of a log, [asked], from what the first ones teach."""
+def answers(log: Impressions, rows: int, held_out: int, epochs: int) -> Any:
+    """The log-odds of a click in the next rows of a log, [held_out], from what the first ones teach."""
     effects = _learned(log, rows, epochs)
-    drawn = log.draws(rows, rows + asked)
+    drawn = log.draws(rows, rows + held_out)
     ids = {kind: drawn.chosen[kind].astype(np.int32) for kind in ID_EFFECT}
     by_ids = effects.log_odds(ids, drawn.known["site"].astype(np.float32), drawn=False)
     return drawn.open_log_odds + by_ids.numpy()
@@ -102,14 +102,14 @@ def main() -> None:
     """Learns, and writes the answers."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("rows", type=int)
-    parser.add_argument("asked", type=int)
+    parser.add_argument("held_out", type=int)
     parser.add_argument("answers")
     parser.add_argument("--seed", type=int, default=0, help="of the log")
     parser.add_argument("--epochs", type=int, default=20)
     options = parser.parse_args()
     tf.random.set_seed(1)
-    log = Impressions(options.rows + options.asked, options.seed)
-    np.save(options.answers, answers(log, options.rows, options.asked, options.epochs))
+    log = Impressions(options.rows + options.held_out, options.seed)
+    np.save(options.answers, answers(log, options.rows, options.held_out, options.epochs))
 
 
 if __name__ == "__main__":

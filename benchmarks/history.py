@@ -32,7 +32,7 @@ def main() -> None:
         store = Path(scratch) / "metadata.db"
         history_store.write(store, options.runs)
         middle = f"run-{options.runs // 2:06}"
-        asked = {
+        verbs = {
             "runs": ["runs"],
             "runs, all": ["runs", "--limit", "0"],
             "show": ["show", middle],
@@ -41,8 +41,8 @@ def main() -> None:
             "export": ["export", "--to", f"{scratch}/all.jsonl"],
             "site": ["site", "--to", f"{scratch}/site"],
         }
-        commands = {name: ["runner.py", *words, "--store", str(store)] for name, words in asked.items()}
-        commands["library"] = ["-m", "benchmarks.history_side", str(store)]
+        commands = {name: ["runner.py", *words, "--store", str(store)] for name, words in verbs.items()}
+        commands["library"] = ["-m", "benchmarks.history_program", str(store)]
         log = Path(scratch) / "log"
         sides = {name: _side([sys.executable, *words], log) for name, words in commands.items()}
         page = [sys.executable, "-m", "benchmarks.history_page", str(store)]

@@ -1,4 +1,4 @@
-"""Starts `runner.py serve-ui` on a store, asks for the list of all runs, tells how long that took, and ends it.
+"""Starts `runner.py serve-ui` on a store, requests the list of all runs, prints how long that took, and ends it.
 
 python -m benchmarks.history_page FILE
 """
@@ -18,14 +18,14 @@ def main(path: str) -> None:
     command = [sys.executable, "runner.py", "serve-ui", "--store", path, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
-            told = (re.search(r"http://([^/]+)/", line) for line in server.stdout or ())
-            place = next(found[1] for found in told if found)
-            measure.tell(lambda: _ask(place))
+            matches = (re.search(r"http://([^/]+)/", line) for line in server.stdout or ())
+            place = next(found[1] for found in matches if found)
+            measure.report(lambda: _request(place))
         finally:
             server.terminate()
 
 
-def _ask(place: str) -> None:
+def _request(place: str) -> None:
     connection = http.client.HTTPConnection(place)
     connection.request("GET", "/")
     answer = connection.getresponse()

@@ -1,4 +1,4 @@
-"""Makes a metadata store with a long history, as runs of the taxi example would leave it.
+"""Makes a metadata store with a long history, as runs of the taxi example would write it.
 
 python -m benchmarks.history_store FILE [--runs 1000]
 
@@ -111,8 +111,8 @@ def _run(
     for node, (reads, makes) in NODES.items():
         now += 60_000
         execution = tables.add("Execution", types[node], 3, now, now + 50_000)
-        told = json.dumps({"code": "0123456789abcdef", "plan": {"steps": 1000 + number}})
-        tables.link("ExecutionProperty", execution, "custom_config", 1, told)
+        plan = json.dumps({"code": "0123456789abcdef", "plan": {"steps": 1000 + number}})
+        tables.link("ExecutionProperty", execution, "custom_config", 1, plan)
         for context in (pipeline, run, nodes[node]):
             tables.add("Association", context, execution)
         inputs = [(kind, made[kind]) for kind in reads]

@@ -39,7 +39,7 @@ def main(side: str, source: Path, output: Path, beam_args: list[str]) -> None:
         "read-parquet": lambda: _read_parquet(source),
         "gzip": lambda: _gzip(source),
     }
-    measure.tell(prepare[side]())
+    measure.report(prepare[side]())
 
 
 def _ours(source: Path, output: Path, beam_args: list[str]) -> Callable[[], object]:

@@ -49,8 +49,10 @@ def main() -> None:
 def _round(folder: Path, table: Path, sample: Sample) -> tuple[measure.Measurement, measure.Measurement]:
     """What init took, and what the run took."""
     folder.mkdir()
-    config, told = str(folder / "config.yaml"), ["--data", str(table), "--label", sample.label]
-    drafted = _run(folder / "init.log", "init", *told, "--output", config, "--schema", str(folder / "schema.pbtxt"))
+    config, arguments = str(folder / "config.yaml"), ["--data", str(table), "--label", sample.label]
+    drafted = _run(
+        folder / "init.log", "init", *arguments, "--output", config, "--schema", str(folder / "schema.pbtxt")
+    )
     ran = _run(folder / "run.log", "--local", "--json", "--config", config, "--output", str(folder / "out"))
     pushed = json.loads((folder / "run.log").read_text().splitlines()[-1])["pushed"]
     if not pushed:

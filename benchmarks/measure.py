@@ -2,7 +2,7 @@
 
 A benchmark names its sides, `in_turns` runs them round by round, `ratio` compares two of them round by round, and
 `record` writes a JSON record and a Markdown table. A side is a command; `run` measures all of it, with its imports. A
-side in Python may do its work through `tell`, which measures the work alone, from inside.
+side in Python may do its work through `report`, which measures the work alone, from inside.
 
 What is exact: wall time; the CPU-seconds of a process that was waited for; the peak of the side's own process, which
 the kernel keeps. What is sampled: the memory of a tree, and the CPU-seconds of a descendant that nobody waited for.
@@ -38,7 +38,7 @@ _LIBRARIES = ("tfx", "tensorflow", "apache-beam", "pyarrow")
 
 @dataclass(frozen=True)
 class Work:
-    """What a side told of its work, without start and imports.
+    """The work of a program, without start and imports.
 
     Attributes:
       rows: how many rows it worked on.
@@ -66,7 +66,7 @@ class Measurement:
       wall: seconds from start to end.
       cpu: user and system seconds of the process and every descendant that was waited for, or seen alive.
       peak_mb: the largest sum of the tree's resident memory that a sample saw, in MiB (shared pages count each time).
-      work: what the command told of its work, if it did.
+      work: the work that the command printed, or None.
     """
 
     wall: float
@@ -78,7 +78,7 @@ class Measurement:
 Measurements = Mapping[str, Sequence[Measurement]]
 """Of each side, what was measured in each round."""
 Facts = dict[str, object]
-"""What is to be said of them: a Spread is written as text in Markdown, and with its parts in JSON."""
+"""The figures to report: a Spread is written as text in Markdown, and with its parts in JSON."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ class Spread:
         ordered = sorted(values)
         return cls(*(round(value, 4) for value in (statistics.median(ordered), ordered[0], ordered[-1])))
 
-    def told(self, digits: int) -> str:
+    def rounded(self, digits: int) -> str:
         """As text, with so many digits behind the point."""
         return f"{self.median:.{digits}f} ({self.least:.{digits}f} to {self.greatest:.{digits}f})"
 
     def __str__(self) -> str:
-        return self.told(1 if self.median >= 10 else 3)
+        return self.rounded(1 if self.median >= 10 else 3)
 
 
 class Tree:
@@ -144,10 +144,10 @@ def run(command: Sequence[str], log: Path, rows: int | None = None) -> Measureme
     Args:
       command: the program and its arguments.
       log: the file for its output.
-      rows: how many rows the command works on, if it tells of its work (see `tell`).
+      rows: how many rows the command works on, if it tells of its work (see `report`).
 
     Raises:
-      RuntimeError: the command failed, or told nothing of its work; the log's last lines are in the message.
+      RuntimeError: the command failed, or printed no measurement; the log's last lines are in the message.
     """
     with log.open("wb") as output:
         start, before = time.perf_counter(), _cpu(resource.RUSAGE_CHILDREN)
@@ -168,13 +168,13 @@ def run(command: Sequence[str], log: Path, rows: int | None = None) -> Measureme
     measured = Measurement(round(wall, 2), round(cpu, 2), round(tree.peak / 2**20, 1))
     if rows is None:
         return measured
-    told = _told(log)
-    if told is None:
-        raise _failed(command, "told nothing of its work", log)
-    return replace(measured, work=Work(rows=rows, **told))
+    work = _reported(log)
+    if work is None:
+        raise _failed(command, "printed no measurement", log)
+    return replace(measured, work=Work(rows=rows, **work))
 
 
-def tell(work: Callable[[], object]) -> None:
+def report(work: Callable[[], object]) -> None:
     """Does the work of a side, and prints a line for `run` with what it took."""
     start, before = time.perf_counter(), _own_cpu()
     work()
@@ -225,7 +225,7 @@ def record(name: str, command: str, measured: Measurements, facts: Facts, folder
       name: of the benchmark.
       command: what repeats it.
       measured: of each side.
-      facts: what is to be said of that.
+      facts: the figures to report.
       folder: where to write.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -256,7 +256,7 @@ def _markdown(command: str, machine: Mapping[str, Any], measured: Measurements, 
     ]
     for side, runs in measured.items():
         cells = (
-            "" if "." in key and not all(one.work for one in runs) else Spread.of(figures(runs, key)).told(digits)
+            "" if "." in key and not all(one.work for one in runs) else Spread.of(figures(runs, key)).rounded(digits)
             for _, key, digits in columns
         )
         lines.append(f"| {side} | {' | '.join(cells)} |")
@@ -272,15 +272,15 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _told(log: Path) -> dict[str, float] | None:
-    """What `tell` printed: the last line with it, whatever other threads and processes printed around it."""
+def _reported(log: Path) -> dict[str, float] | None:
+    """What `report` printed: the last line with it, whatever other threads and processes printed around it."""
     for line in reversed(log.read_text(errors="replace").splitlines()):
         try:
-            told = json.loads(line)
+            record = json.loads(line)
         except ValueError:
             continue
-        if isinstance(told, dict) and told.keys() == {"wall", "cpu", "peak_mb"}:
-            return told
+        if isinstance(record, dict) and record.keys() == {"wall", "cpu", "peak_mb"}:
+            return record
     return None
 
 

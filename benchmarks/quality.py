@@ -3,7 +3,7 @@
 python -m benchmarks.quality [--tables taxi,wine,...] [--seeds 5]
 
 For each seed the rows of a table are split 2:1 by chance, with the same share of each class on both sides. Both see the
-same two thirds and are asked for the same third. Ours: `runner.py init` on a CSV file of them, `runner.py` up to the
+same two thirds and predict the same third. Ours: `runner.py init` on a CSV file of them, `runner.py` up to the
 Trainer, and the exported model's answers; it has to part its two thirds into training and evaluation itself. Theirs:
 HistGradientBoosting with its defaults, text as native categories. Scores: area under the ROC curve, accuracy, R².
 """
@@ -53,28 +53,28 @@ def _compared(name: str, sample: Sample, seeds: int) -> Iterator[tuple[float, fl
     truth, seen = sample.truth(), sample.features()
     for seed in range(seeds):
         by = None if sample.task == "regression" else truth
-        known, asked = train_test_split(np.arange(len(truth)), test_size=1 / 3, random_state=seed, stratify=by)
-        ours, taken = _ours(name, sample, known, asked, seed)
-        theirs = _trees(sample, seen, known, asked)
-        yield _score(sample, truth[asked], ours), _score(sample, truth[asked], theirs), taken
+        known, held_out = train_test_split(np.arange(len(truth)), test_size=1 / 3, random_state=seed, stratify=by)
+        ours, taken = _ours(name, sample, known, held_out, seed)
+        theirs = _trees(sample, seen, known, held_out)
+        yield _score(sample, truth[held_out], ours), _score(sample, truth[held_out], theirs), taken
 
 
-def _ours(name: str, sample: Sample, known: Any, asked: Any, seed: int) -> tuple[Any, measure.Measurement]:
+def _ours(name: str, sample: Sample, known: Any, held_out: Any, seed: int) -> tuple[Any, measure.Measurement]:
     """The answers of the model that `init` leads to: probabilities, or numbers."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         sample.rows.iloc[known].to_csv(folder / f"{name}.csv", index=False)
-        sample.rows.iloc[asked].to_csv(folder / "asked.csv", index=False)
+        sample.rows.iloc[held_out].to_csv(folder / "held_out.csv", index=False)
         config, answers = str(folder / "config.yaml"), folder / "answers.npy"
-        told = ["--data", str(folder / f"{name}.csv"), "--label", sample.label]
+        arguments = ["--data", str(folder / f"{name}.csv"), "--label", sample.label]
         # Classes that are numbers might be quantities, which only the user knows.
-        told += ["--task", sample.task] if sample.label == "label" else []
+        arguments += ["--task", sample.task] if sample.label == "label" else []
         written = ["--output", config, "--schema", str(folder / "schema.pbtxt")]
-        _run(folder, "runner.py", "init", *told, *written)
+        _run(folder, "runner.py", "init", *arguments, *written)
         kept = ["--output", str(folder / "out"), "--set", f"training.seed={seed}"]
         taken = _run(folder, "runner.py", "--local", "--config", config, *kept, "--to", "Trainer")
         (model,) = folder.glob("out/*/artifacts/Trainer/model/*/Format-Serving")
-        _run(folder, "-m", "benchmarks.quality_side", str(model), str(folder / "asked.csv"), str(answers))
+        _run(folder, "-m", "benchmarks.quality_program", str(model), str(folder / "held_out.csv"), str(answers))
         return np.load(answers), taken
 
 
@@ -82,12 +82,12 @@ def _run(folder: Path, *arguments: str) -> measure.Measurement:
     return measure.run([sys.executable, *arguments], folder / "log")
 
 
-def _trees(sample: Sample, seen: Any, known: Any, asked: Any) -> Any:
+def _trees(sample: Sample, seen: Any, known: Any, held_out: Any) -> Any:
     kind = HistGradientBoostingRegressor if sample.task == "regression" else HistGradientBoostingClassifier
     model = kind(categorical_features="from_dtype").fit(seen.iloc[known], sample.truth()[known])
     if sample.task == "regression":
-        return model.predict(seen.iloc[asked])
-    answers = model.predict_proba(seen.iloc[asked])
+        return model.predict(seen.iloc[held_out])
+    answers = model.predict_proba(seen.iloc[held_out])
     return answers[:, 1] if sample.task == "binary" else answers
 
 

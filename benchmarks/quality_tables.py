@@ -21,11 +21,11 @@ TAXI = Path("data/taxi")
 
 @dataclass(frozen=True)
 class Sample:
-    """A table and what is asked of it.
+    """A table and its prediction task.
 
     Attributes:
       rows: the columns; text where it is a category, numbers else. One of them is called `label`.
-      label: what `init` is told.
+      label: the argument of `init --label`.
       hidden: columns that only the label is made of, which no model may see.
       task: binary, multiclass or regression.
     """

@@ -4,8 +4,8 @@ python -m benchmarks.scale [measure [--rounds 5]]
 
 Without `measure` it prints the tables of docs/scale.md, always the same ones, from the record in results/; with it, it
 makes that record: how fast a checkpoint is written and read, how long the steps of a large DLRM take and how much that
-varies, and how much of it falls to workers, parameter servers and their chief (scale_side.py, and a cluster of
-training_side.py). What cannot be measured on one machine is assumed, and stands below with its source.
+varies, and how much of it falls to workers, parameter servers and their chief (scale_program.py, and a cluster of
+training_program.py). What cannot be measured on one machine is assumed, and stands below with its source.
 
 A worker is one core of the measured machine. One that has more cores, or a GPU, takes a step in less time, and so
 needs as much more of networks and servers.
@@ -73,7 +73,7 @@ _RECORD = "scale"
 
 
 @dataclass(frozen=True)
-class Measured:
+class SliceMetrics:
     """What one machine measured: medians of its record's facts.
 
     Attributes:
@@ -95,7 +95,7 @@ class Measured:
     chief: float
 
     @classmethod
-    def of(cls, record: Path) -> Measured:
+    def of(cls, record: Path) -> SliceMetrics:
         """Reads the record that `measure` wrote."""
         facts = json.loads(record.read_text())["facts"]
         return cls(*(facts[_FACTS[field.name]]["median"] for field in fields(cls)))
@@ -217,8 +217,8 @@ def slowest(spread: float, workers: int, draws: int = 2_000) -> float:
     return float(np.exp(spread * np.array(longest)).mean() / math.exp(spread**2 / 2))
 
 
-def servers(model: Dlrm, measured: Measured) -> dict[str, int]:
-    """How many parameter servers memory, network and cores ask for."""
+def servers(model: Dlrm, measured: SliceMetrics) -> dict[str, int]:
+    """How many parameter servers memory, network and cores require."""
     seconds = measured.worker / 1e3
     bytes_per_second = WORKERS * model.beside_servers() / seconds
     cores = WORKERS * measured.server / measured.worker
@@ -229,14 +229,14 @@ def servers(model: Dlrm, measured: Measured) -> dict[str, int]:
     }
 
 
-def busiest(model: Dlrm, measured: Measured, count: int) -> float:
+def busiest(model: Dlrm, measured: SliceMetrics, count: int) -> float:
     """Gbit/s at the server with the largest kernel: tables are cut into shards, but a kernel lies whole on one."""
     kernel = _FLOAT * HIDDEN[0] * HIDDEN[1]
     shards = (model.beside_servers() - 2 * model.dense) / count
     return WORKERS * (2 * kernel + shards) / (measured.worker / 1e3) * 8 / 1e9
 
 
-def beside_servers(model: Dlrm, measured: Measured) -> Plan:
+def beside_servers(model: Dlrm, measured: SliceMetrics) -> Plan:
     """A thousand workers beside as many servers as they need; each server writes and reads its own shards."""
     count = max(servers(model, measured).values())
     return Plan(
@@ -252,7 +252,7 @@ def beside_servers(model: Dlrm, measured: Measured) -> Plan:
     )
 
 
-def in_step(model: Dlrm, measured: Measured) -> Plan:
+def in_step(model: Dlrm, measured: SliceMetrics) -> Plan:
     """A thousand workers in step; each writes and reads all of a checkpoint."""
     return Plan(
         label=f"multi_worker, {_power(model)} rows",
@@ -294,7 +294,7 @@ def day(plan: Plan, failures: float, random: np.random.Generator) -> Shares:
     return Shares(*(seconds / _DAY for seconds in (saving, restarting, repeated, worked - useful, useful)))
 
 
-def tables(measured: Measured) -> list[str]:
+def tables(measured: SliceMetrics) -> list[str]:
     """The tables of docs/scale.md, as Markdown."""
     plans = [
         in_step(Dlrm(SMALL), measured),
@@ -318,7 +318,7 @@ def _traffic() -> str:
     return _table(["a worker's step", "MB", *(f"ms at {speed} Gbit/s" for speed in GBITS)], rows)
 
 
-def _servers(measured: Measured) -> str:
+def _servers(measured: SliceMetrics) -> str:
     rows = []
     for model in (Dlrm(SMALL), Dlrm(LARGE)):
         needed = servers(model, measured)
@@ -334,7 +334,7 @@ def _servers(measured: Measured) -> str:
     )
 
 
-def _slowest(measured: Measured) -> str:
+def _slowest(measured: SliceMetrics) -> str:
     counts = (2, 10, 100, WORKERS)
     times = [f"{slowest(measured.spread, count):.2f}" for count in counts]
     return _table(["workers in step", *(f"{count:,}" for count in counts)], [["slowest / mean", *times]])
@@ -391,7 +391,7 @@ def _measure(rounds: int) -> tuple[Measurements, Facts]:
         cluster = {"kind": "parameter_server", "workers": 2, "ps": 2}
         bench = Bench(Path("data"), scratch, rounds, BATCH)
         measure.run(
-            [sys.executable, "-m", "benchmarks.training_side", "examples", f"{scratch}/examples"], _log(scratch)
+            [sys.executable, "-m", "benchmarks.training_program", "examples", f"{scratch}/examples"], _log(scratch)
         )
 
         def save(_number: int) -> Measurement:
@@ -432,7 +432,7 @@ def _milliseconds(tasks: Mapping[str, Mapping[str, float]], kind: str) -> float:
 
 
 def _side(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "benchmarks.scale_side", *map(str, arguments)]
+    return [sys.executable, "-m", "benchmarks.scale_program", *map(str, arguments)]
 
 
 def _log(scratch: Path) -> Path:
@@ -447,7 +447,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--results", type=Path, default=measure.RESULTS, help="where the record is")
     options = parser.parse_args(arguments)
     if options.benchmark == "tables":
-        print("\n".join(tables(Measured.of(options.results / f"{_RECORD}_py310.json"))), end="")
+        print("\n".join(tables(SliceMetrics.of(options.results / f"{_RECORD}_py310.json"))), end="")
         return
     # What our nodes find in theirs, before TensorFlow is imported; the sides inherit it.
     os.environ.update(ENVIRONMENT)

@@ -162,8 +162,8 @@ class Bench:
         """A file with the request for a row, as an API takes it."""
         file = self.scratch / api
         if not file.exists():
-            command = [sys.executable, "-m", "benchmarks.serving_side", "request", str(self.version), str(self.scratch)]
-            subprocess.run(command, check=True, stdout=sys.stderr)
+            arguments = ["benchmarks.serving_program", "request", str(self.version), str(self.scratch)]
+            subprocess.run([sys.executable, "-m", *arguments], check=True, stdout=sys.stderr)
         return file
 
     @contextlib.contextmanager
@@ -253,7 +253,7 @@ class Bench:
 
     def in_process(self, pause: float, loads: list[Load]) -> Callable[[int], Measurement]:
         """What calls the model in a process of its own, one row after the other; it appends to `loads`."""
-        command = [sys.executable, "-m", "benchmarks.serving_side", "call", str(self.requests), str(self.version)]
+        command = [sys.executable, "-m", "benchmarks.serving_program", "call", str(self.requests), str(self.version)]
         command.append(str(pause))
 
         def run(_number: int) -> Measurement:

@@ -3,16 +3,15 @@
 python -m benchmarks.training input|scaling [--rounds 5] [--rows 300_000]
 
 - `input`: steps of the examples' models at batch 4,096 (taxi: wide and deep; clicks: DLRM), on what a run has
-  transformed: ours from memory, ours from files (`cache: none`), and the dataset that stock TFX trains on. What the
-  input costs is what comes over steps on a constant batch, the same one in memory again and again; each process takes
-  these in turns with the others.
+  transformed: ours from memory, ours from files (`cache: none`), and the dataset that stock TFX trains on. The
+  cost of the input is the time above that of steps on one constant batch in memory; each process alternates between
+  the two.
 - `scaling`: a large DLRM (8 tables of 125,000 x 32), by one process on one core, by workers in step and by workers
   beside parameter servers, on two cores: worker i and ps i share core i, and the chief has the first with them.
 
-Each side is a process of its own, or a cluster of them (training_side.py), and tells only what steps take that come
-after some others. A speed-up in `scaling` is what the cluster would reach if its cores were its own: CPU-seconds per
-example of one process, over those of the cluster's busier core. Of the wall time, which others on the machine lengthen,
-it is told beside that.
+Each side is a process, or a cluster of processes (training_program.py), and reports only the steps after the first
+ones. A speed-up in `scaling` is the one of a cluster with cores of its own: CPU-seconds per example of one process,
+over those of the cluster's busier core. The speed-up in wall time, which other processes lengthen, is reported too.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class Bench:
         self, side: str, steps: int, given: Sequence[str], turns: list[Turns]
     ) -> Callable[[int], Measurement]:
         """What runs a side of `input` once; it appends to `turns` what each round's steps took."""
-        command = [sys.executable, "-m", "benchmarks.training_side", "input", side, str(steps), *given]
+        command = [sys.executable, "-m", "benchmarks.training_program", "input", side, str(steps), *given]
         command += [f"training.batch_size={_BATCH}", "training.strategy.kind=none"]
 
         def run(_number: int) -> Measurement:
@@ -100,11 +99,11 @@ class Bench:
         def run(_number: int) -> Measurement:
             folder = Path(tempfile.mkdtemp(dir=self.scratch))
             steps = examples // training["batch_size"]
-            command = [sys.executable, "-m", "benchmarks.training_side", "scaling"]
+            command = [sys.executable, "-m", "benchmarks.training_program", "scaling"]
             log = folder.with_suffix(".log")
             measured = measure.run([*command, str(folder), str(steps), json.dumps(training)], log)
-            told = json.loads(log.read_text().splitlines()[-1])
-            taken = Tasks(told["wall"], told["tasks"], examples)
+            record = json.loads(log.read_text().splitlines()[-1])
+            taken = Tasks(record["wall"], record["tasks"], examples)
             tasks.append(taken)
             return replace(measured, work=taken.work)
 
@@ -187,7 +186,7 @@ def input_(bench: Bench) -> tuple[Measurements, Facts]:
 
 def scaling(bench: Bench) -> tuple[Measurements, Facts]:
     """One process, and the clusters, at each of the batches."""
-    _call([sys.executable, "-m", "benchmarks.training_side", "examples", str(bench.scratch / "examples")])
+    _call([sys.executable, "-m", "benchmarks.training_program", "examples", str(bench.scratch / "examples")])
     sides: dict[str, Callable[[int], Measurement]] = {}
     tasks: dict[str, list[Tasks]] = {}
     for batch, steps in _BATCHES.items():
@@ -226,14 +225,14 @@ def _speed_ups(tasks: Mapping[str, Sequence[Tasks]]) -> Facts:
 
 
 def _by_task(rounds: Sequence[Tasks], steps: int) -> str:
-    told = []
+    rows = []
     for name in rounds[0].by_name:
         user, system = (
             _milliseconds(statistics.median(one.by_name[name][key] for one in rounds), steps)
             for key in ("user", "system")
         )
-        told.append(f"{name} {user + system:.0f} ({system:.0f} of them in the kernel)")
-    return ", ".join(told)
+        rows.append(f"{name} {user + system:.0f} ({system:.0f} of them in the kernel)")
+    return ", ".join(rows)
 
 
 def _name(batch: int, kind: str) -> str:

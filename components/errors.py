@@ -96,6 +96,23 @@ def find(error: BaseException) -> PipelineError | None:
     return None
 
 
+def to_error(what: str, error: BaseException, remedy: str) -> PipelineError:
+    """Returns the PipelineError of an exception (see `find`), or one with its type and first line.
+
+    Args:
+      what: what failed.
+      error: an exception of any type.
+      remedy: for an exception without a PipelineError.
+    """
+    text = first_line(error) if str(error).strip() else ""
+    return find(error) or MachineError(f"{what} failed: {type(error).__name__}: {text}", remedy)
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an exception's text, or its type if it has no text."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def disk_full(where: object) -> MachineError:
     """Returns the error for a full file system; `where` is the path that could not be written, or None."""
     return MachineError(

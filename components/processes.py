@@ -1,4 +1,4 @@
-"""Makes sure that no process outlives the one that needs it."""
+"""How processes end: with the process that needs them, with their group, or without finalizers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import contextlib
 import ctypes
 import os
 import signal
+import sys
+from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
 
 
 def signal_at_parents_death(signum: signal.Signals, parent: int) -> None:
-    """Has the kernel send this process a signal the moment its parent ends; ends it now if that has happened.
+    """Makes the kernel send this process a signal when its parent ends; exits if it has ended already.
 
     Args:
       signum: the signal.
@@ -23,6 +25,13 @@ def signal_at_parents_death(signum: signal.Signals, parent: int) -> None:
 
 
 def kill_group(leader: int, signum: signal.Signals) -> None:
-    """Signals a process and all of its group; one that is gone already is fine."""
+    """Signals a process and its group; does nothing if it has ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signum)
+
+
+def exit_now(code: int) -> NoReturn:
+    """Writes buffered output and exits without finalizers, in which native libraries sometimes crash."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

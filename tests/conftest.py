@@ -11,9 +11,9 @@ from pathlib import Path
 import private_network
 import programs
 import pytest
-import training
+import trainer_runs
 from shared import shared
-from training import Prepared
+from trainer_runs import Prepared
 
 # Before anything imports TensorFlow, as the nodes' server does it too.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -71,7 +71,7 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Side by side, a file's tests stay together, and so do files that say they share what they look at."""
+    """Side by side, a file's tests stay together, and so do files that declare a shared group."""
     if not item.get_closest_marker("xdist_group"):
         item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
@@ -86,4 +86,4 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     """Made people up to Transform, for trainings."""
-    return shared(tmp_path_factory, "prepared", training.prepare)
+    return shared(tmp_path_factory, "prepared", trainer_runs.prepare)

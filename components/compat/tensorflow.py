@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import tensorflow as tf
     import tf_keras
 
-ENVIRONMENT = {
-    # Makes tf.keras tf_keras on both release lines, if it is set before TensorFlow's first import.
-    "TF_USE_LEGACY_KERAS": "1",
-    "TF_CPP_MIN_LOG_LEVEL": "1",
-    "PYTHONUNBUFFERED": "1",
-}
+LEGACY_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
+"""Makes tf.keras tf_keras on both release lines, if it is set before TensorFlow's first import."""
+ENVIRONMENT = {**LEGACY_KERAS, "TF_CPP_MIN_LOG_LEVEL": "1", "PYTHONUNBUFFERED": "1"}
+"""For every process that imports TensorFlow."""
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore::FutureWarning"}
+"""Suppresses warnings about missing GPUs, and those of Google's libraries about the version of Python."""
+
+
+def set_environment() -> None:
+    """Sets ENVIRONMENT in this process, before TensorFlow is imported; values that the user has set remain."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
 
 
 def local_copy(variable: tf.Variable) -> tf.Variable:

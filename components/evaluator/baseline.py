@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from typing import Any
 
 from tfx.dsl.components.common.resolver import Resolver
 from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import LatestBlessedModelStrategy
+from tfx.dsl.io import fileio
 from tfx.types import Artifact, BaseChannel, Channel
 from tfx.types import standard_component_specs as keys
 from tfx.types.standard_artifacts import Model, ModelBlessing
+from tfx.utils import path_utils
+
+_DESCRIPTION = "assets.extra/warm_start.json"
+"""File of a SavedModel; components/trainer/warm_start writes it."""
 
 
 class LatestOtherBlessedModel(LatestBlessedModelStrategy):  # type: ignore[misc]
@@ -39,7 +46,7 @@ def baseline(candidate: BaseChannel | None) -> Resolver:
 
     Args:
       candidate: the model to exclude. None: TFX's own strategy, the only one that Vertex AI supports. It may select the
-        candidate, which `without_candidate` then removes.
+        candidate, which `usable_baseline` then removes.
     """
     channels = {"model": Channel(type=Model), "model_blessing": Channel(type=ModelBlessing)}
     if candidate is None:
@@ -49,12 +56,28 @@ def baseline(candidate: BaseChannel | None) -> Resolver:
     return resolver.with_id("LatestBlessedModel")
 
 
-def without_candidate(inputs: dict[str, list[Artifact]]) -> dict[str, list[Artifact]]:
-    """Removes the baseline from an Evaluator's inputs if it is the candidate.
+def usable_baseline(inputs: dict[str, list[Artifact]]) -> dict[str, list[Artifact]]:
+    """Removes the baseline from an Evaluator's inputs if it is the candidate, or predicts another label or task.
 
-    Only TFX's own strategy selects the candidate, in a run without changes.
+    Only TFX's own strategy selects the candidate, in a run without changes. A model of an earlier config may predict
+    something else; a comparison with it would be meaningless, or fail.
     """
     [candidate] = inputs[keys.MODEL_KEY]
     others = [each for each in inputs.get(keys.BASELINE_MODEL_KEY) or () if each.uri != candidate.uri]
+    predicted = _predicted(candidate)
+    for each in others:
+        if _predicted(each) != predicted:
+            logging.warning("%s predicts %s, not %s: it is not the baseline", each.uri, _predicted(each), predicted)
+    comparable = [each for each in others if _predicted(each) == predicted]
     rest = {key: artifacts for key, artifacts in inputs.items() if key != keys.BASELINE_MODEL_KEY}
-    return {**rest, keys.BASELINE_MODEL_KEY: others} if others else rest
+    return {**rest, keys.BASELINE_MODEL_KEY: comparable} if comparable else rest
+
+
+def _predicted(model: Artifact) -> dict[str, str]:
+    """Returns label and task, as the Trainer describes them for a warm start; empty for a model of own code."""
+    path = f"{path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model))}/{_DESCRIPTION}"
+    if not fileio.exists(path):
+        return {}
+    with fileio.open(path) as file:
+        described = json.load(file)["sense"]
+    return {name: described[name] for name in ("label", "task")}

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow_model_analysis as tfma
 
 from components.compat import tfma as compat
+from components.evaluator.keyed_metric import KeyedMetric
 
 _BINS = 10
 
@@ -16,24 +17,17 @@ Histogram = Sequence[Any]
 labels and the sum of their predictions. Empty buckets are left out; see compat.histogram_computations."""
 
 
-class _HistogramMetric(tfma.metrics.Metric):  # type: ignore[misc]
+class _HistogramMetric(KeyedMetric):
     """A metric that is a function of the histogram."""
 
     def __init__(self, name: str, value: Callable[[Histogram], float]) -> None:
-        def computations(
-            name: str,
-            eval_config: tfma.EvalConfig | None = None,
-            model_name: str = "",
-            output_name: str = "",
-            example_weighted: bool = False,
-        ) -> list[Any]:
-            key_fields = {"model_name": model_name, "output_name": output_name, "example_weighted": example_weighted}
+        def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
             counted = compat.histogram_computations(eval_config, **key_fields)
             histogram, key = counted[-1].keys[-1], tfma.metrics.MetricKey(name=name, **key_fields)
             derived = tfma.metrics.DerivedMetricComputation([key], lambda results: {key: value(results[histogram])})
             return [*counted, derived]
 
-        super().__init__(tfma.metrics.merge_per_key_computations(computations), name=name)
+        super().__init__(name, computations)
 
 
 class HistogramCalibration(_HistogramMetric):

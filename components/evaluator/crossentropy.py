@@ -13,13 +13,14 @@ import tensorflow_model_analysis as tfma
 
 from components.compat import tfma as compat
 from components.evaluator import intervals
+from components.evaluator.keyed_metric import KeyedMetric
 from components.evaluator.plot_metrics import bounded
 
 _LEAST = 1e-7
 """Smallest probability, as in tf_keras; also the probability of a class that the model does not have."""
 
 
-class MulticlassCrossentropy(tfma.metrics.Metric):  # type: ignore[misc]
+class MulticlassCrossentropy(KeyedMetric):
     """The mean of -ln(probability of the label's class).
 
     A label outside of [0, classes), as of a class that the training split does not have, counts with the smallest
@@ -27,21 +28,12 @@ class MulticlassCrossentropy(tfma.metrics.Metric):  # type: ignore[misc]
     """
 
     def __init__(self, name: str) -> None:
-        super().__init__(tfma.metrics.merge_per_key_computations(_computations), name=name)
+        super().__init__(name, _computations)
 
 
-def _computations(
-    name: str,
-    eval_config: tfma.EvalConfig | None = None,
-    model_name: str = "",
-    output_name: str = "",
-    example_weighted: bool = False,
-) -> list[Any]:
+def _computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
     key, total_key = (
-        tfma.metrics.MetricKey(
-            name=each, model_name=model_name, output_name=output_name, example_weighted=example_weighted
-        )
-        for each in (name, compat.private(f"total_{name}"))
+        tfma.metrics.MetricKey(name=each, **key_fields) for each in (name, compat.private(f"total_{name}"))
     )
 
     def mean(results: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -53,7 +45,7 @@ def _computations(
         return {key: bounded(value, intervals.of_mean(value, total.mean(total.squares), total.examples))}
 
     return [
-        tfma.metrics.MetricComputation([total_key], None, _Sum(total_key, eval_config)),
+        tfma.metrics.MetricComputation([total_key], None, _Sum(total_key, eval_config, key_fields)),
         tfma.metrics.DerivedMetricComputation([key], mean),
         compat.interval_computation(key, bounds),
     ]
@@ -75,21 +67,14 @@ class _Total:
 class _Sum(beam.CombineFn):  # type: ignore[misc]
     """Adds the losses of examples to a total."""
 
-    def __init__(self, key: Any, eval_config: tfma.EvalConfig | None) -> None:
-        self._key, self._eval_config = key, eval_config
+    def __init__(self, key: Any, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> None:
+        self._key, self._eval_config, self._key_fields = key, eval_config, key_fields
 
     def create_accumulator(self) -> _Total:
         return _Total()
 
     def add_input(self, total: _Total, element: Any) -> _Total:
-        rows = compat.label_prediction_weight(
-            element,
-            self._eval_config,
-            model_name=self._key.model_name,
-            output_name=self._key.output_name,
-            example_weighted=self._key.example_weighted,
-        )
-        for label, prediction, weight in rows:
+        for label, prediction, weight in compat.label_prediction_weight(element, self._eval_config, **self._key_fields):
             probabilities, index = np.ravel(prediction), int(np.ravel(label)[0])
             probability = float(probabilities[index]) if 0 <= index < len(probabilities) else 0.0
             each, loss = float(np.ravel(weight)[0]), -math.log(max(probability, _LEAST))

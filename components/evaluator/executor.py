@@ -15,10 +15,10 @@ from tfx.utils import io_utils, path_utils
 
 from components.errors import MachineError
 from components.evaluator import plot_data, predictions, tfma_results, verdict
-from components.evaluator.baseline import without_candidate
+from components.evaluator.baseline import usable_baseline
 from components.evaluator.gate import judge
 from components.evaluator.plan import EvaluationPlan
-from components.evaluator.verdict import Measured, Verdict
+from components.evaluator.verdict import SliceMetrics, Verdict
 
 FORCED = "forced"
 """Property of the blessing of a model that was blessed although checks failed: the user's reason."""
@@ -49,7 +49,7 @@ class Executor(stock.Executor):  # type: ignore[misc]
           Exception: the evaluation could not finish; there is no verdict then, and nothing is cached.
         """
         model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
-        input_dict = without_candidate(input_dict)
+        input_dict = usable_baseline(input_dict)
         super().Do(input_dict, output_dict, exec_properties)
         plan = EvaluationPlan.model_validate_json(exec_properties["plan"])
         folder = artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY])
@@ -68,7 +68,7 @@ class Executor(stock.Executor):  # type: ignore[misc]
         _bless(result, input_dict, artifact_utils.get_single_instance(output_dict[keys.BLESSING_KEY]))
 
 
-def _measurements(folder: str) -> list[Measured]:
+def _measurements(folder: str) -> list[SliceMetrics]:
     """What TFMA has measured; it reads an evaluation without files as one without metrics, which no bound would accept.
 
     Args:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from components.evaluator.config import METRICS, RATES, EvaluationConfig, FairnessConfig, Rate, Threshold, slice_of
-from components.evaluator.verdict import NOT_JUDGED, Check, Measured, Verdict
+from components.evaluator.verdict import NOT_JUDGED, Check, SliceMetrics, Verdict
 
 PREVALENCE = "prevalence"
 """Name of the metric of the share of rows with label 1, by which the gate detects constant labels; not reported."""
@@ -16,7 +16,7 @@ _ALIKE = "all labels are alike"
 _NOT_A_NUMBER = "not a number"
 
 
-def judge(config: EvaluationConfig, measured: Sequence[Measured], compared: bool, force: str | None) -> Verdict:
+def judge(config: EvaluationConfig, measured: Sequence[SliceMetrics], compared: bool, force: str | None) -> Verdict:
     """Checks a model's metrics.
 
     Args:
@@ -28,9 +28,9 @@ def judge(config: EvaluationConfig, measured: Sequence[Measured], compared: bool
     Returns:
       The verdict.
     """
-    whole = next((each for each in measured if not each.slice), Measured({}, 0, {}, {}))
+    overall = next((each for each in measured if not each.slice), SliceMetrics({}, 0, {}, {}))
     slices = sorted((each for each in measured if each.slice), key=lambda each: sorted(each.slice.items()))
-    checks = list(_of_thresholds(config.thresholds, whole, compared, least=0))
+    checks = list(_of_thresholds(config.thresholds, overall, compared, least=0))
     for name, thresholds in config.slice_thresholds.items():
         for each in _matching(name, slices):
             checks += _of_thresholds(thresholds, each, compared, config.min_examples)
@@ -42,22 +42,22 @@ def judge(config: EvaluationConfig, measured: Sequence[Measured], compared: bool
     return Verdict(
         blessed=passed or force is not None,
         forced=None if passed else force,
-        rows=whole.rows,
+        rows=overall.rows,
         checks=tuple(checks),
-        slices=tuple(_reported(each, config.fairness) for each in (whole, *slices)),
+        slices=tuple(_reported(each, config.fairness) for each in (overall, *slices)),
     )
 
 
-def _matching(name: str, slices: Sequence[Measured]) -> list[Measured]:
+def _matching(name: str, slices: Sequence[SliceMetrics]) -> list[SliceMetrics]:
     """Returns the slices of a name under `slice_thresholds`."""
     column, value = slice_of(name)
     matches = [each for each in slices if set(each.slice) == {column} and value in (None, each.slice[column])]
     # A requested value that no row has is reported.
-    return matches if matches or value is None else [Measured({column: value}, 0, {}, {})]
+    return matches if matches or value is None else [SliceMetrics({column: value}, 0, {}, {})]
 
 
 def _of_thresholds(
-    thresholds: Mapping[str, Threshold], measured: Measured, compared: bool, least: int
+    thresholds: Mapping[str, Threshold], measured: SliceMetrics, compared: bool, least: int
 ) -> Iterator[Check]:
     finite = _finite(measured)
     for metric, threshold in thresholds.items():
@@ -88,13 +88,13 @@ def _bounds(
     ):
         if allowed is None:
             continue
-        words = f"at most {template.format(allowed if '%' not in template else 100 * allowed)} {than} the baseline"
+        bound = f"at most {template.format(allowed if '%' not in template else 100 * allowed)} {than} the baseline"
         if value is None:
-            yield words, False, _NOT_A_NUMBER
+            yield bound, False, _NOT_A_NUMBER
         elif baseline is None:
-            yield words, True, "the baseline's is not a number" if compared else _NO_BASELINE
+            yield bound, True, "the baseline's is not a number" if compared else _NO_BASELINE
         else:
-            yield words, _worse(better, value, baseline) <= allowed * scale, None
+            yield bound, _worse(better, value, baseline) <= allowed * scale, None
 
 
 def _worse(better: str, value: float, baseline: float) -> float:
@@ -104,7 +104,7 @@ def _worse(better: str, value: float, baseline: float) -> float:
     return baseline - value if better == "higher" else value - baseline
 
 
-def _gap(fairness: FairnessConfig, rate: Rate, groups: Sequence[Measured], least: int) -> Check:
+def _gap(fairness: FairnessConfig, rate: Rate, groups: Sequence[SliceMetrics], least: int) -> Check:
     """Checks the difference between the largest and the smallest rate of the groups."""
     allowed = fairness.max_gap[rate]
     finite = [_finite(group) for group in groups]
@@ -129,7 +129,7 @@ def _gap(fairness: FairnessConfig, rate: Rate, groups: Sequence[Measured], least
     )
 
 
-def _reported(measured: Measured, fairness: FairnessConfig | None) -> Measured:
+def _reported(measured: SliceMetrics, fairness: FairnessConfig | None) -> SliceMetrics:
     """Returns the values to report; rates only for the groups that are compared and the whole split."""
     finite = _finite(measured)
     if fairness is None or set(measured.slice) <= {fairness.column}:
@@ -139,10 +139,10 @@ def _reported(measured: Measured, fairness: FairnessConfig | None) -> Measured:
         for values in (finite.metrics, finite.baseline)
     )
     intervals = {name: interval for name, interval in finite.intervals.items() if name in metrics}
-    return Measured(finite.slice, finite.rows, metrics, baseline, intervals)
+    return SliceMetrics(finite.slice, finite.rows, metrics, baseline, intervals)
 
 
-def _finite(measured: Measured) -> Measured:
+def _finite(measured: SliceMetrics) -> SliceMetrics:
     """Removes values that are not finite, or that are undefined for constant labels, and the prevalence."""
 
     def defined(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -156,8 +156,8 @@ def _finite(measured: Measured) -> Measured:
 
     metrics = defined(measured.metrics)
     intervals = {name: interval for name, interval in measured.intervals.items() if name in metrics}
-    return Measured(measured.slice, measured.rows, metrics, defined(measured.baseline), intervals)
+    return SliceMetrics(measured.slice, measured.rows, metrics, defined(measured.baseline), intervals)
 
 
-def _alike(measured: Measured) -> bool:
+def _alike(measured: SliceMetrics) -> bool:
     return measured.metrics.get(PREVALENCE) in (0.0, 1.0)

@@ -21,6 +21,7 @@ from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as protos
 from components.compat import tfma as compat
 from components.evaluator import intervals
 from components.evaluator.intervals import Interval, ScoreBins
+from components.evaluator.keyed_metric import KeyedMetric
 from components.evaluator.plot_data import AT
 
 RESIDUALS = "residuals"
@@ -36,7 +37,7 @@ Results = Mapping[Any, Any]
 """TFMA's keys → results of the computations for a slice."""
 
 
-class BinaryDiagnostics(tfma.metrics.Metric):  # type: ignore[misc]
+class BinaryDiagnostics(KeyedMetric):
     """Plot and intervals of a binary task, computed from the histogram of its AUC.
 
     Args:
@@ -45,14 +46,7 @@ class BinaryDiagnostics(tfma.metrics.Metric):  # type: ignore[misc]
     """
 
     def __init__(self, name: str, metrics: list[str]) -> None:
-        def computations(
-            name: str,
-            eval_config: tfma.EvalConfig | None = None,
-            model_name: str = "",
-            output_name: str = "",
-            example_weighted: bool = False,
-        ) -> list[Any]:
-            key_fields = {"model_name": model_name, "output_name": output_name, "example_weighted": example_weighted}
+        def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
             counted = compat.histogram_computations(eval_config, **key_fields)
             histogram = counted[-1].keys[-1]
 
@@ -67,17 +61,17 @@ class BinaryDiagnostics(tfma.metrics.Metric):  # type: ignore[misc]
 
             return [*counted, *_derived(name, key_fields, plot, bounded)]
 
-        super().__init__(tfma.metrics.merge_per_key_computations(computations), name=name)
+        super().__init__(name, computations)
 
 
-class RegressionDiagnostics(tfma.metrics.Metric):  # type: ignore[misc]
+class RegressionDiagnostics(KeyedMetric):
     """Plots of a regression, of labels by prediction and of residuals, and the intervals of its mean errors."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(tfma.metrics.merge_per_key_computations(_of_regression), name=name)
+        super().__init__(name, _of_regression)
 
 
-class RateDiagnostics(tfma.metrics.Metric):  # type: ignore[misc]
+class RateDiagnostics(KeyedMetric):
     """The intervals of metrics that are a share of all rows.
 
     Args:
@@ -87,18 +81,14 @@ class RateDiagnostics(tfma.metrics.Metric):  # type: ignore[misc]
     """
 
     def __init__(self, name: str, metrics: list[str], rows: str) -> None:
-        def computations(
-            name: str, model_name: str = "", output_name: str = "", example_weighted: bool = False
-        ) -> list[Any]:
-            key_fields = {"model_name": model_name, "output_name": output_name, "example_weighted": example_weighted}
-
+        def computations(name: str, _: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
             def bounded(results: Results) -> dict[Any, Any]:
                 count = next(float(value) for key, value in results.items() if key.name == rows)
                 return _bounded(results, key_fields, metrics, lambda _, value: intervals.of_rate(value, count))
 
             return _derived(name, key_fields, None, bounded)
 
-        super().__init__(tfma.metrics.merge_per_key_computations(computations), name=name)
+        super().__init__(name, computations)
 
 
 def bounded(value: float, interval: Interval | None) -> Any:
@@ -270,14 +260,7 @@ class _Regression(beam.CombineFn):  # type: ignore[misc]
 _ERRORS = compat.private("errors_of_regression")
 
 
-def _of_regression(
-    name: str,
-    eval_config: tfma.EvalConfig | None = None,
-    model_name: str = "",
-    output_name: str = "",
-    example_weighted: bool = False,
-) -> list[Any]:
-    key_fields = {"model_name": model_name, "output_name": output_name, "example_weighted": example_weighted}
+def _of_regression(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
     key = _key(_ERRORS, key_fields)
 
     def interval(errors: _Errors, metric: str, value: float) -> Interval | None:

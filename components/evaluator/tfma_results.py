@@ -12,7 +12,7 @@ import tensorflow_model_analysis as tfma
 from components.config_section import Task
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
 from components.evaluator.plot_metrics import RESIDUALS
-from components.evaluator.verdict import Measured
+from components.evaluator.verdict import SliceMetrics
 
 ROWS = "example_count"
 """TFMA's name for the number of rows."""
@@ -21,7 +21,7 @@ _CLASSES = 20
 """Greatest number of classes of a confusion matrix; the others are summed."""
 
 
-def read(folder: str) -> list[Measured]:
+def read(folder: str) -> list[SliceMetrics]:
     """Reads the metrics of all slices, including the whole split; values may be NaN.
 
     Args:
@@ -47,7 +47,7 @@ def read(folder: str) -> list[Measured]:
         rows = int(metrics.pop(ROWS, 0))
         for others in (baseline, intervals):
             others.pop(ROWS, None)
-        slices.append(Measured(_slice(record.slice_key), rows, metrics, baseline, intervals))
+        slices.append(SliceMetrics(_slice(record.slice_key), rows, metrics, baseline, intervals))
     return slices
 
 

@@ -12,7 +12,7 @@ NOT_JUDGED = "not judged: "
 
 
 @dataclass(frozen=True)
-class Measured:
+class SliceMetrics:
     """The metrics of a slice.
 
     Attributes:
@@ -83,7 +83,7 @@ class Verdict:
     forced: str | None
     rows: int
     checks: tuple[Check, ...]
-    slices: tuple[Measured, ...]
+    slices: tuple[SliceMetrics, ...]
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -99,14 +99,14 @@ class Verdict:
         """Parses the result of `to_json`."""
         fields: dict[str, Any] = json.loads(text)
         checks = tuple(Check(**each) for each in fields["checks"])
-        slices = tuple(_measured(each) for each in fields["slices"])
+        slices = tuple(_slice_metrics(each) for each in fields["slices"])
         return cls(fields["blessed"], fields["forced"], fields["rows"], checks, slices)
 
 
-def _measured(fields: dict[str, Any]) -> Measured:
+def _slice_metrics(fields: dict[str, Any]) -> SliceMetrics:
     # Verdicts of earlier releases have no intervals.
     intervals = {name: (low, high) for name, (low, high) in fields.get("intervals", {}).items()}
-    return Measured(**{**fields, "intervals": intervals})
+    return SliceMetrics(**{**fields, "intervals": intervals})
 
 
 def format_slice(values: dict[str, str]) -> str:

@@ -155,7 +155,7 @@ class Cross(Embedded):
     """Number of ids; two combinations may share one."""
 
     @model_validator(mode="after")
-    def _several(self) -> Cross:
+    def _check_columns(self) -> Cross:
         if len(self.columns) < 2 or len(set(self.columns)) < len(self.columns):
             raise ValueError(f"expected two columns or more, each once, received {', '.join(self.columns) or 'none'}")
         return self

@@ -51,7 +51,7 @@ class DatePart(Embedded):
     @model_validator(mode="after")
     def _unit_has_part(self) -> DatePart:
         if self.part == "year" and self.embedding is not None:
-            raise ValueError("year is a number and has no embedding; leave embedding out")
+            raise ValueError("year is a number and has no embedding; remove embedding")
         return _check_unit(self, (self.part,), self.unit)
 
     @property

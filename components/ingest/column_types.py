@@ -156,7 +156,7 @@ def _convert_configured(name: str, column: pa.Array, kind: Kind) -> _Converted:
             raise InputError(
                 f"data.types: the column {name} holds lists of another type: expected {_EXPECTED[kind]} as value, "
                 f"received {column.type}",
-                "leave the column out of data.types",
+                "remove the column from data.types",
             )
         return kind, array, bad
     if not pa.types.is_binary(column.type):
@@ -166,14 +166,14 @@ def _convert_configured(name: str, column: pa.Array, kind: Kind) -> _Converted:
         return kind, column, bad
     if (values := _cast(column, kind)) is not None:
         return kind, values, []
-    words = column.to_pylist()
-    valid = [word is None or word.lower() in _BOOLEANS or _kind_of_value(word) <= kind for word in words]
+    texts = column.to_pylist()
+    valid = [text is None or text.lower() in _BOOLEANS or _kind_of_value(text) <= kind for text in texts]
     if not all(valid):
         expected = f"expected {_EXPECTED[kind]}, received"
         return (
             kind,
             None,
-            [(row, f"{expected} {quoted(words[row])}") for row, is_valid in enumerate(valid) if not is_valid],
+            [(row, f"{expected} {quoted(texts[row])}") for row, is_valid in enumerate(valid) if not is_valid],
         )
     return kind, parse(column, kind), []
 
@@ -318,8 +318,8 @@ def _parse_distinct(column: pa.Array, kind: Kind) -> pa.Array:
     """As `parse`, by Python's rules, one distinct value at a time: " 7", "+7", "1_000"."""
     coded = column.dictionary_encode()
     number: Callable[[str], float] = int if kind is Kind.INT else float
-    words = coded.dictionary.to_pylist()
-    values = [_BOOLEANS[word.lower()] if word.lower() in _BOOLEANS else number(word.decode()) for word in words]
+    texts = coded.dictionary.to_pylist()
+    values = [_BOOLEANS[text.lower()] if text.lower() in _BOOLEANS else number(text.decode()) for text in texts]
     if kind is Kind.INT and not all(value in _INT64 for value in values):
         raise ValueError("out of the range of int64")
     distinct = pa.array(values, pa.int64() if kind is Kind.INT else pa.float64())

@@ -313,7 +313,7 @@ class _ByteRange(io.RawIOBase):
     """The bytes of a file from `start` up to `stop`, or to its end."""
 
     def __init__(self, file: IO[bytes], start: int, stop: int | None) -> None:
-        self._file, self._left = file, None if stop is None else stop - start
+        self._file, self._remaining = file, None if stop is None else stop - start
         # A compressed file is not seekable and is read from its start to its end.
         if file.seekable():
             file.seek(start)
@@ -322,11 +322,11 @@ class _ByteRange(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        size = len(buffer) if self._left is None else min(len(buffer), self._left)
+        size = len(buffer) if self._remaining is None else min(len(buffer), self._remaining)
         data = self._file.read(size)
         buffer[: len(data)] = data
-        if self._left is not None:
-            self._left -= len(data)
+        if self._remaining is not None:
+            self._remaining -= len(data)
         return len(data)
 
 

@@ -51,10 +51,10 @@ class Driver(FileBasedDriver):  # type: ignore[misc]
         )
         patterns = {split.name: split.pattern for split in configured.splits}
         selected = spans.resolve(base, patterns, _requested(exec_properties), fileio.glob)
-        several = len(selected.spans) > 1
+        has_many = len(selected.spans) > 1
         resolved = example_gen_pb2.Input(
             splits=[
-                example_gen_pb2.Input.Split(name=f"{name}/{span}" if several else name, pattern=pattern)
+                example_gen_pb2.Input.Split(name=f"{name}/{span}" if has_many else name, pattern=pattern)
                 for span, of_span in zip(selected.spans, selected.patterns, strict=True)
                 for name, pattern in of_span.items()
             ]

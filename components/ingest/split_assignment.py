@@ -165,10 +165,10 @@ class Splitter:
     def _by_value(self, column: pa.Array) -> SplitIndices:
         split_of = {value.encode(): index for index, part in enumerate(self._parts.values()) for value in _values(part)}
         coded = as_text(column).dictionary_encode()
-        of_word = np.array(
+        by_code = np.array(
             [split_of.get(word, LEFT_OUT) for word in coded.dictionary.to_pylist()] + [LEFT_OUT], np.intp
         )
-        indices: SplitIndices = of_word[np.asarray(coded.indices.fill_null(len(coded.dictionary)))]
+        indices: SplitIndices = by_code[np.asarray(coded.indices.fill_null(len(coded.dictionary)))]
         return indices
 
     def _by_time(self, times: Micros, borders: Sequence[int]) -> SplitIndices:
@@ -239,10 +239,10 @@ def times_of(column: pa.Array) -> tuple[Micros, npt.NDArray[np.bool_]]:
         return np.where(valid, np.nan_to_num(seconds) * _MICRO, 0).astype(np.int64), valid
     coded = column.dictionary_encode()
     parsed = [_time(word) for word in coded.dictionary.to_pylist()] + [None]
-    of_word = np.array([0 if time is None else time for time in parsed], np.int64)
+    by_code = np.array([0 if time is None else time for time in parsed], np.int64)
     valid = np.array([time is not None for time in parsed])
     codes = np.asarray(coded.indices.fill_null(len(coded.dictionary)))
-    return of_word[codes], valid[codes]
+    return by_code[codes], valid[codes]
 
 
 def as_text(column: pa.Array) -> pa.Array:

@@ -53,7 +53,7 @@ class ModelConfig(Section):
         fields = type(self).model_fields
         for name, kinds in _ONLY.items():
             if getattr(self, name) != fields[name].default and self.kind not in kinds:
-                raise ValueError(f"{name} has no effect in {self.kind}, only in {', '.join(kinds)}; leave it out")
+                raise ValueError(f"{name} has no effect in {self.kind}, only in {', '.join(kinds)}; remove it")
         return self
 
     @model_validator(mode="after")
@@ -64,7 +64,7 @@ class ModelConfig(Section):
         without_effect = sorted(name for name in present if getattr(self, name) != fields[name].default)
         if getattr(self, own) and without_effect:
             raise ValueError(
-                f"{own} builds the model itself, so {', '.join(without_effect)} would have no effect; leave one out"
+                f"{own} builds the model itself, so {', '.join(without_effect)} would have no effect; remove one"
             )
         return self
 

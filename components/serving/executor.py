@@ -33,12 +33,13 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 from tfx import types
-from tfx.components.infra_validator import error_types, executor
+from tfx.components.infra_validator import error_types
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
-from components.errors import MachineError, find
+from components.compat.tfx.infra_validator import InfraValidatorExecutor, container_runner
+from components.errors import MachineError, find, first_line
 from components.serving.check_result import FILE, ServingCheckResult
 from components.serving.config import ServingConfig
 from components.serving.local_server_runner import LocalServerRunner
@@ -74,7 +75,7 @@ _MACHINE_FAULT = re.compile(r"ResourceExhausted|MemoryError|OOM when allocating|
 """In the message of a server whose codes are all the same."""
 
 
-class Executor(executor.Executor):  # type: ignore[misc]
+class Executor(InfraValidatorExecutor):
     """Blesses a model that a model server loads, that answers as it answered in the Evaluator, and fast enough."""
 
     def Do(  # noqa: N802 - TFX's name
@@ -105,13 +106,15 @@ class Executor(executor.Executor):  # type: ignore[misc]
         with fileio.open(f"{blessing.uri}/{FILE}", "w") as file:
             file.write(self._result.to_json())
 
-    def _ValidateWithRetry(  # noqa: N802 - TFX's name
-        self, model_path: str, serving_binary: Any, serving_spec: Any, validation_spec: Any, requests: list[Any]
-    ) -> bool:
+    def validate(self, model_path: str, serving_binary: Any, spec: Any, limits: Any, requests: list[Any]) -> bool:
         """Checks the model once.
 
-        TFX's method takes every exception for a refusal, and tries again: a second attempt would hide a server that
-        fails now and then.
+        Args:
+          model_path: see `InfraValidatorExecutor`, as the next four.
+          serving_binary: has the client.
+          spec: has the model's name.
+          limits: has the time to load the model.
+          requests: one row each.
 
         Returns:
           Whether the model passed.
@@ -123,11 +126,11 @@ class Executor(executor.Executor):  # type: ignore[misc]
         runner = None
         try:
             if self._config.check == "server":
-                runner = LocalServerRunner(model_path, serving_spec.model_name)
+                runner = LocalServerRunner(model_path, spec.model_name)
             else:
-                runner = executor._create_model_server_runner(model_path, serving_binary, serving_spec)
-            deadline = time.time() + validation_spec.max_loading_time_seconds
-            self._check(runner, serving_binary, serving_spec.model_name, deadline, requests)
+                runner = container_runner(model_path, serving_binary, spec)
+            deadline = time.time() + limits.max_loading_time_seconds
+            self._check(runner, serving_binary, spec.model_name, deadline, requests)
         except error_types.GracefulShutdown:
             raise
         except Exception as error:
@@ -258,7 +261,7 @@ def _refusal(error: Exception) -> str | None:
     cause = error.__cause__ if isinstance(error, error_types.ValidationFailed) else error
     if isinstance(cause, grpc.RpcError):
         return f"the server refuses a row: {cause.details()}" if cause.code() in _REFUSALS else None
-    return _first_line(error) if cause is None else None
+    return first_line(error) if cause is None else None
 
 
 def _failure(error: Exception, logs: str) -> MachineError:
@@ -268,15 +271,15 @@ def _failure(error: Exception, logs: str) -> MachineError:
       error: what kept it from finishing.
       logs: output of the server.
     """
-    for known in (find(error), find(RuntimeError(logs))):
+    for machine_error in (find(error), find(RuntimeError(logs))):
         # A full disk has a headline and a remedy of its own.
-        if isinstance(known, MachineError):
-            return known
+        if isinstance(machine_error, MachineError):
+            return machine_error
     cause = error.__cause__ if isinstance(error, error_types.ValidationFailed) else error
     if isinstance(cause, grpc.RpcError):
         reason = f"the server answers {cause.code().name}: {cause.details()}"
     else:
-        reason = _first_line(cause or error)
+        reason = first_line(cause or error)
     last_line = next((line.strip() for line in reversed(logs.splitlines()) if line.strip()), "")
     return MachineError(
         f"the serving check could not finish: {reason}",
@@ -320,7 +323,3 @@ def _difference(expected: npt.NDArray[Any], received: npt.NDArray[Any] | None) -
     difference /= np.maximum(1.0, np.abs(expected.astype(float)))
     difference[np.isnan(expected) & np.isnan(received)] = 0.0
     return float("inf") if np.isnan(difference).any() else float(difference.max())
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -12,7 +12,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from components.compat.grpc import FAIL_FAST
+from components.compat.tensorflow import LEGACY_KERAS
 from components.errors import find
+from components.processes import exit_now
 from components.trainer.cluster import tf_config
 
 RETRYABLE = 138
@@ -20,12 +23,10 @@ RETRYABLE = 138
 
 https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/"""
 
-_ENVIRONMENT = {"TF_USE_LEGACY_KERAS": "1"} | tf_config.ENVIRONMENT
-
 
 def main(job: str) -> int:
     """Runs the task of this process; returns its exit code."""
-    os.environ.update(_ENVIRONMENT)
+    os.environ.update(LEGACY_KERAS | FAIL_FAST)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s")
     try:
         role = tf_config.role()
@@ -62,8 +63,5 @@ def _train(job: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python -m components.trainer.cluster_task JOB")
-    code = main(sys.argv[1])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Without finalizers: TensorFlow's collective operations sometimes crash when they are finalized.
-    os._exit(code)
+    # TensorFlow's collective operations sometimes crash when they are finalized.
+    exit_now(main(sys.argv[1]))

@@ -12,7 +12,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tfx.components.trainer.executor import GenericExecutor
 from tfx.components.trainer.fn_args_utils import FnArgs
 from tfx.components.util import udf_utils
 from tfx.dsl.io import fileio
@@ -20,6 +19,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils
 
 from components.compat import tfx as compat
+from components.compat.tfx.trainer import TrainerExecutor
 from components.errors import InputError, MachineError
 from components.files import is_remote
 from components.trainer.cluster import tf_config
@@ -35,7 +35,7 @@ _CHECKPOINT_FIELDS = (
 """The fields of the training section that a checkpoint depends on. A resumed run may have another cluster."""
 
 
-class Executor(GenericExecutor):  # type: ignore[misc]
+class Executor(TrainerExecutor):
     """Trains by the plan in `custom_config`.
 
     Without TF_CONFIG and with a strategy of several processes it supervises a cluster on this machine. With TF_CONFIG
@@ -110,7 +110,7 @@ class Executor(GenericExecutor):  # type: ignore[misc]
         elif role.is_lead:
             super().Do(input_dict, output_dict, exec_properties)
         else:
-            arguments = self._GetFnArgs(input_dict, output_dict, exec_properties)
+            arguments = self.fn_args(input_dict, output_dict, exec_properties)
             # Only the lead writes the model, and the lead and the evaluator their curves. Not TFX's Do, which expects a
             # model of every process.
             scratch = str(folder / role.name)
@@ -119,10 +119,11 @@ class Executor(GenericExecutor):  # type: ignore[misc]
                 arguments.model_run_dir = f"{scratch}/model_run"
             udf_utils.get_fn(exec_properties, "run_fn")(arguments)
 
-    def _GetFnArgs(  # noqa: N802 - TFX's name
+    def fn_args(
         self, input_dict: dict[str, list[Any]], output_dict: dict[str, list[Any]], exec_properties: dict[str, Any]
     ) -> FnArgs:
-        arguments = super()._GetFnArgs(input_dict, output_dict, exec_properties)
+        """TFX's arguments; `custom_config` has the plan and the folder for checkpoints."""
+        arguments = super().fn_args(input_dict, output_dict, exec_properties)
         plan = _plan(input_dict, exec_properties)
         checkpoints = f"{self._durable_folder(output_dict)}/{_CHECKPOINTS}/{_digest(plan, exec_properties)}"
         arguments.custom_config = {

@@ -35,7 +35,7 @@ class Executor(stock.Executor):  # type: ignore[misc]
         # Another plan, or other code, is another search: a resumed run must not use its trials.
         digest = hashlib.sha256(str(exec_properties["custom_config"]).encode()).hexdigest()[:16]
         results = artifact_utils.get_single_uri(output_dict["tuner_results"])
-        folder = compat.stateful_working_dir(self) or self._get_tmp_dir()
+        folder = compat.stateful_working_dir(self) or compat.temporary_dir(self)
         try:
             search: Search = stock.search(input_dict, exec_properties, f"{folder}/{digest}")
         except SystemExit as error:

@@ -71,7 +71,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     Args:
       config: the config.
       inputs: what was resolved for it.
-      force_bless: why the model is blessed whatever the thresholds say; None if they decide.
+      force_bless: the reason for blessing the model although thresholds fail; None: the thresholds decide.
     """
     paths = config.paths()
     features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)

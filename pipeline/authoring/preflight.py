@@ -24,7 +24,7 @@ from pipeline.core import machine
 from pipeline.core.metadata.location import Location, exists
 from pipeline.core.metadata.sql import NoTablesError, Tables
 from pipeline.core.paths import Paths
-from pipeline.core.text import shown
+from pipeline.core.text import display_path
 
 _LEAST_FREE_MB = 200
 """Examples are written twice (raw and transformed), then a model and logs; with less, a run would end half-way."""
@@ -77,14 +77,14 @@ def _of_tables(config: Config, memory: int) -> list[Problem]:
         for feature in config.features.declared
         if isinstance(feature.op, Embedded)
     ]
-    whole = sum(size for size, _ in sizes)
-    if whole <= memory:
+    total = sum(size for size, _ in sizes)
+    if total <= memory:
         return []
     largest, feature = max(sizes, key=lambda pair: pair[0])
     return [
         Problem(
             ("features", *feature.key),
-            f"the embeddings of all features take {whole / _GIB:,.1f} GiB in training, that of {feature.name!r} "
+            f"the embeddings of all features need {total / _GIB:,.1f} GiB in training, that of {feature.name!r} "
             f"{largest / _GIB:,.1f}, and this machine has {memory / _GIB:,.1f}; lower its buckets, its embedding or "
             "model.embedding",
         )
@@ -93,7 +93,7 @@ def _of_tables(config: Config, memory: int) -> list[Problem]:
 
 _GIB = 2**30
 _COPIES = 3
-"""Adam holds two numbers beside each weight."""
+"""Adam stores two numbers for each weight."""
 
 
 def _row_bytes(config: Config, op: Embedded) -> int:
@@ -109,13 +109,13 @@ def _check_generated(data: DataConfig) -> None:
 
 
 def _of_schema(config: Config, path: str, columns: list[str]) -> list[Problem]:
-    known = schemas.read(path)
+    curated = schemas.read(path)
     key = ("schema", "path")
-    lacking = [name for name, column in known.items() if column.required and name not in columns]
-    problems = [Problem(key, f"{path} requires a column {name!r}, and the data has none") for name in lacking]
-    new = [name for name in columns if name not in known]
-    problems += [Problem(key, f"the data has a column {name!r}, and {path} does not know it") for name in new]
-    return problems + check_dtypes(config, {name: column.dtype for name, column in known.items() if column.dtype})
+    missing = [name for name, column in curated.items() if column.required and name not in columns]
+    problems = [Problem(key, f"{path} requires a column {name!r}, and the data has none") for name in missing]
+    new = [name for name in columns if name not in curated]
+    problems += [Problem(key, f"the data has a column {name!r}, and {path} does not list it") for name in new]
+    return problems + check_dtypes(config, {name: column.dtype for name, column in curated.items() if column.dtype})
 
 
 def _check_output(paths: Paths) -> None:
@@ -128,12 +128,13 @@ def _check_output(paths: Paths) -> None:
     free = shutil.disk_usage(paths.root).free // 2**20
     if free < _LEAST_FREE_MB:
         raise MachineError(
-            f"the disk is nearly full: {free:,} MB free at {shown(paths.root)}, and a run needs {_LEAST_FREE_MB} MB",
+            f"the disk is nearly full: {free:,} MB free at {display_path(paths.root)}, and a run needs "
+            f"{_LEAST_FREE_MB} MB",
             "free some space, or let the run write elsewhere with --output DIR",
         )
 
 
-_REMEDY = "move it away (its runs are forgotten then), or name another folder with --output DIR"
+_REMEDY = "move it away (its runs are lost to the pipeline), or name another folder with --output DIR"
 
 
 def check_store(location: Location) -> None:
@@ -186,5 +187,5 @@ def _check_parent(path: Path) -> None:
 def _unwritable(path: Path) -> MachineError:
     return MachineError(
         f"the metadata store {path} cannot be opened: this user may not write it",
-        "give this user the right to write there, or name another folder with --output DIR",
+        "give this user write permission, or name another folder with --output DIR",
     )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from dataclasses import asdict
 
 from components.errors import InputError
 from components.names import did_you_mean
 from pipeline.cli import options as shared
-from pipeline.cli.output import find_run, show, table
+from pipeline.cli.output import find_run, print_json, show, table
 from pipeline.core.text import clock, plain
 
 HELP = "List artifacts, newest first: type, state, the node and run that made it, and its folder."
@@ -18,7 +16,6 @@ _MOST = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the store, the filters and --json."""
     shared.add_store(parser)
     parser.add_argument("--type", metavar="TYPE", help="only this type: Model, Examples, …")
     parser.add_argument("--run", metavar="RUN", help="only outputs of this run, made or taken from the cache")
@@ -27,12 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the artifacts.
-
-    Raises:
-      InputError: there is no such type or run.
-      MachineError: the store does not open.
-    """
     opened = shared.open_store(options)
     types = opened.store.artifact_types()
     if options.type is not None and options.type not in types:
@@ -53,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         maker = executions.get(makers.get(each.id, 0))
         made_by, in_run = (maker.node, maker.run) if maker else ("", "")
         if options.json:
-            sys.stdout.write(json.dumps({**asdict(each), "node": made_by, "run": in_run}) + "\n")
+            print_json({**asdict(each), "node": made_by, "run": in_run})
         rows.add_row(
             str(each.id), plain(each.type), each.state, clock(each.created), made_by, plain(in_run), plain(each.uri)
         )

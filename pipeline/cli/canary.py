@@ -13,7 +13,6 @@ HELP = "Verify a version and send it a share of the traffic, or stop the canary.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the version, --percent, --stop, --reason, and --models or --config."""
     parser.add_argument("version", type=int, nargs="?", metavar="VERSION", help="its number")
     parser.add_argument(
         "--percent", type=_percent, metavar="P", help="its share, from 0 to 100, with up to two decimals"
@@ -24,13 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Starts, changes or stops the canary, and prints the versions that serve.
-
-    Raises:
-      InputError: the version does not exist, or differs from its manifest; or there is no canary to stop.
-    """
     if options.stop == (options.version is not None or options.percent is not None):
-        raise InputError("expected VERSION --percent P, or --stop alone", "see python runner.py canary --help")
+        raise InputError("expected VERSION --percent P, or only --stop", "see python runner.py canary --help")
     if not options.stop and None in (options.version, options.percent):
         raise InputError("expected both VERSION and --percent P", "see python runner.py canary --help")
     push_folder = find_push_folder(options)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import Any
 
 from pipeline.cli import options as shared
-from pipeline.cli.output import LATEST, find_run, show, suppress_native_stderr, table
+from pipeline.cli.output import LATEST, find_run, print_json, show, suppress_native_stderr, table
 from pipeline.core.text import plain
 from pipeline.inspection.evaluation_tables import change, slice_name
 
@@ -18,21 +16,14 @@ _MISSING = "not available in both runs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the runs, the store, --all and --json."""
     parser.add_argument("before", help="the first run: its id, or the beginning of its id")
     parser.add_argument("now", nargs="?", default=LATEST, help="the second run (default: the latest)")
     shared.add_store(parser)
     parser.add_argument("--all", action="store_true", help=f"print all lines, not only the first {_MOST} of a table")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    shared.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the comparison.
-
-    Raises:
-      InputError: there is no such run.
-      MachineError: the store does not open.
-    """
     from pipeline.inspection.comparison import compare
 
     opened = shared.open_store(options)
@@ -40,8 +31,7 @@ def run(options: argparse.Namespace) -> int:
     with suppress_native_stderr():
         comparison = compare(opened.store, opened.logs, *runs)
     if options.json:
-        json.dump(comparison, sys.stdout)
-        sys.stdout.write("\n")
+        print_json(comparison)
         return 0
     most = None if options.all else _MOST
     show(f"before: {plain(comparison['before'])}; now: {plain(comparison['now'])}")
@@ -63,7 +53,7 @@ def _pairs(what: str, pairs: dict[str, list[Any]] | None, most: int | None, empt
     rows = table(what, "before", "now")
     for name, values in list(pairs.items())[:most]:
         rows.add_row(plain(name), *("none" if value is None else plain(_number(value)) for value in values))
-    show(rows, *_left(len(pairs), most))
+    show(rows, *_omitted(len(pairs), most))
 
 
 def _distances(columns: dict[str, float | None] | None, most: int | None) -> None:
@@ -73,7 +63,7 @@ def _distances(columns: dict[str, float | None] | None, most: int | None) -> Non
     rows = table("column", "distance")
     for name, distance in list(columns.items())[:most]:
         rows.add_row(plain(name), "only in one run" if distance is None else f"{distance:.4f}")
-    show(rows, *_left(len(columns), most))
+    show(rows, *_omitted(len(columns), most))
 
 
 def _metrics(metrics: list[dict[str, Any]], most: int | None) -> None:
@@ -83,10 +73,10 @@ def _metrics(metrics: list[dict[str, Any]], most: int | None) -> None:
         texts = ("none" if value is None else f"{value:.4f}" for value in values)
         rows.add_row(plain(each["metric"]), plain(slice_name(each["slice"])), *texts, change(values))
     if metrics:
-        show(rows, *_left(len(metrics), most))
+        show(rows, *_omitted(len(metrics), most))
 
 
-def _left(count: int, most: int | None) -> list[str]:
+def _omitted(count: int, most: int | None) -> list[str]:
     return [] if most is None or count <= most else [f"… and {count - most} more; print them with --all"]
 
 

@@ -12,19 +12,12 @@ HELP = "Write the compiled pipeline, whose nodes `run-node` runs one by one."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the config, --engine and --to."""
     add_config(parser)
     add_engine(parser)
     parser.add_argument("--to", metavar="FILE", type=Path, required=True, help="where to write it")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compiles.
-
-    Raises:
-      InputError: the config or the data does not fit, or the file cannot be written.
-      MachineError: the metadata store does not open.
-    """
     from pipeline.orchestration import compiler
 
     loaded = load_config(options)

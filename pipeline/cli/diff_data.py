@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from dataclasses import asdict
 from typing import Any
 
 from pipeline.cli import options as shared
-from pipeline.cli.output import LATEST, find_run, show, table
+from pipeline.cli.output import LATEST, find_run, print_json, show, table
 from pipeline.core.text import plain
 
 HELP = "Compare the data of two runs, column by column, the largest change first."
@@ -17,21 +15,14 @@ _FIGURES = ("type", "missing", "mean", "deviation", "least", "median", "greatest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the runs, the store, --split, --column and --json."""
     parser.add_argument("before", help="the first run: its id, or the beginning of its id")
     parser.add_argument("now", nargs="?", default=LATEST, help="the second run (default: the latest)")
     shared.add_store(parser)
     parser.add_argument("--split", default="train", help="the split to compare (default: train)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    shared.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the comparison.
-
-    Raises:
-      InputError: there is no such run, or it has no statistics of the split.
-      MachineError: the store does not open.
-    """
     from pipeline.inspection import column_statistics
 
     opened = shared.open_store(options)
@@ -41,8 +32,7 @@ def run(options: argparse.Namespace) -> int:
     )
     if options.json:
         head = {"before": runs[0], "now": runs[1], "split": options.split}
-        json.dump({**head, "columns": [asdict(each) for each in changes]}, sys.stdout)
-        sys.stdout.write("\n")
+        print_json({**head, "columns": [asdict(each) for each in changes]})
         return 0
     show(f"{plain(options.split)}; before: {plain(runs[0])}; now: {plain(runs[1])}")
     rows = table("column", "distance", *_FIGURES)

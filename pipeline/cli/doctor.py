@@ -124,7 +124,9 @@ def check_glibc(glibc: tuple[int, int] | None, python: Sequence[int]) -> Finding
     minimum = CURRENT_GLIBC if tuple(python[:2]) >= (3, 11) else (2, 17)
     needed = f"{_dotted(minimum)} for Python {_dotted(python[:2])}"
     if glibc is None:
-        return Finding("glibc", "another C library", needed, "bad", "use Debian or Ubuntu, or a container of theirs")
+        return Finding(
+            "glibc", "another C library", needed, "bad", "use Debian or Ubuntu, or one of their container images"
+        )
     if glibc < minimum:
         remedy = (
             "rm -rf .venv && make setup installs Python 3.10 and the older line"
@@ -314,7 +316,6 @@ _COLOURS: dict[State, str] = {"ok": "green", "warn": "yellow", "bad": "red"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The verb's options."""
     parser.add_argument("--output", type=Path, default=Path("out"), metavar="DIR", help="where runs will write")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
 

@@ -46,9 +46,9 @@ def due(config: Config) -> tuple[bool, str]:
 
 
 def _store(config: Config) -> Store | None:
-    place = config.paths().store
+    store = config.paths().store
     try:
-        return Store(place) if exists(place) else None
+        return Store(store) if exists(store) else None
     except NoTablesError:
         return None
 
@@ -86,7 +86,7 @@ def _counted(config: Config) -> str:
 
     from components.errors import MachineError
     from pipeline.cli.reporting import REPORTING
-    from pipeline.cli.run_output import Screen
+    from pipeline.cli.run_output import ProgressDisplay
     from pipeline.orchestration import compiler
     from pipeline.orchestration.local import scheduler
 
@@ -99,7 +99,7 @@ def _counted(config: Config) -> str:
             REPORTING,
             to_nodes=("StatisticsGen",),
         ),
-        functools.partial(Screen, "json"),
+        functools.partial(ProgressDisplay, "json"),
     )
     if ended.exit_code:
         raise ended.error or MachineError(f"run {ended.run} has not counted the data", "see its log")
@@ -111,7 +111,6 @@ _NO = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the config and --to."""
     add_config(parser)
     parser.add_argument(
         "--to", metavar="FILE", type=Path, help="write yes or no into this file, and end with 0 either way"
@@ -119,12 +118,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints whether a run is due, and why.
-
-    Raises:
-      InputError: the config is not valid, its data has no span, or the file cannot be written.
-      MachineError: the metadata store does not open.
-    """
     yes, why = due(load_config(options).config)
     show(f"{'due' if yes else 'not due'}: {why}")
     if options.to is None:

@@ -15,7 +15,6 @@ HELP = "Write runs, executions and artifacts as JSON Lines, or as OpenLineage ev
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the store, --format and --to."""
     shared.add_store(parser)
     parser.add_argument(
         "--format", choices=("jsonl", "openlineage"), default="jsonl", help="format of the lines (default: jsonl)"
@@ -24,12 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes the lines.
-
-    Raises:
-      InputError: there is no store yet.
-      MachineError: the store does not open, or the file cannot be written.
-    """
     from pipeline.inspection import export
 
     opened = shared.open_store(options)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 
 from components.errors import InputError
-from pipeline.cli.options import add_config, load_config, open_own
-from pipeline.cli.output import show, table
+from pipeline.cli.options import add_config, add_json, load_config, open_own
+from pipeline.cli.output import print_json, show, table
 from pipeline.core.text import clock, plain
 
 HELP = "Find artifacts that no run to keep and no pushed version needs; nothing is removed without --delete."
@@ -17,22 +15,15 @@ _KEPT = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the config, --keep, --delete and --json."""
     add_config(parser)
     parser.add_argument(
         "--keep", type=int, default=_KEPT, metavar="N", help=f"number of newest runs to keep (default: {_KEPT})"
     )
     parser.add_argument("--delete", action="store_true", help="remove them; without it they are only listed")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Lists or removes the artifacts.
-
-    Raises:
-      InputError: nothing has run yet, a run is going on, --keep is no number of runs, or the artifacts lie elsewhere.
-      MachineError: the store does not open.
-    """
     from pipeline.inspection.unused_artifacts import remove, unused
     from pipeline.registry.versions import PushFolder
 
@@ -55,8 +46,7 @@ def run(options: argparse.Namespace) -> int:
     size = sum(each.bytes for each in removable)
     if options.json:
         artifacts = [{"id": each.artifact.id, "uri": each.artifact.uri, "bytes": each.bytes} for each in removable]
-        json.dump({"artifacts": artifacts, "bytes": size, "deleted": options.delete}, sys.stdout)
-        sys.stdout.write("\n")
+        print_json({"artifacts": artifacts, "bytes": size, "deleted": options.delete})
         return 0
     if not removable:
         show("all artifacts are needed")

@@ -12,7 +12,6 @@ HELP = "Show what an artifact or a pushed version was made from (data, schema, c
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what to look at, the store and --format."""
     parser.add_argument(
         "what",
         metavar="ARTIFACT|VERSION",
@@ -25,16 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the lineage.
-
-    Raises:
-      InputError: there is no such version or artifact.
-      MachineError: the store does not open.
-    """
     from pipeline.inspection import lineage
 
-    place = shared.open_store(options)
-    graph = lineage.trace(place.store, lineage.find(place.store, options.what))
+    selection = shared.open_store(options)
+    graph = lineage.trace(selection.store, lineage.find(selection.store, options.what))
     if options.format == "tree":
         show(*lineage.trees(graph))
     else:

@@ -35,7 +35,7 @@ VERBS = {
     "why-not-cached": "explain why a node ran instead of reusing cached outputs",
     "export": "write the whole metadata store as JSON Lines, or as OpenLineage events",
     "gc": "list artifacts that no kept run and no pushed version needs, and remove them",
-    "due": "say whether a scheduled run is due",
+    "due": "print whether a scheduled run is due",
     "metadata": "migrate a metadata store of an older release",
     "models": "list the pushed versions and their stages",
     "promote": "make a version the stable one",
@@ -45,7 +45,10 @@ VERBS = {
     "doctor": "check this machine: what is wrong, and how to fix it",
     "schema": "write the JSON Schema of the config, for editors",
 }
-"""Verb → what it does. Each is a module of that name; only the called one is imported."""
+"""Verb → what it does. Each is a module of that name; only the called one is imported.
+
+A module has `HELP`; `add_arguments(parser)`, which adds the options; and `run(options)`, which returns the exit code or
+raises a PipelineError."""
 
 _EPILOG = """\
 exit codes: 0 done; 1 a fault of this program or the machine; 2 the config, the data or your code; 3 rejected by a gate;
@@ -62,11 +65,11 @@ exit codes: 0 done; 1 a fault of this program or the machine; 2 the config, the 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help"):
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    if not argv or argv[0] in ("-h", "--help"):
         _overview().print_help()
-        return 0 if words else INPUT
-    verb, options = ("run", words) if words[0].startswith("-") else (words[0], words[1:])
+        return 0 if argv else INPUT
+    verb, options = ("run", argv) if argv[0].startswith("-") else (argv[0], argv[1:])
     if verb not in VERBS:
         return _usage_error(f"unknown verb {verb!r}{did_you_mean(verb, VERBS)}", "see python runner.py --help")
     module = importlib.import_module(f"pipeline.cli.{verb.replace('-', '_')}")

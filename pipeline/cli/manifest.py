@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import sys
 
 from components.errors import InputError
@@ -24,7 +23,6 @@ _CLUSTER = {"tfjob": "tfjob", "vertex": "vertex", "jobset": "given"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds --config, --set, --output, --kind, --image, --to and --run."""
     add_config(parser)
     parser.add_argument("--kind", choices=_KINDS, help="for what (default: training.cluster, if tfjob or vertex)")
     parser.add_argument(
@@ -37,15 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes the job file, then the manifest.
-
-    Raises:
-      InputError: the config or the data does not fit, no run has the data, or the folder holds another job.
-      MachineError: the metadata store does not open.
-    """
     import yaml
 
-    from components.compat.tensorflow import ENVIRONMENT
+    from components.compat.tensorflow import set_environment
     from pipeline.authoring.preflight import check_data, check_store
 
     loaded = load_config(options, *([f"training.cluster={_CLUSTER[options.kind]}"] if options.kind else []))
@@ -58,8 +50,7 @@ def run(options: argparse.Namespace) -> int:
         )
     check_data(loaded)
     check_store(config.paths().store)
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    set_environment()
     logging.disable(logging.WARNING)
     from pipeline.orchestration.training_job import job_file
 

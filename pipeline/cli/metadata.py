@@ -12,33 +12,26 @@ HELP = "Bring a metadata store that an older release has made up to this one's s
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what to do, the store and --backed-up."""
     parser.add_argument("action", choices=["migrate"], help="migrate: bring it up to date")
     add_store(parser)
     parser.add_argument(
-        "--backed-up", action="store_true", help="there is a copy of the database; a file's is made beside it"
+        "--backed-up", action="store_true", help="a copy of the database exists; that of a file is made next to it"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Migrates.
-
-    Raises:
-      InputError: a server's store, without --backed-up.
-      MachineError: the store does not open, or is of a newer release.
-    """
     from pipeline.core.metadata.location import location
     from pipeline.core.metadata.maintenance import migrate
     from pipeline.core.metadata.sql import SCHEMA_VERSION
-    from pipeline.core.text import shown
+    from pipeline.core.text import display_path
 
-    place = location(options.store) if options.store is not None else load_config(options).config.paths().store
-    version, copy = migrate(place, options.backed_up)
-    name = shown(place) if isinstance(place, Path) else str(place)
+    store = location(options.store) if options.store is not None else load_config(options).config.paths().store
+    version, copy = migrate(store, options.backed_up)
+    name = display_path(store) if isinstance(store, Path) else str(store)
     if version == SCHEMA_VERSION:
         show(f"{name} has schema version {SCHEMA_VERSION} already")
         return 0
     show(f"{name}: schema version {version} is now {SCHEMA_VERSION}")
     if copy is not None:
-        show(f"as it was before: {shown(copy)}")
+        show(f"copy of the earlier state: {display_path(copy)}")
     return 0

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 
 from components.pusher import serving_state
 from pipeline.cli.options import add_models, find_push_folder
+from pipeline.cli.output import print_json
 from pipeline.registry import versions
 
 HELP = "List the pushed versions, newest first: stage, run, metrics, size, digest."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds --models or --config, and --json."""
     add_models(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object, with the history, and nothing else")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the versions.
-
-    Raises:
-      InputError: the folder does not exist, or its state is damaged.
-    """
     push_folder = find_push_folder(options)
     rows = versions.entries(push_folder)
     if options.json:
         now = serving_state.State() if push_folder.is_remote else serving_state.read(push_folder.path)
         stages = now.model_dump(mode="json", by_alias=True, include={"stable", "canary", "history"})
         listing = {"folder": push_folder.path, **stages, "versions": [asdict(row) for row in rows]}
-        sys.stdout.write(json.dumps(listing) + "\n")
+        print_json(listing)
     elif rows:
         _show(rows)
     else:

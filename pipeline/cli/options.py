@@ -1,4 +1,4 @@
-"""Options that several verbs share: which config, and what is laid over it, or whose metadata to look at."""
+"""Options that several verbs share: the config and its overrides, or the metadata store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="set a field, such as training.steps=200; repeatable",
     )
-    parser.add_argument("--output", metavar="DIR", help="folder for everything that is made (default: out)")
+    parser.add_argument("--output", metavar="DIR", help="folder for all outputs (default: out)")
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
-    """Adds --models, and --config, --set and --output for who gives none."""
+    """Adds --models, and --config, --set and --output as its alternative."""
     add_config(parser)
     parser.add_argument(
         "--models", metavar="FOLDER", help="the push folder; then no config is read (default: that of the config)"
@@ -53,24 +53,24 @@ def add_models(parser: argparse.ArgumentParser) -> None:
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
-    """Adds --store, and --config, --set and --output for who gives none."""
+    """Adds --store, and --config, --set and --output as its alternative."""
     add_config(parser)
     parser.add_argument(
         "--store",
         metavar="FILE",
-        help="a metadata.db, or postgresql://USER@HOST/DATABASE, also of stock TFX; then no config is read, and all is "
-        "looked at",
+        help="a metadata.db, or postgresql://USER@HOST/DATABASE, also of stock TFX; then no config is read, and all "
+        "pipelines are included",
     )
 
 
 @dataclass(frozen=True)
 class StoreSelection:
-    """What is to be looked at.
+    """A metadata store, and the pipelines of it that a verb is for.
 
     Attributes:
       store: with the runs.
-      logs: the folder with what our own runs have written down, if they are ours.
-      pipeline: the one that the config names; None: all that are in the store.
+      logs: the folder with a folder per run of this project.
+      pipeline: that of the config; None: all of the store.
     """
 
     store: Store
@@ -79,18 +79,18 @@ class StoreSelection:
 
 
 def open_store(options: argparse.Namespace) -> StoreSelection:
-    """The store that --store names, or else the config.
+    """Opens the store of --store, or else that of the config.
 
     Raises:
       InputError: it is not there, or the config is not valid.
       MachineError: it does not open.
     """
-    place, logs, pipeline = find_store(options)
-    return _open(place, logs, pipeline, "name the metadata.db of a pipeline" if pipeline is None else _RUN_FIRST)
+    store, logs, pipeline = find_store(options)
+    return _open(store, logs, pipeline, "name the metadata.db of a pipeline" if pipeline is None else _RUN_FIRST)
 
 
 def find_store(options: argparse.Namespace) -> tuple[Location, Path, str | None]:
-    """Where the store is, or will be, that --store names, or else the config; its logs; the config's pipeline.
+    """The location of the store of --store, or else of the config; the folder of its logs; the config's pipeline.
 
     Raises:
       InputError: the config is not valid.
@@ -98,8 +98,8 @@ def find_store(options: argparse.Namespace) -> tuple[Location, Path, str | None]
     if options.store is not None:
         from pipeline.core.metadata.location import location
 
-        place = location(options.store)
-        return place, (place.parent if isinstance(place, Path) else Path()) / "logs", None
+        store = location(options.store)
+        return store, (store.parent if isinstance(store, Path) else Path()) / "logs", None
     # Imported late: --store needs no config.
 
     config = load_config(options).config
@@ -118,28 +118,33 @@ def open_own(config: Config) -> StoreSelection:
     return _open(paths.store, paths.logs, config.pipeline.name, _RUN_FIRST)
 
 
-def _open(place: Location, logs: Path, pipeline: str | None, remedy: str) -> StoreSelection:
+def _open(store: Location, logs: Path, pipeline: str | None, remedy: str) -> StoreSelection:
     from pipeline.core.metadata.location import exists
     from pipeline.core.metadata.sql import NoTablesError
     from pipeline.core.metadata.store import Store
 
-    nothing = InputError(f"nothing has run yet: there is no metadata store {place}", remedy)
-    if not exists(place):
-        raise nothing
+    missing = InputError(f"nothing has run yet: there is no metadata store {store}", remedy)
+    if not exists(store):
+        raise missing
     try:
-        return StoreSelection(Store(place), logs, pipeline)
+        return StoreSelection(Store(store), logs, pipeline)
     except NoTablesError as error:
-        # A file that is no store is a mistake; a database of which nobody has made one yet is not.
-        raise error if isinstance(place, Path) else nothing from error
+        # A file that is no store is an error; an empty database is a store of no run.
+        raise error if isinstance(store, Path) else missing from error
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Adds --json."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
 def add_reason(parser: argparse.ArgumentParser) -> None:
     """Adds --reason."""
-    parser.add_argument("--reason", metavar="TEXT", help="why; kept in the history")
+    parser.add_argument("--reason", metavar="TEXT", help="the reason, which the history records")
 
 
 def load_config(options: argparse.Namespace, *assignments: str) -> Loaded:
-    """Loads the config that the options name.
+    """Loads the config of the options.
 
     Args:
       options: parsed options of `add_config`, and perhaps of `add_engine`.
@@ -148,9 +153,9 @@ def load_config(options: argparse.Namespace, *assignments: str) -> Loaded:
     # Imported late, so that --help does not wait for pydantic.
     from pipeline.authoring.config import load
 
-    given = {"output": options.output, "engine": getattr(options, "engine", None)}
-    laid_over = [f"runtime.{name}={_quoted(value)}" for name, value in given.items() if value is not None]
-    return load(options.config, [*options.set, *laid_over, *assignments])
+    overrides = {"output": options.output, "engine": getattr(options, "engine", None)}
+    assigned = [f"runtime.{name}={_quoted(value)}" for name, value in overrides.items() if value is not None]
+    return load(options.config, [*options.set, *assigned, *assignments])
 
 
 def check_before_run(loaded: Loaded) -> None:
@@ -168,7 +173,7 @@ def check_before_run(loaded: Loaded) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A text that YAML reads as just that text."""
+    """The text as a YAML string."""
     return "'" + text.replace("'", "''") + "'"
 
 

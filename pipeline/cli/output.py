@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import warnings
@@ -62,6 +63,11 @@ def suppress_native_stderr() -> Iterator[None]:
         os.close(null)
 
 
+def print_json(value: object) -> None:
+    """Prints one JSON object on a line."""
+    sys.stdout.write(json.dumps(value) + "\n")
+
+
 def find_run(store: Store, pipeline: str | None, reference: str) -> Run:
     """Returns a run.
 
@@ -71,7 +77,7 @@ def find_run(store: Store, pipeline: str | None, reference: str) -> Run:
       reference: the run's id, the beginning of it, or `latest`.
 
     Raises:
-      InputError: there is no such run, or several ids begin so.
+      InputError: there is no such run, or the beginning is ambiguous.
     """
     runs = store.runs(pipeline, 1) if reference == LATEST else store.runs_like(reference, pipeline)
     exact = [run for run in runs if run.name == reference]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.cli.options import add_config, add_engine, load_config
-from pipeline.cli.output import suppress_native_stderr
+from pipeline.cli.output import print_json, suppress_native_stderr
 
 if TYPE_CHECKING:
     from pipeline.orchestration.dry_run import PlannedNode
@@ -20,19 +19,12 @@ HELP = "Show what a run would do: its nodes, their inputs, the engine, and what 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds --config, --set, --output, --engine and --json."""
     add_config(parser)
     add_engine(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the plan.
-
-    Raises:
-      InputError: the config or the data does not fit.
-      MachineError: the metadata store does not open.
-    """
     from components.ingest import input_files
     from pipeline.authoring.preflight import check_data, check_store
     from pipeline.orchestration import engines
@@ -49,8 +41,7 @@ def run(options: argparse.Namespace) -> int:
     beam = engines.describe(runtime, input_files.local_size(loaded.config.data))
     if options.json:
         plan = {"pipeline": loaded.config.pipeline.name, "engine": runtime.engine, "beam": beam}
-        json.dump({**plan, "nodes": [dataclasses.asdict(node) for node in planned]}, sys.stdout)
-        sys.stdout.write("\n")
+        print_json({**plan, "nodes": [dataclasses.asdict(node) for node in planned]})
     else:
         sys.stdout.write("".join(f"{line}\n" for line in beam))
         _show(planned, runtime.engine)

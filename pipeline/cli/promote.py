@@ -12,7 +12,6 @@ HELP = "Verify a version and make it the stable one, which gets all traffic exce
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the version, --stage, --reason, and --models or --config."""
     parser.add_argument("version", type=int, metavar="VERSION", help="its number")
     parser.add_argument(
         "--stage", choices=("stable", "none"), default="stable", help="none: no traffic for this version"
@@ -22,11 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Changes the stage, and prints the versions that serve.
-
-    Raises:
-      InputError: the version does not exist, or differs from its manifest.
-    """
     push_folder = find_push_folder(options)
     act = promotion.promote if options.stage == "stable" else promotion.unstage
     new = act(push_folder, options.version, options.reason)

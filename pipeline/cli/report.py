@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.cli import options as shared
 from pipeline.cli.output import LATEST, find_run, suppress_native_stderr
-from pipeline.core.text import shown
+from pipeline.core.text import display_path
 
 HELP = (
     "Write the HTML report of a run: data, features, training, evaluation, lineage, config. Every run writes it at its "
@@ -17,7 +17,6 @@ HELP = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the run, the store, --to and --model-card."""
     parser.add_argument("run", nargs="?", default=LATEST, help="its id, or the beginning of it (default: the latest)")
     shared.add_store(parser)
     parser.add_argument("--to", metavar="FILE", type=Path, help="the page (default: report.html in the run's logs)")
@@ -27,12 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes the report.
-
-    Raises:
-      InputError: there is no such run.
-      MachineError: the store does not open, or the page cannot be written.
-    """
     from pipeline.inspection.report import write
 
     opened = shared.open_store(options)
@@ -41,5 +34,5 @@ def run(options: argparse.Namespace) -> int:
     with suppress_native_stderr():
         files = write.write_report(opened.store, opened.logs, run_, file, options.model_card)
     for written in files:
-        sys.stdout.write(f"{shown(written)}\n")
+        sys.stdout.write(f"{display_path(written)}\n")
     return 0

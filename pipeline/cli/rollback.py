@@ -13,18 +13,12 @@ HELP = "Verify the previous stable version, make it stable again, and end the ca
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds --to, --reason, and --models or --config."""
     parser.add_argument("--to", type=int, metavar="VERSION", help="the version to restore (default: the previous one)")
     add_reason(parser)
     add_models(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Rolls back, and prints the versions that serve now and before.
-
-    Raises:
-      InputError: there is no previous stable version, or it differs from its manifest.
-    """
     push_folder = find_push_folder(options)
     before = serving_state.State() if push_folder.is_remote else serving_state.read(push_folder.path)
     new = promotion.rollback(push_folder, options.to, options.reason)

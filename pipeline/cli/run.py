@@ -37,10 +37,12 @@ def write_for_orchestrator(orchestrator: str, options: argparse.Namespace) -> in
     if options.local or options.resume or options.from_nodes or options.to_nodes or options.json:
         raise InputError(
             f"--{orchestrator}: expected no option of a run on this machine, received one",
-            "leave out --local, --from and so on",
+            "remove --local, --from and so on",
         )
     if options.force_bless is not None:
-        raise InputError(f"--{orchestrator}: one run's model is blessed by force, and this is for many", "leave it out")
+        raise InputError(
+            f"--{orchestrator}: this blesses the model of one run, and an orchestrator starts many", "remove it"
+        )
     # As a field it is part of the options that are passed to the orchestrator.
     options.set += ["runtime.cache=false"] if options.no_cache else []
     return write(Path(path), options)
@@ -50,12 +52,12 @@ def _airflow(folder: Path, options: argparse.Namespace) -> int:
     from pipeline.orchestration import airflow
 
     if options.submit:
-        raise InputError("--submit: Airflow finds by itself what is written into its folder", "leave --submit out")
+        raise InputError("--submit: Airflow reads its folder of DAGs by itself", "remove --submit")
     loaded = load_config(options)
     check_before_run(loaded)
     with suppress_native_stderr():
         dag = airflow.write(loaded.config, _arguments(Path(options.config).absolute(), options), folder)
-    show(f"{dag}: a task per node; what it reads lies in {dag.with_suffix('')}")
+    show(f"{dag}: a task per node; the files that it reads are in {dag.with_suffix('')}")
     return 0
 
 
@@ -63,7 +65,7 @@ def _kubeflow(file: Path, options: argparse.Namespace) -> int:
     from pipeline.authoring import preflight
     from pipeline.orchestration import compiler, kubeflow
 
-    # Only the graph is needed, the containers compile for themselves: what compilation writes is deleted.
+    # Only the graph is needed: each container compiles the pipeline again.
     with tempfile.TemporaryDirectory() as scratch:
         loaded = load_config(options, f"runtime.output={scratch}")
         config = loaded.config
@@ -88,7 +90,7 @@ def _vertex(file: Path, options: argparse.Namespace) -> int:
 
     loaded = load_config(options)
     vertex.check(loaded.config)
-    # The first look at data in a bucket imports TensorFlow.
+    # Access to data in a bucket imports TensorFlow.
     with suppress_native_stderr():
         preflight.check_data(loaded)
         spec = vertex.write(loaded.config, file)
@@ -126,7 +128,6 @@ HELP = "Run the pipeline on this machine, from raw rows to a pushed model."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of a run."""
     parser.add_argument("--local", action="store_true", help="run on this machine (the default)")
     # One --output cannot be the folder of the one and the file of another.
     elsewhere = parser.add_mutually_exclusive_group()
@@ -165,9 +166,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force-bless",
         metavar="REASON",
-        help="bless this run's model whatever the thresholds say; the reason is recorded with it",
+        help="bless this run's model although thresholds fail; the reason is recorded",
     )
-    parser.add_argument("--no-cache", action="store_true", help="run every node, whatever is unchanged")
+    parser.add_argument("--no-cache", action="store_true", help="run every node, also if nothing has changed")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end, and nothing else")
 
 
@@ -181,9 +182,9 @@ def run(options: argparse.Namespace) -> int:
         if getattr(options, orchestrator):
             return write_for_orchestrator(orchestrator, options)
     if options.submit:
-        raise InputError("--submit: expected --kubeflow or --vertex beside it, received none", "name one of them")
+        raise InputError("--submit: expected --kubeflow or --vertex as well, received none", "name one of them")
     # Imported late, so that --help does not wait for them.
-    from pipeline.cli.run_output import summary
+    from pipeline.cli.run_output import print_summary
     from pipeline.core.records import refused
 
     try:
@@ -192,20 +193,20 @@ def run(options: argparse.Namespace) -> int:
         if not options.json:
             raise
         result, mode = refused(error), "json"
-    summary(result, mode)
+    print_summary(result, mode)
     return result.exit_code
 
 
 def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
     from components.ingest import input_files
     from pipeline.cli.reporting import REPORTING
-    from pipeline.cli.run_output import Screen
+    from pipeline.cli.run_output import ProgressDisplay
     from pipeline.orchestration import compiler, engines
     from pipeline.orchestration.local import scheduler
 
     _check_names([*options.from_nodes, *options.to_nodes])
     if options.force_bless is not None and not options.force_bless.strip():
-        raise InputError("--force-bless: expected a reason, received none", "say why, for whoever reads it later")
+        raise InputError("--force-bless: expected a reason, received none", "give the reason; the verdict records it")
     loaded = load_config(options, *(["runtime.cache=false"] if options.no_cache else []))
     # The fork server imports TensorFlow and TFX for some seconds; meanwhile the config is checked against the data.
     scheduler.start_server()
@@ -230,7 +231,7 @@ def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
     )
     mode: Mode = "json" if options.json else "live" if sys.stdout.isatty() else "plain"
     with scheduler.exclusive_run(output, config.pipeline.name) if config.schedule else contextlib.nullcontext():
-        return dataclasses.replace(scheduler.run(job, functools.partial(Screen, mode)), beam=tuple(beam)), mode
+        return dataclasses.replace(scheduler.run(job, functools.partial(ProgressDisplay, mode)), beam=tuple(beam)), mode
 
 
 def _check_names(names: list[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -16,7 +15,6 @@ SKIPPED_CODE = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds which node of what, and for which run."""
     parser.add_argument("--pipeline", metavar="FILE", required=True, help="the pipeline, as `compile` has written it")
     parser.add_argument("--node", metavar="NODE", required=True, help="the node")
     parser.add_argument("--run-id", metavar="RUN", required=True, help="the run; all its nodes and attempts share it")
@@ -28,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "which N is the days since 1970; or newest, which is the default",
     )
     parser.add_argument(
-        "--logs", metavar="DIR", type=Path, help="folder with a folder per run (default: beside the artifacts)"
+        "--logs", metavar="DIR", type=Path, help="folder with a folder per run (default: next to the artifacts)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
 
@@ -55,12 +53,12 @@ def run(options: argparse.Namespace) -> int:
       MachineError: the metadata store does not open.
       PipelineError: the node has failed; what it was.
     """
-    from components.compat.tensorflow import ENVIRONMENT
+    from components.compat.tensorflow import set_environment
     from pipeline.core.records import FAILED, SKIPPED
 
     if not options.run_id or "/" in options.run_id or options.run_id.startswith("."):
         raise InputError(
-            f"--run-id: expected a name of a folder, received {options.run_id!r}", "leave out slashes and leading dots"
+            f"--run-id: expected a name of a folder, received {options.run_id!r}", "remove slashes and leading dots"
         )
     try:
         ir = Path(options.pipeline).read_bytes()
@@ -69,8 +67,7 @@ def run(options: argparse.Namespace) -> int:
             f"--pipeline: {options.pipeline} cannot be read: {error.strerror}", "make it with `runner.py compile`"
         ) from error
     # Before TensorFlow's first import.
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    set_environment()
     from pipeline.cli.reporting import REPORTING
     from pipeline.orchestration import single_node
 

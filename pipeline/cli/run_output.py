@@ -1,11 +1,11 @@
-"""Shows a run: a live table in a terminal, one line per change elsewhere, and at the end what came out of it."""
+"""Output of a run: a live table in a terminal or one line per change, and a summary at the end."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Literal
 
@@ -15,12 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from components.errors import PipelineError
-from components.evaluator.config import RATES
-from components.evaluator.verdict import Check, Measured, format_slice
+from components.evaluator.verdict import SliceMetrics
 from components.tuner import trial_values
 from pipeline.core.records import BLESSED, NOT_BLESSED, RunResult, RunSummary
 from pipeline.core.run_record import RUNNING, NodeRecord, RunRecord
-from pipeline.core.text import shown
+from pipeline.core.text import display_path
+from pipeline.inspection.evaluation_tables import CheckRow, check_rows, metric_names, metric_rows, slice_name
 
 Mode = Literal["live", "plain", "json"]
 
@@ -39,12 +39,12 @@ _SLICES_SHOWN = 12
 _CHECKS_SHOWN = 12
 
 
-class Screen:
-    """What is shown while a run goes on.
+class ProgressDisplay:
+    """The output while a run is in progress.
 
     Args:
-      mode: `live` redraws a table; `plain` writes a line per change; `json` shows nothing.
-      record: the run, read anew at each change.
+      mode: `live` redraws a table; `plain` prints a line per change; `json` prints nothing.
+      record: the run, read again at each change.
     """
 
     def __init__(self, mode: Mode, record: RunRecord) -> None:
@@ -52,7 +52,7 @@ class Screen:
         self._plain = _console() if mode == "plain" else None
         self._live = Live(console=_console(), auto_refresh=False) if mode == "live" else None
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> ProgressDisplay:
         if self._plain:
             self._plain.print(f"run {self._record.run} of {self._record.pipeline}, logs in {self._record.folder}")
         if self._live:
@@ -68,37 +68,38 @@ class Screen:
             self._live.stop()
 
     def node_changed(self, node: str | None) -> None:
-        """A node, or with None the run as a whole, has another state than before."""
+        """Displays the new state of a node, or with None of the run."""
         if self._plain and node is not None:
             self._plain.print(_line(self._record.nodes[node]))
         self.tick()
 
     def tick(self) -> None:
-        """Time has passed: the figures of the running nodes have grown."""
+        """Redraws the table with the current figures of the running nodes."""
         if self._live:
             self._live.update(_table(self._record), refresh=True)
 
 
-def summary(result: RunResult, mode: Mode) -> None:
-    """Prints how the run ended; in `json` mode exactly one JSON object, and nothing else, to stdout."""
+def print_summary(result: RunResult, mode: Mode) -> None:
+    """Prints how the run ended; in `json` mode one JSON object, and nothing else, to stdout."""
     if mode == "json":
         sys.stdout.write(json.dumps(result.to_json()) + "\n")
         return
-    console = _console()
-    if result.facts.rows:
-        console.print(_rows_line(result.facts))
-    if result.facts.column_types:
-        console.print(_columns_line(result.facts))
-    if result.facts.quarantine:
-        console.print(f"bad rows: {shown(result.facts.quarantine)}")
-    if result.facts.training.get("restarts") or result.facts.training.get("damaged"):
-        console.print(_training_line(result.facts.training))
-    if result.facts.tuned:
-        console.print(f"tuned: {trial_values.one_line(result.facts.tuned)}")
-    if result.facts.metrics:
-        console.print(*_metrics(result.facts), sep="")
-    if result.facts.checks:
-        console.print(_checks(result.facts))
+    console, summary = _console(), result.summary
+    if summary.rows:
+        console.print(_rows_line(summary))
+    if summary.column_types:
+        counts = Counter(summary.column_types.values())
+        console.print(f"columns: {', '.join(f'{count} {type_}' for type_, count in counts.most_common())}")
+    if summary.quarantine:
+        console.print(f"bad rows: {display_path(summary.quarantine)}")
+    if summary.training.get("restarts") or summary.training.get("damaged"):
+        console.print(_training_line(summary.training))
+    if summary.tuned:
+        console.print(f"tuned: {trial_values.one_line(summary.tuned)}")
+    if summary.metrics:
+        console.print(*_metrics(summary), sep="")
+    if summary.checks:
+        console.print(_checks(check_rows(summary.checks)))
     console.print(_end(result))
     if result.error is not None:
         failed = next((node for node in result.nodes if node.error is result.error), None)
@@ -117,8 +118,8 @@ def format_error(error: PipelineError) -> Text:
 
 
 def _console() -> Console:
-    # Paths are copied from the screen: they are not to be broken into lines or coloured to pieces.
-    # Where there is no terminal there is no width either, and a table is not to be cut at the usual 80 columns.
+    # Users copy paths from the terminal: no line breaks or colors in them. A pipe has no width; without one, rich would
+    # cut tables at 80 columns.
     return Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160)
 
 
@@ -151,17 +152,11 @@ def _figures(node: NodeRecord) -> tuple[str, str, str]:
     return f"{node.seconds:.1f}", f"{node.cpu_seconds:.1f}", f"{node.peak_memory_mb:,.0f}"
 
 
-def _rows_line(facts: RunSummary) -> str:
-    others = {"quarantined": facts.rows_quarantined, "in a gap": facts.rows_left_out}
-    counts = facts.rows | {name: count for name, count in others.items() if count}
+def _rows_line(summary: RunSummary) -> str:
+    others = {"quarantined": summary.rows_quarantined, "in a gap": summary.rows_left_out}
+    counts = summary.rows | {name: count for name, count in others.items() if count}
     text = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-    return f"rows: {text}" + ("" if facts.rows_read is None else f" (of {facts.rows_read:,} read)")
-
-
-def _columns_line(facts: RunSummary) -> str:
-    counts = Counter(facts.column_types.values())
-    text = ", ".join(f"{count} {type_}" for type_, count in sorted(counts.items(), key=lambda one: -one[1]))
-    return f"columns: {text}"
+    return f"rows: {text}" + ("" if summary.rows_read is None else f" (of {summary.rows_read:,} read)")
 
 
 def _training_line(training: dict[str, int]) -> str:
@@ -171,27 +166,27 @@ def _training_line(training: dict[str, int]) -> str:
     return f"training: {training['steps']:,} steps ({counts})"
 
 
-def _metrics(facts: RunSummary) -> Iterator[Table]:
-    """Metrics across, slices down; and the same for the rates of groups, if there are any."""
-    whole = Measured({}, facts.rows_evaluated or 0, facts.metrics, {})
-    rates = sorted(set(facts.metrics) & set(RATES))
-    yield _measured([whole, *facts.slices], sorted(set(facts.metrics) - set(RATES)))
+def _metrics(summary: RunSummary) -> list[Table]:
+    """A table of metrics, one row per slice; and one of the rates of groups, if there are any."""
+    rows = metric_rows(summary)
+    quality, rates = metric_names(sorted(summary.metrics))
+    tables = [_metric_table(rows, quality)]
     if rates:
-        yield _measured([whole, *(each for each in facts.slices if set(each.metrics) & set(RATES))], rates)
+        tables.append(_metric_table([rows[0], *(row for row in rows[1:] if row.metrics.keys() & set(rates))], rates))
+    return tables
 
 
-def _measured(slices: Sequence[Measured], names: Sequence[str]) -> Table:
-    """Only the largest table that still reads well."""
+def _metric_table(rows: Sequence[SliceMetrics], names: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("slice")
     for name in ("rows", *names):
         table.add_column(name, justify="right")
-    for each in slices[: 1 + _SLICES_SHOWN]:
-        figures = [_number(each.metrics.get(name)) for name in names]
-        table.add_row(format_slice(each.slice) or "overall", f"{each.rows:,}", *figures)
-    left_out = len(slices) - 1 - _SLICES_SHOWN
-    if left_out > 0:
-        table.add_row(f"… {left_out} more slices")
+    for row in rows[: 1 + _SLICES_SHOWN]:
+        figures = [_number(row.metrics.get(name)) for name in names]
+        table.add_row(slice_name(row.slice), f"{row.rows:,}", *figures)
+    omitted = len(rows) - 1 - _SLICES_SHOWN
+    if omitted > 0:
+        table.add_row(f"… {omitted} more slices")
     return table
 
 
@@ -199,51 +194,46 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:,.4f}".rstrip("0").rstrip(".")
 
 
-def _counted(checks: list[Check]) -> str:
-    return f"{len(checks)} check{'' if len(checks) == 1 else 's'}"
-
-
-def _checks(facts: RunSummary) -> Table:
-    """The verdict: each bound and whether the model keeps it; those that failed come first, and all of them."""
+def _checks(rows: Sequence[CheckRow]) -> Table:
+    """The bounds and their outcomes: all that failed, then some that passed."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("check", "slice", "expected"):
         table.add_column(name)
     for name in ("value", "baseline"):
         table.add_column(name, justify="right")
     table.add_column("")
-    failed = [check for check in facts.checks if not check.passed]
-    passed = [check for check in facts.checks if check.passed]
-    for check in (*failed, *passed[:_CHECKS_SHOWN]):
-        figures = [f"{value:.6g}" if value is not None else "" for value in (check.value, check.baseline)]
-        table.add_row(check.metric, format_slice(check.slice) or "overall", check.bound, *figures, _outcome(check))
-    left_out = len(passed) - _CHECKS_SHOWN
-    if left_out > 0:
-        table.add_row(f"… {left_out} more passed")
+    most = sum(row.outcome == "fail" for row in rows) + _CHECKS_SHOWN
+    for row in rows[:most]:
+        figures = [f"{value:.6g}" if value is not None else "" for value in (row.value, row.baseline)]
+        table.add_row(row.metric, row.slice, row.bound, *figures, _outcome(row))
+    if len(rows) > most:
+        table.add_row(f"… {len(rows) - most} more passed")
     return table
 
 
-def _outcome(check: Check) -> Text:
-    if not check.judged:
-        return Text(str(check.why), style="dim")
-    outcome = Text("pass", style="green") if check.passed else Text("fail", style="bold red")
-    return outcome.append(f" ({check.why})", style="default") if check.why else outcome
+def _outcome(row: CheckRow) -> Text:
+    if row.outcome == "not judged":
+        return Text(str(row.why), style="dim")
+    outcome = Text(row.outcome, style="green" if row.outcome == "pass" else "bold red")
+    return outcome.append(f" ({row.why})", style="default") if row.why else outcome
 
 
 def _end(result: RunResult) -> Text:
     text = Text(f"{result.state} in {result.seconds:.1f} s", style=_STYLES.get(result.state, ""))
-    facts = result.facts
-    failed = [check for check in facts.checks if not check.passed]
-    if facts.verdict in (BLESSED, NOT_BLESSED):
-        forced = f" by force: {facts.forced}; {_counted(failed)} failed" if facts.forced else ""
-        text.append(f"; the model is {facts.verdict}{forced}", style="default")
+    summary = result.summary
+    failed = [check for check in summary.checks if not check.passed]
+    if summary.verdict in (BLESSED, NOT_BLESSED):
+        count = f"{len(failed)} check{'' if len(failed) == 1 else 's'}"
+        forced = f" by force: {summary.forced}; {count} failed" if summary.forced else ""
+        text.append(f"; the model is {summary.verdict}{forced}", style="default")
     for check in failed:
         text.append(f"\n  - {check}", style="default")
-    if facts.serving is not None:
-        text.append(f"\n{facts.serving}", style="default")
-    if facts.pushed:
-        text.append(f"\nmodel pushed to {facts.pushed}", style="default")
+    if summary.serving is not None:
+        text.append(f"\n{summary.serving}", style="default")
+    if summary.pushed:
+        text.append(f"\nmodel pushed to {summary.pushed}", style="default")
     if result.state in ("failed", "interrupted") and result.nodes:
-        text.append(f"\n--resume {result.run} goes on from where it stopped", style="default")
+        text.append(f"\n--resume {result.run} continues from where it stopped", style="default")
     if result.report is not None:
-        text.append(f"\nreport: {shown(result.report)}", style="default")
+        text.append(f"\nreport: {display_path(result.report)}", style="default")
     return text

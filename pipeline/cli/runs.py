@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 from datetime import datetime
 
 from components.errors import InputError
 from pipeline.cli import options as shared
-from pipeline.cli.output import show, table
+from pipeline.cli.output import print_json, show, table
 from pipeline.core.text import clock, duration, plain
 
 HELP = "List the runs, newest first: state, duration, span, verdict, metrics, pushed version."
@@ -19,7 +18,6 @@ _MOST = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the store, the filters and --json."""
     shared.add_store(parser)
     parser.add_argument("--limit", type=int, default=_MOST, help=f"maximum number; 0: all (default: {_MOST})")
     parser.add_argument("--state", action="append", default=[], choices=STATES, help="only this state; repeatable")
@@ -28,12 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the runs.
-
-    Raises:
-      InputError: there is no store yet, or --since is not a time.
-      MachineError: the store does not open.
-    """
     from pipeline.inspection import run_history
 
     opened = shared.open_store(options)
@@ -42,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     )
     if options.json:
         for entry in runs:
-            sys.stdout.write(json.dumps(asdict(entry)) + "\n")
+            print_json(asdict(entry))
             sys.stdout.flush()
         return 0
     rows = table("run", "pipeline", "state", "started", "took", "span", "verdict", "metrics", "pushed")

@@ -16,7 +16,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(_options: argparse.Namespace) -> int:
-    """Writes the JSON Schema to the standard output."""
     json.dump(Config.model_json_schema(), sys.stdout, indent=2)
     sys.stdout.write("\n")
     return 0

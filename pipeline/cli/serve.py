@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from components import version_manifest
-from components.compat.tensorflow import ENVIRONMENT
+from components.compat.tensorflow import ENVIRONMENT, QUIET
 from components.errors import InputError
 from components.pusher import serving_state
 from components.pusher.rollout.write import FOLDER
@@ -20,18 +20,14 @@ HELP = (
     "versions as they are pushed or promoted. For trials and tests; in production, start TensorFlow Serving (deploy/)."
 )
 
-_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore::FutureWarning"}
-"""TensorFlow tells of GPUs that it has not found, and Google's libraries of old Pythons."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds --models or --config, and the server's options."""
     add_models(parser)
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: this machine alone)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: only this machine)")
     parser.add_argument("--rest-port", type=int, default=8501, help="port of the REST API (default: 8501; 0: any)")
     parser.add_argument("--port", type=int, default=8500, help="port of the gRPC API (default: 8500; 0: any)")
     parser.add_argument("--allow-unverified", action="store_true", help="serve versions without a manifest.json, too")
-    parser.add_argument("--no-batching", action="store_true", help="send every request through the model alone")
+    parser.add_argument("--no-batching", action="store_true", help="do not batch requests")
     parser.add_argument("--max-batch", type=int, default=64, metavar="ROWS", help="rows of a batch (default: 64)")
     parser.add_argument(
         "--batch-wait", type=float, default=2.0, metavar="MS", help="how long a request waits for others (default: 2)"
@@ -57,8 +53,8 @@ def run(options: argparse.Namespace) -> int:
         command += [f"--batch_timeout_micros={microseconds}"]
     if options.log:
         command += [f"--request_log={options.log}", f"--request_log_rate={options.log_rate}"]
-    environment = {**ENVIRONMENT, **_QUIET, **os.environ}
-    # Typed in any folder, and relative paths are meant from there.
+    environment = {**ENVIRONMENT, **QUIET, **os.environ}
+    # The working directory can be any folder; relative paths start there.
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     if push_folder.key is not None:
         environment[version_manifest.KEY_ENVIRONMENT] = push_folder.key.decode()

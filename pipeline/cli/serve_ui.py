@@ -13,7 +13,7 @@ from pathlib import Path
 
 from components.compat.tensorflow import ENVIRONMENT
 from pipeline.cli import options as shared
-from pipeline.core.text import shown
+from pipeline.core.text import display_path
 
 HELP = (
     "Serve pages about this machine's runs: the list of runs, and the report of each, created on request. The pages "
@@ -23,7 +23,6 @@ _PORT = 8600
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the store, CONFIG as another form of --config, and --port."""
     shared.add_store(parser)
     parser.add_argument(
         "config", metavar="CONFIG", nargs="?", default=argparse.SUPPRESS, help="the pipeline, as --config names it"
@@ -32,12 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serves until Ctrl-C or SIGTERM.
-
-    Raises:
-      InputError: the config is invalid, or the port is out of range.
-      MachineError: the store does not open, or the port is taken.
-    """
     from pipeline.core.metadata.location import exists
     from pipeline.core.metadata.sql import NoTablesError
     from pipeline.core.metadata.store import Store
@@ -57,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         with contextlib.suppress(NoTablesError):
             Store(location)
     with contextlib.suppress(KeyboardInterrupt), Server(Pages(location, logs, pipeline), options.port) as server:
-        name = shown(location) if isinstance(location, Path) else str(location)
+        name = display_path(location) if isinstance(location, Path) else str(location)
         status = f"no run yet; waiting for {name}" if is_missing else f"runs of {name}"
         sys.stdout.write(f"{status}\n{server.address} (Ctrl-C ends it)\n")
         sys.stdout.flush()

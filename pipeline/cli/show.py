@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import Any
 
 from components.errors import InputError
 from components.names import did_you_mean
 from pipeline.cli import options as shared
-from pipeline.cli.output import LATEST, find_run, show, table
+from pipeline.cli.output import LATEST, find_run, print_json, show, table
 from pipeline.core.text import clock, duration, plain
 
 HELP = "Show a run: its nodes with state, time, memory, inputs, outputs, parameters, attempts and logs."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the run, the store, --node and --json."""
     parser.add_argument("run", nargs="?", default=LATEST, help="its id, or the beginning of it (default: the latest)")
     parser.add_argument("--node", metavar="NODE", help="only this node, with its parameters and attempts")
     shared.add_store(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    shared.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the run.
-
-    Raises:
-      InputError: there is no such run or node.
-      MachineError: the store does not open.
-    """
     from pipeline.inspection import run_history
 
     opened = shared.open_store(options)
@@ -43,8 +34,7 @@ def run(options: argparse.Namespace) -> int:
             "name one of its nodes",
         )
     if options.json:
-        json.dump(described if options.node is None else nodes[options.node], sys.stdout)
-        sys.stdout.write("\n")
+        print_json(described if options.node is None else nodes[options.node])
     elif options.node is not None:
         _show_node(options.node, nodes[options.node])
     else:

@@ -7,32 +7,25 @@ import sys
 from pathlib import Path
 
 from pipeline.cli import options as shared
-from pipeline.core.text import shown
+from pipeline.core.text import display_path
 
 HELP = "Write a page with the list of runs: a table, the metrics over time, and links to their reports."
 _NAME = "index.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the store and --to."""
     shared.add_store(parser)
     parser.add_argument("--to", metavar="DIR", type=Path, help="folder for index.html (default: the runs' logs)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes the page.
-
-    Raises:
-      InputError: there is no store yet.
-      MachineError: the store does not open, or the page cannot be written.
-    """
     from pipeline.inspection import run_history
     from pipeline.inspection.report import runs_page, write
 
     opened = shared.open_store(options)
     folder = options.to or opened.logs
-    # One more than the page has, so that the page knows whether runs are left out.
+    # One more than the page lists, so that the page can report that there are more.
     runs = run_history.list_runs(opened.store, opened.logs, opened.pipeline, runs_page.MOST + 1)
     write.write_text(folder / _NAME, runs_page.render(runs, runs_page.file_links(opened.logs, folder)))
-    sys.stdout.write(f"{shown(folder / _NAME)}\n")
+    sys.stdout.write(f"{display_path(folder / _NAME)}\n")
     return 0

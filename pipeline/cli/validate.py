@@ -12,16 +12,10 @@ HELP = "Check a config, and its columns against the data."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds --config and --set."""
     add_config(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Checks; says so if all is well.
-
-    Raises:
-      InputError: naming every problem.
-    """
     loaded = load_config(options)
     check_data(loaded)
     config = loaded.config

@@ -12,17 +12,11 @@ HELP = "Compare versions with their manifests: number, signature and every byte.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the versions, and --models or --config."""
     parser.add_argument("versions", type=int, nargs="*", metavar="VERSION", help="their numbers (default: all)")
     add_models(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Verifies each version and prints the result.
-
-    Raises:
-      InputError: a version does not exist.
-    """
     push_folder = find_push_folder(options)
     numbers = options.versions or push_folder.versions()
     # All are searched for first: a mistyped number is an input error, not a failed verification.

@@ -3,40 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from dataclasses import asdict
 
 from pipeline.cli import options as shared
-from pipeline.cli.output import LATEST, find_run, show, table
+from pipeline.cli.output import LATEST, find_run, print_json, show, table
 from pipeline.core.text import plain
 
 HELP = "Show why a node was executed and not cached: the inputs and parameters that have changed."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the node, the run, the store and --json."""
     parser.add_argument("node", help="the node")
     parser.add_argument("--run", metavar="RUN", default=LATEST, help="the run (default: the latest)")
     shared.add_store(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    shared.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the reason.
-
-    Raises:
-      InputError: there is no such run or node.
-      MachineError: the store does not open.
-    """
     from pipeline.inspection.cache_reasons import why_not_cached
 
     opened = shared.open_store(options)
     selected = find_run(opened.store, opened.pipeline, options.run)
     reason = why_not_cached(opened.store, selected, options.node)
     if options.json:
-        json.dump(asdict(reason), sys.stdout)
-        sys.stdout.write("\n")
+        print_json(asdict(reason))
         return 0
     node_in_run = f"{plain(options.node)} in run {plain(selected.name)}"
     if reason.execution.state == "CACHED":

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from components.errors import PipelineError
-from components.evaluator.verdict import Check, Measured
+from components.evaluator.verdict import Check, SliceMetrics
 from components.serving.check_result import ServingCheckResult
 
-RUN, REUSE, LEAVE = "run", "reuse", "leave"
+RUN, REUSE, EXCLUDE = "run", "reuse", "exclude"
 
 NODES = (
     "ExampleGen",
@@ -40,7 +40,7 @@ class GraphNode:
     id: str
     upstream: tuple[str, ...]
     action: str = RUN
-    """`run`; in a partial run also `reuse` (an earlier run's outputs are used) and `leave` (not part of this run)."""
+    """`run`; in a partial run also `reuse` (an earlier run's outputs are used) and `exclude` (not part of this run)."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class RunResult:
     error: PipelineError | None
     exit_code: int
     """0; 1 a fault of this program or the machine; 2 the user's input; 3 a gate; 128 + the signal."""
-    facts: RunSummary
+    summary: RunSummary
     logs: Path | None
     report: Path | None = None
     """The report; None if none was written."""
@@ -123,7 +123,7 @@ class RunResult:
             "import_seconds": round(self.import_seconds, 3),
             "beam": list(self.beam),
             "nodes": {node.id: node.to_json() for node in self.nodes},
-            **self.facts.to_json(),
+            **self.summary.to_json(),
             "error": error_to_json(self.error),
             "logs": None if self.logs is None else str(self.logs),
             "report": None if self.report is None else str(self.report),
@@ -173,14 +173,14 @@ class RunSummary:
     tuned: dict[str, Any] = field(default_factory=dict)
     """The Tuner's best values, by field of the training or the model section."""
     metrics: dict[str, float] = field(default_factory=dict)
-    """Of the whole eval split."""
+    """Of the eval split, all rows."""
     baseline: dict[str, float] = field(default_factory=dict)
     """The same for the model that the new one was compared with."""
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Metric of the whole eval split → from and to, with 95 % confidence; those that have one."""
+    """Metric of the eval split → lower and upper bound of its 95 % confidence interval, if it has one."""
     rows_evaluated: int | None = None
     """Rows of the eval split."""
-    slices: tuple[Measured, ...] = ()
+    slices: tuple[SliceMetrics, ...] = ()
     """The same for each slice, and for the model that the new one was compared with."""
     checks: tuple[Check, ...] = ()
     """Each bound of the config, and whether the model meets it."""

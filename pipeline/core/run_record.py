@@ -27,7 +27,7 @@ _SAVED_EVERY_SECONDS = 1.0
 
 @dataclass
 class NodeRecord:
-    """A node as it stands now."""
+    """The current state of a node."""
 
     id: str
     log: Path
@@ -39,10 +39,10 @@ class NodeRecord:
     attempts: int = 0
     error: PipelineError | None = None
     upstream: tuple[str, ...] = ()
-    """The nodes it waits for."""
+    """The nodes it depends on."""
 
     def result(self) -> NodeResult:
-        """The record as it is handed out at the end."""
+        """The record at the end of the run."""
         state = NOT_RUN if self.state in (WAITING, RUNNING) else self.state
         log = self.log if self.log.exists() else None
         return NodeResult(
@@ -52,7 +52,7 @@ class NodeRecord:
 
 @dataclass
 class RunRecord:
-    """A run's folder, `logs/<run>/`, and what stands in it; only one process at a time may hold it open."""
+    """A run's folder, `logs/<run>/`, and its files; one process at a time holds its lock."""
 
     folder: Path
     pipeline: str
@@ -60,7 +60,7 @@ class RunRecord:
     to_nodes: tuple[str, ...] = ()
     state: str = RUNNING
     error: PipelineError | None = None
-    facts: RunSummary = field(default_factory=RunSummary)
+    summary: RunSummary = field(default_factory=RunSummary)
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
     _lock: int = -1
@@ -72,17 +72,17 @@ class RunRecord:
         return self.folder.name
 
     def log(self, name: str) -> Path:
-        """Where a node, or the run itself (`pipeline`), writes its output."""
+        """The log file of a node, or of the run (`pipeline`)."""
         return self.folder / f"{name}.log"
 
     def add_nodes(self, nodes: Mapping[str, Sequence[str]]) -> None:
-        """Names the run's nodes, each with those it waits for; what an earlier attempt has measured stays."""
+        """Sets the run's nodes and their dependencies; keeps the figures of earlier attempts."""
         self.nodes = {node: self.nodes.get(node) or NodeRecord(node, self.log(node)) for node in nodes}
         for node in self.nodes.values():
             node.state, node.error, node.upstream = WAITING, None, tuple(nodes[node.id])
 
     def save(self) -> None:
-        """Writes `run.json`, whole or not at all. A disk that is full just now is no reason to end a run."""
+        """Writes `run.json` atomically; a full disk does not end the run."""
         content = {
             "run": self.run,
             "pipeline": self.pipeline,
@@ -100,7 +100,7 @@ class RunRecord:
                 }
                 for node in self.nodes.values()
             },
-            **self.facts.to_json(),
+            **self.summary.to_json(),
             "error": error_to_json(self.error),
         }
         with contextlib.suppress(OSError):
@@ -108,20 +108,20 @@ class RunRecord:
         self._saved = time.monotonic()
 
     def tick(self) -> None:
-        """Time has passed: whoever looks at `run.json` sees the figures of the running nodes grow."""
+        """Writes the current figures of the running nodes to `run.json`, at most once a second."""
         if time.monotonic() - self._saved >= _SAVED_EVERY_SECONDS:
             self.save()
 
     def add_attempt(self, node: NodeRecord) -> None:
-        """Adds a line to `attempts.jsonl`: a second try overwrites the first one's state in ML Metadata, not here."""
+        """Adds a line to `attempts.jsonl`, which has all attempts; ML Metadata has the state of the last one."""
         with contextlib.suppress(OSError):
             _add_line(self.folder, node.result(), node.attempts)
 
     def lock(self) -> None:
-        """Holds the run for this process until `close` or its end.
+        """Locks the run for this process until `close` or its end.
 
         Raises:
-          InputError: another process is at it.
+          InputError: another process holds the lock.
         """
         self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         for attempt in range(_LOCK_ATTEMPTS):
@@ -129,16 +129,16 @@ class RunRecord:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                # Who lists the runs looks whether this one is held, and holds it for that moment.
+                # `record` takes the lock for a moment to find out whether the run is in progress.
                 if attempt < _LOCK_ATTEMPTS - 1:
                     time.sleep(_LOCK_PAUSE_SECONDS)
         os.close(self._lock)
         raise InputError(
-            f"run {self.run} is still going on in another process", "wait for its end, or stop it, then resume it"
+            f"run {self.run} is still in progress in another process", "wait for its end, or stop it, then resume it"
         )
 
     def close(self) -> None:
-        """Lets go of the run."""
+        """Releases the lock."""
         os.close(self._lock)
 
 
@@ -202,24 +202,24 @@ def _node_record(node: str, log: Path, content: dict[str, Any]) -> NodeRecord:
 
 def _no_folder(folder: Path, error: OSError) -> MachineError:
     return MachineError(
-        f"the run's folder {folder} cannot be made: {error.strerror}",
-        "give this user the right to write there, or name another folder with --output DIR",
+        f"the run's folder {folder} cannot be created: {error.strerror}",
+        "give this user write permission, or name another folder with --output DIR",
     )
 
 
 def update_node(
-    folder: Path, result: NodeResult, graph: Mapping[str, Sequence[str]], earlier: bool, facts: RunSummary
+    folder: Path, result: NodeResult, graph: Mapping[str, Sequence[str]], earlier: bool, summary: RunSummary
 ) -> None:
-    """Enters an attempt at one node into the record of a run whose nodes run in processes of their own.
+    """Adds an attempt at one node to the record of a run whose nodes run in separate processes.
 
     The caller holds the lock of the record.
 
     Args:
       folder: of the run.
       result: how the attempt ended.
-      graph: node → the nodes it waits for, in the order of the pipeline.
-      earlier: whether an earlier attempt had finished the node; that attempt's figures stay.
-      facts: what the nodes of the run have produced so far.
+      graph: node → the nodes it depends on, in the order of the pipeline.
+      earlier: whether an earlier attempt finished the node; then its figures are not replaced.
+      summary: what the nodes of the run have produced so far.
     """
     file = folder / "run.json"
     content = _read(file) or {
@@ -235,7 +235,7 @@ def update_node(
         _add_line(folder, result, attempts)
     content["nodes"] = {node: nodes[node] for node in graph if node in nodes}
     error = next((each["error"] for each in nodes.values() if each["state"] == FAILED), None)
-    content.update({**facts.to_json(), "error": error})
+    content.update({**summary.to_json(), "error": error})
     write_atomically(file, json.dumps(content, indent=2) + "\n")
 
 
@@ -254,16 +254,16 @@ def _read(file: Path) -> dict[str, Any] | None:
 
 
 DIED = "died"
-"""The state of a run whose process has gone before it could say how it ended."""
+"""The state of a run whose process exited without recording a result."""
 
 
 def is_folder_name(run: str) -> bool:
-    """Whether a run's id can be the name of its folder, so that it leads nowhere else."""
+    """Whether a run's id is a valid folder name, and no path out of the folder of logs."""
     return run not in ("", ".", "..") and "/" not in run and "\0" not in run
 
 
 def record(logs: Path, run: str) -> dict[str, Any] | None:
-    """What a run of ours has written down itself (`run.json`); None of another's, or where it is gone."""
+    """The content of a run's `run.json`; None for a run of stock TFX, or if the file was removed."""
     if not is_folder_name(run):
         return None
     content = _read(logs / run / "run.json")

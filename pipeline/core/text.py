@@ -24,8 +24,8 @@ def duration(seconds: float) -> str:
     """Seconds as a text such as `3 min 20 s`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+    total = round(seconds)
+    return f"{total // 60} min {total % 60} s" if total < 3600 else f"{total // 3600} h {total % 3600 // 60} min"
 
 
 def print_error(error: PipelineError) -> int:
@@ -41,7 +41,7 @@ def print_error(error: PipelineError) -> int:
     return error.exit_code
 
 
-def shown(path: str | Path) -> str:
+def display_path(path: str | Path) -> str:
     """A path for the terminal: relative to the working directory if it is below it."""
     try:
         return str(Path(path).relative_to(Path.cwd()))

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.errors import InputError
-from components.evaluator.verdict import Measured
+from components.evaluator.verdict import SliceMetrics
 from pipeline.core import run_record
 from pipeline.core.metadata.store import Run, Store
 from pipeline.core.records import RunSummary
@@ -68,7 +68,7 @@ def _summary(store: Store, logs: Path, run: str) -> RunSummary:
     record = run_record.record(logs, run) or {}
     if summary.metrics or not record.get("metrics"):
         return summary
-    return replace(summary, metrics=record["metrics"], slices=tuple(Measured(**each) for each in record["slices"]))
+    return replace(summary, metrics=record["metrics"], slices=tuple(SliceMetrics(**each) for each in record["slices"]))
 
 
 def _schemas(before: dict[str, str] | None, now: dict[str, str] | None) -> dict[str, list[Any]] | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from components.evaluator.config import RATES
-from components.evaluator.verdict import Check, Measured, format_slice
+from components.evaluator.verdict import Check, SliceMetrics, format_slice
 from pipeline.core.records import RunSummary
 
 OVERALL = "overall"
@@ -55,7 +55,7 @@ def check_rows(checks: Iterable[Check]) -> list[CheckRow]:
     ]
 
 
-def metric_rows(summary: RunSummary, most: int | None = None) -> list[Measured]:
+def metric_rows(summary: RunSummary, most: int | None = None) -> list[SliceMetrics]:
     """Returns the metrics of the whole eval split, then of each slice; empty if nothing was measured.
 
     Args:
@@ -64,9 +64,9 @@ def metric_rows(summary: RunSummary, most: int | None = None) -> list[Measured]:
     """
     if not summary.metrics and not summary.slices:
         return []
-    whole = Measured({}, summary.rows_evaluated or 0, summary.metrics, summary.baseline, summary.intervals)
+    overall = SliceMetrics({}, summary.rows_evaluated or 0, summary.metrics, summary.baseline, summary.intervals)
     largest = sorted(range(len(summary.slices)), key=lambda index: -summary.slices[index].rows)[:most]
-    return [whole, *(summary.slices[index] for index in sorted(largest))]
+    return [overall, *(summary.slices[index] for index in sorted(largest))]
 
 
 def metric_names(names: Iterable[str]) -> tuple[list[str], list[str]]:

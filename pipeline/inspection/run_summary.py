@@ -13,7 +13,7 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from components.evaluator import plot_data, verdict
 from components.evaluator.plot_data import Plots
-from components.evaluator.verdict import Measured, Verdict
+from components.evaluator.verdict import SliceMetrics, Verdict
 from components.serving.check_result import FILE, ServingCheckResult
 from components.tuner.trial_values import plain
 from pipeline.core.metadata.store import Artifact, Store
@@ -120,7 +120,7 @@ def _text(artifact: Artifact | None, key: str) -> str | None:
     return None if value is None else str(value)
 
 
-def read_evaluation(folder: str) -> tuple[tuple[Measured, ...], Verdict | None]:
+def read_evaluation(folder: str) -> tuple[tuple[SliceMetrics, ...], Verdict | None]:
     """Reads the metrics of an evaluation, and its verdict.
 
     Args:

@@ -1,1 +1,1 @@
-"""Where a compiled pipeline runs: one module per place."""
+"""Orchestrators and Beam engines: who runs the nodes of a compiled pipeline, and on what."""

@@ -42,7 +42,7 @@ class Dag:
 
 
 def write(config: Config, options: Sequence[str], folder: Path) -> Path:
-    """Writes `<pipeline>.py` and `<pipeline>/` into a folder of DAGs, in place of earlier ones of this pipeline.
+    """Writes `<pipeline>.py` and `<pipeline>/` into a folder of DAGs, replacing earlier ones of this pipeline.
 
     Args:
       config: the pipeline.
@@ -65,7 +65,7 @@ def pipeline_file(folder: Path, pipeline: str) -> Path:
 
 
 def write_dag(dag: Dag, folder: Path) -> Path:
-    """Writes the DAG file and the manifest, beside a compiled pipeline that is there already; returns the DAG file.
+    """Writes the DAG file and the manifest next to an existing compiled pipeline; returns the DAG file.
 
     Raises:
       InputError: the folder cannot be written.
@@ -89,7 +89,7 @@ def write_dag(dag: Dag, folder: Path) -> Path:
         write_atomically(
             pipeline_file(folder, dag.pipeline).with_name("manifest.json"), json.dumps(manifest, indent=2) + "\n"
         )
-        # Last: Airflow reads it as soon as it is there.
+        # Last: Airflow reads it as soon as it exists.
         write_atomically(file, _DAG.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{file} cannot be written: {error.strerror}", "name another folder with --output") from error

@@ -41,17 +41,17 @@ def write(config: Config, file: Path) -> tuple[GraphNode, ...]:
 
 
 def compile_pipeline(config: Config, force_bless: str | None = None, input_bytes: int | None = None) -> bytes:
-    """Compiles a config into TFX's IR, serialized; its run context carries the whole config into ML Metadata.
+    """Compiles a config into TFX's IR, serialized; its run context carries the config into ML Metadata.
 
     Args:
       config: the config.
-      force_bless: why the model is blessed whatever the thresholds say; None if they decide.
-      input_bytes: size of the input on this machine, if it is known already.
+      force_bless: the reason for blessing the model although thresholds fail; None: the thresholds decide.
+      input_bytes: size of the input on this machine; None: determined here.
 
     Raises:
       InputError: there are no input files.
     """
-    # Imported late: these bring TFX, and whoever calls has set TensorFlow's environment by then.
+    # Imported late: these import TFX, and the caller sets TensorFlow's environment first.
     from tfx.dsl.compiler import compiler
     from tfx.proto.orchestration import pipeline_pb2
 
@@ -71,7 +71,7 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
 
     Args:
       config: the config.
-      input_bytes: size of the input on this machine; None if it is to be found here.
+      input_bytes: size of the input on this machine; None: determined here.
       managed: whether a service runs the pipeline, whose containers see no file of this machine: a curated schema is
         passed as text.
 
@@ -110,7 +110,7 @@ def _schema(config: Config, managed: bool) -> Path | str | None:
     content = schema.read_bytes()
     if managed:
         return content.decode()
-    # TFX's cache looks at the path alone and would miss an edited schema: the copy is named for its content.
+    # TFX's cache compares only the path and would miss an edited schema: the copy's name is a digest of its content.
     name = f"{schema.stem}-{hashlib.sha256(content).hexdigest()[:16]}.pbtxt"
     copy = config.paths().root / "artifacts" / "curated" / name
     if not copy.exists():

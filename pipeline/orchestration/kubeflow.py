@@ -284,10 +284,10 @@ def submit(config: Config, kubeflow: KubeflowConfig, file: Path) -> str:
       file: the pipeline as `kubeflow.write` has written it.
 
     Returns:
-      What has come of it, to be shown.
+      A description of the result.
 
     Raises:
-      InputError: the config does not say where Kubeflow is.
+      InputError: kubeflow.host is unset.
       MachineError: there is no kfp, or Kubeflow refuses or does not answer.
     """
     if kubeflow.host is None:
@@ -311,7 +311,7 @@ def submit(config: Config, kubeflow: KubeflowConfig, file: Path) -> str:
         why = next((line for line in reversed(ended.stderr.splitlines()) if line.strip()), "it said nothing")
         raise MachineError(
             f"Kubeflow at {kubeflow.host} has not taken the pipeline: {why}",
-            f"mend that; the pipeline is in {file}, which Kubeflow's own pages take as well",
+            f"fix that; the pipeline is in {file}, which can also be uploaded in Kubeflow's UI",
         )
     made = json.loads(ended.stdout.splitlines()[-1])
     if schedule is None:
@@ -321,7 +321,7 @@ def submit(config: Config, kubeflow: KubeflowConfig, file: Path) -> str:
 
 
 def _schedule(schedule: ScheduleConfig) -> dict[str, Any]:
-    """The schedule as Kubeflow takes it: its cron begins with seconds, and it fills in the day a run is meant for."""
+    """The schedule in Kubeflow's form: its cron begins with seconds, and it substitutes the day of a run."""
     return {
         "cron": f"0 {schedule.cron}",
         "start": f"{schedule.start.isoformat()}T00:00:00Z",
@@ -331,8 +331,8 @@ def _schedule(schedule: ScheduleConfig) -> dict[str, Any]:
 
 
 def _python() -> str:
-    if given := os.environ.get(PYTHON):
-        return given
+    if python := os.environ.get(PYTHON):
+        return python
     # Only the package itself: what TFX needs for Vertex AI brings a part of kfp under its name.
     if importlib.util.find_spec("kfp") and importlib.util.find_spec("kfp.client"):
         return sys.executable

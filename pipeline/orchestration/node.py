@@ -1,32 +1,32 @@
-"""Runs one node of a compiled pipeline in this process; every target, on this machine or a cluster, stands on it."""
+"""Runs one node of a compiled pipeline in this process; every orchestrator uses it, local or in a cluster."""
 
 from __future__ import annotations
 
 import difflib
+import functools
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 from tfx.dsl.compiler import constants
 from tfx.dsl.io import fileio
-from tfx.orchestration import metadata
 from tfx.orchestration.local import runner_utils
-from tfx.orchestration.portable import launcher, partial_run_utils, runtime_parameter_utils
-from tfx.orchestration.portable.mlmd import execution_lib
+from tfx.orchestration.portable import partial_run_utils, runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
-from components.errors import InputError, MachineError, PipelineError, find
-from pipeline.core.metadata.connection import RUNNING, cancel_unfinished, connect, connection_config, from_ir, reader
+from components.compat.tfx.launcher import Metadata, NodeLauncher
+from components.errors import InputError, MachineError, PipelineError, to_error
+from pipeline.core.metadata.connection import cancel_unfinished, connect, connection_config, from_ir, reader
 from pipeline.core.metadata.location import Location
 from pipeline.core.metadata.store import Artifact, Execution, Store
-from pipeline.core.records import CACHED, DONE, FAILED, LEAVE, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
+from pipeline.core.records import CACHED, DONE, EXCLUDE, FAILED, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
 
 RESOLVER = "tfx.dsl.components.common.resolver.Resolver"
 
 
 def graph(ir: bytes) -> tuple[GraphNode, ...]:
-    """The nodes of a compiled pipeline, each after the ones it depends on."""
+    """The nodes of a compiled pipeline, in topological order."""
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
     return tuple(
         GraphNode(node.node_info.id, tuple(node.upstream_nodes), _action(node)) for node in nodes_of(pipeline).values()
@@ -34,15 +34,15 @@ def graph(ir: bytes) -> tuple[GraphNode, ...]:
 
 
 def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: Collection[str] = ()) -> bytes:
-    """Makes a pipeline into a partial run: the nodes from and up to the named ones, on an earlier run's outputs.
+    """Changes a pipeline into a partial run: the nodes from and up to the named ones, on an earlier run's outputs.
 
-    The outputs of the nodes left out are entered in ML Metadata as this run's own, so lineage stays whole.
+    The reused outputs are registered in ML Metadata as outputs of this run, so that its lineage is complete.
 
     Returns:
-      The pipeline with each node marked as to be run, reused or left.
+      The pipeline with each node marked as run, reused or excluded.
 
     Raises:
-      InputError: a name is no node's, or no earlier run has all the outputs that are needed.
+      InputError: there is no such node, or no earlier run has all required outputs.
     """
     pipeline = load(ir, run_id)
     _check_names({*from_nodes, *to_nodes}, nodes_of(pipeline))
@@ -54,18 +54,18 @@ def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: 
     if needed and base is None:
         raise InputError(
             f"nothing to start from: no earlier run has outputs of {', '.join(needed)}",
-            "run the whole pipeline first, without --from",
+            "run all nodes first, without --from",
         )
     if base is not None:
-        with Metadata(store) as handle:
+        with metadata_of(store) as handle:
             partial_run_utils.snapshot(handle, pipeline, base_run_id=base)
     return bytes(pipeline.SerializeToString())
 
 
 def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
-    """Runs a node, unless it already ended well under this run id; its failure is returned, not raised.
+    """Runs a node, unless it already succeeded under this run id; its failure is returned, not raised.
 
-    The state is read from ML Metadata: TFX's launcher returns as if all were well when an input is missing.
+    The state is read from ML Metadata: TFX's launcher reports no error if an input is missing.
     """
     pipeline = load(ir, run_id)
     location = store_of(pipeline)
@@ -78,7 +78,9 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
     # A user's code may also call sys.exit: that is a failure of the node as well.
     except (Exception, SystemExit) as error:
         logging.exception("%s failed", node_id)
-        return NodeOutcome(FAILED, earlier.id if earlier else None, error=_to_error(node_id, error))
+        return NodeOutcome(
+            FAILED, earlier.id if earlier else None, error=to_error(node_id, error, "see the full cause in its log")
+        )
     execution = store.execution(run_id, node_id)
     if execution is None:
         return NodeOutcome(SKIPPED)
@@ -88,12 +90,12 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
 
 
 def clean_up(ir: bytes, run_id: str, only: str | None = None) -> list[str]:
-    """Clears away what killed nodes of a run have left: open executions, half-written outputs, temporary files.
+    """Removes what killed nodes of a run left: unfinished executions, partial outputs, temporary files.
 
-    Call it only when no process of the run, or of the only node to be looked at, is alive.
+    Call it only when no process of the run, or of `only`, is alive.
 
     Returns:
-      The ids of the nodes that had been left open.
+      The ids of the nodes with unfinished executions.
     """
     pipeline = load(ir, run_id)
     nodes = nodes_of(pipeline)
@@ -132,75 +134,18 @@ def open_store(ir: bytes) -> Store:
     return reader(store_of(pipeline_pb2.Pipeline.FromString(ir)))
 
 
-class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
-    """TFX's launcher, for which a second attempt at a node counts as much as the first.
-
-    TFX takes up a failed execution again as it is. Here it becomes RUNNING again, with the inputs and properties
-    of this attempt, so that lineage tells what was really used. And the node's working folder that outlives a
-    failure has the execution's own number: a second attempt finds what the first one has saved there.
-    """
-
-    def __init__(self, earlier: Execution | None, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self._earlier = earlier
-
-    def is_needed(self) -> bool:
-        """Whether the node has to run, rather than take an earlier execution's outputs; enters those if so."""
-        return bool(self._prepare_execution().is_execution_needed)
-
-    def _register_or_reuse_execution(
-        self,
-        metadata_handle: Any,
-        contexts: list[Any],
-        input_artifacts: Mapping[str, Any] | None = None,
-        exec_properties: Mapping[str, Any] | None = None,
-    ) -> Any:
-        execution = super()._register_or_reuse_execution(metadata_handle, contexts, input_artifacts, exec_properties)
-        if self._earlier is not None and execution.id == self._earlier.id:
-            execution = self._begin_again(metadata_handle, execution, contexts, input_artifacts, exec_properties)
-        index = execution.custom_properties["__stateful_working_dir_index__"]
-        index.string_value = str(execution.id)
-        return execution
-
-    def _begin_again(
-        self, handle: Any, old: Any, contexts: list[Any], inputs: Mapping[str, Any] | None, properties: Any
-    ) -> Any:
-        execution = execution_lib.prepare_execution(
-            handle,
-            self._pipeline_node.node_info.type,
-            RUNNING,
-            properties,
-            execution_name=old.name,
-        )
-        execution.id = old.id
-        linked = {event.artifact_id for event in handle.store.get_events_by_execution_ids([old.id])}
-        new_inputs = {
-            key: [artifact for artifact in artifacts if artifact.id not in linked]
-            for key, artifacts in (inputs or {}).items()
-        }
-        return execution_lib.put_execution(handle, execution, contexts, input_artifacts=new_inputs)
-
-
-class Metadata(metadata.Metadata):  # type: ignore[misc]
+def metadata_of(store: Location) -> Metadata:
     """TFX's handle of a store, on a connection of ours."""
-
-    def __init__(self, store: Location) -> None:
-        super().__init__(connection_config(store))
-        self._location = store
-
-    def __enter__(self) -> Metadata:
-        self._store = connect(self._location)
-        self._users += 1
-        return self
+    return Metadata(connection_config(store), functools.partial(connect, store))
 
 
 def launcher_of(pipeline: Any, node_id: str, store: Location, earlier: Execution | None) -> NodeLauncher:
     """TFX's launcher for one node; `earlier` is its execution from an earlier attempt at the same run."""
     deployment = runner_utils.extract_local_deployment_config(pipeline)
     return NodeLauncher(
-        earlier,
+        earlier.id if earlier else None,
         pipeline_node=nodes_of(pipeline)[node_id],
-        mlmd_connection=Metadata(store),
+        mlmd_connection=metadata_of(store),
         pipeline_info=pipeline.pipeline_info,
         pipeline_runtime_spec=pipeline.runtime_spec,
         executor_spec=runner_utils.extract_executor_spec(deployment, node_id),
@@ -221,7 +166,7 @@ def nodes_of(pipeline: Any) -> dict[str, Any]:
 
 
 def store_of(pipeline: Any) -> Location:
-    """Where the pipeline's metadata is kept."""
+    """The metadata store of the pipeline."""
     config = runner_utils.extract_local_deployment_config(pipeline).metadata_connection_config
     return from_ir(getattr(config, config.WhichOneof("connection_config")))
 
@@ -233,7 +178,7 @@ def _root(pipeline: Any) -> str:
 def _action(node: Any) -> str:
     if not node.execution_options.HasField("skip"):
         return RUN
-    return REUSE if _is_required(node) else LEAVE
+    return REUSE if _is_required(node) else EXCLUDE
 
 
 def _is_required(node: Any) -> bool:
@@ -243,10 +188,10 @@ def _is_required(node: Any) -> bool:
 
 
 def _settle_skipped(pipeline: Any) -> None:
-    """Leaves only two kinds of skipped nodes: those whose outputs are needed, and those that play no part.
+    """Makes each skipped node either required or excluded; a required resolver runs instead.
 
-    A resolver that is needed is run instead. It costs next to nothing, and what an earlier run's resolver found
-    is not among the outputs that can be reused: the Evaluator would silently lose its baseline.
+    A resolver is fast, and its outputs of an earlier run cannot be reused: the Evaluator would silently lose its
+    baseline.
     """
     skip = pipeline_pb2.NodeExecutionOptions.Skip
     for node in nodes_of(pipeline).values():
@@ -264,7 +209,7 @@ def _check_names(names: Collection[str], nodes: Collection[str]) -> None:
 
 
 def _newest_run_with(store: Store, pipeline: str, this_run: str, nodes: Collection[str]) -> str | None:
-    """The newest earlier run in which all the given nodes ended well."""
+    """The newest earlier run in which all these nodes succeeded."""
     for run in store.runs(pipeline) if nodes else ():
         ended_well = {execution.node for execution in store.executions(run.name) if execution.succeeded}
         if run.name != this_run and ended_well.issuperset(nodes):
@@ -274,7 +219,7 @@ def _newest_run_with(store: Store, pipeline: str, this_run: str, nodes: Collecti
 
 def _outcome(store: Store, execution: Execution) -> NodeOutcome:
     state = CACHED if execution.state == "CACHED" else DONE
-    artifacts = [artifact for found in store.outputs(execution).values() for artifact in found]
+    artifacts = [artifact for artifacts_of_key in store.outputs(execution).values() for artifact in artifacts_of_key]
     return NodeOutcome(state, execution.id, rows=_rows(artifacts))
 
 
@@ -289,16 +234,8 @@ def _rows(artifacts: list[Artifact]) -> int | None:
     return sum(counts) if counts else None
 
 
-def _to_error(node_id: str, error: BaseException) -> PipelineError:
-    """What the screen will say; an error nobody has put into words is shown by its type and first line."""
-    if pipeline_error := find(error):
-        return pipeline_error
-    first_line = next(iter(str(error).strip().splitlines()), "")
-    return MachineError(f"{node_id} failed: {type(error).__name__}: {first_line}", "see the full cause in its log")
-
-
 def _unresolved(node_id: str) -> PipelineError:
     return MachineError(
-        f"{node_id} could not start: an input it needs is not there",
+        f"{node_id} could not start: an input is missing",
         "see in its log which input; then --resume the run",
     )

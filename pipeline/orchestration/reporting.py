@@ -1,4 +1,4 @@
-"""What a run does with its results, given from above: orchestration runs nodes and does not interpret what happened."""
+"""The functions that process a run's results, passed in by the caller: orchestration does not interpret results."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One node of a compiled pipeline in this process, for an orchestrator that starts a process (or a pod) per node.
 
-The processes of a run keep its record together, in the same folder and form as a run on one machine: `run.json`,
-`attempts.jsonl`, a report. So the verbs show such a run like any other.
+All processes of a run write one record, in the same folder and form as a run on one machine: `run.json`,
+`attempts.jsonl` and a report. So every verb can read it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class NodeJob:
       ir: the compiled pipeline.
       node: the id of the node.
       run: the id of the run; the same for all its nodes and all attempts at them.
-      logs: the folder with a folder per run; None: beside the pipeline's artifacts, as for local runs.
+      logs: the folder with a folder per run; None: next to the pipeline's artifacts, as for local runs.
       reporting: what is done with the results.
-      span: the span that ExampleGen takes, instead of the newest; then the last of those that the config asks for.
+      span: the span that ExampleGen reads instead of the newest; of several spans, the last.
     """
 
     ir: bytes
@@ -46,16 +46,16 @@ class NodeJob:
 
 
 def run(job: NodeJob) -> NodeOutcome:
-    """Runs the node, unless an earlier attempt at this run has ended it well; its failure is returned, not raised.
+    """Runs the node, unless an earlier attempt at this run succeeded; its failure is returned, not raised.
 
-    What an earlier attempt has left open is closed first, if its process is gone.
+    First closes the executions that a killed attempt left open.
 
     Raises:
-      InputError: there is no such node, it is still at work in another process, or the span is no span.
+      InputError: the node does not exist or is running in another process, or the span is invalid.
       MachineError: the metadata store does not open, or the folder cannot be written.
     """
     graph = {}
-    # Some files that are no such thing can be read as an empty one.
+    # Some other files parse as an empty pipeline.
     with contextlib.suppress(DecodeError):
         graph = {node.id: node for node in nodes.graph(job.ir)}
     if not graph:
@@ -67,7 +67,7 @@ def run(job: NodeJob) -> NodeOutcome:
     ir = job.ir
     if job.span is not None:
         if EXAMPLE_GEN not in graph:
-            raise InputError("--span: expected a pipeline with an ExampleGen, received one without", "leave --span out")
+            raise InputError("--span: expected a pipeline with an ExampleGen, received one without", "remove --span")
         parameter, value = parameter_for_span(nodes.text_parameters(ir, EXAMPLE_GEN), job.span)
         ir = nodes.set_parameter(ir, EXAMPLE_GEN, parameter, value)
     folder = (job.logs or Path(nodes.root_of(ir, job.run)).parent / "logs") / job.run
@@ -75,9 +75,9 @@ def run(job: NodeJob) -> NodeOutcome:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise MachineError(
-            f"the run's folder {folder} cannot be made: {error.strerror}", "name another one with --logs"
+            f"the run's folder {folder} cannot be created: {error.strerror}", "name another one with --logs"
         ) from error
-    with _hold_node(folder, job):
+    with exclusive_node(folder, job.node, job.run):
         nodes.clean_up(ir, job.run, only=job.node)
         started, before = time.time(), used()[0]
         outcome = nodes.run_node(ir, job.node, job.run)
@@ -94,20 +94,32 @@ def run(job: NodeJob) -> NodeOutcome:
         )
     store = nodes.open_store(ir)
     with exclusive_lock(folder / "record.lock"):
-        facts = job.reporting.summarize(store, job.run)
+        summary = job.reporting.summarize(store, job.run)
         run_record.update_node(
-            folder, result, {each.id: each.upstream for each in graph.values()}, outcome.earlier, facts
+            folder, result, {each.id: each.upstream for each in graph.values()}, outcome.earlier, summary
         )
         job.reporting.write_report(store, folder.parent, job.run)
     return outcome
 
 
 @contextlib.contextmanager
-def _hold_node(folder: Path, job: NodeJob) -> Iterator[None]:
-    try:
-        with exclusive_lock(folder / f"{job.node}.lock", wait=False):
-            yield
-    except BlockingIOError as error:
-        raise InputError(
-            f"{job.node} of run {job.run} is still at work in another process", "wait for its end, or stop it"
-        ) from error
+def exclusive_node(folder: Path, node: str, run: str) -> Iterator[None]:
+    """Holds a lock on a node of a run.
+
+    Args:
+      folder: of the run.
+      node: the node's id.
+      run: the run's id.
+
+    Raises:
+      InputError: another process holds the lock.
+    """
+    with contextlib.ExitStack() as stack:
+        # Only this call may report a held lock: the node itself can raise a BlockingIOError as well.
+        try:
+            stack.enter_context(exclusive_lock(folder / f"{node}.lock", wait=False))
+        except BlockingIOError as error:
+            raise InputError(
+                f"{node} of run {run} is still running in another process", "wait for its end, or stop it"
+            ) from error
+        yield

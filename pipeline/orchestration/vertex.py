@@ -30,7 +30,7 @@ def section_of(config: Config) -> VertexPipelinesConfig:
     if config.vertex is None:
         raise InputError(
             "--vertex: expected a section vertex in the config, received none",
-            "say where: vertex: {project: …, region: …, image: …, root: gs://…}; docs/vertex.md",
+            "add vertex: {project: …, region: …, image: …, root: gs://…}; see docs/vertex.md",
         )
     return config.vertex
 
@@ -88,13 +88,13 @@ def warnings(config: Config) -> list[str]:
     """Warnings about paths and addresses of this machine, which containers reach only if their image has them."""
     local = [(f"data.path: {path}", "its rows") for path in config.data.path]
     if config.push.directory is not None:
-        local.append((f"push.directory: {config.push.directory}", "pushed models, which are gone with the container"))
+        local.append((f"push.directory: {config.push.directory}", "pushed models, which are lost with the container"))
     for field, path in (
         ("features.preprocessing_fn", config.features.preprocessing_fn),
         ("model.run_fn", config.model.run_fn),
         ("model.build", config.model.build),
     ):
-        # Where a module by import path is installed in the image is not known here.
+        # A module by import path may be installed in the image.
         if path is not None and ".py:" in path:
             local.append((f"{field}: {path}", "your code"))
     lines = [
@@ -159,7 +159,7 @@ def _with_uris(config: Config, section: VertexPipelinesConfig) -> Config:
 
 
 def _drive(container: Any, driver: str, pipeline: str) -> None:
-    """Calls a driver before the service looks into its cache: ours instead of TFX's, also for a query."""
+    """Makes the service call our driver before it reads its cache, instead of TFX's, also for a query."""
     arguments = list(container.args)
     arguments[arguments.index("--executor_class_path") + 1] = driver
     hook = container.lifecycle.pre_cache_check
@@ -188,7 +188,7 @@ def _check_size(node: str, task: Any) -> None:
         for name, parameter in task.inputs.parameters.items()
     }
     if sum(sizes.values()) > _MAX_PARAMETER_BYTES:
-        fewer = "leave schema.path out, to infer the schema, or shorten it"
+        fewer = "remove schema.path, to infer the schema, or shorten it"
         raise InputError(
             f"{node}: its parameters take {sum(sizes.values()) / 1024:.0f} KiB, most of it "
             f"{max(sizes, key=lambda name: sizes[name])}, and a container receives {_MAX_PARAMETER_BYTES // 1024} KiB "

@@ -39,7 +39,7 @@ def submit(config: Config, spec: dict[str, Any]) -> list[str]:
       One line for each thing done, and for each setting of the schedule that the service does not support.
 
     Raises:
-      InputError: there are no credentials, the service refuses, or the schedule asks for what it cannot do.
+      InputError: there are no credentials, the service refuses, or it does not support the schedule.
       MachineError: the service does not answer.
     """
     section, name = section_of(config), config.pipeline.name
@@ -68,7 +68,7 @@ def _start(section: VertexPipelinesConfig, name: str, job: types.PipelineJob) ->
 def _schedule(section: VertexPipelinesConfig, schedule: ScheduleConfig, name: str, job: types.PipelineJob) -> str:
     if schedule.span == "date":
         raise InputError(
-            "schedule.span: date, and Vertex AI does not tell a run which day it is for",
+            "schedule.span: date, and Vertex AI does not pass a run its scheduled day",
             "--set schedule.span=newest, or run it by --airflow",
         )
     client = ScheduleServiceClient(transport="rest", client_options=_options(section))

@@ -1,19 +1,18 @@
 """The entry point of a container of Vertex AI Pipelines: runs a node's executor, or ExampleGen's driver before it.
 
 It replaces TFX's entry point, which does not pass the run's id to the executor, has no folder that outlives a failed
-attempt, and does not know a driver of several spans with a fingerprint over all files.
+attempt, and does not support a driver for several spans with a fingerprint of all files.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Sequence
 
-from components.compat.tensorflow import ENVIRONMENT
-from components.errors import MachineError, find
+from components.compat.tensorflow import set_environment
+from components.errors import to_error
 
 EXECUTE, DRIVE = "execute", "drive"
 _MODULE = "pipeline.orchestration.vertex_entrypoint"
@@ -33,8 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code, 1 for every failure."""
     options, beam_args = _parser().parse_known_args(arguments)
     # Before TensorFlow's first import.
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    set_environment()
     try:
         from pipeline.orchestration import vertex_executor
 
@@ -54,14 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from pipeline.core.text import print_error
 
         logging.exception("%s failed", options.executor_class_path)
-        first_line = next(iter(str(error).strip().splitlines()), "")
-        print_error(
-            find(error)
-            or MachineError(
-                f"{options.executor_class_path} failed: {type(error).__name__}: {first_line}",
-                "see the full cause above, in the task's log",
-            )
-        )
+        print_error(to_error(options.executor_class_path, error, "see the full cause above, in the task's log"))
         return 1
     return 0
 

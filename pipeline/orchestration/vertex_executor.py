@@ -81,7 +81,7 @@ def read(request: str, types: str, pipeline: str) -> Call:
 
 
 def drive(call: Call, driver_class: str) -> None:
-    """Determines the input of ExampleGen before the service looks into its cache, and writes it as the ExecutorOutput.
+    """Determines the input of ExampleGen before the service reads its cache, and writes it as the ExecutorOutput.
 
     Args:
       call: of ExampleGen.
@@ -147,7 +147,7 @@ def execute(call: Call, executor_class: str, beam_args: Sequence[str]) -> None:
 
 
 def _apply_driver_output(call: Call) -> None:
-    """Overrides the input by a driver's output, of which the service passes on only the artifacts, or nothing."""
+    """Overrides the input by a driver's output, of which the service passes only the artifacts, or none."""
     if not fileio.exists(call.request.outputs.output_file):
         return
     with fileio.open(call.request.outputs.output_file, "rb") as file:

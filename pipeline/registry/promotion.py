@@ -59,7 +59,7 @@ def canary(push_folder: PushFolder, number: int, percent: float, reason: str | N
     def decide(now: State) -> Stages:
         if now.stable is None:
             raise InputError(
-                "expected a stable version that gets the rest of the traffic, found none",
+                "expected a stable version that gets the rest of the traffic, received none",
                 f"make the version stable: `python runner.py promote {number}`",
             )
         if now.stable == number:

@@ -12,7 +12,7 @@ import pytest
 def browser() -> Iterator[Any]:
     """Its driver keeps an event loop running in this thread, so it must be gone before the next file's tests begin."""
     import programs
-    from browsing import sync_api
+    from browser import sync_api
 
     with sync_api.sync_playwright() as driver:
         started = driver.chromium.launch(executable_path=programs.find("chromium"))

@@ -1,4 +1,4 @@
-"""The served pages in a real browser: they change by themselves with a run, and ask nobody but their server."""
+"""The served pages in a real browser: they follow a run, and send requests to their own server only."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import WIDTHS, keep, needs_browser, sync_api, violations, watched
-from reported import HARM, write_run
-from watching import going, served
+from browser import WIDTHS, keep, needs_browser, sync_api, violations, watched
+from report_runs import HARM, write_run
+from ui_server import going, served
 
 pytestmark = needs_browser
 
@@ -25,7 +25,7 @@ def shows(tab: Any, selector: str, text: str) -> None:
     sync_api.expect(tab.locator(selector)).to_contain_text(text, timeout=60_000)
 
 
-def test_a_run_is_followed_from_nothing_to_its_report(tab: Any, tmp_path: Path):
+def test_run_is_followed_from_nothing_to_its_report(tab: Any, tmp_path: Path):
     with served(tmp_path / "metadata.db") as (address, _):
         tab.goto(address)
         shows(tab, "main", "No run yet.")
@@ -56,16 +56,16 @@ def test_a_run_is_followed_from_nothing_to_its_report(tab: Any, tmp_path: Path):
             run.step("done")
             shows(tab, "#evaluation", "at least 0.6")
             assert tab.title() == f"toy: run {run.run}"
-            assert tab.evaluate("window.sameDocument"), "it was not loaded anew"
+            assert tab.evaluate("window.sameDocument"), "it was not reloaded"
             tab.get_by_role("link", name="ExampleGen").first.click()
             shows(tab, "body", "ExampleGen has begun")
         tab.goto(address)
         shows(tab, f'tr[data-key="{run.run}"]', "done")
-        assert {asked.startswith(address) for asked in tab.asked} == {True}
-        assert tab.said == []
+        assert {url.startswith(address) for url in tab.requests} == {True}
+        assert tab.messages == []
 
 
-def test_a_run_that_dies_is_told_so(tab: Any, tmp_path: Path):
+def test_page_shows_that_a_run_died(tab: Any, tmp_path: Path):
     with served(tmp_path / "metadata.db") as (address, _), going(tmp_path) as run:
         run.step("nodes")
         tab.goto(address)
@@ -76,7 +76,7 @@ def test_a_run_that_dies_is_told_so(tab: Any, tmp_path: Path):
         shows(tab, ".now", "The run has ended: died.")
 
 
-def test_a_server_that_has_gone_is_told_and_forgotten_when_it_is_back(tab: Any, tmp_path: Path):
+def test_page_reports_a_lost_server_until_it_is_back(tab: Any, tmp_path: Path):
     with served(tmp_path / "metadata.db") as (address, _):
         tab.goto(address)
         assert tab.locator("#lost").is_hidden()
@@ -94,8 +94,8 @@ def test_names_that_mean_harm_do_none(tab: Any, tmp_path: Path):
             tab.goto(address)
             tab.locator("tbody a", has_text=link).click()
             shows(tab, "h2 >> nth=0", "Summary")
-        assert tab.said == []
-        assert {asked.startswith(address) for asked in tab.asked} == {True}
+        assert tab.messages == []
+        assert {url.startswith(address) for url in tab.requests} == {True}
 
 
 @pytest.mark.parametrize("what", ["index", "going on", "report"])

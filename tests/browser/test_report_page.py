@@ -1,4 +1,4 @@
-"""The pages on runs in a real browser: nothing is asked for, nothing complains, everybody gets everywhere."""
+"""The pages on runs in a real browser: no request, no error, and everything is reachable by keyboard."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import WIDTHS, keep, needs_browser, sync_api, violations, watched
-from reported import HARM, the_run, write_run
+from browser import WIDTHS, keep, needs_browser, sync_api, violations, watched
+from report_runs import HARM, the_run, write_run
 
 from pipeline.inspection import run_history
 from pipeline.inspection.report import runs_page, write
@@ -27,9 +27,9 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     store, run = the_run(folder, "r2")
     logs = folder / "logs"
     for number, run_id in enumerate(("r1", "r2")):
-        told = {"pipeline": "toy", "state": "done", "started": 1e9 * (number + 1), "updated": 1e9 * (number + 1) + 75}
+        record = {"pipeline": "toy", "state": "done", "started": 1e9 * (number + 1), "updated": 1e9 * (number + 1) + 75}
         (logs / run_id).mkdir(parents=True)
-        (logs / run_id / "run.json").write_text(json.dumps({**told, "metrics": {"auc": 0.75 + number / 10}}))
+        (logs / run_id / "run.json").write_text(json.dumps({**record, "metrics": {"auc": 0.75 + number / 10}}))
     write.write_report(store, logs, run, logs / "r2" / write.NAME)
     runs = run_history.list_runs(store, logs)
     write.write_text(logs / "index.html", runs_page.render(runs, runs_page.file_links(logs, logs)))
@@ -38,7 +38,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def opened(browser: Any, page: Path) -> Iterator[Any]:
-    """The page in a fresh tab, with what it has asked for and said."""
+    """The page in a fresh tab, with its requests and messages."""
     # Around the page's own ban on scripts, which would keep axe out.
     context = browser.new_context(bypass_csp=True)
     tab = watched(context)
@@ -47,9 +47,9 @@ def opened(browser: Any, page: Path) -> Iterator[Any]:
     context.close()
 
 
-def test_nothing_is_asked_for_and_nothing_complains(opened: Any, page: Path):
-    assert opened.asked == [page.as_uri()]
-    assert opened.said == []
+def test_page_requests_no_other_file_and_logs_no_error(opened: Any, page: Path):
+    assert opened.requests == [page.as_uri()]
+    assert opened.messages == []
 
 
 def test_its_own_policy_forbids_scripts(browser: Any, page: Path):

@@ -38,7 +38,7 @@ def test_every_call_passes_through_one_method(tmp_path: Path):
     assert calls == ["PutArtifactType", "GetArtifactTypes"], RENEW
 
 
-def test_a_store_takes_the_connection_of_another(tmp_path: Path):
+def test_store_takes_the_connection_of_another(tmp_path: Path):
     assert not any("__slots__" in vars(each) for each in mlmd.MetadataStore.__mro__[:-1]), RENEW
     first, second = (InterceptedStore(sqlite(tmp_path / name)) for name in ("first.db", "second.db"))
     second.put_artifact_type(proto.ArtifactType(name="Model"))

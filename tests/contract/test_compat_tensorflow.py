@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from components.compat.tensorflow import adam_slots, local_copy
+from components.compat.tensorflow import LEGACY_KERAS, adam_slots, local_copy
 
 
-def test_the_local_copy_of_a_mirrored_variable_is_one_component() -> None:
+def test_local_copy_of_a_mirrored_variable_is_one_component() -> None:
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():
         variable = tf.Variable([1.0, 2.0])
@@ -19,12 +23,12 @@ def test_the_local_copy_of_a_mirrored_variable_is_one_component() -> None:
     assert type(local_copy(variable)) is not type(variable)
 
 
-def test_the_local_copy_of_a_plain_variable_is_the_variable() -> None:
+def test_local_copy_of_a_plain_variable_is_the_variable() -> None:
     variable = tf.Variable([1.0])
     assert local_copy(variable) is variable
 
 
-def test_the_slots_of_adam_are_its_moments() -> None:
+def test_slots_of_adam_are_its_moments() -> None:
     optimizer, variable = tf_keras.optimizers.Adam(0.1), tf.Variable([1.0, 2.0])
     other = tf.Variable([[3.0]])
     optimizer.build([other, variable])
@@ -34,3 +38,11 @@ def test_the_slots_of_adam_are_its_moments() -> None:
     message = "tf_keras keeps Adam's moments elsewhere"
     np.testing.assert_allclose(first, 0.1 * gradient, rtol=1e-5, err_msg=message)
     np.testing.assert_allclose(second, 0.001 * gradient**2, rtol=1e-5, err_msg=message)
+
+
+def test_the_environment_makes_tf_keras_the_keras_of_tensorflow() -> None:
+    program = "import tensorflow as tf, tf_keras, sys; sys.exit(tf.keras.Model is not tf_keras.Model)"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **LEGACY_KERAS}, timeout=120, check=False
+    )
+    assert ended.returncode == 0, "TF_USE_LEGACY_KERAS no longer selects tf_keras"

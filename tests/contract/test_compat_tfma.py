@@ -23,12 +23,12 @@ KEY = {"model_name": "", "output_name": "", "example_weighted": False}
         (metric_types.CIDerivedMetricComputation, {"keys", "result"}),
     ],
 )
-def test_the_functions_take_our_arguments(function: object, parameters: set[str]) -> None:
+def test_functions_take_our_arguments(function: object, parameters: set[str]) -> None:
     actual = set(inspect.signature(function).parameters)
     assert parameters <= actual, f"TFMA changed {function}: it lacks {parameters - actual}; change compat.tfma"
 
 
-def test_the_histogram_is_the_last_key() -> None:
+def test_histogram_is_the_last_key() -> None:
     [*_, last] = compat.histogram_computations(None, **KEY)
     assert "histogram" in last.keys[-1].name
     fields = {"bucket_id", "weighted_labels", "weighted_predictions", "weighted_examples"}
@@ -41,7 +41,7 @@ def test_interval_computations_are_derived_ones() -> None:
     assert isinstance(compat.interval_computation(key, dict), metric_types.DerivedMetricComputation)
 
 
-def test_a_private_metric_is_not_written() -> None:
+def test_private_metric_is_not_written() -> None:
     message = "TFMA no longer hides metrics whose name begins with _: change compat.tfma.private"
     assert writer._is_private_metrics(tfma.metrics.MetricKey(compat.private("x"))), message
     assert not writer._is_private_metrics(tfma.metrics.MetricKey("x")), message

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import tensorflow as tf
 from tensorflow_transform.saved import saved_transform_io_v2
-from tfx.components.trainer.executor import GenericExecutor
 from tfx.dsl.components.base.base_executor import BaseExecutor
 
 from components.compat import tfx as compat
@@ -24,7 +23,7 @@ class Executor(BaseExecutor):
         raise NotImplementedError
 
 
-def test_an_executor_keeps_its_context_and_the_context_its_working_folder(tmp_path: Path) -> None:
+def test_executor_keeps_its_context_and_the_context_its_working_folder(tmp_path: Path) -> None:
     context = BaseExecutor.Context(stateful_working_dir=str(tmp_path))
     assert compat.stateful_working_dir(Executor(context)) == str(tmp_path), "BaseExecutor._context has changed"
 
@@ -34,13 +33,7 @@ def test_without_a_context_there_is_no_working_folder() -> None:
     assert compat.stateful_working_dir(Executor(BaseExecutor.Context())) is None
 
 
-def test_the_trainers_executor_makes_its_arguments_in_a_method_that_ours_overrides() -> None:
-    names = list(inspect.signature(GenericExecutor._GetFnArgs).parameters)
-    assert names == ["self", "input_dict", "output_dict", "exec_properties"], "GenericExecutor._GetFnArgs has changed"
-    assert "self._GetFnArgs(" in inspect.getsource(GenericExecutor.Do), "GenericExecutor.Do no longer calls _GetFnArgs"
-
-
-def test_the_loader_of_a_transform_graph_keeps_the_loaded_objects_as_attributes() -> None:
+def test_loader_of_a_transform_graph_keeps_the_loaded_objects_as_attributes() -> None:
     # That an export without them loses its tables is shown by the export check on real models.
     source = inspect.getsource(saved_transform_io_v2.SavedModelLoader._initialize)
     for name in ("_imported", "_wrapped_function"):
@@ -59,7 +52,7 @@ def test_without_the_resources_a_transform_graph_cannot_be_saved(tmp_path: Path)
         tf.saved_model.save(tf.Module(), str(tmp_path), signatures={"serving_default": serve})
 
 
-def test_an_executor_keeps_its_context() -> None:
+def test_executor_keeps_its_context() -> None:
     context = BaseExecutor.Context(pipeline_run_id="run")
     message = "BaseExecutor no longer keeps its context in _context: change compat.tfx.executor_context"
     assert vars(Executor(context)).get("_context") is context, message

@@ -132,37 +132,37 @@ def _order(example: tf.train.Example) -> tuple[str, str]:
 @pytest.mark.slow
 def test_two_processes_of_beams_own(folder: Path, in_memory: Ran) -> None:
     found = ran(folder, "direct", "processes", {"direct": {"mode": "multi_processing", "workers": 2}})
-    assert found.ended.told["beam"] == [
+    assert found.ended.result["beam"] == [
         "Beam: direct, on this machine, 2 worker processes for each node, as runtime.direct.mode says",
         "Beam: ExampleGen in 2 forked workers",
     ]
     assert_equal(found, in_memory)
 
 
-def test_a_job_service_with_loopback_workers(folder: Path, in_memory: Ran, beam: Beam) -> None:
+def test_job_service_with_loopback_workers(folder: Path, in_memory: Ran, beam: Beam) -> None:
     address = beam.job_service.address
     found = ran(folder, "portable", "loopback", {"portable": {"job_endpoint": address}})
-    assert found.ended.told["beam"] == [
+    assert found.ended.result["beam"] == [
         f"Beam: portable, job service {address}, LOOPBACK: workers in each node's own process"
     ]
     assert_equal(found, in_memory)
 
 
 @pytest.mark.slow
-def test_a_job_service_with_a_pool(folder: Path, in_memory: Ran, beam: Beam) -> None:
-    before = [pool.asked for pool in beam.pools]
+def test_job_service_with_a_pool(folder: Path, in_memory: Ran, beam: Beam) -> None:
+    before = [pool.workers_started for pool in beam.pools]
     section = {"job_endpoint": beam.job_service.address, "worker_pools": [beam.pools[1].address]}
     assert_equal(ran(folder, "portable", "pool", {"portable": section}), in_memory)
-    asked = [pool.asked - earlier for pool, earlier in zip(beam.pools, before, strict=True)]
-    assert asked[0] == 0
-    assert asked[1] >= 3, "ExampleGen, StatisticsGen and Transform have had one each"
+    started = [pool.workers_started - earlier for pool, earlier in zip(beam.pools, before, strict=True)]
+    assert started[0] == 0
+    assert started[1] >= 3, "ExampleGen, StatisticsGen and Transform have had one each"
 
 
 @pytest.mark.slow
 def test_two_pools_without_a_job_service(folder: Path, in_memory: Ran, beam: Beam) -> None:
-    before = [pool.asked for pool in beam.pools]
+    before = [pool.workers_started for pool in beam.pools]
     section = {"worker_pools": [pool.address for pool in beam.pools]}
     elsewhere = {"artifacts": str(folder / "elsewhere")}
     assert_equal(ran(folder, "portable", "pools", {"portable": section, **elsewhere}), in_memory)
-    asked = [pool.asked - earlier for pool, earlier in zip(beam.pools, before, strict=True)]
-    assert asked[0] == asked[1] >= 3, "each job has had a worker of each"
+    started = [pool.workers_started - earlier for pool, earlier in zip(beam.pools, before, strict=True)]
+    assert started[0] == started[1] >= 3, "each job has had a worker of each"

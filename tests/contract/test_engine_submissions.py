@@ -1,4 +1,4 @@
-"""What an engine that this machine has not is told: jobs that stand-ins of Dataflow, Flink and Spark write down."""
+"""Jobs as they are submitted to Dataflow, Flink and Spark: fake services record them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import dataflow_stand_in
+import fake_dataflow
 import ingest_runs
 import people
 import pytest
@@ -35,7 +35,7 @@ AUTOSCALED = ("AUTOSCALING_ALGORITHM_BASIC", 2)
 EXTERNAL = common_urns.environments.EXTERNAL.urn
 
 
-def test_a_job_for_dataflow(tmp_path: Path) -> None:
+def test_job_for_dataflow(tmp_path: Path) -> None:
     examples = ingest_runs.ingest(
         ingest_runs.data(people.write(tmp_path / "people.csv", people.rows(), delimiter=","), label="income"),
         tmp_path / "examples",
@@ -54,18 +54,18 @@ def test_a_job_for_dataflow(tmp_path: Path) -> None:
         "service_options": ["enable_prime"],
     }
     jobs: list[tuple[str, dict[str, Any]]] = []
-    with dataflow_stand_in.stand_in(jobs) as endpoint:
+    with fake_dataflow.serve(jobs) as endpoint:
         # The last of these stands for what cannot be tried here: a bucket.
         args = (f"--dataflow_endpoint={endpoint}", "--no_auth", f"--staging_location={staging}")
         runtime = RuntimeConfig.model_validate({"engine": "dataflow", "dataflow": section, "beam_args": args})
-        told = {
+        request = {
             "examples": examples.uri,
             "splits": ingest_runs.splits(examples),
             "statistics": str(tmp_path / "statistics"),
             "beam_args": engines.beam_args(runtime),
         }
-        side = str(ROOT / "tests" / "support" / "dataflow_side.py")
-        assert program(side, told=told, environment={"STORAGE_EMULATOR_HOST": endpoint}) == {"done": True}
+        side = str(ROOT / "tests" / "support" / "dataflow_program.py")
+        assert program(side, request=request, environment={"STORAGE_EMULATOR_HOST": endpoint}) == {"done": True}
     [(path, job)] = jobs
     assert path.startswith("/v1b3/projects/rides/locations/us-central1/jobs")
     assert job["type"] in BATCH
@@ -126,7 +126,7 @@ def recorder(record: Path) -> Iterator[str]:
 
 
 def submit(tmp_path: Path, engine: str, section: dict[str, Any], **environment: str) -> Ended:
-    """Runs ExampleGen on an engine that says it is done and has done nothing."""
+    """Runs ExampleGen on an engine that reports success without doing anything."""
     data = people.write(tmp_path / "people.csv", people.rows())
     config = people.write_config(tmp_path / "people.yaml", data, runtime={engine: section})
     return command(
@@ -137,7 +137,7 @@ def submit(tmp_path: Path, engine: str, section: dict[str, Any], **environment: 
 
 
 def assert_told_that_nothing_came(ended: Ended) -> None:
-    error = ended.told["error"]
+    error = ended.result["error"]
     assert (ended.exit_code, ended.states["ExampleGen"]) == (1, "failed")
     assert error["headline"].startswith("expected Beam's workers to write to ")
     assert "mount the folder in the workers" in error["remedy"]
@@ -169,7 +169,7 @@ def assert_ingests_in(pool: str, pipeline: Any) -> None:
     ("engine", "more", "expected"),
     [("flink", {"parallelism": 3}, {"parallelism": "3"}), ("spark", {}, {})],
 )
-def test_a_job_for_a_job_server_that_runs(
+def test_job_for_a_job_server_that_runs(
     tmp_path: Path, engine: str, more: dict[str, Any], expected: dict[str, str]
 ) -> None:
     record = tmp_path / "record"
@@ -177,7 +177,7 @@ def test_a_job_for_a_job_server_that_runs(
         section = {"job_endpoint": address, "worker_pool": "localhost:50001", "workers_per_machine": 2}
         ended = submit(tmp_path, engine, section | more)
     assert_told_that_nothing_came(ended)
-    assert ended.told["beam"][0].startswith(f"Beam: {engine}, job server {address}, Python in the worker pool")
+    assert ended.result["beam"][0].startswith(f"Beam: {engine}, job server {address}, Python in the worker pool")
     pipeline, options = prepared(record)
     assert_ingests_in("localhost:50001", pipeline)
     external = {
@@ -198,7 +198,7 @@ def test_a_job_for_a_job_server_that_runs(
         ("spark", "spark://localhost:7077", ("--spark-master-url", "spark://localhost:7077")),
     ],
 )
-def test_a_job_for_a_job_server_that_the_node_starts_from_a_jar(
+def test_job_for_a_job_server_that_the_node_starts_from_a_jar(
     tmp_path: Path, engine: str, master: str, named: tuple[str, str]
 ) -> None:
     record, jar = tmp_path / "record", tmp_path / "job-server.jar"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import evaluating
+import evaluator_runs
 import numpy as np
 import pytest
-from children import in_child
-from evaluating import Evaluated
+from evaluator_runs import Evaluated
+from in_fork_server import in_child
 from sklearn import metrics
 
 from components.config_section import Task
@@ -48,14 +48,14 @@ def run(
     force: str | None = None,
     task: Task = "binary",
 ) -> Evaluated:
-    result = in_child(folder / "log", evaluating.evaluate, folder, section, WEIGHT, before, force, 5, task)
+    result = in_child(folder / "log", evaluator_runs.evaluate, folder, section, WEIGHT, before, force, 5, task)
     assert isinstance(result, Evaluated)
     return result
 
 
 def expected(rows: Any, weight: float, rates: bool) -> dict[str, float]:
     """The metrics of a slice, computed without TFMA; rates only for the whole split and for groups."""
-    table = evaluating.columns()
+    table = evaluator_runs.columns()
     label, probability = table["label"][rows], weight * table["score"][rows].astype(float)
     positive, bins = probability > 0.4, np.minimum((probability * 10).astype(int), 9)
     off = [abs((probability - label)[bins == each].sum()) for each in range(10)]
@@ -75,9 +75,9 @@ def expected(rows: Any, weight: float, rates: bool) -> dict[str, float]:
 
 
 def test_metrics_of_both_models_and_every_slice(compared: Evaluated) -> None:
-    group, place = (evaluating.columns()[name] for name in ("group", "place"))
+    group, place = (evaluator_runs.columns()[name] for name in ("group", "place"))
     requested = {
-        (): np.full(evaluating.ROWS, True),
+        (): np.full(evaluator_runs.ROWS, True),
         **{(("group", each),): group == each for each in "abc"},
         (("place", "1"),): place == 1,
     }
@@ -92,7 +92,7 @@ def test_metrics_of_both_models_and_every_slice(compared: Evaluated) -> None:
         assert each.baseline == pytest.approx(expected(rows, BEFORE, rates), abs=1e-3)
 
 
-def test_the_verdict_has_a_check_per_bound(compared: Evaluated) -> None:
+def test_verdict_has_a_check_per_bound(compared: Evaluated) -> None:
     checks = [(check.metric, *check.slice.values(), check.passed, check.judged) for check in compared.verdict.checks]
     assert checks == [
         ("auc", True, True),
@@ -107,25 +107,25 @@ def test_the_verdict_has_a_check_per_bound(compared: Evaluated) -> None:
     assert why[4:6] == ["not judged: all labels are alike", "not judged: 10 rows of 50"]
 
 
-def test_a_forced_blessing_has_its_reason(compared: Evaluated) -> None:
+def test_forced_blessing_has_its_reason(compared: Evaluated) -> None:
     assert (compared.verdict.blessed, compared.verdict.forced) == (True, "they really are")
     assert compared.marks == ["BLESSED"]
     assert compared.blessing["blessed"] == 1
     assert compared.blessing["forced"] == "they really are"
 
 
-def test_a_blessing_has_tfx_properties_of_both_models(compared: Evaluated) -> None:
+def test_blessing_has_tfx_properties_of_both_models(compared: Evaluated) -> None:
     assert (compared.blessing["current_model_id"], compared.blessing["baseline_model_id"]) == (7, 5)
     assert Path(compared.blessing["current_model"]).name == "model"
     assert Path(compared.blessing["baseline_model"]).name == "baseline"
 
 
-def test_the_first_rows_are_recorded_with_their_predictions(compared: Evaluated) -> None:
-    assert compared.asked == evaluating.columns()["score"][:5].tolist()
-    assert compared.answered == pytest.approx([WEIGHT * score for score in compared.asked])
+def test_first_rows_are_recorded_with_their_predictions(compared: Evaluated) -> None:
+    assert compared.sent == evaluator_runs.columns()["score"][:5].tolist()
+    assert compared.received == pytest.approx([WEIGHT * score for score in compared.sent])
 
 
-def test_a_model_that_fails_a_check_is_not_blessed(tmp_path: Path) -> None:
+def test_model_that_fails_a_check_is_not_blessed(tmp_path: Path) -> None:
     result = run(tmp_path, {"metrics": ["auc"], "thresholds": {"auc": {"min": 0.99, "worse_by": 0.1}}})
     assert [(check.passed, check.why) for check in result.verdict.checks] == [
         (False, None),
@@ -138,7 +138,7 @@ def test_a_model_that_fails_a_check_is_not_blessed(tmp_path: Path) -> None:
 
 def answers(weight: float) -> tuple[Any, Any]:
     """Labels and predictions of a model."""
-    table = evaluating.columns()
+    table = evaluator_runs.columns()
     return table["label"], (np.float32(weight) * table["score"]).astype(float)
 
 
@@ -149,7 +149,7 @@ def models(result: Evaluated) -> list[tuple[float, ModelPlots, dict[str, float]]
     return [(WEIGHT, result.plots.candidate, whole.metrics), (BEFORE, result.plots.baseline, whole.baseline)]
 
 
-def test_the_curves_match_the_predictions(compared: Evaluated) -> None:
+def test_curves_match_the_predictions(compared: Evaluated) -> None:
     for weight, drawn, measured in models(compared):
         label, probability = answers(weight)
         buckets = drawn.predictions
@@ -168,17 +168,17 @@ def test_calibration_has_the_mean_prediction_and_all_rows(compared: Evaluated) -
         label, probability = answers(weight)
         groups = plot_data.calibration(drawn.predictions, 10)
         assert len(groups) == 10
-        assert sum(each.rows for each in groups) == evaluating.ROWS
+        assert sum(each.rows for each in groups) == evaluator_runs.ROWS
         assert sum(each.labels for each in groups) == label.sum()
         assert sum(each.predictions for each in groups) == pytest.approx(probability.sum())
 
 
-def test_the_confusion_matrix_at_the_threshold(compared: Evaluated) -> None:
+def test_confusion_matrix_at_the_threshold(compared: Evaluated) -> None:
     for weight, drawn, measured in models(compared):
         label, probability = answers(weight)
         counts = np.array(plot_data.at_threshold(drawn.predictions).counts)
         assert counts.tolist() == metrics.confusion_matrix(label, probability >= 0.5, labels=[0, 1]).tolist()
-        assert np.trace(counts) / evaluating.ROWS == pytest.approx(measured["binary_accuracy"])
+        assert np.trace(counts) / evaluator_runs.ROWS == pytest.approx(measured["binary_accuracy"])
 
 
 def test_every_metric_is_in_its_interval(compared: Evaluated, other: Evaluated) -> None:
@@ -211,8 +211,8 @@ def test_other_tasks_have_their_own_plots(other: Evaluated) -> None:
             assert np.trace(counts) / counts.sum() == pytest.approx(measured["accuracy"])
             continue
         residuals = label - answer
-        assert sum(each.rows for each in drawn.predictions) == evaluating.ROWS
-        assert sum(each.rows for each in drawn.residuals) == evaluating.ROWS
+        assert sum(each.rows for each in drawn.predictions) == evaluator_runs.ROWS
+        assert sum(each.rows for each in drawn.residuals) == evaluator_runs.ROWS
         assert sum(each.predictions for each in drawn.residuals) == pytest.approx(residuals.sum())
         assert sum(each.predictions for each in drawn.predictions) == pytest.approx(answer.sum())
         assert sum(each.labels for each in drawn.predictions) == label.sum()
@@ -220,7 +220,7 @@ def test_other_tasks_have_their_own_plots(other: Evaluated) -> None:
             assert plot_data.quantile(drawn.residuals, share) == pytest.approx(np.quantile(residuals, share), abs=0.02)
 
 
-def test_the_interval_of_a_regressions_error(other: Evaluated) -> None:
+def test_interval_of_a_regressions_error(other: Evaluated) -> None:
     label, answer = answers(WEIGHT)
     errors = {
         "accuracy": ((answer > 0.5) == label).astype(float),
@@ -229,5 +229,5 @@ def test_the_interval_of_a_regressions_error(other: Evaluated) -> None:
         "mean_squared_error": (label - answer) ** 2,
     }
     for name, (low, high) in other.verdict.slices[0].intervals.items():
-        half = 1.96 * errors[name].std(ddof=1) / np.sqrt(evaluating.ROWS)
+        half = 1.96 * errors[name].std(ddof=1) / np.sqrt(evaluator_runs.ROWS)
         assert (low, high) == pytest.approx((errors[name].mean() - half, errors[name].mean() + half), rel=0.02)

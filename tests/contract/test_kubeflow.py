@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +13,7 @@ import kubeflow_pipelines
 import people
 import pytest
 from command import command
+from fake_service import JsonHandler, serving
 from store_writer import Writer
 
 from pipeline.authoring.config.orchestrators import KubeflowConfig, ScheduleConfig
@@ -30,52 +30,41 @@ PASSWORD = {"secretKey": "password", "envVar": "METADATA_PASSWORD"}  # pragma: a
 OF_ANOTHER, EARLIER = {"recurring_run_id": "1", "display_name": "other"}, {"recurring_run_id": "2"}
 
 
-class Api(ThreadingHTTPServer):
-    """What `--submit` asks of Kubeflow's API: it takes everything, and remembers it.
+@dataclass
+class Api:
+    """A fake of Kubeflow's API, which `--submit` calls.
 
     Attributes:
-      asked: method, path and JSON of every request but those that only read.
-      refuses: whether it takes nothing.
+      requests: method, path and JSON of every request that changes something.
+      refuses: whether it rejects them.
+      url: its address.
     """
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.asked: list[tuple[str, str, Any]] = []
-        self.refuses = False
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+    requests: list[tuple[str, str, Any]] = field(default_factory=list)
+    refuses: bool = False
+    url: str = ""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: Api
-
-    def log_message(self, *_: Any) -> None:
-        """Says nothing."""
-
-    def _answer(self) -> None:
-        method, path = self.command, urlsplit(self.path).path.removeprefix("/apis/v2beta1/")
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "null")
-        status, told = (
-            200,
-            {
+def _handler(api: Api) -> type[JsonHandler]:
+    class Handler(JsonHandler):
+        def do_GET(self) -> None:
+            responses = {
                 "healthz": {"multi_user": False},
                 "experiments": {"experiments": [{"experiment_id": "e-7", "display_name": "Default"}]},
                 "recurringruns": {"recurringRuns": [OF_ANOTHER, {**EARLIER, "display_name": "people"}]},
-            }.get(path, {}),
-        )
-        if method != "GET":
-            self.server.asked.append((method, path, body))
-            status, told = (403, {"error": "no"}) if self.server.refuses else (200, _made(path))
-        content = json.dumps(told).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+            }
+            self.respond(responses.get(self._route(), {}))
 
-    do_GET = do_POST = do_DELETE = _answer  # noqa: N815 - http.server's names
+        def do_POST(self) -> None:
+            api.requests.append((self.command, self._route(), json.loads(self.body() or "null")))
+            self.respond(*(({"error": "no"}, 403) if api.refuses else (_made(self._route()),)))
+
+        do_DELETE = do_POST
+
+        def _route(self) -> str:
+            return urlsplit(self.path).path.removeprefix("/apis/v2beta1/")
+
+    return Handler
 
 
 def _made(path: str) -> dict[str, str]:
@@ -84,20 +73,15 @@ def _made(path: str) -> dict[str, str]:
 
 @pytest.fixture
 def api() -> Iterator[Api]:
-    with Api() as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            serving.join()
+    api = Api()
+    with serving(_handler(api)) as port:
+        api.url = f"http://127.0.0.1:{port}"
+        yield api
 
 
 def written(folder: Path, *more: str, **sections: Any) -> tuple[Any, Path]:
     """`--kubeflow` on a config of its own; how it ended, and the file."""
-    data = people.write(folder / "people.csv", people.rows())
-    config = people.write_config(folder / "people.yaml", data, **sections)
+    config = people.project(folder, **sections)
     sets = [f"kubeflow.{name}={value}" for name, value in SECTION.items()]
     shared = [word for each in (*sets, *SERVER) for word in ("--set", each)]
     file = folder / "kubeflow" / "people.yaml"
@@ -134,14 +118,14 @@ def test_its_loader_reads_what_was_meant(tmp_path: Path) -> None:
     assert not graph["trainer"].get("cachingOptions")
     assert set(pipeline.kubernetes) == {f"exec-{name}" for name in graph}
     assert all(
-        told
+        settings
         == {
             "pvcMount": [{"constant": "pipeline", "mountPath": "/data"}],
             "secretAsEnv": [{"secretName": "metadata", "keyToEnv": [PASSWORD]}],  # pragma: allowlist secret
             "nodeSelector": {"labels": {"pool": "batch"}},
             "activeDeadlineSeconds": "3600",
         }
-        for told in pipeline.kubernetes.values()
+        for settings in pipeline.kubernetes.values()
     )
 
 
@@ -164,12 +148,12 @@ def test_its_loader_reads_what_is_for_vertex_ai_too(tmp_path: Path) -> None:
     assert "preCacheCheck" in executors["ExampleGen_executor"]["container"]["lifecycle"]
 
 
-def test_a_run_is_submitted(api: Api, tmp_path: Path) -> None:
+def test_run_is_submitted(api: Api, tmp_path: Path) -> None:
     sets = (f"kubeflow.host={api.url}", "kubeflow.service_account=w")
     ended, file = written(tmp_path, "--submit", *(word for each in sets for word in ("--set", each)))
     assert (ended.exit_code, ended.err) == (0, "")
     assert ended.out.splitlines()[-1] == f"run {MADE} has been started at {api.url}"
-    [(method, path, run)] = api.asked
+    [(method, path, run)] = api.requests
     assert (method, path) == ("POST", "runs")
     assert (run["experiment_id"], run["display_name"], run["service_account"]) == ("e-7", "people", "w")
     sent = run["pipeline_spec"]
@@ -177,7 +161,7 @@ def test_a_run_is_submitted(api: Api, tmp_path: Path) -> None:
     assert sent["pipeline_spec"]["components"] == kubeflow_pipelines.read(file).spec["components"]
 
 
-def test_a_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path) -> None:
+def test_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path) -> None:
     schedule = {"every": "30 4 * * 1", "start": "2026-01-01", "catch_up": True, "span": "date"}
     (tmp_path / "2026-01-01").mkdir()
     people.write(tmp_path / "2026-01-01" / "people.csv", people.rows())
@@ -185,9 +169,9 @@ def test_a_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path)
     host = ("--set", f"kubeflow.host={api.url}")
     ended, _ = written(tmp_path, "--submit", *spans, *host, schedule=schedule)
     assert (ended.exit_code, ended.err) == (0, "")
-    told = f"recurring run {MADE} at {api.url} in place of the earlier one: 0 30 4 * * 1"
-    assert ended.out.splitlines()[-1] == told
-    [(_, made, run), removed] = api.asked
+    message = f"recurring run {MADE} at {api.url} in place of the earlier one: 0 30 4 * * 1"
+    assert ended.out.splitlines()[-1] == message
+    [(_, made, run), removed] = api.requests
     assert made == "recurringruns"
     # The other pipeline's is left alone.
     assert removed[:2] == ("DELETE", f"recurringruns/{EARLIER['recurring_run_id']}")
@@ -196,7 +180,7 @@ def test_a_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path)
     assert run["runtime_config"] == {"parameters": {"span": "[[ScheduledTime.2006-01-02]]"}}
 
 
-def test_what_kubeflow_says_is_told(api: Api, tmp_path: Path) -> None:
+def test_errors_of_kubeflow_are_reported(api: Api, tmp_path: Path) -> None:
     api.refuses = True
     host = ("--set", f"kubeflow.host={api.url}")
     ended, file = written(tmp_path, "--submit", *host, schedule={"start": "2026-01-01"})
@@ -205,10 +189,10 @@ def test_what_kubeflow_says_is_told(api: Api, tmp_path: Path) -> None:
     assert '403 Forbidden: {"error": "no"}' in ended.err
     assert str(file) in ended.err
     # Nothing was removed for it.
-    assert [method for method, _, _ in api.asked] == ["POST"]
+    assert [method for method, _, _ in api.requests] == ["POST"]
 
 
-def test_a_run_goes_on_only_when_it_is_due(tmp_path: Path) -> None:
+def test_scheduled_run_continues_only_when_it_is_due(tmp_path: Path) -> None:
     for span in (1, 2):
         (tmp_path / "data" / str(span)).mkdir(parents=True)
         people.write(tmp_path / "data" / str(span) / "people.csv", people.rows(300 + span, seed=span))
@@ -230,7 +214,7 @@ def test_a_run_goes_on_only_when_it_is_due(tmp_path: Path) -> None:
     first = cluster.run(pipeline, span="1")
     assert cluster.ran == ["due", "compile", "example-gen"]
     second = cluster.run(pipeline)
-    # Whether it was judged is all that is asked of the rest of a run.
+    # Of the rest of a run, only its verdict matters.
     writer = Writer(tmp_path / "volume/out/people/metadata.db", "people")
     writer.execution(second, "Evaluator", outputs=[writer.artifact("ModelBlessing", "/b", blessed=1)])
     cluster.ran.clear()

@@ -8,14 +8,14 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import past
 import pytest
 from command import light_command
 from databases import PASSWORD, Server
 from ml_metadata.metadata_store.metadata_store import downgrade_schema
 from ml_metadata.proto import metadata_store_pb2 as proto
 from store_writer import Writer
-from toy_jobs import result_of_toy, start_toy
+from stored_history import History, write_history
+from toy_runs import result_of_toy, start_toy
 
 from components.errors import InputError, MachineError
 from pipeline.authoring.preflight import check_store
@@ -54,22 +54,22 @@ VERBS = ("runs", "artifacts", "show r2", "lineage 12", "compare r1 r3", "export"
 
 
 @pytest.fixture(scope="module")
-def both(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[past.Past, past.Past]:
+def both(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[History, History]:
     """The same history in a file and on the server."""
-    folder = tmp_path_factory.mktemp("past")
+    folder = tmp_path_factory.mktemp("history")
     server.renew()
-    return past.write(folder), past.write(folder, server.place)
+    return write_history(folder), write_history(folder, server.location)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_the_same_answers(both: tuple[past.Past, past.Past], question: str):
+def test_same_answers(both: tuple[History, History], question: str):
     in_file, on_server = (_plain(QUESTIONS[question](each.store)) for each in both)
     assert in_file
     assert on_server == in_file
 
 
-def test_a_copy_in_a_file_gives_them_too(both: tuple[past.Past, past.Past], tmp_path: Path):
-    copy(both[1].place, tmp_path / "copy.db")
+def test_copy_in_a_file_gives_them_too(both: tuple[History, History], tmp_path: Path):
+    copy(both[1].location, tmp_path / "copy.db")
     copied = Store(tmp_path / "copy.db")
     for question in QUESTIONS.values():
         # Here times are those of the original, too.
@@ -77,56 +77,56 @@ def test_a_copy_in_a_file_gives_them_too(both: tuple[past.Past, past.Past], tmp_
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_same_words(both: tuple[past.Past, past.Past], verb: str):
-    in_file, on_server = (light_command(*verb.split(), "--json", "--store", str(each.place)) for each in both)
+def test_same_words(both: tuple[History, History], verb: str):
+    in_file, on_server = (light_command(*verb.split(), "--json", "--store", str(each.location)) for each in both)
     if in_file.exit_code == 2 and "--json" in in_file.err:
-        in_file, on_server = (light_command(*verb.split(), "--store", str(each.place)) for each in both)
+        in_file, on_server = (light_command(*verb.split(), "--store", str(each.location)) for each in both)
     assert (in_file.exit_code, in_file.err) == (0, "")
     assert (on_server.exit_code, on_server.err) == (0, "")
     assert _timeless(on_server.out) == _timeless(in_file.out)
 
 
-def test_the_pages_on_runs_are_served_from_it(server: Server, tmp_path: Path):
+def test_pages_on_runs_are_served_from_it(server: Server, tmp_path: Path):
     server.renew()
-    pages = Pages(server.place, tmp_path / "logs", None)
+    pages = Pages(server.location, tmp_path / "logs", None)
     assert pages.respond("/").status == 200
-    writer = Writer(server.place)
+    writer = Writer(server.location)
     seen = set()
     for run in ("first", "second"):
         writer.execution(run, "Trainer")
-        # The list is made anew no sooner than is good for the machine.
-        anew = Pages(server.place, tmp_path / "logs", None)
-        listed = anew.respond("/")
+        # The list is rebuilt only after an interval, to save the machine's time.
+        later = Pages(server.location, tmp_path / "logs", None)
+        listed = later.respond("/")
         assert run in listed.body.decode()
-        assert anew.respond("/", listed.tag).status == 304
+        assert later.respond("/", listed.tag).status == 304
         seen.add(listed.tag)
         assert "Trainer" in pages.respond(f"/run/{run}/").body.decode()
-        assert Store(server.place).changed() == round(Store(server.place).executions(run)[0].updated * 1000)
+        assert Store(server.location).changed() == round(Store(server.location).executions(run)[0].updated * 1000)
     assert len(seen) == 2
 
 
 def test_any_text_comes_back_as_it_was(server: Server):
     server.renew()
     texts = ["Grüße, 東京 🚕", "a'b\"c\\d", "100 % ?", "line\nbreak\ttab", "x" * 100_000]
-    writer = Writer(server.place, "odd%_name")
+    writer = Writer(server.location, "odd%_name")
     for number, text in enumerate(texts):
         artifact = writer.artifact("Model", f"/models/{text[:200]}", name_of=text)
-        writer.execution(f"run %_{number}", f"Node{number}", outputs=[artifact], parameters={"told": text})
-    store = Store(server.place)
+        writer.execution(f"run %_{number}", f"Node{number}", outputs=[artifact], parameters={"text": text})
+    store = Store(server.location)
     assert [each.properties["name_of"] for each in store.newest_artifacts()][::-1] == texts
     assert [each.uri for each in store.newest_artifacts()][::-1] == [f"/models/{text[:200]}" for text in texts]
     runs = [run.name for run in store.runs_like("run %_")]
     assert sorted(runs) == [f"run %_{number}" for number in range(len(texts))]
     assert store.runs_like("run _%") == []
-    told = store.parameters(each.id for each in store.executions(*runs))
-    assert sorted(each["told"] for each in told.values()) == sorted(texts)
+    parameters = store.parameters(each.id for each in store.executions(*runs))
+    assert sorted(each["text"] for each in parameters.values()) == sorted(texts)
     assert [each.node for each in store.executions("run %_0")] == ["Node0"]
 
 
-def test_what_is_found_by_numbers_comes_in_their_order(server: Server):
+def test_rows_are_returned_in_the_order_of_the_requested_ids(server: Server):
     # TFX pairs a cached node's outputs with their names by it.
     server.renew()
-    writer = Writer(server.place)
+    writer = Writer(server.location)
     artifacts = [writer.artifact("Model", f"/{number}") for number in range(4)]
     executions = [writer.execution(f"r{number}", "Node", outputs=[each]) for number, each in enumerate(artifacts)]
     for artifact in artifacts[:2]:
@@ -135,10 +135,10 @@ def test_what_is_found_by_numbers_comes_in_their_order(server: Server):
     [first] = writer.store.get_executions_by_id(executions[:1])
     first.last_known_state = proto.Execution.FAILED
     writer.store.put_executions([first])
-    asked = [artifacts[number].id for number in (2, 0, 3, 1)]
-    assert [each.id for each in writer.store.get_artifacts_by_id(asked)] == asked
+    ids = [artifacts[number].id for number in (2, 0, 3, 1)]
+    assert [each.id for each in writer.store.get_artifacts_by_id(ids)] == ids
     assert [each.id for each in writer.store.get_executions_by_id(executions[::-1])] == executions[::-1]
-    assert [each.id for each in writer.store.get_artifacts()] == sorted(asked)
+    assert [each.id for each in writer.store.get_artifacts()] == sorted(ids)
     assert [each.id for each in writer.store.get_executions()] == executions
 
 
@@ -148,10 +148,10 @@ def test_two_runs_side_by_side_share_it(server: Server, tmp_path: Path):
     started = []
     for folder in folders:
         folder.mkdir()
-        started.append(start_toy(folder, "fan", store=str(server.place)))
+        started.append(start_toy(folder, "fan", store=str(server.location)))
     ended = [result_of_toy(each) for each in started]
     assert [each["state"] for each in ended] == ["done", "done"]
-    store = Store(server.place)
+    store = Store(server.location)
     assert {run.name for run in store.runs("toy")} == {each["run"] for each in ended}
     for each in ended:
         executions = store.executions(each["run"])
@@ -159,11 +159,11 @@ def test_two_runs_side_by_side_share_it(server: Server, tmp_path: Path):
         assert all(execution.succeeded for execution in executions)
 
 
-def test_a_run_and_the_next_from_the_cache(server: Server, tmp_path: Path):
+def test_run_and_the_next_from_the_cache(server: Server, tmp_path: Path):
     server.renew()
-    first = result_of_toy(start_toy(tmp_path, store=str(server.place)))
+    first = result_of_toy(start_toy(tmp_path, store=str(server.location)))
     assert (first["state"], first["rows"]) == ("done", {"train": 8, "eval": 4})
-    second = result_of_toy(start_toy(tmp_path, store=str(server.place)))
+    second = result_of_toy(start_toy(tmp_path, store=str(server.location)))
     assert {node["state"] for node in second["nodes"].values()} == {"cached"}
     assert not (tmp_path / "metadata.db").exists()
     # Nobody's password lies about.
@@ -171,73 +171,73 @@ def test_a_run_and_the_next_from_the_cache(server: Server, tmp_path: Path):
         assert file.is_dir() or PASSWORD.encode() not in file.read_bytes()
 
 
-def test_a_wrong_password_is_told_at_once(server: Server, monkeypatch: pytest.MonkeyPatch):
+def test_wrong_password_is_reported_at_once(server: Server, monkeypatch: pytest.MonkeyPatch):
     server.renew()
-    Writer(server.place)
+    Writer(server.location)
     monkeypatch.setenv("METADATA_PASSWORD", "a wrong one")
-    for ask in (check_store, Store):
-        with pytest.raises(MachineError, match=r"authentication failed|Access denied") as told:
-            ask(server.place)
-        assert "METADATA_PASSWORD" in told.value.remedy
-        assert "a wrong one" not in str(told.value)
+    for open_store in (check_store, Store):
+        with pytest.raises(MachineError, match=r"authentication failed|Access denied") as raised:
+            open_store(server.location)
+        assert "METADATA_PASSWORD" in raised.value.remedy
+        assert "a wrong one" not in str(raised.value)
 
 
-def test_a_database_that_is_not_there_is_told(server: Server):
+def test_missing_database_is_reported(server: Server):
     with pytest.raises(MachineError, match=r"does not exist|Unknown database|Access denied"):
         check_store(Database(server.backend, "127.0.0.1", server.port, "nowhere", "tfx"))
 
 
-def test_an_empty_database_is_fine_and_nothing_has_run(server: Server):
+def test_empty_database_is_fine_and_nothing_has_run(server: Server):
     server.renew()
-    check_store(server.place)
-    ended = light_command("runs", "--store", str(server.place))
+    check_store(server.location)
+    ended = light_command("runs", "--store", str(server.location))
     assert ended.exit_code == 2
     assert "nothing has run yet" in ended.err
 
 
-def test_an_older_store_is_migrated_only_when_asked_for(server: Server):
+def test_older_store_is_migrated_only_on_request(server: Server):
     server.renew()
-    Writer(server.place).execution("r1", "Trainer")
-    before = Store(server.place).executions("r1")
-    downgrade_schema(connection_config(server.place), 8)
+    Writer(server.location).execution("r1", "Trainer")
+    before = Store(server.location).executions("r1")
+    downgrade_schema(connection_config(server.location), 8)
     for open_it in (check_store, Store, connect):
-        with pytest.raises(MachineError, match="expected schema version 10, received 8") as told:
-            open_it(server.place)
-        assert "metadata migrate" in told.value.remedy
+        with pytest.raises(MachineError, match="expected schema version 10, received 8") as raised:
+            open_it(server.location)
+        assert "metadata migrate" in raised.value.remedy
     with pytest.raises(InputError, match="received no --backed-up") as refused:
-        migrate(server.place)
+        migrate(server.location)
     assert "dump" in refused.value.remedy
     if server.backend == "postgresql":
         # ML Metadata has had PostgreSQL since schema version 10; its queries for older ones overflow there.
         with pytest.raises(MachineError, match="cannot be migrated"):
-            migrate(server.place, backed_up=True)
+            migrate(server.location, backed_up=True)
         return
-    assert migrate(server.place, backed_up=True) == (8, None)
-    assert Store(server.place).executions("r1") == before
-    assert migrate(server.place) == (10, None)
+    assert migrate(server.location, backed_up=True) == (8, None)
+    assert Store(server.location).executions("r1") == before
+    assert migrate(server.location) == (10, None)
 
 
 def test_through_the_ir_and_back(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SECRET", "quite")
-    for place in (
+    for location in (
         Path("/somewhere/metadata.db"),
         Database("postgresql", "db", 5432, "it's", "ada \\", "SECRET", Tls("ca.pem", "me.pem", "me.key")),
         Database("mysql", "db", 3307, "metadata", "ada", "SECRET", Tls("ca.pem")),
         Database("mysql", "::1", 3306, "metadata", "ada"),
     ):
-        assert from_ir(to_ir(place)) == place
-        assert "quite" not in str(to_ir(place))
+        assert from_ir(to_ir(location)) == location
+        assert "quite" not in str(to_ir(location))
 
 
-def _plain(told: Any) -> Any:
+def _plain(answer: Any) -> Any:
     """An answer without its times, which differ by when each store was written."""
-    if is_dataclass(told) and not isinstance(told, type):
-        told = asdict(told)
-    if isinstance(told, dict):
+    if is_dataclass(answer) and not isinstance(answer, type):
+        answer = asdict(answer)
+    if isinstance(answer, dict):
         times = ("started", "updated", "created")
-        return {key: _plain(value) for key, value in told.items() if key not in times}
-    return [_plain(each) for each in told] if isinstance(told, (list, tuple)) else told
+        return {key: _plain(value) for key, value in answer.items() if key not in times}
+    return [_plain(each) for each in answer] if isinstance(answer, (list, tuple)) else answer
 
 
-def _timeless(told: str) -> str:
-    return re.sub(r"\d{4}-\d\d-\d\d[T ][\d:.]+(\+00:00|Z)?|\b\d{10}\.\d+|\d+\.\d+(e-\d+)?( ?m?s)?\b", "TIME", told)
+def _timeless(text: str) -> str:
+    return re.sub(r"\d{4}-\d\d-\d\d[T ][\d:.]+(\+00:00|Z)?|\b\d{10}\.\d+|\d+\.\d+(e-\d+)?( ?m?s)?\b", "TIME", text)

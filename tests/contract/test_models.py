@@ -67,7 +67,7 @@ def test_every_kind_of_the_config_is_registered() -> None:
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("given", INPUTS)
 @pytest.mark.parametrize("kind", MODELS)
-def test_a_model_builds_and_gives_a_logit_per_output(kind: str, given: str, outputs: int) -> None:
+def test_model_builds_and_gives_a_logit_per_output(kind: str, given: str, outputs: int) -> None:
     inputs = INPUTS[given]
     deep = {} if kind == "linear" else {"hidden": (8,), "dropout": 0.5, "normalisation": "layer"}
     model = build(ModelConfig(kind=kind, **deep), inputs, outputs)
@@ -102,7 +102,7 @@ def test_in_16_bits_variables_and_logits_stay_float32(kind: str, policy: str, gi
 
 @pytest.mark.parametrize("policy", ["float32", *TOLERANCE], indirect=True)
 @pytest.mark.parametrize("kind", MODELS)
-def test_a_model_overfits_64_rows(kind: str, policy: str) -> None:
+def test_model_overfits_64_rows(kind: str, policy: str) -> None:
     tf_keras.utils.set_random_seed(1)
     rows = batch(INPUTS["all"], 64)
     label = np.random.default_rng(1).integers(0, 2, (64, 1)).astype(np.float32)
@@ -126,7 +126,7 @@ def test_a_model_overfits_64_rows(kind: str, policy: str) -> None:
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_a_model_saves_and_loads_with_the_same_predictions(kind: str, tmp_path: Path) -> None:
+def test_model_saves_and_loads_with_the_same_predictions(kind: str, tmp_path: Path) -> None:
     model = build(small(kind), INPUTS["all"], 2)
     rows = {name: tf.constant(values) for name, values in batch(INPUTS["all"], 9).items()}
     model.save_weights(str(tmp_path / "weights"))
@@ -135,7 +135,7 @@ def test_a_model_saves_and_loads_with_the_same_predictions(kind: str, tmp_path: 
     np.testing.assert_array_equal(model(rows).numpy(), other(rows).numpy())
 
 
-def test_the_columns_of_a_table_do_not_share_rows() -> None:
+def test_columns_of_a_table_do_not_share_rows() -> None:
     table = layers.Table([3, 4], 2, "uniform")
     looked_up = table([tf.constant([0, 2], tf.int64), tf.constant([0, 3], tf.int64)]).numpy()
     assert looked_up.shape == (2, 2, 2)
@@ -143,7 +143,7 @@ def test_the_columns_of_a_table_do_not_share_rows() -> None:
     np.testing.assert_array_equal(looked_up[1, 1], table.rows.numpy()[6])
 
 
-def test_of_several_ids_a_table_gives_the_mean_without_those_that_are_none() -> None:
+def test_embedding_is_the_mean_over_present_ids() -> None:
     table = layers.Table([5, 3], 2, "uniform")
     ids = tf.constant([[4, 0, 2], [0, 0, 0], [1, 1, 3]], tf.int64)
     looked_up, rows = table([ids, tf.constant([0, 1, 2], tf.int64)]).numpy(), table.rows.numpy()
@@ -153,7 +153,7 @@ def test_of_several_ids_a_table_gives_the_mean_without_those_that_are_none() -> 
     np.testing.assert_array_equal(looked_up[:, 1], rows[5:], "a single id has a row for none, too")
 
 
-def test_a_table_has_a_sparse_gradient() -> None:
+def test_table_has_a_sparse_gradient() -> None:
     table = layers.Table([3, 4], 2, "uniform")
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(table([tf.constant([0, 2], tf.int64), tf.constant([0, 2], tf.int64)]))
@@ -198,7 +198,7 @@ def network(inputs: Inputs, outputs: int, **last: Any) -> Any:
     return tf_keras.Model(given, tf_keras.layers.Dense(outputs, **last)(numbers))
 
 
-def test_a_network_of_the_users_own_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_network_of_the_users_own_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     model = own(network, monkeypatch, outputs=3)
     assert model(batch(INPUTS["several"], 7)).shape == (7, 3)
 
@@ -220,7 +220,7 @@ def _of_other(name: str, shape: tuple[int, ...], dtype: str = "float32") -> Call
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         pytest.param(lambda _, outputs: None, "received builtins.NoneType", id="nothing"),
         pytest.param(lambda _, outputs: tf_keras.Sequential(), "without symbolic inputs", id="no-inputs"),
@@ -231,11 +231,11 @@ def _of_other(name: str, shape: tuple[int, ...], dtype: str = "float32") -> Call
         pytest.param(_of_other("words", (4,)), "'words' is float32, and the feature is int64 ids", id="dtype"),
     ],
 )
-def test_a_network_that_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch, make: Any, told: str) -> None:
-    with pytest.raises(InputError, match=rf"theirs.build: expected a tf_keras.Model .*{told}"):
+def test_network_of_another_signature_is_rejected(monkeypatch: pytest.MonkeyPatch, make: Any, message: str) -> None:
+    with pytest.raises(InputError, match=rf"theirs.build: expected a tf_keras.Model .*{message}"):
         own(make, monkeypatch)
 
 
-def test_a_network_of_keras_3_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_network_of_keras_3_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="import tf_keras, not keras"):
         own(lambda *_: keras.Sequential(), monkeypatch)

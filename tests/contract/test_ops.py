@@ -245,7 +245,7 @@ def test_training_and_serving_compute_the_same(transformed: Any) -> None:
 
 
 @by_feature
-def test_a_feature_matches_its_output_spec(transformed: Any, feature: Feature) -> None:
+def test_feature_matches_its_output_spec(transformed: Any, feature: Feature) -> None:
     _, _, transform = transformed
     fresh = [*rows(100, seed=2), NOTHING]
     outputs = served(transform, 2)[feature.name]
@@ -271,7 +271,7 @@ def test_a_feature_matches_its_output_spec(transformed: Any, feature: Feature) -
 
 
 @by_feature
-def test_a_column_that_is_always_missing_gives_a_constant(transformed: Any, feature: Feature) -> None:
+def test_column_that_is_always_missing_gives_a_constant(transformed: Any, feature: Feature) -> None:
     _, trained, _ = transformed
     if not any(name.startswith("never_") for name in feature.columns):
         return
@@ -330,7 +330,7 @@ def test_parts_of_dates_equal_pythons(transformed: Any) -> None:
             assert outputs["stamp_hour"][index] == stamp.hour + 1
 
 
-def test_a_cross_distinguishes_all_combinations(transformed: Any) -> None:
+def test_cross_distinguishes_all_combinations(transformed: Any) -> None:
     _, _, transform = transformed
     pairs = [(left, seat) for left in (b"l", b"l1", b"l:1", b"1") for seat in (1, 11, -1)]
     given = [{**NOTHING, "left": left, "seats": seat} for left, seat in pairs]
@@ -339,7 +339,7 @@ def test_a_cross_distinguishes_all_combinations(transformed: Any) -> None:
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", ["int", "float", "bytes"])
-def test_an_unsupported_dtype_is_an_error(op: str, dtype: str) -> None:
+def test_unsupported_dtype_is_an_error(op: str, dtype: str) -> None:
     for feature in FeaturesConfig.model_validate({"columns": {"x": {op: OPTIONS[op]}}}).declared:
         if dtype not in feature.op.takes:
             with pytest.raises(InputError, match=rf"features.columns.x: \w+ takes .*, and .* x holds {dtype}"):
@@ -349,21 +349,21 @@ def test_an_unsupported_dtype_is_an_error(op: str, dtype: str) -> None:
 TENSORS = {"int": tf.constant([1], tf.int64), "float": tf.constant([1.0]), "bytes": tf.constant([b"a"])}
 
 
-def test_a_cross_of_floats_is_an_error() -> None:
+def test_cross_of_floats_is_an_error() -> None:
     (feature,) = FeaturesConfig.model_validate({"crosses": {"z": {"columns": ["a", "b"], "buckets": 5}}}).declared
     given = {"a": column("a", TENSORS["bytes"]), "b": column("b", TENSORS["float"])}
     with pytest.raises(InputError, match=r"features.crosses.z: cross takes bytes or int, and the column b holds float"):
         ops.read(feature, given)
 
 
-def test_a_model_of_all_operations_is_exported_with_both_signatures(transformed: Any, tmp_path: Path) -> None:
+def test_model_of_all_operations_is_exported_with_both_signatures(transformed: Any, tmp_path: Path) -> None:
     _, _, transform = transformed
     network = build(ModelConfig(hidden=(8,)), inputs(plan(), transform.vocabulary_size_by_name), 1)
     # It holds the answers of a fresh process, by both signatures, against the network's.
     export(network, lambda logits: {"logit": logits}, plan(), transform, str(tmp_path / "model"))
 
 
-def test_the_label_is_false_where_a_value_is_missing(transformed: Any) -> None:
+def test_label_is_false_where_a_value_is_missing(transformed: Any) -> None:
     given, _, transform = transformed
     label = serve(transform, given)[feature_names.LABEL]
     want = [

@@ -153,7 +153,7 @@ def test_grpc_predicts_by_version_and_label(
 
 
 @pytest.mark.parametrize("names", [[], ["y"], ["greeting", "y"]])
-def test_an_output_filter_is_kept(server: Server, names: list[str]) -> None:
+def test_output_filter_is_kept(server: Server, names: list[str]) -> None:
     request = predict(signature="raw", x=np.float32([1]), name=[b"\xff"])
     request.output_filter.extend(names)
     everything = {"y": [4], "greeting": [b"hello \xff"], "name_bytes": [b"\xff"]}
@@ -227,7 +227,7 @@ def test_metadata_is_the_saved_models_own(server: Server, models: Path) -> None:
     assert rest == rpc == expected
 
 
-def test_a_thousand_rows_are_predicted_alike_by_rest_grpc_and_in_process(server: Server, models: Path) -> None:
+def test_thousand_rows_are_predicted_alike_by_rest_grpc_and_in_process(server: Server, models: Path) -> None:
     rows = [example(float(x)) for x in np.random.default_rng(7).normal(size=1000)]
     loaded = tf.saved_model.load(str(models / "line" / "2"))
     expected = loaded.signatures["serving_default"](tf.constant(rows))["y"].numpy()
@@ -296,7 +296,7 @@ def reload(server: Server, text: str) -> None:
 
 
 @pytest.mark.parametrize("api", ["port", "rest_api_port"])
-def test_a_port_that_another_server_has_is_not_shared(server: Server, models: Path, tmp_path: Path, api: str) -> None:
+def test_port_that_another_server_has_is_not_shared(server: Server, models: Path, tmp_path: Path, api: str) -> None:
     taken = server.rpc if api == "port" else server.rest
     what = ("--model_name=line", f"--model_base_path={models / 'line'}")
     raises = pytest.raises(
@@ -330,7 +330,7 @@ def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(mode
         put(want(1, 1, 2))
         server.wait("line", 1)
         assert answers() == (200, {"predictions": [3]})
-        # A version with one byte changed is not loaded, and says why; put right, it is.
+        # A version with one byte changed is not loaded, with the reason; repaired, it is.
         shutil.copytree(models / "line" / "2", tmp_path / "copy")
         data = next((tmp_path / "copy" / "variables").glob("*.data-*"))
         good = data.read_bytes()
@@ -365,7 +365,7 @@ def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(mode
         assert server.states("old") == {1: "AVAILABLE"}
 
 
-def test_a_reload_is_rejected_unless_it_is_enabled_and_inside_of_the_folder(
+def test_reload_is_rejected_unless_it_is_enabled_and_inside_of_the_folder(
     server: Server, models: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(grpc.RpcError, match="start the server with --reload_root=FOLDER") as caught:
@@ -423,7 +423,7 @@ def _listens(port: int) -> bool:
 _PARENT = "import os, subprocess, sys; subprocess.run([*sys.argv[1:], f'--die_with_parent={os.getpid()}'])"
 
 
-def test_with_a_key_the_unsigned_is_refused_and_the_server_ends_with_its_parent(models: Path, tmp_path: Path) -> None:
+def test_with_a_key_the_unsigned_is_rejected_and_the_server_ends_with_its_parent(models: Path, tmp_path: Path) -> None:
     for number, key in ((1, b"secret"), (2, None), (3, b"another")):
         folder = Path(shutil.copytree(models / "line" / "1", tmp_path / "line" / str(number)))
         facts = pushed.read(folder).model_dump(include=set(pushed.Provenance.model_fields))

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import trained
-from torn import assert_undisturbed
-from trained import Trained
-from training import Prepared, Training
+import training_output
+from expected_rpc_errors import assert_undisturbed
+from trainer_runs import Prepared, Training
+from training_output import Trained
 
 from components.errors import InputError, MachineError
 from components.trainer import strategy
@@ -81,7 +81,7 @@ class Made:
     left: Trained
 
     def curves(self, kind: str) -> dict[str, dict[int, Any]]:
-        return trained.curves(self.folder / "run" / kind)
+        return training_output.curves(self.folder / "run" / kind)
 
     def log(self, task: str) -> str:
         return (self.folder / "run" / "logs" / f"{task}.log").read_text()
@@ -89,19 +89,19 @@ class Made:
 
 @pytest.fixture(scope="module")
 def made(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
-    """Name of a training → what it has made; each is trained once, when it is first asked for."""
+    """Name of a training → what it has made; each is trained once, at its first use."""
 
     @functools.cache
     def make(name: str) -> Made:
         folder = tmp_path_factory.mktemp(name)
         summary = Training(prepared, folder, {**CONFIG, **TRAININGS[name]}).end()
-        return Made(folder, summary, trained.look(prepared, folder))
+        return Made(folder, summary, training_output.look(prepared, folder))
 
     return make
 
 
 @pytest.mark.parametrize("name", marked(*TRAININGS))
-def test_the_exported_model_predicts_the_same_as_the_checkpoint(made: Callable[[str], Made], name: str) -> None:
+def test_exported_model_predicts_the_same_as_the_checkpoint(made: Callable[[str], Made], name: str) -> None:
     left = made(name).left
     assert abs(left.auc - made("alone").left.auc) < 0.005
     assert left.auc > 0.95
@@ -129,7 +129,7 @@ def test_tables_in_shards_are_whole_in_the_checkpoint(made: Callable[[str], Made
 
 
 @pytest.mark.parametrize(("name", "off"), [("alone", 1e-6), ("min_size", RATE / 10)])
-def test_the_curves_of_training(made: Callable[[str], Made], name: str, off: float) -> None:
+def test_curves_of_training(made: Callable[[str], Made], name: str, off: float) -> None:
     curves = made(name).curves("train")
     assert {tag: set(curves[tag]) for tag in SCALARS} == dict.fromkeys(SCALARS, CHECKPOINTS)
     for step, rate in curves["learning_rate"].items():
@@ -153,32 +153,32 @@ def test_checkpoints_are_evaluated_on_every_row(made: Callable[[str], Made]) -> 
         assert {(int(step), int(rows)) for step, rows in evaluated} == {(step, EVAL_ROWS) for step in curves["auc"]}
 
 
-def test_a_training_that_gets_no_better_ends_early_with_its_best_weights(prepared: Prepared, tmp_path: Path) -> None:
+def test_training_that_gets_no_better_ends_early_with_its_best_weights(prepared: Prepared, tmp_path: Path) -> None:
     looks = {"early_stopping": 3, "checkpoint": {"every_steps": 10, "keep": 2}}
     Training(prepared, tmp_path, {**CONFIG, "steps": 2000, "learning_rate": 0.3, **looks}).end()
-    curves, left = trained.curves(tmp_path / "run" / "eval"), trained.look(prepared, tmp_path)
+    curves, left = training_output.curves(tmp_path / "run" / "eval"), training_output.look(prepared, tmp_path)
     best = min(curves["loss"], key=curves["loss"].__getitem__)
     assert max(curves["loss"]) == best + 30 < 2000
     assert left.auc == pytest.approx(curves["auc"][best], abs=2e-3), "over thresholds, and over all rows"
     assert not np.allclose(left.predictions, left.restored, atol=1e-3), "the last checkpoint is another one"
 
 
-def test_histograms_and_a_profile_are_there_if_asked_for(made: Callable[[str], Made]) -> None:
-    asked, unasked = made("alone"), made("min_size")
-    curves = asked.curves("train")
+def test_histograms_and_profile_are_written_on_request(made: Callable[[str], Made]) -> None:
+    profiled, plain = made("alone"), made("min_size")
+    curves = profiled.curves("train")
     assert len([tag for tag in curves if set(curves[tag]) == CHECKPOINTS and tag not in SCALARS]) == len(
-        asked.left.weights
+        profiled.left.weights
     )
     buckets = curves["wide/rows:0"][STEPS]
     assert buckets[:, 2].sum() == 46, "each weight in one bucket"
-    [profile] = (asked.folder / "run" / "train").glob("plugins/profile/*/*.xplane.pb")
+    [profile] = (profiled.folder / "run" / "train").glob("plugins/profile/*/*.xplane.pb")
     assert profile.stat().st_size > 0
-    assert set(unasked.curves("train")) == SCALARS
-    assert not (unasked.folder / "run" / "train" / "plugins").exists()
+    assert set(plain.curves("train")) == SCALARS
+    assert not (plain.folder / "run" / "train" / "plugins").exists()
 
 
 @pytest.mark.both_lines
-def test_a_checkpoint_restores_into_another_number_of_ps(
+def test_checkpoint_restores_into_another_number_of_ps(
     prepared: Prepared, made: Callable[[str], Made], tmp_path: Path
 ) -> None:
     # Frequent checkpoints make it slow, so that SIGTERM arrives long before it would have ended.
@@ -192,7 +192,7 @@ def test_a_checkpoint_restores_into_another_number_of_ps(
     assert 0 < saved < STEPS
     summary = Training(prepared, tmp_path, {**often, "strategy": {**PARAMETER_SERVER, "ps": 3, "workers": 1}}).end()
     assert_undisturbed(summary, STEPS, tmp_path / "run" / "logs")
-    again = Made(tmp_path, summary, trained.look(prepared, tmp_path))
+    again = Made(tmp_path, summary, training_output.look(prepared, tmp_path))
     steps = re.findall(r"step (\d+): loss", again.log("chief-0").rpartition("=== chief-0, process")[2])
     assert [int(step) for step in steps] == [step for step in sorted(CHECKPOINTS) if step > saved]
     assert again.left.tables == {(41, 8): 3, (5, 4): 1, (46, 1): 2}
@@ -200,7 +200,7 @@ def test_a_checkpoint_restores_into_another_number_of_ps(
 
 
 @pytest.mark.parametrize("cluster", ["tfjob", "given"])
-def test_a_cluster_that_was_not_started_is_an_error(prepared: Prepared, tmp_path: Path, cluster: str) -> None:
+def test_cluster_that_was_not_started_is_an_error(prepared: Prepared, tmp_path: Path, cluster: str) -> None:
     config = {**CONFIG, "cluster": cluster, "strategy": PARAMETER_SERVER}
     with pytest.raises(InputError, match=f"training.cluster: {cluster}, and .* TF_CONFIG is not set") as raised:
         Training(prepared, tmp_path, config).end()
@@ -228,7 +228,7 @@ def test_a_cluster_that_was_not_started_is_an_error(prepared: Prepared, tmp_path
     ],
     ids=["no-ps", "no-worker", "ps-in-step"],
 )
-def test_a_cluster_that_does_not_fit_the_strategy_is_an_error(
+def test_cluster_that_does_not_fit_the_strategy_is_an_error(
     monkeypatch: pytest.MonkeyPatch, kind: str, cluster: dict[str, list[str]], message: str
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}}))
@@ -238,12 +238,12 @@ def test_a_cluster_that_does_not_fit_the_strategy_is_an_error(
 
 
 @pytest.mark.both_lines
-def test_a_machine_without_a_tpu_is_an_error(prepared: Prepared, tmp_path: Path) -> None:
+def test_machine_without_a_tpu_is_an_error(prepared: Prepared, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a TPU for tpu, received no answer"):
         Training(prepared, tmp_path, {**CONFIG, "strategy": {"kind": "tpu"}}).end()
 
 
-def test_a_loss_that_is_not_finite_ends_training(prepared: Prepared, tmp_path: Path) -> None:
+def test_loss_that_is_not_finite_ends_training(prepared: Prepared, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected a finite loss, received (nan|inf) at step \d+") as raised:
         Training(prepared, tmp_path, {**CONFIG, "learning_rate": 1e30}).end()
     assert raised.value.remedy.startswith("lower training.learning_rate")

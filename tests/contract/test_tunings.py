@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tuning
-from children import in_child
-from training import Prepared
+import tuner_runs
+from in_fork_server import in_child
+from trainer_runs import Prepared
 
 from components import errors
 from components.errors import InputError, MachineError
@@ -20,11 +20,11 @@ RATES = [1e-6, 0.02, 1e30]
 
 
 def search(prepared: Prepared, folder: Path, tune: dict[str, Any], stop_at: int = 0) -> Any:
-    return in_child(folder / "node.log", tuning.tune, prepared, folder, TRAINING, tune, stop_at)
+    return in_child(folder / "node.log", tuner_runs.tune, prepared, folder, TRAINING, tune, stop_at)
 
 
 @pytest.mark.both_lines
-def test_the_best_values_are_returned_and_failed_trials_are_recorded(prepared: Prepared, tmp_path: Path) -> None:
+def test_best_values_are_returned_and_failed_trials_are_recorded(prepared: Prepared, tmp_path: Path) -> None:
     tune = {"learning_rate": {"choice": RATES}, "hidden": {"choice": [[8]]}, "trials": 10}
     trials, results, best = search(prepared, tmp_path, tune)
     assert best == {"learning_rate": 0.02, "hidden": "[8]"}
@@ -73,7 +73,7 @@ def test_every_field_is_tuned_and_the_seed_makes_it_reproducible(prepared: Prepa
     assert [(trial["values"], pytest.approx(trial["loss"], rel=1e-3)) for trial in again] == expected
 
 
-def test_an_interrupted_search_continues(prepared: Prepared, tmp_path: Path) -> None:
+def test_interrupted_search_continues(prepared: Prepared, tmp_path: Path) -> None:
     tune = {"learning_rate": {"choice": [0.003, 0.01, 0.03]}, "trials": 3, "steps": 10}
     with pytest.raises(MachineError, match="tuning was stopped by SIGTERM"):
         search(prepared, tmp_path, tune, stop_at=3)
@@ -91,10 +91,10 @@ def test_trials_that_all_fail_end_the_run(prepared: Prepared, tmp_path: Path) ->
     assert "learning_rate" in raised.value.remedy
 
 
-def test_a_failure_that_every_trial_would_have_ends_the_search(prepared: Prepared, tmp_path: Path) -> None:
+def test_failure_that_every_trial_would_have_ends_the_search(prepared: Prepared, tmp_path: Path) -> None:
     error, begun = in_child(
         tmp_path / "node.log",
-        tuning.without_a_disk,
+        tuner_runs.without_a_disk,
         prepared,
         tmp_path,
         TRAINING,

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import trained
-from training import Prepared, Training
+import training_output
+from trainer_runs import Prepared, Training
 
 from components.trainer.warm_start import IdVocabulary, earlier_ids
 
@@ -31,7 +31,7 @@ def earlier(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def loss(folder: Path) -> float:
     """The loss of the first steps."""
-    return float(trained.curves(folder / "run" / "train")["loss"][SHORT["steps"]])
+    return float(training_output.curves(folder / "run" / "train")["loss"][SHORT["steps"]])
 
 
 def lead(folder: Path) -> str:
@@ -70,7 +70,7 @@ def test_weights_are_copied_under_every_strategy(
     assert "is not copied" not in log
 
 
-def test_a_variable_of_another_shape_is_not_copied(prepared: Prepared, earlier: Path, tmp_path: Path) -> None:
+def test_variable_of_another_shape_is_not_copied(prepared: Prepared, earlier: Path, tmp_path: Path) -> None:
     Training(prepared, tmp_path, SHORT, model={"hidden": [12]}, base=earlier).end()
     log = (tmp_path / "node.log").read_text()
     assert copied(log) == TABLES | {"deep_logits/bias"}
@@ -80,7 +80,7 @@ def test_a_variable_of_another_shape_is_not_copied(prepared: Prepared, earlier: 
     assert "deep_logits/kernel is not copied" in log
 
 
-def test_a_checkpoint_of_the_training_itself_is_restored_instead(
+def test_checkpoint_of_the_training_itself_is_restored_instead(
     prepared: Prepared, earlier: Path, tmp_path: Path
 ) -> None:
     training = {**SHORT, "steps": 2000, "checkpoint": {"every_steps": 10, "keep": 2}}

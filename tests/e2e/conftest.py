@@ -1,4 +1,4 @@
-"""The first runs that the end-to-end tests look at: each made once, when a test of any process first asks for it.
+"""The first runs that the end-to-end tests look at: each made once, by the first test of any process that uses it.
 
 A test may read them from any process. Tests that make further runs into the same folder share an xdist group.
 """
@@ -15,6 +15,13 @@ import pytest
 import yaml
 from command import OWN_CODE, ROOT, SUPPORT, Runs, first_run, make_data
 from shared import shared
+
+
+def _own_evaluation(label_key: str, metric: str = "auc", least: float = 0.7) -> dict[str, Any]:
+    """The evaluation of a model with a run_fn of its own."""
+    thresholds = {metric: {"min": least}}
+    preprocessing = ["transform_features"]
+    return {"label_key": label_key, "preprocessing": preprocessing, "metrics": [metric], "thresholds": thresholds}
 
 
 def _taxi(folder: Path) -> Runs:
@@ -39,54 +46,40 @@ def _digits(folder: Path) -> Runs:
 
 def _small(folder: Path) -> Runs:
     """500 made rows between semicolons, some values missing, a label of texts, and no curated schema."""
-    data = people.write(folder / "people.csv", people.rows())
-    return first_run(folder, "people", "--config", str(people.write_config(folder / "people.yaml", data)))
+    return first_run(folder, "people", "--config", str(people.project(folder)))
 
 
 def _own(folder: Path) -> Runs:
     """The same rows, with a preprocessing_fn and a run_fn of the user's own; run up to Transform."""
-    data = people.write(folder / "people.csv", people.rows())
-    config = people.write_config(
-        folder / "own.yaml",
-        data,
+    config = people.project(
+        folder,
+        "own",
         features={"preprocessing_fn": "own_code.preprocessing_fn"},
         model={"run_fn": "own_code.run_fn"},
-        evaluation={
-            "label_key": "rich",
-            "preprocessing": ["transform_features"],
-            "metrics": ["auc"],
-            "thresholds": {"auc": {"min": 0.7}},
-        },
+        evaluation=_own_evaluation("rich"),
     )
     return first_run(folder, "own", "--config", str(config), only=("--to", "Transform"), environment=OWN_CODE)
 
 
 def _files(folder: Path) -> Runs:
     """The same rows, with a module for stock TFX that lies in no package; named as a file of the user's is."""
-    data = people.write(folder / "people.csv", people.rows())
     module = str((SUPPORT / "stock_people.py").relative_to(ROOT))
-    config = people.write_config(
-        folder / "files.yaml",
-        data,
+    config = people.project(
+        folder,
+        "files",
         features={"preprocessing_fn": module},
         model={"run_fn": f"{module}:run_fn"},
         training={"steps": 60},
-        evaluation={
-            "label_key": "income_xf",
-            "preprocessing": ["transform_features"],
-            "metrics": ["auc"],
-            "thresholds": {"auc": {"min": 0.7}},
-        },
+        evaluation=_own_evaluation("income_xf"),
     )
     return first_run(folder, "files", "--config", str(config))
 
 
 def _built(folder: Path) -> Runs:
     """The same rows, with a network that the user's function builds."""
-    data = people.write(folder / "people.csv", people.rows())
-    config = people.write_config(
-        folder / "built.yaml",
-        data,
+    config = people.project(
+        folder,
+        "built",
         features={"columns": {"age": "z_score", "hours": "z_score", "city": "vocab"}},
         model={"build": str(SUPPORT / "own_code.py")},
     )
@@ -104,12 +97,7 @@ def _stock(folder: Path) -> Runs:
         "features": {"preprocessing_fn": f"{module}.preprocessing_fn"},
         "model": {"run_fn": f"{module}.run_fn"},
         "training": {"steps": 100, "eval_steps": 5},
-        "evaluation": {
-            "label_key": "tips_xf",
-            "preprocessing": ["transform_features"],
-            "metrics": ["binary_accuracy"],
-            "thresholds": {"binary_accuracy": {"min": 0.6}},
-        },
+        "evaluation": _own_evaluation("tips_xf", "binary_accuracy", 0.6),
     }
     (folder / "stock.yaml").write_text(yaml.safe_dump(config))
     return first_run(folder, "stock", "--config", str(folder / "stock.yaml"))
@@ -117,10 +105,9 @@ def _stock(folder: Path) -> Runs:
 
 def _tuned(folder: Path) -> Runs:
     """The same rows, with three short trials before the training."""
-    data = people.write(folder / "people.csv", people.rows())
-    config = people.write_config(
-        folder / "tuned.yaml",
-        data,
+    config = people.project(
+        folder,
+        "tuned",
         training={**people.CONFIG["training"], "learning_rate": 1e-9},
         tune={"learning_rate": {"choice": [1e-9, 0.02]}, "hidden": {"choice": [[8]]}, "trials": 3, "steps": 50},
     )
@@ -129,10 +116,9 @@ def _tuned(folder: Path) -> Runs:
 
 def _few(folder: Path) -> Runs:
     """The same rows for the orchestrators: trained by two workers, judged beside a baseline, checked by a server."""
-    data = people.write(folder / "people.csv", people.rows())
-    config = people.write_config(
-        folder / "few.yaml",
-        data,
+    config = people.project(
+        folder,
+        "few",
         training={**people.CONFIG["training"], "strategy": {"kind": "multi_worker", "workers": 2}},
         evaluation={**people.CONFIG["evaluation"], "thresholds": {"auc": {"min": 0.7, "worse_by": 0.1}}},
         serving={"check": "server"},

@@ -13,10 +13,10 @@ from pathlib import Path
 import people
 import pytest
 from airflow_site import PROGRAM, Airflow, airflow
-from children import in_child
 from command import SUPPORT, Runs, command
-from lineages import edges
-from toy_jobs import compile_in_child
+from in_fork_server import in_child
+from lineage_edges import edges
+from toy_runs import compile_in_child
 
 from pipeline.authoring.config.orchestrators import ScheduleConfig
 from pipeline.core.metadata.store import Store
@@ -35,7 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
         yield started
 
 
-def test_the_same_config_gives_the_same_model_and_lineage(site: Airflow, example: Runs, tmp_path: Path):
+def test_same_config_gives_the_same_model_and_lineage(site: Airflow, example: Runs, tmp_path: Path):
     name = example.pipeline
     shared = (*example.config, "--set", f"runtime.output={tmp_path / 'out'}")
     written = command("--airflow", *shared, "--output", str(site.dags))
@@ -49,7 +49,7 @@ def test_the_same_config_gives_the_same_model_and_lineage(site: Airflow, example
 
     [run] = [json.loads(line) for line in command("runs", *shared, "--json").out.splitlines()]
     assert (run["run"], run["state"], run["verdict"]) == ("manual__one", "done", "blessed")
-    local = example.first.told
+    local = example.first.result
     assert run["metrics"] == pytest.approx(local["metrics"], abs=0.01)
     ours, theirs = Store(tmp_path / "out" / name / "metadata.db"), Store(example.output / "metadata.db")
     assert edges(ours, "manual__one") == edges(theirs, local["run"])
@@ -65,7 +65,7 @@ def test_the_same_config_gives_the_same_model_and_lineage(site: Airflow, example
 
 
 @pytest.mark.parametrize("deed", [pytest.param("raise", marks=pytest.mark.slow), "kill"])
-def test_a_node_that_fails_once_is_tried_again(site: Airflow, tmp_path: Path, deed: str):
+def test_node_that_fails_once_is_tried_again(site: Airflow, tmp_path: Path, deed: str):
     dag = f"toy_{deed}"
     script = tmp_path / "Actor.script"
     script.write_text(f"once {script} {deed}")
@@ -90,7 +90,7 @@ def test_a_node_that_fails_once_is_tried_again(site: Airflow, tmp_path: Path, de
     assert [(each.node, each.state) for each in executions] == [(node, "COMPLETE") for node in tries]
 
 
-def test_a_backfill_over_three_spans(site: Airflow, tmp_path: Path):
+def test_backfill_over_three_spans(site: Airflow, tmp_path: Path):
     days = [datetime.date(2026, 1, day) for day in (1, 2, 3)]
     for day in days:
         (tmp_path / f"{day}").mkdir()
@@ -102,8 +102,8 @@ def test_a_backfill_over_three_spans(site: Airflow, tmp_path: Path):
     assert command("--airflow", *shared, "--output", str(site.dags)).exit_code == 0
     # What follows ExampleGen is as in any other run.
     manifest = pipeline_file(site.dags, "spans").with_name("manifest.json")
-    told = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps({**told, "nodes": told["nodes"][:1]}))
+    record = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**record, "nodes": record["nodes"][:1]}))
     site.fork("spans")
     site.knows("spans")
     dates = ("--from-date", str(days[0]), "--to-date", str(days[-1]))
@@ -118,7 +118,7 @@ def test_a_backfill_over_three_spans(site: Airflow, tmp_path: Path):
     assert found == [(first, 301), (first + 1, 302), (first + 2, 303)]
 
 
-def test_the_dag_is_read_within_a_second(site: Airflow, few: Runs):
+def test_dag_is_read_within_a_second(site: Airflow, few: Runs):
     timed = (
         "import airflow.sdk, airflow.providers.standard.operators.bash, runpy, sys, time\n"
         "began = time.process_time()\n"

@@ -1,4 +1,4 @@
-"""What can be wrong with an input: each ends in one headline, one remedy and its own exit code, and leaves nothing."""
+"""Invalid inputs: each ends in one headline, one remedy and an exit code, and creates no output."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import gzip
 import os
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import people
 import pytest
-from command import OWN_CODE, ROOT, SECONDS, Ended, Runs, assert_nothing_half, command, light_command
+from command import OWN_CODE, Ended, Runs, assert_nothing_half, call, command, light_command
 
 from pipeline.core.metadata.store import Store
 
@@ -67,10 +66,10 @@ def desk(tmp_path: Path) -> Desk:
     return desk
 
 
-# What can be told before TensorFlow is imported.
+# Errors that are found before TensorFlow is imported.
 
 
-def test_a_missing_path(desk: Desk):
+def test_missing_path(desk: Desk):
     (desk.folder / "peopel.csv").write_text("a;b\n1;2\n")
     refusal = desk.refused()
     assert refusal.exit_code == 2
@@ -89,14 +88,14 @@ def test_a_missing_path(desk: Desk):
         pytest.param(b"\x7fELF\x02\x01\0\0" + bytes(range(256)), "{} is a binary file", id="binary"),
     ],
 )
-def test_a_file_that_is_no_table(desk: Desk, content: bytes, headline: str):
+def test_file_that_is_no_table(desk: Desk, content: bytes, headline: str):
     desk.data.write_bytes(content)
     refusal = desk.refused()
     assert refusal.exit_code == 2
     assert refusal.headline.startswith(headline.format(desk.data))
 
 
-def test_a_label_that_is_not_there(desk: Desk):
+def test_missing_label(desk: Desk):
     people.write(desk.data, people.rows(20))
     refusal = desk.refused("--set", "data.label=incom == '>50K'")
     assert refusal.exit_code == 2
@@ -105,7 +104,7 @@ def test_a_label_that_is_not_there(desk: Desk):
     )
 
 
-def test_every_column_that_is_not_there_is_told_with_its_line(desk: Desk):
+def test_missing_columns_are_reported_with_their_lines(desk: Desk):
     people.write(desk.data, people.rows(20))
     config = desk.config(features={"columns": {"agee": "z_score", "town": "vocab"}})
     refusal = desk.refused()
@@ -118,7 +117,7 @@ def test_every_column_that_is_not_there_is_told_with_its_line(desk: Desk):
     ]
 
 
-def test_a_schema_that_asks_for_another_column(desk: Desk):
+def test_schema_with_a_column_that_the_data_lacks_stops_the_run(desk: Desk):
     people.write(desk.data, people.rows(20))
     schema = desk.folder / "people.pbtxt"
     schema.write_text(people.SCHEMA.replace('"spent"', '"height"'))
@@ -128,12 +127,12 @@ def test_a_schema_that_asks_for_another_column(desk: Desk):
     line = config.read_text().splitlines().index(f"  path: {schema}") + 1
     assert refusal.details == [
         f"  - {config}:{line}: schema.path: {schema} requires a column 'height', and the data has none",
-        f"  - {config}:{line}: schema.path: the data has a column 'spent', and {schema} does not know it",
+        f"  - {config}:{line}: schema.path: the data has a column 'spent', and {schema} does not list it",
     ]
 
 
 @pytest.mark.parametrize("kind", ["text", "folder"])
-def test_a_metadata_store_that_cannot_be_opened(desk: Desk, kind: str):
+def test_metadata_store_that_cannot_be_opened(desk: Desk, kind: str):
     people.write(desk.data, people.rows(20))
     store = desk.output / "metadata.db"
     store.parent.mkdir(parents=True)
@@ -147,7 +146,7 @@ def test_a_metadata_store_that_cannot_be_opened(desk: Desk, kind: str):
     assert "--output" in refusal.remedy
 
 
-def test_an_output_folder_that_is_a_file(desk: Desk):
+def test_output_folder_that_is_a_file(desk: Desk):
     people.write(desk.data, people.rows(20))
     desk.output.parent.write_text("in the way")
     refusal = desk.refused()
@@ -156,7 +155,7 @@ def test_an_output_folder_that_is_a_file(desk: Desk):
     assert "--output" in refusal.remedy
 
 
-def test_a_push_folder_that_cannot_be_written(desk: Desk):
+def test_push_folder_that_cannot_be_written(desk: Desk):
     people.write(desk.data, people.rows(20))
     refusal = desk.refused("--set", f"push.directory={desk.data}/models")
     assert refusal.exit_code == 2
@@ -182,24 +181,24 @@ def test_a_push_folder_that_cannot_be_written(desk: Desk):
         (("--from", "Trainr"), "--from/--to: the pipeline has no node 'Trainr'; did you mean 'Trainer'?"),
     ],
 )
-def test_a_slip_on_the_command_line(arguments: tuple[str, ...], headline: str):
+def test_slip_on_the_command_line(arguments: tuple[str, ...], headline: str):
     refusal = Refusal(light_command(*arguments))
     assert (refusal.exit_code, refusal.headline) == (2, headline)
 
 
-def test_a_run_to_resume_that_never_was(desk: Desk):
+def test_run_to_resume_that_never_was(desk: Desk):
     people.write(desk.data, people.rows(20))
     ended = light_command(*desk.arguments, "--json", "--resume", "latest")
     assert ended.exit_code == 2
-    assert ended.told["error"]["headline"] == "--resume: expected a run of people, received 'latest'"
-    assert "without --resume" in ended.told["error"]["remedy"]
+    assert ended.result["error"]["headline"] == "--resume: expected a run of people, received 'latest'"
+    assert "without --resume" in ended.result["error"]["remedy"]
 
 
-def test_a_script_reads_every_refusal_as_json(desk: Desk):
+def test_script_reads_every_refusal_as_json(desk: Desk):
     ended = light_command(*desk.arguments, "--json")
     assert (ended.exit_code, ended.err) == (2, "")
-    assert (ended.told["state"], ended.told["exit_code"], ended.told["nodes"]) == ("failed", 2, {})
-    assert ended.told["error"]["headline"].startswith(f"data.path: {desk.data} does not exist")
+    assert (ended.result["state"], ended.result["exit_code"], ended.result["nodes"]) == ("failed", 2, {})
+    assert ended.result["error"]["headline"].startswith(f"data.path: {desk.data} does not exist")
 
 
 # What only a node can find out.
@@ -210,20 +209,20 @@ def test_ragged_rows(desk: Desk):
     with desk.data.open("a") as file:
         file.write("40;30;Paris\n1;2;3;4;5;6;7\n")
     ended = command(*desk.arguments, "--json")
-    error = ended.told["error"]
+    error = ended.result["error"]
     assert (ended.exit_code, ended.nodes("failed")) == (2, {"ExampleGen"})
     # The header is row 1, as in an editor.
     assert error["headline"] == f"{desk.data}, row 22: expected 5 fields, received 3"
     assert error["details"] == [f"{desk.data}, row 23: expected 5 fields, received 7"]
     assert error["remedy"].startswith("fix or remove these rows")
-    assert_nothing_half(desk.output, ended.told["run"])
+    assert_nothing_half(desk.output, ended.result["run"])
 
 
-def test_a_label_expression_that_is_constant(small: Runs):
+def test_label_expression_that_is_constant(small: Runs):
     before = small.pushed
     one_feature = ("--set", "features.columns={hours: z_score}")
     ended = small.again("--set", "data.label=income == 'a million'", *one_feature)
-    error = ended.told["error"]
+    error = ended.result["error"]
     assert (ended.exit_code, ended.nodes("failed")) == (2, {"Trainer"})
     assert re.fullmatch(
         r"data.label: \"income == 'a million'\" is constant: all \d+ training rows hold 0", error["headline"]
@@ -233,15 +232,15 @@ def test_a_label_expression_that_is_constant(small: Runs):
 
 
 @pytest.mark.both_lines
-def test_the_gate_stops_what_does_not_fit(misfits: Runs):
+def test_gate_stops_what_does_not_fit(misfits: Runs):
     stopped = misfits.first
-    told = stopped.told
-    assert (stopped.exit_code, told["state"]) == (3, "rejected")
+    result = stopped.result
+    assert (stopped.exit_code, result["state"]) == (3, "rejected")
     assert stopped.nodes("failed") == {"DataGate"}
     assert stopped.nodes("not run") == {"Transform", "Trainer", "LatestBlessedModel", "Evaluator", "Pusher"}
-    assert re.fullmatch(r"the data gate stops the run: \d+ findings in the data", told["error"]["headline"])
-    assert "validation.action" in told["error"]["remedy"]
-    assert_nothing_half(misfits.output, told["run"])
+    assert re.fullmatch(r"the data gate stops the run: \d+ findings in the data", result["error"]["headline"])
+    assert "validation.action" in result["error"]["remedy"]
+    assert_nothing_half(misfits.output, result["run"])
 
 
 @pytest.mark.both_lines
@@ -259,52 +258,52 @@ def test_the_gate_stops_what_does_not_fit(misfits: Runs):
     ],
     ids=["unexpected-value", "out-of-range", "label-missing", "label-constant"],
 )
-def test_the_gate_tells_feature_value_threshold_and_remedy(
+def test_gate_reports_feature_value_threshold_and_remedy(
     misfits: Runs, feature: str, value_and_threshold: str, remedy: str
 ):
     for split in ("train", "eval"):
         line = re.compile(rf"{split}: {feature}: .*{value_and_threshold}.* \[.*{remedy}.*\]")
-        details = misfits.first.told["error"]["details"]
-        assert [told for told in details if line.fullmatch(told)], details
+        details = misfits.first.result["error"]["details"]
+        assert [detail for detail in details if line.fullmatch(detail)], details
 
 
-def test_a_gate_that_only_warns_lets_the_run_go_on(misfits: Runs):
+def test_gate_that_only_warns_lets_the_run_go_on(misfits: Runs):
     ended = misfits.again("--set", "validation.action=warn", "--to", "DataGate")
-    assert (ended.exit_code, ended.told["state"], ended.states["DataGate"]) == (0, "done", "done")
-    log = Path(ended.told["nodes"]["DataGate"]["log"]).read_text()
-    assert all(f"data gate: {line}" in log for line in misfits.first.told["error"]["details"])
+    assert (ended.exit_code, ended.result["state"], ended.states["DataGate"]) == (0, "done", "done")
+    log = Path(ended.result["nodes"]["DataGate"]["log"]).read_text()
+    assert all(f"data gate: {line}" in log for line in misfits.first.result["error"]["details"])
 
 
-def test_a_model_that_is_bad_in_one_slice_is_turned_away_unless_somebody_says_why_not(small: Runs):
+def test_model_below_a_slice_threshold_is_rejected_unless_forced(small: Runs):
     before = small.pushed
     # No model is as good as that, and this one is judged where there are rows enough only.
     fields = "evaluation.slice_thresholds={city: {auc: {min: 1.1}}, city = Atlantis: {auc: {min: 1.1}}}"
-    asked = ("--set", fields, "--set", "evaluation.min_examples=20")
-    turned_away = small.again(*asked)
-    told = turned_away.told
-    assert (turned_away.exit_code, told["verdict"], told["forced"]) == (3, "not blessed", None)
-    failed = [check for check in told["checks"] if not check["passed"]]
+    sets = ("--set", fields, "--set", "evaluation.min_examples=20")
+    turned_away = small.again(*sets)
+    result = turned_away.result
+    assert (turned_away.exit_code, result["verdict"], result["forced"]) == (3, "not blessed", None)
+    failed = [check for check in result["checks"] if not check["passed"]]
     assert {check["slice"]["city"] for check in failed} == {"Łódź", "Paris", "New; York"}
-    [missing] = [check for check in told["checks"] if check["slice"] == {"city": "Atlantis"}]
+    [missing] = [check for check in result["checks"] if check["slice"] == {"city": "Atlantis"}]
     assert missing["why"] == "not judged: 0 rows of 20"
     assert small.pushed == before
 
-    forced = small.again(*asked, "--force-bless", "the city is new")
-    told = forced.told
-    assert (forced.exit_code, told["verdict"], told["forced"]) == (0, "blessed", "the city is new")
-    assert [check for check in told["checks"] if not check["passed"]] == failed
-    assert small.pushed == [*before, told["pushed_version"]]
+    forced = small.again(*sets, "--force-bless", "the city is new")
+    result = forced.result
+    assert (forced.exit_code, result["verdict"], result["forced"]) == (0, "blessed", "the city is new")
+    assert [check for check in result["checks"] if not check["passed"]] == failed
+    assert small.pushed == [*before, result["pushed_version"]]
     store = Store(small.output / "metadata.db")
-    [blessing] = store.artifacts(told["run"], "ModelBlessing")
+    [blessing] = store.artifacts(result["run"], "ModelBlessing")
     assert (blessing.properties["blessed"], blessing.properties["forced"]) == (1, "the city is new")
 
     # It was for that run only; nor has the next one to be measured again.
-    again = small.again(*asked)
-    assert (again.exit_code, again.told["verdict"], again.told["forced"]) == (3, "not blessed", None)
+    again = small.again(*sets)
+    assert (again.exit_code, again.result["verdict"], again.result["forced"]) == (3, "not blessed", None)
     assert "Evaluator" in again.nodes("cached")
 
 
-def test_a_model_is_not_forced_without_a_reason(desk: Desk):
+def test_model_is_not_forced_without_a_reason(desk: Desk):
     refusal = desk.refused("--force-bless", " ")
     assert (refusal.exit_code, refusal.headline) == (2, "--force-bless: expected a reason, received none")
 
@@ -318,22 +317,13 @@ def small_disk(megabytes: int, mount: Path, *line: str, environment: dict[str, s
         pytest.skip("mounting a small disk takes root")
     mount.mkdir(parents=True)
     script = 'mount -t tmpfs -o size="$1"m tmpfs "$2" || exit 77; shift 2; exec "$@"'
-    ended = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script, "sh", str(megabytes), str(mount), *line],
-        cwd=ROOT,
-        env={**os.environ, **(environment or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    if ended.returncode == 77 or ended.stderr.startswith("unshare:"):
-        pytest.skip(f"no right to mount here: {ended.stderr}")
-    return Ended(ended.returncode, ended.stdout, ended.stderr)
+    ended = call(["unshare", "--mount", "sh", "-c", script, "sh", str(megabytes), str(mount), *line], environment)
+    if ended.exit_code == 77 or ended.err.startswith("unshare:"):
+        pytest.skip(f"no right to mount here: {ended.err}")
+    return ended
 
 
-def test_a_disk_that_is_nearly_full(desk: Desk):
+def test_disk_that_is_nearly_full(desk: Desk):
     people.write(desk.data, people.rows(20))
     refusal = Refusal(small_disk(100, desk.output.parent, sys.executable, "runner.py", *desk.arguments))
     assert refusal.exit_code == 1
@@ -344,13 +334,13 @@ def test_a_disk_that_is_nearly_full(desk: Desk):
     assert "--output" in refusal.remedy
 
 
-def test_a_disk_that_fills_up_while_a_node_writes(own: Runs, tmp_path: Path):
+def test_disk_that_fills_up_while_a_node_writes(own: Runs, tmp_path: Path):
     disk, deed = tmp_path / "disk", tmp_path / "deed"
     deed.write_text(f"fill {disk / 'filler'}")
     line = (sys.executable, "runner.py", *own.arguments, "--output", str(disk))
     ended = small_disk(260, disk, *line, environment={**OWN_CODE, "OWN_CODE_DEED": str(deed)})
-    assert (ended.exit_code, ended.told["state"]) == (1, "failed")
+    assert (ended.exit_code, ended.result["state"]) == (1, "failed")
     assert ended.nodes("failed") == {"Transform"}
-    assert ended.told["error"]["headline"].startswith("the disk is full: ")
-    assert "--resume" in ended.told["error"]["remedy"]
-    assert ended.told["pushed"] is None
+    assert ended.result["error"]["headline"].startswith("the disk is full: ")
+    assert "--resume" in ended.result["error"]["remedy"]
+    assert ended.result["pushed"] is None

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from command import OWN_CODE, SECONDS, Ended, Runs, assert_nothing_half, start, wait
-from torn import assert_undisturbed
+from expected_rpc_errors import assert_undisturbed
 
 from pipeline.core.metadata.store import Store
 
@@ -30,33 +30,33 @@ def environment(deed: Path, words: str) -> dict[str, str]:
 
 
 def assert_died(own: Runs, ended: Ended, headline: str, pushed: list[str]) -> None:
-    told = ended.told
-    assert (ended.exit_code, told["state"]) == (1, "failed")
-    assert told["error"]["headline"].startswith(headline)
-    assert "--resume" in told["error"]["remedy"]
+    result = ended.result
+    assert (ended.exit_code, result["state"]) == (1, "failed")
+    assert result["error"]["headline"].startswith(headline)
+    assert "--resume" in result["error"]["remedy"]
     assert ended.nodes("failed") == {"Trainer"}
     assert ended.nodes("not run") == {"LatestBlessedModel", "Evaluator", "Pusher"}
-    log = own.output / "logs" / told["run"] / "Trainer.log"
-    assert told["nodes"]["Trainer"]["log"] == str(log)
+    log = own.output / "logs" / result["run"] / "Trainer.log"
+    assert result["nodes"]["Trainer"]["log"] == str(log)
     # What the others have made is whole: it is taken from the cache, or made in this run.
     assert ended.nodes("cached") | ended.nodes("done") >= BEFORE
-    assert_nothing_half(own.output, told["run"], pushed)
+    assert_nothing_half(own.output, result["run"], pushed)
 
 
 def assert_resumes(own: Runs, died: Ended, pushed: list[str], *arguments: str) -> None:
     resumed = own.again("--resume", "latest", *arguments, environment=OWN_CODE)
-    assert (resumed.exit_code, resumed.told["state"], resumed.told["verdict"]) == (0, "done", "blessed")
-    assert resumed.told["run"] == died.told["run"]
+    assert (resumed.exit_code, resumed.result["state"], resumed.result["verdict"]) == (0, "done", "blessed")
+    assert resumed.result["run"] == died.result["run"]
     assert resumed.nodes("done") >= {"Trainer", "Evaluator", "Pusher"}
     # What had ended well has had one attempt, and keeps its figures.
-    lines = (own.output / "logs" / died.told["run"] / "attempts.jsonl").read_text().splitlines()
+    lines = (own.output / "logs" / died.result["run"] / "attempts.jsonl").read_text().splitlines()
     attempts = Counter(json.loads(line)["node"] for line in lines)
     assert attempts == Counter(resumed.states.keys()) + Counter(["Trainer"])
-    assert all(resumed.told["nodes"][node] == died.told["nodes"][node] for node in BEFORE)
-    assert own.pushed == [*pushed, resumed.told["pushed_version"]]
+    assert all(resumed.result["nodes"][node] == died.result["nodes"][node] for node in BEFORE)
+    assert own.pushed == [*pushed, resumed.result["pushed_version"]]
 
 
-def test_a_native_abort(own: Runs, tmp_path: Path):
+def test_native_abort(own: Runs, tmp_path: Path):
     before = own.pushed
     another = ("--set", "training.steps=11")
     died = own.again(*another, environment=environment(tmp_path / "deed", "abort"))
@@ -66,7 +66,7 @@ def test_a_native_abort(own: Runs, tmp_path: Path):
     assert_resumes(own, died, before, *another)
 
 
-def test_a_kill_from_outside(own: Runs, tmp_path: Path):
+def test_kill_from_outside(own: Runs, tmp_path: Path):
     before = own.pushed
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -87,17 +87,17 @@ if "components.serving.server" in sys.orig_argv:
 """sitecustomize.py, which Python imports at its start: the server of the serving check is killed."""
 
 
-def test_a_serving_check_whose_server_is_killed_fails_and_is_tried_again(small: Runs, tmp_path: Path):
+def test_serving_check_whose_server_is_killed_fails_and_is_tried_again(small: Runs, tmp_path: Path):
     before, checked = small.pushed, ("--set", "serving.check=server")
     (tmp_path / "sitecustomize.py").write_text(KILLED_SERVER)
     died = small.again(*checked, environment={"PYTHONPATH": str(tmp_path)})
-    assert (died.exit_code, died.told["state"], died.nodes("failed")) == (1, "failed", {"InfraValidator"})
-    assert died.told["error"]["headline"].startswith("the serving check could not finish: the server has ended")
+    assert (died.exit_code, died.result["state"], died.nodes("failed")) == (1, "failed", {"InfraValidator"})
+    assert died.result["error"]["headline"].startswith("the serving check could not finish: the server has ended")
     assert small.pushed == before
 
     again = small.again(*checked)
     assert (again.exit_code, again.states["Evaluator"], again.states["InfraValidator"]) == (0, "cached", "done")
-    assert again.told["serving"]["passed"]
+    assert again.result["serving"]["passed"]
 
 
 EVERY = 50
@@ -136,7 +136,7 @@ def attempts(log: Path) -> list[list[int]]:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("small")
-def test_a_killed_run_goes_on_from_its_checkpoint_with_another_strategy_too(small: Runs):
+def test_killed_run_resumes_from_its_checkpoint_with_another_strategy(small: Runs):
     before, steps = small.pushed, 800
     fields = (
         f"training.steps={steps}",
@@ -154,13 +154,13 @@ def test_a_killed_run_goes_on_from_its_checkpoint_with_another_strategy_too(smal
 
     resumed = small.again("--resume", "latest", *chosen, *served)
     assert resumed.exit_code == 0, resumed.out or resumed.err
-    told = resumed.told
-    assert (told["run"], told["state"], told["verdict"]) == (run.name, "done", "blessed")
-    assert small.pushed == [*before, told["pushed_version"]]
+    result = resumed.result
+    assert (result["run"], result["state"], result["verdict"]) == (run.name, "done", "blessed")
+    assert small.pushed == [*before, result["pushed_version"]]
 
-    model = Path(told["model"])
+    model = Path(result["model"])
     logs = model.parents[1] / "model_run" / model.name / "logs"
-    assert_undisturbed(told["training"], steps, logs)
+    assert_undisturbed(result["training"], steps, logs)
     in_step, beside_servers = attempts(logs / "worker-0.log"), attempts(logs / "chief-0.log")
     assert [attempt[0] for attempt in in_step[:2]] == [EVERY, first + EVERY]
     assert beside_servers == [list(range(second + EVERY, steps + 1, EVERY))]

@@ -29,19 +29,19 @@ def test_bad_rows_are_set_aside_counted_and_shown(tmp_path: Path):
     config = people.write_config(tmp_path / "people.yaml", packed, data=section)
     arguments = ("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--to", "ExampleGen")
 
-    told = command(*arguments, "--json").told
-    assert told["state"] == "done"
-    assert (told["rows_read"], told["rows_quarantined"], sum(told["rows"].values())) == (1000, 2, 998)
+    result = command(*arguments, "--json").result
+    assert result["state"] == "done"
+    assert (result["rows_read"], result["rows_quarantined"], sum(result["rows"].values())) == (1000, 2, 998)
     types = {"age": "float", "hours": "int", "city": "bytes", "income": "bytes", "spent": "float"}
-    assert told["column_types"] == types
-    first, second = bad_rows.read(told["quarantine"])
+    assert result["column_types"] == types
+    first, second = bad_rows.read(result["quarantine"])
     assert (first["file"], first["row"], first["reason"]) == (str(packed), 8, "expected 5 fields, received 6")
     assert (second["row"], second["column"], second["content"]["hours"]) == (501, "hours", "many")
 
     shown = command(*arguments)
     assert shown.exit_code == 0
     assert "quarantined 2 (of 1,000 read)" in shown.out + shown.err
-    assert f"bad rows: {told['quarantine']}" in shown.out + shown.err
+    assert f"bad rows: {result['quarantine']}" in shown.out + shown.err
 
     ended = command(*arguments, "--set", "data.bad_rows.max_fraction=0.001")
     assert ended.exit_code == 2

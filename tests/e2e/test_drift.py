@@ -13,7 +13,7 @@ from store_writer import Writer
 pytestmark = pytest.mark.e2e
 
 
-def test_a_run_is_due_when_a_column_has_moved(tmp_path: Path) -> None:
+def test_run_is_due_when_a_column_has_moved(tmp_path: Path) -> None:
     def comes(span: int, more_hours: int = 0) -> None:
         (tmp_path / str(span)).mkdir()
         table = [{**row, "hours": row["hours"] + more_hours} for row in people.rows(4000, seed=span)]
@@ -23,23 +23,23 @@ def test_a_run_is_due_when_a_column_has_moved(tmp_path: Path) -> None:
     config = people.write_config(tmp_path / "people.yaml", tmp_path / "{SPAN}" / "people.csv", schedule=schedule)
     shared = ("--config", str(config), "--output", str(tmp_path / "out"))
 
-    def told(expected: int) -> str:
+    def due(expected: int) -> str:
         ended = command("due", *shared)
         assert (ended.exit_code, ended.err) == (expected, "")
         return ended.out
 
     comes(1)
-    assert told(0) == "due: no run has judged a model yet; the newest span is 1\n"
+    assert due(0) == "due: no run has judged a model yet; the newest span is 1\n"
     first = json.loads(command("--local", *shared, "--to", "StatisticsGen", "--json").out)["run"]
-    # Whether it was judged is all that is asked of the rest of the run.
+    # Of the rest of the run, only its verdict matters.
     writer = Writer(tmp_path / "out/people/metadata.db", "people")
     writer.execution(first, "Evaluator", outputs=[writer.artifact("ModelBlessing", "/b", blessed=1)])
-    assert "took span 1, and there is none after it" in told(3)
+    assert "took span 1, and there is none after it" in due(3)
 
     comes(2)
-    assert f"span 2 has not drifted by 0.2 from run {first}: at most " in told(3)
+    assert f"span 2 has not drifted by 0.2 from run {first}: at most " in due(3)
     comes(3, more_hours=40)
-    assert told(0).startswith(f"due: span 3 has drifted from run {first}: hours ")
+    assert due(0).startswith(f"due: span 3 has drifted from run {first}: hours ")
 
     run = command("--local", *shared, "--to", "StatisticsGen", "--json")
     assert run.states["StatisticsGen"] == "cached"

@@ -7,17 +7,17 @@ from pathlib import Path
 import people
 import pytest
 from command import Ended, Runs
-from torn import assert_undisturbed
+from expected_rpc_errors import assert_undisturbed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("small")]
 
 
 def assert_pushed(ended: Ended) -> None:
     assert ended.exit_code == 0, ended.out or ended.err
-    told = ended.told
-    assert (told["state"], told["verdict"]) == ("done", "blessed")
-    assert (Path(told["pushed"]) / "saved_model.pb").is_file()
-    assert told["rows_read"] == sum(told["rows"].values())
+    result = ended.result
+    assert (result["state"], result["verdict"]) == ("done", "blessed")
+    assert (Path(result["pushed"]) / "saved_model.pb").is_file()
+    assert result["rows_read"] == sum(result["rows"].values())
 
 
 def tasks(runs: Runs) -> set[str]:
@@ -28,34 +28,34 @@ def tasks(runs: Runs) -> set[str]:
 @pytest.mark.slow
 def test_clicks_train_beside_parameter_servers(clicks: Runs):
     assert_pushed(clicks.first)
-    assert clicks.first.told["rows_read"] == 12_000
-    assert clicks.first.told["metrics"]["auc"] > 0.6
-    assert_undisturbed(clicks.first.told["training"], 100, clicks.model_run / "logs")
+    assert clicks.first.result["rows_read"] == 12_000
+    assert clicks.first.result["metrics"]["auc"] > 0.6
+    assert_undisturbed(clicks.first.result["training"], 100, clicks.model_run / "logs")
     assert tasks(clicks) == {"chief-0", "worker-0", "worker-1", "ps-0", "ps-1"}
 
 
 @pytest.mark.slow
 def test_digits_train_in_one_process(digits: Runs):
     assert_pushed(digits.first)
-    told = digits.first.told
-    assert (told["training"], tasks(digits)) == ({}, set())
-    assert told["rows_read"] == 1_797
-    assert told["metrics"]["accuracy"] >= 0.93
-    assert {each["slice"]["label"] for each in told["slices"]} == set("0123456789")
+    result = digits.first.result
+    assert (result["training"], tasks(digits)) == ({}, set())
+    assert result["rows_read"] == 1_797
+    assert result["metrics"]["accuracy"] >= 0.93
+    assert {each["slice"]["label"] for each in result["slices"]} == set("0123456789")
 
 
-def test_a_table_of_ones_own_without_a_schema(small: Runs):
+def test_table_of_ones_own_without_a_schema(small: Runs):
     assert_pushed(small.first)
-    told = small.first.told
-    assert told["rows_read"] == 500
-    assert told["metrics"]["auc"] > 0.9
-    assert {each["slice"]["city"] for each in told["slices"]} == {"Łódź", "Paris", "New; York"}
+    result = small.first.result
+    assert result["rows_read"] == 500
+    assert result["metrics"]["auc"] > 0.9
+    assert {each["slice"]["city"] for each in result["slices"]} == {"Łódź", "Paris", "New; York"}
 
 
-def test_a_number_to_predict(small: Runs):
+def test_number_to_predict(small: Runs):
     ended = small.again(*(word for field in people.REGRESSION for word in ("--set", field)))
     assert_pushed(ended)
-    # Only what the task changes is done anew.
+    # Only nodes that depend on the task run again.
     assert {"ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"} <= ended.nodes("cached")
-    assert ended.told["metrics"]["mean_squared_error"] < 1
-    assert set(ended.told["metrics"]) == {"mean_squared_error", "mean_absolute_error"}
+    assert ended.result["metrics"]["mean_squared_error"] < 1
+    assert set(ended.result["metrics"]) == {"mean_squared_error", "mean_absolute_error"}

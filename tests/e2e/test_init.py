@@ -46,49 +46,49 @@ def init(data: Path, label: str, *options: str) -> tuple[Ended, Path]:
 
 
 @pytest.mark.both_lines
-def test_a_census_becomes_a_pushed_model(tmp_path: Path) -> None:
-    said, config = init(census(tmp_path / "census.csv"), "income")
-    assert said.exit_code == 0, said.err
-    assert said.err == ""
-    assert "900 rows, 4 features, 1 columns left out, label \"income == '>50K'\" (binary), model tabm" in said.out
+def test_census_becomes_a_pushed_model(tmp_path: Path) -> None:
+    drafted, config = init(census(tmp_path / "census.csv"), "income")
+    assert drafted.exit_code == 0, drafted.err
+    assert drafted.err == ""
+    assert "900 rows, 4 features, 1 columns excluded, label \"income == '>50K'\" (binary), model tabm" in drafted.out
     ended = command("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--json")
-    assert (ended.exit_code, ended.told["verdict"]) == (0, "blessed"), ended.out or ended.err
+    assert (ended.exit_code, ended.result["verdict"]) == (0, "blessed"), ended.out or ended.err
     # The odds that made the labels reach about 0.8.
-    assert ended.told["metrics"]["auc"] > 0.7
-    assert versions(tmp_path / "out" / "drafted") == [ended.told["pushed_version"]]
+    assert ended.result["metrics"]["auc"] > 0.7
+    assert versions(tmp_path / "out" / "drafted") == [ended.result["pushed_version"]]
 
 
 def test_rare_classes_stop_no_run(tmp_path: Path) -> None:
-    said, config = init(kinds(tmp_path / "kinds.csv"), "kind")
-    assert said.exit_code == 0, said.err
+    drafted, config = init(kinds(tmp_path / "kinds.csv"), "kind")
+    assert drafted.exit_code == 0, drafted.err
     assert "too few rows to be learned or evaluated: 'rare0' (1)" in config.read_text()
     ended = command("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--json")
-    assert (ended.exit_code, ended.told["verdict"]) == (0, "blessed"), ended.out or ended.err
-    assert ended.told["metrics"]["accuracy"] > 0.7
-    assert np.isfinite(ended.told["metrics"]["crossentropy"])
+    assert (ended.exit_code, ended.result["verdict"]) == (0, "blessed"), ended.out or ended.err
+    assert ended.result["metrics"]["accuracy"] > 0.7
+    assert np.isfinite(ended.result["metrics"]["crossentropy"])
 
 
-def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
+def test_existing_config_is_not_overwritten_without_force(tmp_path: Path) -> None:
     data = census(tmp_path / "census.csv")
     (tmp_path / "drafted.yaml").write_text("mine")
-    said, config = init(data, "income")
-    assert (said.exit_code, config.read_text()) == (2, "mine")
-    assert "drafted.yaml is there already" in said.err
+    drafted, config = init(data, "income")
+    assert (drafted.exit_code, config.read_text()) == (2, "mine")
+    assert "drafted.yaml exists already" in drafted.err
     assert init(data, "income", "--force")[0].exit_code == 0
     assert config.read_text() != "mine"
 
 
 @pytest.mark.parametrize(
-    ("data", "label", "told"),
+    ("data", "label", "message"),
     [
         ("nothing.csv", "income", "nothing.csv"),
         ("census.csv", "incom", "the data has no column 'incom'; did you mean 'income'?"),
         ("census.csv", "age + workclass", "cannot be computed"),
     ],
 )
-def test_a_table_or_label_that_will_not_do_is_refused(data: str, label: str, told: str, tmp_path: Path) -> None:
+def test_table_or_label_that_will_not_do_is_rejected(data: str, label: str, message: str, tmp_path: Path) -> None:
     census(tmp_path / "census.csv")
-    said, config = init(tmp_path / data, label)
-    assert (said.exit_code, config.exists()) == (2, False)
-    assert told in said.err
-    assert "Traceback" not in said.err
+    drafted, config = init(tmp_path / data, label)
+    assert (drafted.exit_code, config.exists()) == (2, False)
+    assert message in drafted.err
+    assert "Traceback" not in drafted.err

@@ -10,36 +10,36 @@ from urllib.parse import quote
 import people
 import pytest
 from command import ROOT, Ended, Runs, command, light_command, program
-from watching import fetched, served
+from ui_server import fetched, served
 
 ours = pytest.mark.xdist_group("taxi")
 pytestmark = pytest.mark.e2e
 
 
-def asked(output: Path, *arguments: str) -> Ended:
+def query(output: Path, *arguments: str) -> Ended:
     ended = light_command(*arguments, "--store", str(output / "metadata.db"))
     assert (ended.exit_code, ended.err) == (0, "")
     return ended
 
 
 @ours
-def test_a_run_is_told_as_its_end_told_it(taxi: Runs):
-    first = taxi.first.told
-    rows = [json.loads(line) for line in asked(taxi.output, "runs", "--json", "--limit", "0").out.splitlines()]
+def test_show_returns_what_the_run_printed_at_its_end(taxi: Runs):
+    first = taxi.first.result
+    rows = [json.loads(line) for line in query(taxi.output, "runs", "--json", "--limit", "0").out.splitlines()]
     row = next(each for each in rows if each["run"] == first["run"])
     assert (row["state"], row["verdict"], row["version"]) == ("done", "blessed", first["pushed_version"])
     assert row["metrics"] == first["metrics"]
-    told = json.loads(asked(taxi.output, "show", first["run"], "--json").out)
-    assert set(told["nodes"]) == set(first["nodes"])
-    for name, node in told["nodes"].items():
+    record = json.loads(query(taxi.output, "show", first["run"], "--json").out)
+    assert set(record["nodes"]) == set(first["nodes"])
+    for name, node in record["nodes"].items():
         assert node["cpu_seconds"] == first["nodes"][name]["cpu_seconds"]
-    assert told["nodes"]["Trainer"]["parameters"]["custom_config.plan.model.kind"] == "wide_deep"
+    assert record["nodes"]["Trainer"]["parameters"]["custom_config.plan.model.kind"] == "wide_deep"
 
 
 @ours
-def test_a_pushed_version_leads_back_to_its_rows(taxi: Runs):
-    first = taxi.first.told
-    graph = json.loads(asked(taxi.output, "lineage", first["pushed_version"], "--format", "json").out)
+def test_pushed_version_leads_back_to_its_rows(taxi: Runs):
+    first = taxi.first.result
+    graph = json.loads(query(taxi.output, "lineage", first["pushed_version"], "--format", "json").out)
     made = {each["node"]: each for each in graph["executions"]}
     assert {"ExampleGen", "SchemaGen", "Transform", "Trainer", "Evaluator", "InfraValidator", "Pusher"} <= set(made)
     assert {each["run"] for each in made.values()} == {first["run"]}
@@ -54,87 +54,89 @@ def test_a_pushed_version_leads_back_to_its_rows(taxi: Runs):
 @pytest.fixture(scope="module")
 def again(taxi: Runs) -> dict[str, Any]:
     """What a second run tells, with another number of steps."""
-    return taxi.again("--set", "training.steps=210", "--to", "Trainer").told
+    return taxi.again("--set", "training.steps=210", "--to", "Trainer").result
 
 
 @ours
-def test_what_had_changed_is_what_was_changed(taxi: Runs, again: dict[str, Any]):
-    reason = json.loads(asked(taxi.output, "why-not-cached", "Trainer", "--run", again["run"], "--json").out)
+def test_changed_field_is_the_reported_difference(taxi: Runs, again: dict[str, Any]):
+    reason = json.loads(query(taxi.output, "why-not-cached", "Trainer", "--run", again["run"], "--json").out)
     changed = {each["name"]: (each["before"], each["now"]) for each in reason["differences"]}
-    assert reason["earlier"]["run"] == taxi.first.told["run"]
+    assert reason["earlier"]["run"] == taxi.first.result["run"]
     assert changed["custom_config.plan.training.steps"] == ("200", "210")
     assert {name.rpartition(".")[2] for name in changed} <= {"steps", "num_steps"}
-    assert "was cached" in asked(taxi.output, "why-not-cached", "Transform", "--run", again["run"]).out
+    assert "was cached" in query(taxi.output, "why-not-cached", "Transform", "--run", again["run"]).out
 
-    both = json.loads(asked(taxi.output, "compare", taxi.first.told["run"], again["run"], "--json").out)
+    both = json.loads(query(taxi.output, "compare", taxi.first.result["run"], again["run"], "--json").out)
     assert both["config"] == {"training.steps": ["200", "210"]}
     assert (both["schema"], both["columns"]) == ({}, {})
-    assert both["rows"]["train"][0] == both["rows"]["train"][1] == taxi.first.told["rows"]["train"]
-    assert {each["metric"] for each in both["metrics"]} >= set(taxi.first.told["metrics"])
+    assert both["rows"]["train"][0] == both["rows"]["train"][1] == taxi.first.result["rows"]["train"]
+    assert {each["metric"] for each in both["metrics"]} >= set(taxi.first.result["metrics"])
 
-    columns = json.loads(asked(taxi.output, "diff-data", taxi.first.told["run"], again["run"], "--json").out)["columns"]
+    columns = json.loads(query(taxi.output, "diff-data", taxi.first.result["run"], again["run"], "--json").out)[
+        "columns"
+    ]
     fare = next(each for each in columns if each["name"] == "fare")
-    assert (fare["distance"], fare["before"]["rows"]) == (0, taxi.first.told["rows"]["train"])
+    assert (fare["distance"], fare["before"]["rows"]) == (0, taxi.first.result["rows"]["train"])
 
 
 @ours
-def test_nothing_that_the_pushed_version_needs_can_go(taxi: Runs, again: dict[str, Any]):
+def test_gc_keeps_all_artifacts_of_the_pushed_version(taxi: Runs, again: dict[str, Any]):
     assert again["state"] == "done"
     output = str(taxi.output.parent)
-    told = command("gc", "--keep", "1", "--json", "--output", output).told
-    graph = json.loads(asked(taxi.output, "lineage", taxi.first.told["pushed_version"], "--format", "json").out)
+    result = command("gc", "--keep", "1", "--json", "--output", output).result
+    graph = json.loads(query(taxi.output, "lineage", taxi.first.result["pushed_version"], "--format", "json").out)
     needed = {each["id"] for each in graph["artifacts"]}
-    assert needed.isdisjoint(each["id"] for each in told["artifacts"])
-    assert all(Path(each["uri"]).is_dir() for each in told["artifacts"]), "nothing was removed"
+    assert needed.isdisjoint(each["id"] for each in result["artifacts"])
+    assert all(Path(each["uri"]).is_dir() for each in result["artifacts"]), "nothing was removed"
 
 
 @ours
-def test_the_notebook_runs_on_the_example(taxi: Runs):
-    told = program(
+def test_notebook_runs_on_the_example(taxi: Runs):
+    notebook = program(
         "tests/support/notebook.py",
-        told={"notebook": str(ROOT / "notebooks" / "history.ipynb"), "folder": str(taxi.output.parents[1])},
+        request={"notebook": str(ROOT / "notebooks" / "history.ipynb"), "folder": str(taxi.output.parents[1])},
     )
-    assert told["runs"] >= 1
-    assert "ExampleGen" in told["nodes"]
-    assert "fare" in told["columns"]
-    assert {"Examples", "Schema", "TransformGraph", "Model"} <= set(told["made_from"])
+    assert notebook["runs"] >= 1
+    assert "ExampleGen" in notebook["nodes"]
+    assert "fare" in notebook["columns"]
+    assert {"Examples", "Schema", "TransformGraph", "Model"} <= set(notebook["made_from"])
 
 
 @pytest.fixture(scope="module")
 def stock_taxi(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """TFX's own taxi example, run twice by its own runner: the folder with the store, and the runs' ids."""
     folder = tmp_path_factory.mktemp("stock_taxi")
-    return folder, program("tests/support/stock_taxi_run.py", told={"folder": str(folder)})["runs"]
+    return folder, program("tests/support/stock_taxi_run.py", request={"folder": str(folder)})["runs"]
 
 
 @pytest.mark.slow
-def test_a_whole_stock_pipeline_is_told(stock_taxi: tuple[Path, list[str]]):
+def test_stock_pipeline_is_shown_completely(stock_taxi: tuple[Path, list[str]]):
     folder, runs = stock_taxi
-    rows = [json.loads(line) for line in asked(folder, "runs", "--json").out.splitlines()]
+    rows = [json.loads(line) for line in query(folder, "runs", "--json").out.splitlines()]
     assert [row["run"] for row in rows] == runs[::-1]
     assert {(row["state"], row["verdict"]) for row in rows} == {("done", "blessed")}
     versions = [row["version"] for row in rows]
     assert all(versions)
     assert len(set(versions)) == 2
-    told = json.loads(asked(folder, "show", runs[1], "--json").out)["nodes"]
-    assert {name: node["state"] for name, node in told.items()} == {
+    record = json.loads(query(folder, "show", runs[1], "--json").out)["nodes"]
+    assert {name: node["state"] for name, node in record.items()} == {
         **dict.fromkeys(("CsvExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "Transform"), "cached"),
         **dict.fromkeys(("latest_blessed_model_resolver", "Trainer", "Evaluator", "Pusher"), "done"),
     }
-    reason = json.loads(asked(folder, "why-not-cached", "Trainer", "--json").out)
+    reason = json.loads(query(folder, "why-not-cached", "Trainer", "--json").out)
     changed = [(each["name"], each["before"], each["now"]) for each in reason["differences"]]
     assert changed == [("train_args.num_steps", "10", "11")]
-    kinds = {json.loads(line)["type"] for line in asked(folder, "artifacts", "--json").out.splitlines()}
+    kinds = {json.loads(line)["type"] for line in query(folder, "artifacts", "--json").out.splitlines()}
     assert {"Examples", "Schema", "TransformGraph", "Model", "ModelEvaluation", "ModelBlessing", "PushedModel"} <= kinds
-    graph = json.loads(asked(folder, "lineage", versions[0], "--format", "json").out)
+    graph = json.loads(query(folder, "lineage", versions[0], "--format", "json").out)
     made = {each["node"]: each["run"] for each in graph["executions"]}
     assert made == {
         **dict.fromkeys(("CsvExampleGen", "StatisticsGen", "SchemaGen", "Transform"), runs[0]),
         **dict.fromkeys(("Trainer", "Evaluator", "Pusher"), runs[1]),
     }
-    events = [json.loads(line) for line in asked(folder, "export", "--format", "openlineage").out.splitlines()]
+    events = [json.loads(line) for line in query(folder, "export", "--format", "openlineage").out.splitlines()]
     assert {each["eventType"] for each in events} == {"COMPLETE"}
-    assert len(events) == 2 * len(told)
+    assert len(events) == 2 * len(record)
 
 
 @pytest.mark.slow
@@ -143,38 +145,38 @@ def test_two_runs_of_a_stock_pipeline_are_compared(stock_taxi: tuple[Path, list[
     # The metrics of a stock Evaluator are read by TFMA.
     ended = command("compare", *runs, "--json", "--store", str(folder / "metadata.db"))
     assert (ended.exit_code, ended.err) == (0, "")
-    both = ended.told
+    both = ended.result
     assert (both["config"], both["schema"], both["columns"]) == (None, {}, {})
     assert sum(both["rows"][split][1] for split in ("train", "eval")) == 600
     [accuracy] = [each for each in both["metrics"] if each["metric"] == "binary_accuracy" and not each["slice"]]
     assert all(0 < accuracy[side] < 1 for side in ("before", "now"))
     assert both["verdict"] == ["blessed", "blessed"]
-    columns = json.loads(asked(folder, "diff-data", *runs, "--json").out)["columns"]
+    columns = json.loads(query(folder, "diff-data", *runs, "--json").out)["columns"]
     assert {each["distance"] for each in columns} == {0, None}
 
 
 @pytest.mark.slow
-def test_a_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_path: Path):
+def test_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_path: Path):
     folder, runs = stock_taxi
     store = ("--store", str(folder / "metadata.db"))
     page = tmp_path / "report.html"
     ended = command("report", runs[1], "--model-card", "--to", str(page), *store)
     assert (ended.exit_code, ended.err) == (0, "")
-    told = page.read_text(encoding="utf-8")
-    assert "cannot be read" not in told
+    html = page.read_text(encoding="utf-8")
+    assert "cannot be read" not in html
     for known in (
         *("no anomaly in train, eval", "The same rows as in run", "binary_accuracy", "epoch_loss", "trip_miles"),
         *("vocab_compute_and_apply_vocabulary", "latest_blessed_model_resolver", "ModelBlessing"),
     ):
-        assert known in told, known
+        assert known in html, known
     for left_out in (
         *("the run has no recorded config", "the bounds of the model were not recorded"),
         "the pushed version has no manifest here",
     ):
-        assert left_out in told, left_out
+        assert left_out in html, left_out
     card = json.loads((tmp_path / "model-card.json").read_text())
     assert [each["type"] for each in card["quantitative_analysis"]["performance_metrics"]] == ["binary_accuracy"]
-    assert asked(folder, "site", "--to", str(tmp_path)).out
+    assert query(folder, "site", "--to", str(tmp_path)).out
     assert all(run in (tmp_path / "index.html").read_text(encoding="utf-8") for run in runs)
     with served(folder / "metadata.db") as (address, _):
         for path, known in (("", runs[0]), (f"run/{quote(runs[1])}/", "binary_accuracy")):
@@ -182,21 +184,21 @@ def test_a_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_
 
 
 @pytest.mark.both_lines
-def test_a_store_of_stock_tfx_is_read_as_well(tmp_path: Path):
+def test_store_of_stock_tfx_is_read_as_well(tmp_path: Path):
     people.write(tmp_path / "rows" / "people.csv", people.rows(), delimiter=",")
-    runs = program("tests/support/stock_run.py", told={"folder": str(tmp_path), "runs": 2})["runs"]
-    rows = [json.loads(line) for line in asked(tmp_path, "runs", "--json").out.splitlines()]
+    runs = program("tests/support/stock_run.py", request={"folder": str(tmp_path), "runs": 2})["runs"]
+    rows = [json.loads(line) for line in query(tmp_path, "runs", "--json").out.splitlines()]
     assert [row["run"] for row in rows] == runs[::-1]
     assert [(row["pipeline"], row["state"]) for row in rows] == [("stock", "done")] * 2
-    told = json.loads(asked(tmp_path, "show", runs[1], "--json").out)
-    states = {name: node["state"] for name, node in told["nodes"].items()}
+    record = json.loads(query(tmp_path, "show", runs[1], "--json").out)
+    states = {name: node["state"] for name, node in record["nodes"].items()}
     assert states == {"CsvExampleGen": "cached", "StatisticsGen": "cached", "SchemaGen": "done"}
-    reason = json.loads(asked(tmp_path, "why-not-cached", "SchemaGen", "--json").out)
+    reason = json.loads(query(tmp_path, "why-not-cached", "SchemaGen", "--json").out)
     assert [each["name"] for each in reason["differences"]] == ["infer_feature_shape"]
-    schemas = [json.loads(line) for line in asked(tmp_path, "artifacts", "--type", "Schema", "--json").out.splitlines()]
-    tree = asked(tmp_path, "lineage", f"artifact:{schemas[0]['id']}").out
+    schemas = [json.loads(line) for line in query(tmp_path, "artifacts", "--type", "Schema", "--json").out.splitlines()]
+    tree = query(tmp_path, "lineage", f"artifact:{schemas[0]['id']}").out
     assert tree.index("SchemaGen") < tree.index("StatisticsGen") < tree.index("CsvExampleGen")
-    both = json.loads(asked(tmp_path, "compare", *runs, "--json").out)
+    both = json.loads(query(tmp_path, "compare", *runs, "--json").out)
     assert both["config"] is None
     assert both["rows"]["train"][0] == both["rows"]["train"][1] > 0
     # Where values are missing, no shape was inferred in the first place.

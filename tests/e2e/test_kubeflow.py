@@ -9,21 +9,21 @@ import kubeflow_pipelines
 import pytest
 from command import Runs, command
 from databases import PASSWORD, SERVERS
-from lineages import edges
+from lineage_edges import edges
 
 from pipeline.core.metadata.store import Store
 
 pytestmark = [pytest.mark.e2e, kubeflow_pipelines.needs_kfp]
 
 
-def test_the_same_config_gives_the_same_model_and_lineage(
+def test_same_config_gives_the_same_model_and_lineage(
     example: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, volume = tmp_path / "pipeline.yaml", tmp_path / "volume"
     with SERVERS["postgresql"]() as server:
-        place = server.place
-        sets = [f"metadata.backend={place.backend}", f"metadata.host={place.host}", f"metadata.port={place.port}"]
-        sets += [f"metadata.database={place.name}", f"metadata.user={place.user}"]
+        store = server.location
+        sets = [f"metadata.backend={store.backend}", f"metadata.host={store.host}", f"metadata.port={store.port}"]
+        sets += [f"metadata.database={store.name}", f"metadata.user={store.user}"]
         section = ["kubeflow.image=example.com/pipeline:1", "kubeflow.claim=pipeline", f"kubeflow.mount={volume}"]
         secret = ["METADATA_PASSWORD.secret=metadata", "METADATA_PASSWORD.key=password"]
         section += [f"kubeflow.secrets.{each}" for each in secret]
@@ -42,9 +42,9 @@ def test_the_same_config_gives_the_same_model_and_lineage(
         looked = (*shared, "--output", str(volume / "out"))
         [row] = [json.loads(line) for line in command("runs", *looked, "--json").out.splitlines()]
         assert (row["run"], row["state"], row["verdict"]) == (run, "done", "blessed")
-        local = example.first.told
+        local = example.first.result
         assert row["metrics"] == pytest.approx(local["metrics"], abs=0.01)
-        assert edges(Store(place), run) == edges(Store(example.output / "metadata.db"), local["run"])
+        assert edges(Store(store), run) == edges(Store(example.output / "metadata.db"), local["run"])
         assert run in command("lineage", row["version"], *looked).out
     assert "LatestBlessedModel" in (folder / "logs" / run / "report.html").read_text()
     assert (folder / "pushed" / row["version"] / "saved_model.pb").is_file()

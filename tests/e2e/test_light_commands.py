@@ -26,13 +26,13 @@ pytestmark = pytest.mark.e2e
         (("schema",), '"title": "Config"'),
     ],
 )
-def test_a_verb_that_needs_no_tensorflow(arguments: tuple[str, ...], shown: str):
+def test_verb_that_needs_no_tensorflow(arguments: tuple[str, ...], shown: str):
     make_data("taxi")
     ended = light_command(*arguments)
     assert (ended.exit_code, ended.err) == (0, "")
     assert shown in ended.out
 
 
-def test_the_json_schema_knows_every_section():
+def test_json_schema_knows_every_section():
     schema = json.loads(light_command("schema").out)
     assert {"data", "features", "model", "training", "evaluation", "push", "runtime"} <= set(schema["properties"])

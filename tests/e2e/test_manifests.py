@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 import tfjob_operator
-import training
+import trainer_runs
 import yaml
 from command import ROOT, SECONDS, command
 from tfjob_operator import tasks
-from training import Prepared
+from trainer_runs import Prepared
 
 pytestmark = pytest.mark.e2e
 
@@ -122,12 +122,12 @@ def assert_made(prepared: Prepared, to: Path, *more: str) -> None:
     assert {entry.name for entry in to.iterdir()} == {"job.json", "model", "model_run"}
     assert {entry.name for entry in (to / "model").iterdir()} == {"Format-Serving"}
     assert {entry.name for entry in (to / "model_run").iterdir()} == {"train", "checkpoints", *more}
-    assert training.auc(prepared, to) > 0.95
+    assert trainer_runs.auc(prepared, to) > 0.95
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", [PARAMETER_SERVER, MULTI_WORKER], ids=lambda strategy: strategy["kind"])
-def test_a_tfjob_trains(prepared: Prepared, tmp_path: Path, strategy: dict[str, Any]) -> None:
+def test_tfjob_trains(prepared: Prepared, tmp_path: Path, strategy: dict[str, Any]) -> None:
     with Job(manifest_of(prepared, strategy, tmp_path / "to"), tmp_path) as job:
         for name in job.lead_tasks:
             assert job.wait(name) == 0, job.log_tail(name)
@@ -136,7 +136,7 @@ def test_a_tfjob_trains(prepared: Prepared, tmp_path: Path, strategy: dict[str, 
     assert_made(prepared, tmp_path / "to")
 
 
-def test_a_tfjob_with_parameter_servers_and_an_evaluator_trains(prepared: Prepared, tmp_path: Path) -> None:
+def test_tfjob_with_parameter_servers_and_an_evaluator_trains(prepared: Prepared, tmp_path: Path) -> None:
     """The chief does not wait for the evaluator, which the operator lists in the cluster."""
     with Job(manifest_of(prepared, PARAMETER_SERVER, tmp_path / "to", evaluator=True), tmp_path) as job:
         for name in ("chief-0", "evaluator-0"):
@@ -146,7 +146,7 @@ def test_a_tfjob_with_parameter_servers_and_an_evaluator_trains(prepared: Prepar
     assert_made(prepared, tmp_path / "to", "eval")
 
 
-def test_a_killed_ps_has_the_chief_started_again_and_the_job_ends_well(prepared: Prepared, tmp_path: Path) -> None:
+def test_killed_ps_has_the_chief_started_again_and_the_job_ends_well(prepared: Prepared, tmp_path: Path) -> None:
     with Job(manifest_of(prepared, PARAMETER_SERVER, tmp_path / "to"), tmp_path) as job:
         deadline = time.monotonic() + SECONDS
         while not job.steps("chief-0"):

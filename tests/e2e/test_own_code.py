@@ -13,26 +13,26 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("own")]
 
 @pytest.mark.slow
 @pytest.mark.both_lines
-def test_the_stock_taxi_module_runs_as_it_is(stock: Runs):
+def test_stock_taxi_module_runs_as_it_is(stock: Runs):
     assert stock.first.exit_code == 0, stock.first.out or stock.first.err
-    assert stock.first.told["verdict"] == "blessed"
-    assert (Path(stock.first.told["pushed"]) / "saved_model.pb").is_file()
+    assert stock.first.result["verdict"] == "blessed"
+    assert (Path(stock.first.result["pushed"]) / "saved_model.pb").is_file()
 
 
 @pytest.mark.both_lines
-def test_a_module_file_for_stock_tfx_runs_as_it_is(files: Runs):
-    assert (files.first.exit_code, files.first.told["verdict"]) == (0, "blessed"), files.first.out or files.first.err
+def test_module_file_for_stock_tfx_runs_as_it_is(files: Runs):
+    assert (files.first.exit_code, files.first.result["verdict"]) == (0, "blessed"), files.first.out or files.first.err
     again = files.again("--to", "Trainer")
     assert again.nodes("cached") >= {"Transform", "Trainer"}
 
 
-def test_a_network_of_the_users_own_is_trained_and_exported_as_ours_are(built: Runs):
-    assert (built.first.exit_code, built.first.told["verdict"]) == (0, "blessed"), built.first.out or built.first.err
-    assert (Path(built.first.told["pushed"]) / "saved_model.pb").is_file()
-    assert "of_the_user" in Path(built.first.told["nodes"]["Trainer"]["log"]).read_text(), "the network's summary"
+def test_network_of_the_users_own_is_trained_and_exported_as_ours_are(built: Runs):
+    assert (built.first.exit_code, built.first.result["verdict"]) == (0, "blessed"), built.first.out or built.first.err
+    assert (Path(built.first.result["pushed"]) / "saved_model.pb").is_file()
+    assert "of_the_user" in Path(built.first.result["nodes"]["Trainer"]["log"]).read_text(), "the network's summary"
 
 
-def test_a_build_function_that_raises_is_blamed_by_its_line(built: Runs, tmp_path: Path):
+def test_build_function_that_raises_is_blamed_by_its_line(built: Runs, tmp_path: Path):
     assert built.first.exit_code == 0, built.first.out or built.first.err
     deed = tmp_path / "deed"
     deed.write_text("raise")
@@ -40,17 +40,19 @@ def test_a_build_function_that_raises_is_blamed_by_its_line(built: Runs, tmp_pat
     ended = built.again(*arguments, environment={"OWN_CODE_DEED": str(deed)})
     assert (ended.exit_code, ended.states["Trainer"]) == (2, "failed")
     file = re.escape(str(SUPPORT / "own_code.py"))
-    assert re.fullmatch(rf"{file}:\d+: {file}:build failed: ValueError: no such luck", ended.told["error"]["headline"])
+    assert re.fullmatch(
+        rf"{file}:\d+: {file}:build failed: ValueError: no such luck", ended.result["error"]["headline"]
+    )
 
 
-def test_a_run_goes_up_to_a_node_and_another_one_from_the_next(own: Runs):
-    assert (own.first.exit_code, own.first.told["verdict"]) == (0, "not evaluated")
+def test_run_goes_up_to_a_node_and_another_one_from_the_next(own: Runs):
+    assert (own.first.exit_code, own.first.result["verdict"]) == (0, "not evaluated")
     assert own.first.nodes("skipped") == {"Trainer", "LatestBlessedModel", "Evaluator", "Pusher"}
     lower = own.again("--from", "Trainer", environment=OWN_CODE)
-    assert (lower.exit_code, lower.told["verdict"]) == (0, "blessed")
+    assert (lower.exit_code, lower.result["verdict"]) == (0, "blessed")
     assert lower.nodes("done") == {"Trainer", "LatestBlessedModel", "Evaluator", "Pusher"}
-    assert lower.told["rows_read"] == 500
-    assert lower.told["pushed_version"] in own.pushed
+    assert lower.result["rows_read"] == 500
+    assert lower.result["pushed_version"] in own.pushed
 
 
 @pytest.mark.parametrize(
@@ -60,19 +62,19 @@ def test_a_run_goes_up_to_a_node_and_another_one_from_the_next(own: Runs):
         ("run_fn", "Trainer", ("--set", "training.steps=7")),
     ],
 )
-def test_a_function_that_raises_is_blamed_by_its_line(
+def test_function_that_raises_is_blamed_by_its_line(
     own: Runs, tmp_path: Path, function: str, node: str, arguments: tuple[str, ...]
 ):
     assert own.first.exit_code == 0, own.first.out or own.first.err
     deed = tmp_path / "deed"
     deed.write_text("raise")
     ended = own.again(*arguments, environment={**OWN_CODE, "OWN_CODE_DEED": str(deed)})
-    assert (ended.exit_code, ended.told["state"], ended.states[node]) == (2, "failed", "failed")
-    error = ended.told["error"]
+    assert (ended.exit_code, ended.result["state"], ended.states[node]) == (2, "failed", "failed")
+    error = ended.result["error"]
     file = re.escape(str(SUPPORT / "own_code.py"))
     failed = f"own_code.{function} failed: ValueError: no such luck"
     assert re.fullmatch(rf"{file}:\d+: {re.escape(failed)}", error["headline"])
     assert "traceback" in error["remedy"]
-    log = Path(ended.told["nodes"][node]["log"]).read_text()
+    log = Path(ended.result["nodes"][node]["log"]).read_text()
     assert "Traceback" in log
     assert 'raise ValueError("no such luck")' in log

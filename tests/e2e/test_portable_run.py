@@ -20,23 +20,21 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
         yield service, pool
 
 
-def test_the_whole_pipeline_on_a_job_service_and_a_pool(
-    taxi: Runs, servers: tuple[Server, Server], tmp_path: Path
-) -> None:
+def test_whole_pipeline_on_a_job_service_and_a_pool(taxi: Runs, servers: tuple[Server, Server], tmp_path: Path) -> None:
     service, pool = servers
-    asked = ("--local", "--json", "--output", str(tmp_path), "--engine", "portable")
+    arguments = ("--local", "--json", "--output", str(tmp_path), "--engine", "portable")
     fields = (f"runtime.portable.job_endpoint={service.address}", f"runtime.portable.worker_pools=[{pool.address}]")
-    ended = command(*asked, *(word for field in fields for word in ("--set", field)))
+    ended = command(*arguments, *(word for field in fields for word in ("--set", field)))
     assert (ended.exit_code, ended.err) == (0, "")
-    told, direct = ended.told, taxi.first.told
-    assert told["beam"] == [
+    result, direct = ended.result, taxi.first.result
+    assert result["beam"] == [
         f"Beam: portable, job service {service.address}, EXTERNAL: workers in the pool {pool.address}"
     ]
-    assert pool.asked >= 4, "ExampleGen, StatisticsGen, Transform and the Evaluator"
+    assert pool.workers_started >= 4, "ExampleGen, StatisticsGen, Transform and the Evaluator"
     assert ended.nodes("done") == taxi.first.nodes("done")
-    assert (told["state"], told["verdict"], told["rows"]) == ("done", "blessed", direct["rows"])
+    assert (result["state"], result["verdict"], result["rows"]) == ("done", "blessed", direct["rows"])
     # The same rows and features make the same training, and so the same model.
-    assert set(told["metrics"]) == set(direct["metrics"])
-    assert told["metrics"] == pytest.approx(direct["metrics"], abs=1e-3)
-    assert [each["slice"] for each in told["slices"]] == [each["slice"] for each in direct["slices"]]
-    assert told["serving"]["passed"]
+    assert set(result["metrics"]) == set(direct["metrics"])
+    assert result["metrics"] == pytest.approx(direct["metrics"], abs=1e-3)
+    assert [each["slice"] for each in result["slices"]] == [each["slice"] for each in direct["slices"]]
+    assert result["serving"]["passed"]

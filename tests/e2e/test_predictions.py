@@ -1,4 +1,4 @@
-"""The pushed model, loaded in a fresh process, says what the Evaluator heard it say."""
+"""The pushed model, loaded in a fresh process, predicts what the Evaluator recorded."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ ROWS = 10
 @pytest.fixture(scope="module")
 def seen(taxi: Runs) -> Any:
     """Ten raw rows, and what the Evaluator got for them."""
-    run = taxi.first.told["run"]
-    return program(str(SUPPORT / "evaluator_side.py"), str(taxi.output), run, str(ROWS), "tips")
+    run = taxi.first.result["run"]
+    return program(str(SUPPORT / "evaluator_program.py"), str(taxi.output), run, str(ROWS), "tips")
 
 
 @pytest.fixture(scope="module")
 def answers(taxi: Runs, seen: Any) -> Any:
-    """What the pushed model says to the same rows."""
-    return program(str(SUPPORT / "predict.py"), taxi.first.told["pushed"], told=seen)
+    """The pushed model's predictions for the same rows."""
+    return program(str(SUPPORT / "predict.py"), taxi.first.result["pushed"], request=seen)
 
 
 @pytest.mark.parametrize("signature", ["serving_default", "raw"])
-def test_the_pushed_model_predicts_what_was_evaluated(seen: Any, answers: Any, signature: str):
+def test_pushed_model_predicts_what_was_evaluated(seen: Any, answers: Any, signature: str):
     predictions = [probability for [probability] in answers[signature]["probability"]]
     # Float32 rounding: how a product is summed up depends on the size of the batch.
     assert predictions == pytest.approx(seen["predictions"], rel=1e-5, abs=1e-7)
-    # Rows that are told apart, and rows with something missing, or this would show little.
+    # Rows with different predictions, and rows with something missing, or this would show little.
     assert max(predictions) - min(predictions) > 0.1
     assert sum(None in values for values in seen["columns"].values()) > 3
 
 
-def test_both_ways_to_ask_give_the_same(answers: Any):
+def test_both_request_forms_give_the_same_predictions(answers: Any):
     assert answers["raw"] == answers["serving_default"]
 
 
-def test_the_labels_are_those_that_were_evaluated(seen: Any, answers: Any):
+def test_labels_are_those_that_were_evaluated(seen: Any, answers: Any):
     assert answers["transform_labels"]["label"] == seen["labels"]
     assert set(seen["labels"]) == {0, 1}
 
 
-def test_a_server_finds_four_signatures_and_none_asks_for_the_label(taxi: Runs, answers: Any):
-    asked = answers["signatures"]
-    assert set(asked) == {"serving_default", "raw", "transform_features", "transform_labels"}
+def test_model_has_four_signatures_and_none_requires_the_label(taxi: Runs, answers: Any):
+    signatures = answers["signatures"]
+    assert set(signatures) == {"serving_default", "raw", "transform_features", "transform_labels"}
     # The answers above came from examples without tips, too.
-    assert "tips" not in asked.pop("raw")
-    assert set(map(tuple, asked.values())) == {("examples",)}
+    assert "tips" not in signatures.pop("raw")
+    assert set(map(tuple, signatures.values())) == {("examples",)}
 
 
-def test_nothing_of_the_training_is_exported(answers: Any):
+def test_exported_model_contains_only_weights(answers: Any):
     weights = {name for name, shape in answers["variables"].items() if shape}
     # One tensor per weight: an optimizer would leave two more of the same shape with each.
     assert len(weights) == 10

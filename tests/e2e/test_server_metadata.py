@@ -17,36 +17,36 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.mark.parametrize("backend", ["postgresql", pytest.param("mysql", marks=pytest.mark.slow)])
-def test_a_whole_run_and_what_is_known_of_it(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_whole_run_and_what_is_known_of_it(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DATABASE_PASSWORD", PASSWORD)
     monkeypatch.setenv("METADATA_PASSWORD", PASSWORD)
     data = people.write(tmp_path / "people.csv", people.rows())
     with SERVERS[backend]() as server:
-        place = server.place
-        section = {"backend": backend, "host": place.host, "port": place.port, "database": place.name}
-        section |= {"user": place.user, "password_env": "DATABASE_PASSWORD"}  # pragma: allowlist secret
+        location = server.location
+        section = {"backend": backend, "host": location.host, "port": location.port, "database": location.name}
+        section |= {"user": location.user, "password_env": "DATABASE_PASSWORD"}  # pragma: allowlist secret
         config = people.write_config(tmp_path / "people.yaml", data, metadata=section)
         shared = ("--config", str(config), "--output", str(tmp_path / "out"))
 
-        def told(*arguments: str, expected: int = 0) -> str:
+        def output_of(*arguments: str, expected: int = 0) -> str:
             ended = command(*arguments, *shared)
             assert ended.exit_code == expected, ended.err
             return ended.out
 
         assert "nothing has run yet" in command("runs", *shared).err
-        before = json.loads(told("plan", "--json"))
+        before = json.loads(output_of("plan", "--json"))
         assert {node["will"] for node in before["nodes"]} == {"run"}
 
-        run = json.loads(told("--local", "--json"))
+        run = json.loads(output_of("--local", "--json"))
         assert (run["state"], run["verdict"]) == ("done", "blessed")
         assert not (tmp_path / "out/people/metadata.db").exists()
 
-        _look_back(told, run)
-        again = json.loads(told("--local", "--json"))
+        _look_back(output_of, run)
+        again = json.loads(output_of("--local", "--json"))
         states = {name: node["state"] for name, node in again["nodes"].items()}
         assert {states[node] for node in ("ExampleGen", "Transform", "Trainer", "Pusher")} == {"cached"}
         # From anywhere, without the config.
-        assert [each.name for each in Store(str(place)).runs()] == [again["run"], run["run"]]
+        assert [each.name for each in Store(str(location)).runs()] == [again["run"], run["run"]]
 
         monkeypatch.setenv("DATABASE_PASSWORD", "wrong")
         refused = command("--local", *shared)
@@ -55,9 +55,9 @@ def test_a_whole_run_and_what_is_known_of_it(backend: str, tmp_path: Path, monke
         assert "wrong" not in refused.err + refused.out
 
 
-def _look_back(told: Callable[..., str], run: dict[str, str]) -> None:
-    after = json.loads(told("plan", "--json"))
+def _look_back(output_of: Callable[..., str], run: dict[str, str]) -> None:
+    after = json.loads(output_of("plan", "--json"))
     assert [node["id"] for node in after["nodes"] if node["will"] == "run"] == ["LatestBlessedModel"]
-    assert run["run"] in told("runs")
-    assert "Examples" in told("lineage", run["pushed_version"])
-    assert "all artifacts are needed" in told("gc")
+    assert run["run"] in output_of("runs")
+    assert "Examples" in output_of("lineage", run["pushed_version"])
+    assert "all artifacts are needed" in output_of("gc")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import people
 import pytest
-from children import in_child
 from command import command
+from in_fork_server import in_child
 
 from pipeline.core.metadata.store import Store
 from pipeline.core.records import NODES, NodeOutcome
@@ -25,7 +25,7 @@ def run_single(ir: Path, node: str, run: str, span: int) -> NodeOutcome:
     return run_job(NodeJob(ir.read_bytes(), node, run, REPORTING, span=span))
 
 
-def test_a_backfill_over_spans(tmp_path: Path):
+def test_backfill_over_spans(tmp_path: Path):
     for span in (1, 2, 3):
         (tmp_path / "data" / str(span)).mkdir(parents=True)
         people.write(tmp_path / "data" / str(span) / "people.csv", people.rows(300 + span, seed=span))

@@ -1,4 +1,4 @@
-"""The shipped example, from 15,002 real trips to a pushed model; and what a second run does anew."""
+"""The shipped example, from 15,002 real trips to a pushed model; and the nodes that a second run repeats."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ NODES = {
 @pytest.mark.both_lines
 def test_one_command_takes_the_rows_to_a_pushed_model(taxi: Runs):
     assert (taxi.first.exit_code, taxi.first.err) == (0, "")
-    told = taxi.first.told
-    assert (told["state"], told["verdict"], told["error"]) == ("done", "blessed", None)
+    result = taxi.first.result
+    assert (result["state"], result["verdict"], result["error"]) == ("done", "blessed", None)
     assert taxi.first.nodes("done") == NODES
     # Every trip is in one split.
-    assert told["rows_read"] == 15_002 == told["rows"]["train"] + told["rows"]["eval"]
-    assert told["nodes"]["ExampleGen"]["rows"] == 15_002
-    assert told["metrics"]["auc"] >= 0.945
-    assert told["training"] == {"steps": 200, "restarts": 0, "repeated": 0, "damaged": 0}
-    assert told["rows_evaluated"] == told["rows"]["eval"]
+    assert result["rows_read"] == 15_002 == result["rows"]["train"] + result["rows"]["eval"]
+    assert result["nodes"]["ExampleGen"]["rows"] == 15_002
+    assert result["metrics"]["auc"] >= 0.945
+    assert result["training"] == {"steps": 200, "restarts": 0, "repeated": 0, "damaged": 0}
+    assert result["rows_evaluated"] == result["rows"]["eval"]
 
 
-def test_a_model_server_has_answered_as_the_evaluator_saw_it_and_its_rows_warm_the_version_up(taxi: Runs):
-    found = taxi.first.told["serving"]
+def test_model_server_has_answered_as_the_evaluator_saw_it_and_its_rows_warm_the_version_up(taxi: Runs):
+    found = taxi.first.result["serving"]
     assert (found["passed"], found["why"], found["compared"]) == (True, None, 64)
     assert found["max_difference"] < 1e-5
-    assert (Path(taxi.first.told["pushed"]) / "assets.extra" / "tf_serving_warmup_requests").is_file()
+    assert (Path(taxi.first.result["pushed"]) / "assets.extra" / "tf_serving_warmup_requests").is_file()
 
 
-def test_a_model_that_is_too_slow_for_its_budget_is_not_pushed(taxi: Runs):
+def test_model_that_is_too_slow_for_its_budget_is_not_pushed(taxi: Runs):
     before = taxi.pushed
     again = taxi.again("--set", "serving.max_p99_ms=0.01")
-    told = again.told
-    assert (again.exit_code, told["state"], told["verdict"]) == (3, "rejected", "blessed")
+    result = again.result
+    assert (again.exit_code, result["state"], result["verdict"]) == (3, "rejected", "blessed")
     assert again.nodes("done") - {"LatestBlessedModel"} == {"InfraValidator", "Pusher"}
-    assert "expected 99 of 100 requests to take 0.01 ms at most" in told["serving"]["why"]
-    assert told["pushed"] is None
+    assert "expected 99 of 100 requests to take 0.01 ms at most" in result["serving"]["why"]
+    assert result["pushed"] is None
     assert taxi.pushed == before
 
 
@@ -66,67 +66,67 @@ def test_two_workers_have_trained_in_step(taxi: Runs):
         assert "step 200: loss" in (taxi.model_run / "logs" / f"{worker}.log").read_text()
 
 
-def test_the_slices_make_up_the_whole(taxi: Runs):
-    told = taxi.first.told
-    assert {"Cash", "Credit Card"} <= {each["slice"]["payment_type"] for each in told["slices"]}
-    assert sum(each["rows"] for each in told["slices"]) == told["rows"]["eval"]
+def test_slices_make_up_the_whole(taxi: Runs):
+    result = taxi.first.result
+    assert {"Cash", "Credit Card"} <= {each["slice"]["payment_type"] for each in result["slices"]}
+    assert sum(each["rows"] for each in result["slices"]) == result["rows"]["eval"]
     # What nothing can be said of in a slice, such as the AUC of rows without a tip, is left out.
-    assert all(set(each["metrics"]) <= set(told["metrics"]) for each in told["slices"])
-    assert all("binary_accuracy" in each["metrics"] for each in told["slices"])
+    assert all(set(each["metrics"]) <= set(result["metrics"]) for each in result["slices"])
+    assert all("binary_accuracy" in each["metrics"] for each in result["slices"])
 
 
 def test_every_bound_of_the_config_was_checked(taxi: Runs):
-    checks = [(check["metric"], check["slice"], check["bound"]) for check in taxi.first.told["checks"]]
+    checks = [(check["metric"], check["slice"], check["bound"]) for check in taxi.first.result["checks"]]
     assert checks == [
         ("auc", {}, "at least 0.93"),
         ("auc", {}, "at most 0.005 below the baseline"),
         ("binary_accuracy", {}, "at least 0.85"),
         ("auc", {"payment_type": "Credit Card"}, "at least 0.6"),
     ]
-    assert all(check["passed"] for check in taxi.first.told["checks"])
+    assert all(check["passed"] for check in taxi.first.result["checks"])
 
 
-def test_the_verdict_stands_in_the_runs_record(taxi: Runs):
-    told = taxi.first.told
-    record = json.loads((taxi.output / "logs" / told["run"] / "run.json").read_text())
+def test_run_record_contains_the_verdict(taxi: Runs):
+    result = taxi.first.result
+    record = json.loads((taxi.output / "logs" / result["run"] / "run.json").read_text())
     assert [record[key] for key in ("verdict", "checks", "metrics")] == [
-        told[key] for key in ("verdict", "checks", "metrics")
+        result[key] for key in ("verdict", "checks", "metrics")
     ]
 
 
-def test_every_node_tells_what_it_took(taxi: Runs):
-    for node in taxi.first.told["nodes"].values():
+def test_every_node_reports_its_seconds_and_memory(taxi: Runs):
+    for node in taxi.first.result["nodes"].values():
         assert 0 < node["cpu_seconds"] < 600
-        assert 0 < node["seconds"] < taxi.first.told["seconds"]
+        assert 0 < node["seconds"] < taxi.first.result["seconds"]
         assert node["peak_memory_mb"] > 50
 
 
 def test_all_that_a_run_makes_lies_in_its_folder(taxi: Runs):
-    told, output = taxi.first.told, taxi.output
+    result, output = taxi.first.result, taxi.output
     assert {entry.name for entry in output.iterdir()} == {"pushed", "metadata.db", "artifacts", "logs"}
-    assert Path(told["pushed"]) == output / "pushed" / told["pushed_version"]
-    assert (output / "pushed" / told["pushed_version"] / "saved_model.pb").is_file()
+    assert Path(result["pushed"]) == output / "pushed" / result["pushed_version"]
+    assert (output / "pushed" / result["pushed_version"] / "saved_model.pb").is_file()
     for node in NODES:
-        log = output / "logs" / told["run"] / f"{node}.log"
+        log = output / "logs" / result["run"] / f"{node}.log"
         assert log.read_text().startswith(f"=== {node}, ")
-        assert told["nodes"][node]["log"] == str(log)
+        assert result["nodes"][node]["log"] == str(log)
 
 
-def test_a_run_has_written_its_report_and_names_it(taxi: Runs):
-    report = Path(taxi.first.told["report"])
-    assert report == taxi.output / "logs" / taxi.first.told["run"] / "report.html"
+def test_run_has_written_its_report_and_names_it(taxi: Runs):
+    report = Path(taxi.first.result["report"])
+    assert report == taxi.output / "logs" / taxi.first.result["run"] / "report.html"
     page = report.read_text()
-    assert taxi.first.told["pushed_version"] in page
+    assert taxi.first.result["pushed_version"] in page
     # Nothing that a run of ours records is missing, but for what only a second one can have.
     assert re.findall(r"Left out: ([^<]*)", page) == ["no earlier run of the pipeline has statistics to compare with."]
 
 
-def test_the_resolved_config_is_recorded_with_the_run(taxi: Runs):
+def test_resolved_config_is_recorded_with_the_run(taxi: Runs):
     with sqlite3.connect(f"{(taxi.output / 'metadata.db').as_uri()}?mode=ro", uri=True) as store:
         [[text]] = store.execute(
             "SELECT string_value FROM ContextProperty JOIN Context ON Context.id = context_id "
             "WHERE Context.name = ? AND ContextProperty.name = 'config'",
-            [taxi.first.told["run"]],
+            [taxi.first.result["run"]],
         )
     store.close()
     recorded = json.loads(text)
@@ -137,33 +137,33 @@ def test_the_resolved_config_is_recorded_with_the_run(taxi: Runs):
 
 
 @pytest.mark.both_lines
-def test_a_second_run_with_nothing_changed_is_all_cache(taxi: Runs):
+def test_second_run_with_nothing_changed_is_all_cache(taxi: Runs):
     again = taxi.again()
     assert again.exit_code == 0
     # The resolver has no outputs of its own to keep: it looks the baseline up each time.
     assert again.nodes("cached") >= NODES - {"LatestBlessedModel"}
-    assert again.told["run"] != taxi.first.told["run"]
-    assert [again.told[key] for key in ("pushed", "metrics", "verdict", "rows")] == [
-        taxi.first.told[key] for key in ("pushed", "metrics", "verdict", "rows")
+    assert again.result["run"] != taxi.first.result["run"]
+    assert [again.result[key] for key in ("pushed", "metrics", "verdict", "rows")] == [
+        taxi.first.result[key] for key in ("pushed", "metrics", "verdict", "rows")
     ]
 
 
-def test_a_gate_that_asks_too_much_turns_the_model_away_without_training_it_anew(taxi: Runs):
+def test_stricter_threshold_rejects_the_model_without_training_again(taxi: Runs):
     before = taxi.pushed
     bounds = ("evaluation.thresholds={auc: {min: 0.99}}", "evaluation.slice_thresholds={}")
-    asked = (*bounds, "evaluation.metrics=[auc]", "evaluation.slices=[]")
-    again = taxi.again(*(word for field in asked for word in ("--set", field)))
-    told = again.told
-    assert (again.exit_code, told["state"], told["verdict"]) == (3, "rejected", "not blessed")
+    stricter = (*bounds, "evaluation.metrics=[auc]", "evaluation.slices=[]")
+    again = taxi.again(*(word for field in stricter for word in ("--set", field)))
+    result = again.result
+    assert (again.exit_code, result["state"], result["verdict"]) == (3, "rejected", "not blessed")
     assert again.nodes("done") - {"LatestBlessedModel"} == {"Evaluator", "InfraValidator", "Pusher"}
-    [failure] = [check for check in told["checks"] if not check["passed"]]
+    [failure] = [check for check in result["checks"] if not check["passed"]]
     assert (failure["metric"], failure["bound"]) == ("auc", "at least 0.99")
-    assert failure["value"] == pytest.approx(told["metrics"]["auc"])
-    assert told["pushed"] is None
+    assert failure["value"] == pytest.approx(result["metrics"]["auc"])
+    assert result["pushed"] is None
     assert taxi.pushed == before
 
 
-def test_an_edited_schema_is_checked_anew(taxi: Runs, tmp_path: Path):
+def test_edited_schema_is_validated_again(taxi: Runs, tmp_path: Path):
     schema = tmp_path / "taxi.pbtxt"
     shutil.copy(ROOT / "schema" / "taxi.pbtxt", schema)
     with schema.open("a") as file:

@@ -11,22 +11,22 @@ from command import Runs
 pytestmark = pytest.mark.e2e
 
 
-def test_the_trainer_takes_the_best_values(tuned: Runs) -> None:
+def test_trainer_takes_the_best_values(tuned: Runs) -> None:
     # With the config's own learning rate nothing would have been learned.
-    assert (tuned.first.exit_code, tuned.first.told["verdict"]) == (0, "blessed"), tuned.first.out or tuned.first.err
-    assert tuned.first.told["metrics"]["auc"] > 0.8
-    assert tuned.first.told["tuned"] == {"learning_rate": 0.02, "hidden": [8]}
+    assert (tuned.first.exit_code, tuned.first.result["verdict"]) == (0, "blessed"), tuned.first.out or tuned.first.err
+    assert tuned.first.result["metrics"]["auc"] > 0.8
+    assert tuned.first.result["tuned"] == {"learning_rate": 0.02, "hidden": [8]}
     [trials] = (tuned.output / "artifacts" / "Tuner" / "tuner_results").glob("*/trials.json")
-    told = json.loads(trials.read_text())
-    assert [trial["values"] for trial in told] == [
+    record = json.loads(trials.read_text())
+    assert [trial["values"] for trial in record] == [
         {"learning_rate": 0.02, "hidden": [8]},
         {"learning_rate": 1e-9, "hidden": [8]},
     ]
-    log = Path(tuned.first.told["nodes"]["Trainer"]["log"]).read_text()
+    log = Path(tuned.first.result["nodes"]["Trainer"]["log"]).read_text()
     assert "the Tuner's best values are used" in log
 
 
-def test_a_second_run_takes_trials_and_training_from_the_cache(tuned: Runs) -> None:
+def test_second_run_takes_trials_and_training_from_the_cache(tuned: Runs) -> None:
     assert tuned.first.exit_code == 0, tuned.first.out or tuned.first.err
     again = tuned.again("--to", "Trainer")
     assert again.nodes("cached") >= {"Tuner", "Trainer"}

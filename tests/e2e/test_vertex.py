@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from command import ROOT, Runs, command
-from gcs_stand_in import Bucket, stand_in
-from managed_pipelines import Edge, Run, Service
+from fake_gcs import Bucket, serve
+from fake_vertex_runner import Edge, Run, Service
 
 from pipeline.core.metadata.store import INPUT, Store
 from pipeline.core.records import NODES
@@ -29,7 +29,7 @@ def bucket() -> Bucket:
 
 @pytest.fixture(scope="module")
 def service(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with stand_in(bucket, tmp_path_factory.mktemp("storage")) as environment:
+    with serve(bucket, tmp_path_factory.mktemp("storage")) as environment:
         yield Service(bucket, environment)
 
 
@@ -58,8 +58,8 @@ def first(service: Service, example: Runs, tmp_path_factory: pytest.TempPathFact
 
 def verdict(service: Service, run: Run) -> dict[str, Any]:
     [evaluation] = run.tasks["Evaluator"].outputs["evaluation"]
-    told: dict[str, Any] = json.loads(service.read(f"{evaluation.uri}/verdict.json"))
-    return told
+    record: dict[str, Any] = json.loads(service.read(f"{evaluation.uri}/verdict.json"))
+    return record
 
 
 def test_every_container_has_run(first: Run):
@@ -69,14 +69,14 @@ def test_every_container_has_run(first: Run):
     assert (blessing.metadata["blessed"], blessing.metadata["current_model_id"]) == (1, model.name)
 
 
-def test_the_model_is_as_good_as_that_of_a_local_run(first: Run, service: Service, example: Runs):
+def test_model_is_as_good_as_that_of_a_local_run(first: Run, service: Service, example: Runs):
     [whole] = [each for each in verdict(service, first)["slices"] if not each["slice"]]
-    assert whole["metrics"] == pytest.approx(example.first.told["metrics"], abs=5e-3)
+    assert whole["metrics"] == pytest.approx(example.first.result["metrics"], abs=5e-3)
 
 
-def test_the_lineage_is_that_of_a_local_run(first: Run, example: Runs):
+def test_lineage_is_that_of_a_local_run(first: Run, example: Runs):
     store = Store(example.output / "metadata.db")
-    executions = [each for each in store.executions(example.first.told["run"]) if each.node in CONTAINERS]
+    executions = [each for each in store.executions(example.first.result["run"]) if each.node in CONTAINERS]
     nodes = {each.id: each.node for each in executions}
     read = [event for event in store.events(nodes) if event.kind == INPUT]
     artifacts = store.artifacts_by_id(event.artifact for event in read)
@@ -87,17 +87,17 @@ def test_the_lineage_is_that_of_a_local_run(first: Run, example: Runs):
     assert first.lineage(CONTAINERS) == local
 
 
-def test_the_version_is_where_model_servers_look_and_says_where_it_is_from(
+def test_pushed_version_is_in_the_serving_layout_with_its_manifest(
     first: Run, service: Service, bucket: Bucket, example: Runs
 ):
     [pushed] = first.tasks["Pusher"].outputs["pushed_model"]
-    place = f"{root(example)}/pushed/{pushed.metadata['pushed_version']}"
-    assert pushed.metadata["pushed_destination"] == place
-    manifest = json.loads(service.read(f"{place}/manifest.json"))
+    version = f"{root(example)}/pushed/{pushed.metadata['pushed_version']}"
+    assert pushed.metadata["pushed_destination"] == version
+    manifest = json.loads(service.read(f"{version}/manifest.json"))
     assert (manifest["pipeline"], manifest["run"]) == (example.pipeline, first.name)
-    assert manifest["metrics"] == pytest.approx(example.first.told["metrics"], abs=5e-3)
-    warm_up = f"{place}/assets.extra/tf_serving_warmup_requests".removeprefix("gs://bucket/")
-    assert {warm_up, *(f"{place}/{name}".removeprefix("gs://bucket/") for name in manifest["files"])} <= set(
+    assert manifest["metrics"] == pytest.approx(example.first.result["metrics"], abs=5e-3)
+    warm_up = f"{version}/assets.extra/tf_serving_warmup_requests".removeprefix("gs://bucket/")
+    assert {warm_up, *(f"{version}/{name}".removeprefix("gs://bucket/") for name in manifest["files"])} <= set(
         bucket.objects
     )
 
@@ -109,7 +109,7 @@ def test_checkpoints_and_logs_of_the_cluster_are_kept(first: Run, bucket: Bucket
     assert {"checkpoints/step-200.index", "logs/worker-0.log", "logs/worker-1.log"} <= found
 
 
-def test_nothing_is_left_beside_the_artifacts(first: Run, bucket: Bucket, example: Runs):
+def test_run_creates_no_other_files_than_artifacts(first: Run, bucket: Bucket, example: Runs):
     artifacts = f"{example.pipeline}/123456789/"
     assert {name.split("/")[2] for name in bucket.files() if name.startswith(artifacts)} == {first.name}
     assert [name for name in bucket.files() if "/." in name] == []
@@ -125,9 +125,9 @@ def test_another_run_takes_what_is_unchanged_finds_the_baseline_and_survives_a_l
     bucket.awaited["step-50.index"] = service.kill
     second = service.run(spec_of(example, tmp_path, *sets, "serving.check=none", schedule))
     assert second.named("failed") == set(), "\n".join(second.tasks[each].log[-3000:] for each in second.named("failed"))
-    anew = {"Trainer", "Evaluator", "Pusher"}
-    assert second.named("succeeded") == anew | LOOKUPS
-    assert second.named("cached") == CONTAINERS - anew - {"InfraValidator"}
+    rerun = {"Trainer", "Evaluator", "Pusher"}
+    assert second.named("succeeded") == rerun | LOOKUPS
+    assert second.named("cached") == CONTAINERS - rerun - {"InfraValidator"}
     assert "=== attempt 2 ===" in second.tasks["Trainer"].log
     # It has gone on from there: nobody has written that checkpoint again.
     written = [name for name in bucket.written() if re.search(rf"{second.name}/.*\.kept/.*/step-\d+\.index$", name)]

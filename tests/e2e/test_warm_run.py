@@ -10,12 +10,12 @@ from command import Runs
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("own")]
 
 
-def test_a_second_run_begins_with_the_blessed_model_of_the_first(built: Runs):
-    assert (built.first.exit_code, built.first.told["verdict"]) == (0, "blessed"), built.first.out or built.first.err
+def test_second_run_begins_with_the_blessed_model_of_the_first(built: Runs):
+    assert (built.first.exit_code, built.first.result["verdict"]) == (0, "blessed"), built.first.out or built.first.err
     assert "BaseModel" not in built.first.states, "nobody asked for one"
     again = built.again("--to", "Trainer", "--set", "training.warm_start=true", "--set", "training.steps=20")
     assert again.exit_code == 0, again.out or again.err
-    assert again.told["model"] != built.first.told["model"]
+    assert again.result["model"] != built.first.result["model"]
     assert again.nodes("done") >= {"BaseModel", "Trainer"}
-    log = Path(again.told["nodes"]["Trainer"]["log"]).read_text()
+    log = Path(again.result["nodes"]["Trainer"]["log"]).read_text()
     assert "2 of 2 variables copied: of_the_user/kernel, of_the_user/bias" in log

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from databases import PASSWORD, SERVERS, Server, keys
 from store_writer import Writer
-from toy_jobs import result_of_toy, start_toy
+from toy_runs import result_of_toy, start_toy
 
 from components.errors import MachineError
 from pipeline.authoring.preflight import check_store
@@ -34,7 +34,7 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_server_started_anew_costs_a_run_nothing(server: Server, tmp_path: Path, killed: bool):
+def test_run_survives_a_restart_of_the_database_server(server: Server, tmp_path: Path, killed: bool):
     # The third node of four waits in a pipe until the server has gone; what it then publishes waits for its return.
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -47,10 +47,10 @@ def test_a_server_started_anew_costs_a_run_nothing(server: Server, tmp_path: Pat
 
     restarting = threading.Thread(target=restart, daemon=True)
     restarting.start()
-    result = result_of_toy(start_toy(tmp_path, store=str(server.place)))
+    result = result_of_toy(start_toy(tmp_path, store=str(server.location)))
     assert (result["state"], result["error"]) == ("done", None)
     restarting.join()
-    executions = Store(server.place).executions(result["run"])
+    executions = Store(server.location).executions(result["run"])
     assert [each.node for each in executions] == ["Source", "Add", "Actor", "Rows"]
     assert {each.state for each in executions} == {"COMPLETE"}
     assert result["rows"] == {"train": 8, "eval": 4}
@@ -58,9 +58,9 @@ def test_a_server_started_anew_costs_a_run_nothing(server: Server, tmp_path: Pat
 
 @pytest.mark.parametrize("killed", [True, False])
 def test_open_connections_outlive_a_restart(server: Server, killed: bool):
-    writer = Writer(server.place)
+    writer = Writer(server.location)
     writer.execution("r1", "Trainer")
-    store = Store(server.place)
+    store = Store(server.location)
     before = store.executions("r1")
     for number in range(2):
         server.stop(signal.SIGKILL if killed else _CLEAN[server.backend])
@@ -70,29 +70,29 @@ def test_open_connections_outlive_a_restart(server: Server, killed: bool):
     assert [run.name for run in store.runs()] == ["later1", "later0", "r1"]
 
 
-def test_a_server_that_is_not_there_is_told_at_once(server: Server):
+def test_missing_database_server_is_reported_at_once(server: Server):
     server.stop()
-    with pytest.raises(MachineError, match="cannot be opened") as told:
-        check_store(server.place)
-    assert "check that the server runs" in told.value.remedy
+    with pytest.raises(MachineError, match="cannot be opened") as raised:
+        check_store(server.location)
+    assert "check that the server runs" in raised.value.remedy
 
 
 @pytest.mark.parametrize("backend", SERVERS)
-def test_a_connection_is_encrypted_and_the_server_known(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_connection_is_encrypted_and_the_server_known(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("ours", "theirs"):
         (tmp_path / name).mkdir()
     ours, theirs = keys(tmp_path / "ours"), keys(tmp_path / "theirs")
     monkeypatch.setenv("METADATA_PASSWORD", PASSWORD)
     with SERVERS[backend](ours) as server:
-        safe = replace(server.place, tls=Tls(str(ours.authority)))
+        safe = replace(server.location, tls=Tls(str(ours.authority)))
         Writer(safe).execution("r1", "Trainer")
         assert len(Store(safe).executions("r1")) == 1
-        _is_refused(replace(server.place, tls=Tls(str(theirs.authority))), "certificate")
+        _is_refused(replace(server.location, tls=Tls(str(theirs.authority))), "certificate")
         # This one insists on it.
-        _is_refused(server.place, r"no pg_hba.conf entry|Access denied|insecure")
+        _is_refused(server.location, r"no pg_hba.conf entry|Access denied|insecure")
 
 
-def _is_refused(place: Database, told: str) -> None:
+def _is_refused(location: Database, message: str) -> None:
     for open_it in (Store, connect):
-        with pytest.raises(MachineError, match=told):
-            open_it(place)
+        with pytest.raises(MachineError, match=message):
+            open_it(location)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from toy_jobs import run_toy
+from toy_runs import run_toy
 
 from pipeline.core.metadata.store import Store
 from pipeline.core.records import RunResult
@@ -47,7 +47,7 @@ def assert_resumes(folder: Path, run: str) -> None:
 
 
 def kill_when_it_runs(pipe: Path, signum: signal.Signals, seen: list[int]) -> threading.Thread:
-    """Signals a waiting node as soon as it has told, through the pipe, which processes it is."""
+    """Signals a waiting node as soon as it has written its process ids into the pipe."""
     os.mkfifo(pipe)
 
     def kill() -> None:
@@ -59,7 +59,7 @@ def kill_when_it_runs(pipe: Path, signum: signal.Signals, seen: list[int]) -> th
     return thread
 
 
-def test_a_native_abort(tmp_path: Path):
+def test_native_abort(tmp_path: Path):
     (tmp_path / "Actor.script").write_text("abort")
     result = run_toy(tmp_path)
     assert (result.state, result.exit_code) == ("failed", 1)
@@ -72,7 +72,7 @@ def test_a_native_abort(tmp_path: Path):
     assert_resumes(tmp_path, result.run)
 
 
-def test_a_kill_from_outside_takes_what_the_node_has_started_along(tmp_path: Path):
+def test_kill_from_outside_takes_what_the_node_has_started_along(tmp_path: Path):
     (tmp_path / "Actor.script").write_text(f"wait {tmp_path / 'pipe'}")
     pids: list[int] = []
     killer = kill_when_it_runs(tmp_path / "pipe", signal.SIGKILL, pids)
@@ -88,7 +88,7 @@ def test_a_kill_from_outside_takes_what_the_node_has_started_along(tmp_path: Pat
     assert_resumes(tmp_path, result.run)
 
 
-def test_a_node_that_dies_leaves_the_ones_beside_it_alone(tmp_path: Path):
+def test_dying_node_does_not_affect_parallel_nodes(tmp_path: Path):
     os.mkfifo(tmp_path / "right.pipe")
     (tmp_path / "Left.script").write_text(f"wait {tmp_path / 'left.pipe'}")
     (tmp_path / "Right.script").write_text(f"meet {tmp_path / 'right.pipe'}")
@@ -120,7 +120,7 @@ def test_a_node_that_dies_leaves_the_ones_beside_it_alone(tmp_path: Path):
         ("gate", 3, "rejected", "too many gaps", ("a", "b")),
     ],
 )
-def test_an_error_is_told_once_with_its_own_exit_code(
+def test_error_is_reported_once_with_its_exit_code(
     tmp_path: Path, script: str, exit_code: int, state: str, headline: str, details: tuple[str, ...]
 ):
     (tmp_path / "Actor.script").write_text(script)

@@ -13,12 +13,12 @@ from typing import Any
 
 import psutil
 import pytest
-from toy_jobs import run_toy
+from toy_runs import run_toy
 
 from pipeline.core.metadata.store import Store
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = [sys.executable, str(ROOT / "tests" / "support" / "toy_jobs.py")]
+PROGRAM = [sys.executable, str(ROOT / "tests" / "support" / "toy_runs.py")]
 
 
 class WaitingRun:
@@ -75,15 +75,15 @@ def run_states(folder: Path) -> tuple[str, list[str]]:
     return run.name, [execution.state for execution in store.executions(run.name)]
 
 
-def test_ctrl_c_ends_the_children_and_leaves_metadata_clean(tmp_path: Path):
+def test_ctrl_c_ends_the_children_and_keeps_metadata_consistent(tmp_path: Path):
     returned, out = WaitingRun(tmp_path).end_with(signal.SIGINT)
     assert returned == 130
     assert "Actor: interrupted" in out
     run, states = run_states(tmp_path)
     assert states == ["COMPLETE", "COMPLETE", "CANCELED"]
     assert f"--resume {run}" in out
-    told = json.loads((tmp_path / "logs" / run / "run.json").read_text())
-    assert (told["state"], told["nodes"]["Rows"]["state"]) == ("interrupted", "waiting")
+    record = json.loads((tmp_path / "logs" / run / "run.json").read_text())
+    assert (record["state"], record["nodes"]["Rows"]["state"]) == ("interrupted", "waiting")
 
 
 def test_ctrl_c_before_the_first_node_waits_for_no_imports(tmp_path: Path):
@@ -124,7 +124,7 @@ def test_sigterm_to_the_process_group_interrupts_the_run_and_closes_it(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_killed_fork_server_fails_the_run_with_a_headline(tmp_path: Path):
+def test_killed_fork_server_fails_the_run_with_a_headline(tmp_path: Path):
     waiting = WaitingRun(tmp_path)
     waiting.fork_server().kill()
     returned, out, err = waiting.wait()
@@ -138,12 +138,12 @@ def test_a_killed_fork_server_fails_the_run_with_a_headline(tmp_path: Path):
     assert run_states(tmp_path) == (content["run"], ["COMPLETE", "COMPLETE", "CANCELED"])
 
 
-def signal_this_process(pipe: Path, signums: list[signal.Signals], told: list[int]) -> threading.Thread:
+def signal_this_process(pipe: Path, signums: list[signal.Signals], sent: list[int]) -> threading.Thread:
     """Signals the run, here in the tests' own process, once its node waits."""
     os.mkfifo(pipe)
 
     def interrupt() -> None:
-        told.extend(int(pid) for pid in pipe.read_text().split())
+        sent.extend(int(pid) for pid in pipe.read_text().split())
         for signum in signums:
             os.kill(os.getpid(), signum)
 
@@ -159,7 +159,7 @@ def signal_this_process(pipe: Path, signums: list[signal.Signals], told: list[in
         pytest.param(600.0, [signal.SIGINT, signal.SIGTERM], 130, id="twice-without-grace"),
     ],
 )
-def test_a_node_that_will_not_end_is_killed(
+def test_node_that_will_not_end_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grace: float, signums: list[signal.Signals], exit_code: int
 ):
     monkeypatch.setattr("pipeline.orchestration.local.scheduler._GRACE_SECONDS", grace)
@@ -173,7 +173,7 @@ def test_a_node_that_will_not_end_is_killed(
     assert not [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
 
 
-def test_a_killed_run_leaves_no_orphans_and_can_be_resumed(tmp_path: Path):
+def test_killed_run_has_no_orphan_processes_and_can_be_resumed(tmp_path: Path):
     returned, _ = WaitingRun(tmp_path).end_with(signal.SIGKILL)
     assert returned == -signal.SIGKILL
     run, states = run_states(tmp_path)

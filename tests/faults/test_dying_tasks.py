@@ -13,9 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
-import training
-from torn import torn_requests
-from training import Prepared, Training
+import trainer_runs
+from expected_rpc_errors import torn_requests
+from trainer_runs import Prepared, Training
 
 from components.errors import MachineError
 
@@ -47,7 +47,7 @@ def undisturbed(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) ->
         kind = config["strategy"]["kind"]
         if kind != "none":
             assert summary == {"steps": STEPS, "restarts": 0, "repeated": 0, "damaged": 0}
-        aucs[kind] = training.auc(prepared, folder)
+        aucs[kind] = trainer_runs.auc(prepared, folder)
     return aucs
 
 
@@ -146,7 +146,9 @@ def test_preempted_with_a_grace(
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_again_and_again(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
+def test_training_ends_although_a_worker_dies_repeatedly(
+    prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path
+) -> None:
     running = Training(prepared, tmp_path, PARAMETER_SERVER)
     for step in (EVERY, 4 * EVERY, 7 * EVERY):
         running.until_step(step)
@@ -155,7 +157,7 @@ def test_a_worker_that_dies_again_and_again(prepared: Prepared, undisturbed: dic
 
 
 @pytest.mark.slow
-def test_a_ps_dies_while_a_worker_comes_back(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
+def test_ps_dies_while_a_worker_comes_back(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
     running = Training(prepared, tmp_path, PARAMETER_SERVER)
     running.until_step(EVERY)
     before = running.process("worker-0")
@@ -165,7 +167,7 @@ def test_a_ps_dies_while_a_worker_comes_back(prepared: Prepared, undisturbed: di
     ends_well(running, prepared, undisturbed, 2)
 
 
-def test_a_damaged_checkpoint_is_skipped_and_counted(
+def test_damaged_checkpoint_is_skipped_and_counted(
     prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path
 ) -> None:
     running = Training(prepared, tmp_path, MULTI_WORKER)
@@ -183,7 +185,7 @@ def test_a_damaged_checkpoint_is_skipped_and_counted(
     assert older.name.partition(".")[0] != newest.name.partition(".")[0]
 
 
-def test_a_single_process_continues_too(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
+def test_single_process_continues_too(prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path) -> None:
     running = Training(prepared, tmp_path, ALONE)
     running.until(lambda: len(running.checkpoints()) > 1)
     running.supervisor.kill()
@@ -191,14 +193,14 @@ def test_a_single_process_continues_too(prepared: Prepared, undisturbed: dict[st
         running.end()
     again = Training(prepared, tmp_path, ALONE)
     again.end()
-    assert abs(training.auc(prepared, tmp_path) - undisturbed["none"]) < 0.005
+    assert abs(trainer_runs.auc(prepared, tmp_path) - undisturbed["none"]) < 0.005
     second_attempt = again.log.read_text().rpartition("=== Trainer")[2]
     assert f"step {STEPS}: " in second_attempt
     assert f"step {EVERY}: " not in second_attempt
 
 
 @pytest.mark.both_lines
-def test_a_task_that_dies_at_every_start(prepared: Prepared, tmp_path: Path) -> None:
+def test_task_that_dies_at_every_start(prepared: Prepared, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     # Where its working directory should be.
     (tmp_path / "work" / "ps-1").write_text("in the way")
@@ -214,7 +216,7 @@ def test_a_task_that_dies_at_every_start(prepared: Prepared, tmp_path: Path) -> 
     "config",
     [pytest.param(MULTI_WORKER, id="in-step", marks=pytest.mark.slow), pytest.param(WITH_EVALUATOR, id="served")],
 )
-def test_nobody_outlives_the_supervisor(prepared: Prepared, tmp_path: Path, config: dict[str, Any]) -> None:
+def test_no_task_outlives_the_supervisor(prepared: Prepared, tmp_path: Path, config: dict[str, Any]) -> None:
     running = Training(prepared, tmp_path, config)
     running.until_step(EVERY)
     family = running.supervisor.children(recursive=True)
@@ -231,7 +233,7 @@ def test_nobody_outlives_the_supervisor(prepared: Prepared, tmp_path: Path, conf
     "config",
     [pytest.param(MULTI_WORKER, id="in-step", marks=pytest.mark.slow), pytest.param(PARAMETER_SERVER, id="served")],
 )
-def test_a_full_disk_at_the_export_is_an_error(prepared: Prepared, tmp_path: Path, config: dict[str, Any]) -> None:
+def test_full_disk_at_the_export_is_an_error(prepared: Prepared, tmp_path: Path, config: dict[str, Any]) -> None:
     running = Training(prepared, tmp_path, {**config, "steps": EVERY}, small_disk=True)
     with pytest.raises(MachineError) as raised:
         running.end()
@@ -249,5 +251,5 @@ def ends_well(running: Training, prepared: Prepared, undisturbed: dict[str, floa
     torn = torn_requests(running.folder / "run" / "logs")
     assert restarts <= summary["restarts"] <= restarts + torn
     assert summary["repeated"] <= (EVERY + most) * (1 + torn)
-    assert abs(training.auc(prepared, running.folder) - undisturbed[kind]) < 0.005
+    assert abs(trainer_runs.auc(prepared, running.folder) - undisturbed[kind]) < 0.005
     return summary

@@ -16,7 +16,7 @@ SUPPORT = ROOT / "tests" / "support"
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounting a small disk takes root")
-def test_a_full_disk_is_told(tmp_path: Path):
+def test_full_disk_is_reported(tmp_path: Path):
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
         pytest.skip("no mount name spaces here, as in a chroot")
     disk = tmp_path / "disk"
@@ -26,7 +26,7 @@ def test_a_full_disk_is_told(tmp_path: Path):
         mount -t tmpfs -o size=24m tmpfs "$1" || exit 77
         mkdir "$1/artifacts"
         echo "fill $1/artifacts/Actor/big" > "$1/Actor.script"
-        "$2" "$3/toy_jobs.py" "$1" chain '{"screen": "json"}'
+        "$2" "$3/toy_runs.py" "$1" chain '{"screen": "json"}'
         echo "exit $?"
     """
     ended = subprocess.run(
@@ -38,8 +38,8 @@ def test_a_full_disk_is_told(tmp_path: Path):
     )
     if ended.returncode == 77:
         pytest.skip("no right to mount here")
-    told, exit_line = ended.stdout.splitlines()
-    result = json.loads(told)
+    message, exit_line = ended.stdout.splitlines()
+    result = json.loads(message)
     assert exit_line == "exit 1", ended.stderr
     assert result["state"] == "failed"
     assert result["nodes"]["Actor"]["state"] == "failed"

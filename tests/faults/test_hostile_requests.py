@@ -131,7 +131,7 @@ def test_rest_bodies(server: Server, body: Any, word: str) -> None:
     assert len(answer["error"]) <= 1001
 
 
-def test_a_model_that_does_not_classify(server: Server) -> None:
+def test_model_that_does_not_classify(server: Server) -> None:
     status, answer = server.ask("POST", "/v1/models/line:classify", {"examples": [{"x": 1}]})
     assert (status, "expected the method tensorflow/serving/classify" in answer["error"]) == (400, True)
     assert server.ask("POST", "/v1/models/line:classify", {"examples": [{"x": [["a"]]}]})[0] == 400
@@ -263,7 +263,7 @@ def test_http(server: Server, parts: list[bytes], status: int) -> None:
     assert re.match(rf"HTTP/1\.[01] {status} ".encode(), answer), answer
 
 
-def test_a_gzipped_body_is_read(server: Server) -> None:
+def test_gzipped_body_is_read(server: Server) -> None:
     body = gzip.compress(json.dumps({"instances": [b64(example(1))]}).encode())
     answer = send(server, head("Content-Encoding: gzip", f"Content-Length: {len(body)}"), body)
     assert answer.endswith(b'{"predictions": [3.0]}')
@@ -291,7 +291,7 @@ def test_slow_clients_are_disconnected(server: Server) -> None:
     assert all(READ_SECONDS - 0.5 < seconds < READ_SECONDS + 20 for _, seconds in results), results
 
 
-def test_a_grpc_message_that_does_not_arrive(server: Server) -> None:
+def test_grpc_message_that_does_not_arrive(server: Server) -> None:
     def no_message() -> Iterator[bytes]:
         ended.wait(60)
         yield from ()
@@ -343,7 +343,7 @@ def test_many_large_requests_at_once(server: Server, neighbour: Neighbour) -> No
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("h2load") is None, reason="needs h2load")
-def test_a_thousand_grpc_connections(server: Server, neighbour: Neighbour, tmp_path: Path) -> None:
+def test_thousand_grpc_connections(server: Server, neighbour: Neighbour, tmp_path: Path) -> None:
     neighbour.may_be_rejected = True
     message = predict(examples=[example(1)]).SerializeToString()
     (tmp_path / "message").write_bytes(struct.pack(">?I", False, len(message)) + message)
@@ -355,7 +355,7 @@ def test_a_thousand_grpc_connections(server: Server, neighbour: Neighbour, tmp_p
 
 
 @pytest.mark.slow
-def test_a_thousand_rest_connections(server: Server, neighbour: Neighbour) -> None:
+def test_thousand_rest_connections(server: Server, neighbour: Neighbour) -> None:
     neighbour.may_be_rejected = True
     if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 3 * CONNECTIONS:
         pytest.skip("the limit of open files is too low")

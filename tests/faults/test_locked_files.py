@@ -42,7 +42,7 @@ def holder(store: Path) -> Iterator[subprocess.Popen[str]]:
         holds.stdin.close()
 
 
-def test_what_is_to_be_written_waits_and_is_written_once(
+def test_locked_store_is_retried_and_written_once(
     store: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = connect(store)
@@ -51,10 +51,10 @@ def test_what_is_to_be_written_waits_and_is_written_once(
     assert holder.stdout.readline() == "held\n"
     waits: list[Path] = []
 
-    def waiting(place: Path) -> Tables:
-        waits.append(place)
+    def waiting(path: Path) -> Tables:
+        waits.append(path)
         holder.stdin.close()
-        return Tables(place)
+        return Tables(path)
 
     # The library has been refused, and it is released only now, when its release is waited for.
     monkeypatch.setattr(connection, "Tables", waiting)

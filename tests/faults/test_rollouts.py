@@ -77,20 +77,20 @@ def load(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Load]:
         with Load(rest, PATH, BODY) as asking:
             asking.wait(500)
             yield asking
-        assert asking.told.keys() <= {OLD, NEW}, asking.told
+        assert asking.answers.keys() <= {OLD, NEW}, asking.answers
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-def test_a_server_ends_under_load(pushed: Path, servers: list[Server], signum: signal.Signals) -> None:
+def test_server_ends_under_load(pushed: Path, servers: list[Server], signum: signal.Signals) -> None:
     with server(pushed, signum.name) as victim, load(roll_back(pushed, [servers[0], victim]), {"stable": 2}) as asking:
         victim.process.send_signal(signum)
         asking.wait(5000)
         assert victim.process.poll() in (-signal.SIGKILL, 0)
-    assert set(asking.told) == {OLD}
-    assert asking.told.total() >= 5500
+    assert set(asking.answers) == {OLD}
+    assert asking.answers.total() >= 5500
 
 
-def test_a_version_is_pushed_promoted_and_rolled_back_under_load(pushed: Path, servers: list[Server]) -> None:
+def test_version_is_pushed_promoted_and_rolled_back_under_load(pushed: Path, servers: list[Server]) -> None:
     here = roll_back(pushed, servers)
     with load(here, {"stable": 2}) as asking:
         shutil.copytree(pushed.parent / "beside" / "line" / "2", pushed / ".2")
@@ -102,15 +102,15 @@ def test_a_version_is_pushed_promoted_and_rolled_back_under_load(pushed: Path, s
         while asking.last[NEW] > time.monotonic() - 1:
             asking.wait(100)
         assert asking.last[NEW] - back < 5
-    assert asking.told[OLD] > 500
+    assert asking.answers[OLD] > 500
 
 
-def test_a_canary_gets_its_share(pushed: Path, servers: list[Server]) -> None:
+def test_canary_gets_its_share(pushed: Path, servers: list[Server]) -> None:
     here = roll_back(pushed, servers)
     if not (pushed / "2").exists():
         shutil.copytree(pushed.parent / "beside" / "line" / "2", pushed / "2")
     promotion.canary(here, 2, 10)
     with load(here, {"stable": 2, "canary": 2}) as asking:
         asking.wait(9500)
-    assert asking.told.total() >= 10_000
-    assert abs(100 * asking.told[NEW] / asking.told.total() - 10) < 2
+    assert asking.answers.total() >= 10_000
+    assert abs(100 * asking.answers[NEW] / asking.answers.total() - 10) < 2

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import in_child
 from command import SUPPORT, command, start, wait
-from toy_jobs import compile_in_child
+from in_fork_server import in_child
+from toy_runs import compile_in_child
 
 from components.errors import InputError
 from pipeline.core.metadata.store import Store
@@ -57,41 +57,41 @@ class Toy:
         assert isinstance(outcome, NodeOutcome)
         return outcome
 
-    def told(self, run: str = RUN) -> dict[str, Any]:
+    def record(self, run: str = RUN) -> dict[str, Any]:
         """All that is known of a run."""
         store = Store(self.folder / "metadata.db")
         [found] = [each for each in store.runs() if each.name == run]
         return run_history.describe_run(store, self.folder / "logs", found)
 
 
-def test_a_pipeline_node_by_node_then_from_the_cache(tmp_path: Path):
+def test_pipeline_node_by_node_then_from_the_cache(tmp_path: Path):
     toy = Toy(tmp_path)
     assert [toy.run(node).state for node in CHAIN] == ["done"] * 4
-    told = toy.told()
-    assert (told["state"], list(told["nodes"])) == ("done", list(CHAIN))
+    record = toy.record()
+    assert (record["state"], list(record["nodes"])) == ("done", list(CHAIN))
     for node in CHAIN:
-        assert told["nodes"][node]["state"] == "done"
-        assert told["nodes"][node]["cpu_seconds"] > 0
-        assert len(told["nodes"][node]["tries"]) == 1
-    assert told["nodes"]["Actor"]["upstream"] == ["Add"]
-    assert told["nodes"]["Rows"]["rows"] == 12
+        assert record["nodes"][node]["state"] == "done"
+        assert record["nodes"][node]["cpu_seconds"] > 0
+        assert len(record["nodes"][node]["tries"]) == 1
+    assert record["nodes"]["Actor"]["upstream"] == ["Add"]
+    assert record["nodes"]["Rows"]["rows"] == 12
     assert "Rows done" in (tmp_path / "logs" / RUN / "report.html").read_text()
     # The same again is what an earlier attempt has done; another run takes it from the cache.
     assert toy.run("Rows").earlier
-    assert toy.told() == told
+    assert toy.record() == record
     assert [toy.run(node, "r2").state for node in CHAIN] == ["cached"] * 4
     rows = list(run_history.list_runs(Store(tmp_path / "metadata.db"), tmp_path / "logs", "toy"))
     assert [(row.run, row.state) for row in rows] == [("r2", "done"), (RUN, "done")]
 
 
-def test_a_node_whose_condition_is_false_is_skipped(tmp_path: Path):
+def test_node_whose_condition_is_false_is_skipped(tmp_path: Path):
     toy = Toy(tmp_path, "condition")
     assert toy.run("Source").state == "done"
     ended = wait(toy.start("Add"))
     assert (ended.exit_code, ended.err.splitlines()[-1]) == (3, "Add: skipped")
 
 
-def test_a_failure_is_kept_beside_the_attempt_that_mends_it(tmp_path: Path):
+def test_failure_is_kept_beside_the_attempt_that_mends_it(tmp_path: Path):
     toy = Toy(tmp_path)
     for node in CHAIN[:2]:
         toy.run(node)
@@ -109,13 +109,13 @@ def test_a_failure_is_kept_beside_the_attempt_that_mends_it(tmp_path: Path):
     assert toy.run("Rows").state == "failed"
     script.unlink()
     assert [toy.run(node).state for node in ("Actor", "Rows")] == ["done", "done"]
-    actor = toy.told()["nodes"]["Actor"]
+    actor = toy.record()["nodes"]["Actor"]
     assert [each["state"] for each in actor["tries"]] == ["failed"] * 3 + ["done"]
     assert actor["tries"][2]["error"]["headline"] == "too many gaps"
-    assert (actor["state"], actor["attempts"], toy.told()["state"]) == ("done", 4, "done")
+    assert (actor["state"], actor["attempts"], toy.record()["state"]) == ("done", 4, "done")
 
 
-def test_what_a_killed_attempt_has_left_is_closed_by_the_next(tmp_path: Path):
+def test_next_attempt_closes_executions_of_a_killed_one(tmp_path: Path):
     toy = Toy(tmp_path)
     for node in CHAIN[:2]:
         toy.run(node)
@@ -125,7 +125,7 @@ def test_what_a_killed_attempt_has_left_is_closed_by_the_next(tmp_path: Path):
     working = toy.start("Actor")
     _, below = pipe.read_text().split()
     # Nobody else may take it up meanwhile; another run goes its way.
-    with pytest.raises(InputError, match="still at work"):
+    with pytest.raises(InputError, match="still running"):
         toy.run("Actor")
     assert toy.run("Source", "r2").state == "cached"
     working.send_signal(signal.SIGKILL)
@@ -136,15 +136,15 @@ def test_what_a_killed_attempt_has_left_is_closed_by_the_next(tmp_path: Path):
     assert executions["Actor"] == "RUNNING"
     (tmp_path / "Actor.script").unlink()
     assert [toy.run(node).state for node in ("Actor", "Rows")] == ["done", "done"]
-    assert toy.told()["state"] == "done"
+    assert toy.record()["state"] == "done"
     assert len(Store(tmp_path / "metadata.db").executions(RUN)) == 4
 
 
-def test_what_makes_no_sense_is_told(tmp_path: Path):
+def test_invalid_arguments_are_rejected(tmp_path: Path):
     toy = Toy(tmp_path)
-    with pytest.raises(InputError, match="received 'Trainer'") as told:
+    with pytest.raises(InputError, match="received 'Trainer'") as raised:
         toy.run("Trainer")
-    assert told.value.remedy == "the nodes are Source, Add, Actor, Rows"
+    assert raised.value.remedy == "the nodes are Source, Add, Actor, Rows"
     refused = command("run-node", "--pipeline", str(toy.file), "--node", "Source", "--run-id", "../up")
     assert (refused.exit_code, "--run-id" in refused.err) == (2, True)
     assert not (tmp_path / "logs").exists()

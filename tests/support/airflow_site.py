@@ -63,9 +63,9 @@ class Airflow:
     def start(self) -> None:
         """Makes its database, and starts its parts."""
         self.dags.mkdir(parents=True, exist_ok=True)
-        with socket.socket() as asked:
-            asked.bind(("127.0.0.1", 0))
-            self._port = int(asked.getsockname()[1])
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = int(free.getsockname()[1])
         self.command("db", "migrate")
         for part in _PARTS:
             with self._log(part[0]) as log:
@@ -121,9 +121,9 @@ class Airflow:
             time.sleep(_TICK_SECONDS)
 
     def _ask(self, question: str, *values: str) -> list[tuple[object, ...]]:
-        place = self.database.place
+        location = self.database.location
         with contextlib.closing(
-            dbapi.connect(place.user, place.host, place.name, place.port, PASSWORD, timeout=30)
+            dbapi.connect(location.user, location.host, location.name, location.port, PASSWORD, timeout=30)
         ) as connection:
             cursor = connection.cursor()
             cursor.execute(question, values)
@@ -133,8 +133,8 @@ class Airflow:
         return (self.home / f"{name}.log").open("ab")
 
     def _environment(self) -> dict[str, str]:
-        address, place = f"http://127.0.0.1:{self._port}", self.database.place
-        account = f"{place.user}:{urllib.parse.quote(PASSWORD, safe='')}"
+        address, location = f"http://127.0.0.1:{self._port}", self.database.location
+        account = f"{location.user}:{urllib.parse.quote(PASSWORD, safe='')}"
         # Nothing of this project's: a task gets what the manifest hands on.
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
         return {
@@ -150,7 +150,7 @@ class Airflow:
             "AIRFLOW__API__PORT": str(self._port),
             "AIRFLOW__API__WORKERS": "1",
             "AIRFLOW__API_AUTH__JWT_SECRET": "a secret of thirty-two signs or more",  # pragma: allowlist secret
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://{account}@{place.host}:{place.port}/{place.name}",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://{account}@{location.host}:{location.port}/{location.name}",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "1",
             "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
         }

@@ -1,4 +1,4 @@
-"""Runs the real HAProxy on a written file, before stand-ins for model servers that tell what they were asked."""
+"""Runs the real HAProxy on a written file, in front of fake model servers that record their requests."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ import json
 import re
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Literal
 
 import programs
+from fake_service import JsonHandler, serving
 
 _SECONDS = 60
 """No test waits for this: it only keeps one that hangs from holding up all the others."""
 
 
 @dataclass
-class StandIn:
+class FakeModelServers:
     """A model server: knows which labels it has loaded, and answers a request with its path.
 
     Attributes:
@@ -41,45 +40,27 @@ class StandIn:
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
         """Serves."""
-        stand_in = self
+        fake = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Handler(JsonHandler):
             def do_GET(self) -> None:
                 label = self.path.rpartition("/")[2]
-                self._answer({"state": "AVAILABLE" if label in stand_in.labels else "LOADING"})
+                self.respond({"state": "AVAILABLE" if label in fake.labels else "LOADING"})
 
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
-                stand_in.paths.append(self.path)
+                self.body()
+                fake.paths.append(self.path)
                 label = re.search(r"/labels/(\w+):", self.path)
-                if stand_in.fault == "hangs up":
+                if fake.fault == "hangs up":
                     self.close_connection = True
-                elif stand_in.fault or (label and label[1] not in stand_in.labels):
-                    self._answer({"error": "no such label"}, 404)
+                elif fake.fault or (label and label[1] not in fake.labels):
+                    self.respond({"error": "no such label"}, 404)
                 else:
-                    self._answer({"path": self.path})
+                    self.respond({"path": self.path})
 
-            def _answer(self, told: object, status: int = 200) -> None:
-                content = json.dumps(told).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name
-                pass
-
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            self.address = f"127.0.0.1:{server.server_address[1]}"
-            thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-            thread.start()
-            try:
-                yield
-            finally:
-                server.shutdown()
-                thread.join()
+        with serving(Handler) as port:
+            self.address = f"127.0.0.1:{port}"
+            yield
 
 
 def free_address() -> str:
@@ -137,7 +118,7 @@ def haproxy(config: Path, rest: str, metrics: str) -> Iterator[Balancer]:
     Args:
       config: the written file.
       rest: where it says that requests are taken.
-      metrics: where it says that metrics are told.
+      metrics: address of its metrics, parsed from the file.
     """
     process = subprocess.Popen(
         [programs.find("haproxy"), "-W", "-db", "-f", str(config)],

@@ -34,7 +34,7 @@ class Server:
     log: Path
 
     @property
-    def asked(self) -> int:
+    def workers_started(self) -> int:
         """How many workers a pool has been asked for."""
         return self.log.read_text().count("asked for worker")
 

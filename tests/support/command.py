@@ -49,16 +49,16 @@ class Ended:
     err: str
 
     @property
-    def told(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """The JSON object of `--json`; nothing else may stand on stdout."""
         [line] = self.out.splitlines() or [f"nothing on stdout; stderr: {self.err}"]
-        told: dict[str, Any] = json.loads(line)
-        return told
+        parsed: dict[str, Any] = json.loads(line)
+        return parsed
 
     @property
     def states(self) -> dict[str, str]:
         """Node → the state it ended in."""
-        return {node: each["state"] for node, each in self.told["nodes"].items()}
+        return {node: each["state"] for node, each in self.result["nodes"].items()}
 
     def nodes(self, state: str) -> set[str]:
         """The nodes that ended in a state."""
@@ -73,12 +73,27 @@ def command(*arguments: str, environment: Mapping[str, str] | None = None) -> En
 
 def command_process(*arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
     """`python runner.py` with these arguments, in a process that imports everything by itself."""
-    return _call([sys.executable, "runner.py", *arguments], environment)
+    return call([sys.executable, "runner.py", *arguments], environment)
 
 
 def light_command(*arguments: str) -> Ended:
     """The same, for a command that has to end before anything heavy is imported: it fails if something is."""
-    return _call([sys.executable, "-c", _WATCHED, *arguments])
+    return call([sys.executable, "-c", _WATCHED, *arguments])
+
+
+def call(line: Sequence[str], environment: Mapping[str, str] | None = None, stdin: str = "") -> Ended:
+    """Any command, from the root of the repository."""
+    ended = subprocess.run(
+        line,
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 
 def start(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
@@ -100,20 +115,12 @@ def wait(process: subprocess.Popen[str]) -> Ended:
     return Ended(process.returncode, out, err)
 
 
-def program(*arguments: str, told: Any = None, environment: Mapping[str, str] | None = None) -> Any:
+def program(*arguments: str, request: Any = None, environment: Mapping[str, str] | None = None) -> Any:
     """Runs a support program in a fresh process; both sides speak JSON, one object on stdin and one on stdout."""
-    ended = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
-        input=json.dumps(told),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout.splitlines()[-1])
+    given = {"PYTHONPATH": str(ROOT), **(environment or {})}
+    ended = call([sys.executable, *arguments], given, json.dumps(request))
+    assert ended.exit_code == 0, ended.err
+    return json.loads(ended.out.splitlines()[-1])
 
 
 @dataclass(frozen=True)
@@ -202,17 +209,3 @@ def versions(output: Path) -> list[str]:
 def make_data(name: str, *arguments: str) -> None:
     """Brings one of the examples' data, unless it is there."""
     subprocess.run([sys.executable, "-m", f"data.{name}", *arguments], cwd=ROOT, check=True, capture_output=True)
-
-
-def _call(line: list[str], environment: Mapping[str, str] | None = None) -> Ended:
-    ended = subprocess.run(
-        line,
-        cwd=ROOT,
-        env={**os.environ, **(environment or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    return Ended(ended.returncode, ended.stdout, ended.stderr)

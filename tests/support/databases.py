@@ -48,7 +48,7 @@ class Server:
     _process: subprocess.Popen[bytes] | None = None
 
     @property
-    def place(self) -> Database:
+    def location(self) -> Database:
         """The database, as its user sees it."""
         return Database(self.backend, "127.0.0.1", self.port, "metadata", USER)
 
@@ -185,7 +185,7 @@ def keys(folder: Path) -> Keys:
     made = Keys(folder / "authority.pem", folder / "server.pem", folder / "server.key")
     new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     authority = [*new, "-subj", "/CN=authority", "-keyout", folder / "authority.key", "-out", made.authority]
-    # Python 3.13 wants to be told what an authority is for.
+    # Python 3.13 requires the key usage of an authority.
     authority += ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
     names = ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-subj", "/CN=localhost"]
     signed = ["-CA", made.authority, "-CAkey", folder / "authority.key", "-addext", "basicConstraints=CA:FALSE"]
@@ -232,6 +232,6 @@ def _as(user: str) -> list[str]:
 
 
 def _free_port() -> int:
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        return int(asked.getsockname()[1])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

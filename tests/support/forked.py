@@ -56,8 +56,8 @@ def main(task: str, workers: str, folder: str) -> None:
         )
         _ = squares | "Note" >> beam.Map(note, path)
     results = json.loads(Path(path).read_text())
-    told = {"squares": sorted(value for value, _ in results), "workers": sorted({pid for _, pid in results})}
-    sys.stdout.write(json.dumps(told | {"own": os.getpid()}) + "\n")
+    result = {"squares": sorted(value for value, _ in results), "workers": sorted({pid for _, pid in results})}
+    sys.stdout.write(json.dumps(result | {"own": os.getpid()}) + "\n")
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ class ForkedCommand:
 def interpreter(
     main: Callable[[Sequence[str]], int], folder: Path, timeout: float, real: str | None = None
 ) -> Iterator[Path]:
-    """An executable that takes the place of `python` where a command line names the interpreter of a command.
+    """An executable that replaces `python` where a command line names the interpreter of a command.
 
     Args:
       main: the program that `PYTHON FILE ARGUMENTS` runs, whatever the file.

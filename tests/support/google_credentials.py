@@ -20,7 +20,7 @@ def write(folder: Path, token_uri: str) -> Path:
     text = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ).decode()
-    told = {
+    content = {
         "type": "service_account",
         "project_id": "mine",
         "private_key_id": "1",
@@ -30,7 +30,7 @@ def write(folder: Path, token_uri: str) -> Path:
         "token_uri": token_uri,
     }
     file = folder / "credentials.json"
-    file.write_text(json.dumps(told))
+    file.write_text(json.dumps(content))
     return file
 
 

@@ -72,7 +72,7 @@ class Cluster:
         root = pipeline.spec["root"]
         known = root["inputDefinitions"]["parameters"]
         assert set(parameters) <= set(known)
-        given = {name: parameters.get(name, told["defaultValue"]) for name, told in known.items()}
+        given = {name: parameters.get(name, definition["defaultValue"]) for name, definition in known.items()}
         self._graph(pipeline, root["dag"]["tasks"], given, run)
         return run
 
@@ -83,8 +83,8 @@ class Cluster:
             task = tasks[name]
             assert task["taskInfo"]["name"] == name
             inputs = {
-                key: self._value(told, given, put_out)
-                for key, told in task.get("inputs", {}).get("parameters", {}).items()
+                key: self._value(source, given, put_out)
+                for key, source in task.get("inputs", {}).get("parameters", {}).items()
             }
             condition = task.get("triggerPolicy", {}).get("condition")
             if condition is not None:
@@ -99,10 +99,10 @@ class Cluster:
                 put_out[name] = self._container(pipeline, name, component["executorLabel"], inputs, run)
 
     @staticmethod
-    def _value(told: dict[str, Any], given: dict[str, str], put_out: dict[str, dict[str, str]]) -> str:
-        if "componentInputParameter" in told:
-            return given[told["componentInputParameter"]]
-        source = told["taskOutputParameter"]
+    def _value(reference: dict[str, Any], given: dict[str, str], put_out: dict[str, dict[str, str]]) -> str:
+        if "componentInputParameter" in reference:
+            return given[reference["componentInputParameter"]]
+        source = reference["taskOutputParameter"]
         return put_out[source["producerTask"]][source["outputParameterKey"]]
 
     def _container(self, pipeline: Spec, name: str, label: str, inputs: dict[str, str], run: str) -> dict[str, str]:
@@ -120,8 +120,8 @@ class Cluster:
             return str(outputs[key])
 
         first, *rest = [_PLACEHOLDER.sub(filled, word) for word in (*container["command"], *container["args"])]
-        for place in outputs.values():
-            place.parent.mkdir(parents=True)
+        for output in outputs.values():
+            output.parent.mkdir(parents=True)
         environment = {each["name"]: each["value"] for each in container.get("env", ())}
         for secret in kubernetes.get("secretAsEnv", ()):
             for key in secret["keyToEnv"]:
@@ -131,4 +131,4 @@ class Cluster:
         ended = (command if self.ran else command_process)(*arguments, environment=environment)
         assert ended.exit_code == 0, (name, ended.err[-4000:])
         self.ran.append(name)
-        return {key: place.read_text() for key, place in outputs.items()}
+        return {key: output.read_text() for key, output in outputs.items()}

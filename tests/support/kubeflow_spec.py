@@ -14,9 +14,9 @@ def main(file: str) -> None:
     platform = loaded.platform_spec.platforms["kubernetes"].deployment_spec.executors
     executors = {
         label: json_format.MessageToDict(
-            json_format.ParseDict(json_format.MessageToDict(told), kubernetes.KubernetesExecutorConfig())
+            json_format.ParseDict(json_format.MessageToDict(settings), kubernetes.KubernetesExecutorConfig())
         )
-        for label, told in platform.items()
+        for label, settings in platform.items()
     }
     json.dump({"spec": json_format.MessageToDict(loaded.pipeline_spec), "kubernetes": executors}, sys.stdout)
 

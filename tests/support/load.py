@@ -25,7 +25,7 @@ class Load:
       connections: that ask side by side.
 
     Attributes:
-      told: answer → how often.
+      answers: answer → how often.
       last: answer → when the last request that got it was sent, by time.monotonic.
     """
 
@@ -33,7 +33,7 @@ class Load:
         self._host, _, self._port = address.rpartition(":")
         head = f"POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len(body)}\r\n\r\n"
         self._request, self._connections = head.encode() + body, connections
-        self.told: Counter[Answer] = Counter()
+        self.answers: Counter[Answer] = Counter()
         self.last: dict[Answer, float] = {}
         self._ended, self._total = False, 0
         self._awaited: tuple[Answer | None, int, Future[None]] | None = None
@@ -58,7 +58,7 @@ class Load:
         reached.result(_PATIENCE_SECONDS)
 
     def _count(self, answer: Answer | None) -> int:
-        return self._total if answer is None else self.told[answer]
+        return self._total if answer is None else self.answers[answer]
 
     async def _ask(self) -> None:
         await asyncio.gather(*(self._connection() for _ in range(self._connections)))
@@ -85,7 +85,7 @@ class Load:
             writer.close()
 
     def _note(self, answer: Answer, sent: float) -> None:
-        self.told[answer] += 1
+        self.answers[answer] += 1
         self._total += 1
         self.last[answer] = max(sent, self.last.get(answer, sent))
         if self._awaited is not None:

@@ -29,5 +29,5 @@ def main(notebook: Path, folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    told = json.load(sys.stdin)
-    sys.stdout.write(json.dumps(main(Path(told["notebook"]), Path(told["folder"]))) + "\n")
+    request = json.load(sys.stdin)
+    sys.stdout.write(json.dumps(main(Path(request["notebook"]), Path(request["folder"]))) + "\n")

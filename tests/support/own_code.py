@@ -55,11 +55,11 @@ def run_fn(fn_args: Any) -> None:
 
 
 def _act() -> None:
-    asked = Path(os.environ.get(DEED, os.devnull))
-    if not asked.is_file():
+    script = Path(os.environ.get(DEED, os.devnull))
+    if not script.is_file():
         return
-    deed, _, argument = asked.read_text().partition(" ")
-    asked.unlink()
+    deed, _, argument = script.read_text().partition(" ")
+    script.unlink()
     if deed == "raise":
         raise ValueError("no such luck")
     if deed == "abort":

@@ -76,13 +76,18 @@ def write(path: Path, table: list[dict[str, Any]], delimiter: str = ";") -> Path
     return path
 
 
+def project(folder: Path, name: str = "people", **sections: Any) -> Path:
+    """Writes 500 rows and a config with these sections into a folder; returns the config."""
+    return write_config(folder / f"{name}.yaml", write(folder / "people.csv", rows()), **sections)
+
+
 def write_config(path: Path, table: Path, **sections: Any) -> Path:
     """Writes a config for a file of such rows.
 
     Args:
       path: the YAML file.
       table: the rows.
-      sections: whole sections that take the place of CONFIG's.
+      sections: whole sections that replace CONFIG's.
     """
     content = {**CONFIG, **sections}
     content["data"] = {"path": str(table), **content["data"]}

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 
-def main(folder: str, asked: dict[str, Any]) -> dict[str, Any]:
+def main(folder: str, rows: dict[str, Any]) -> dict[str, Any]:
     """Asks every signature of the model in a folder."""
     model = tf.saved_model.load(folder)
     inputs = {name: signature.structured_input_signature[1] for name, signature in model.signatures.items()}
@@ -28,13 +28,13 @@ def main(folder: str, asked: dict[str, Any]) -> dict[str, Any]:
         "variables": dict(tf.train.list_variables(f"{folder}/variables/variables")),
     }
     for name in inputs:
-        given = _columns(asked["columns"], inputs[name]) if name == "raw" else {"examples": _examples(asked, name)}
+        given = _columns(rows["columns"], inputs[name]) if name == "raw" else {"examples": _examples(rows, name)}
         answers[name] = {key: _plain(value) for key, value in model.signatures[name](**given).items()}
     return answers
 
 
-def _examples(asked: dict[str, Any], signature: str) -> Any:
-    given = asked["examples" if signature == "transform_labels" else "unlabelled"]
+def _examples(rows: dict[str, Any], signature: str) -> Any:
+    given = rows["examples" if signature == "transform_labels" else "unlabelled"]
     return tf.constant([base64.b64decode(each) for each in given])
 
 

@@ -10,7 +10,7 @@ from tfx.types import artifact_utils
 
 from pipeline.authoring.config import Config
 from pipeline.orchestration.compiler import compile_pipeline
-from pipeline.orchestration.node import Metadata, load, nodes_of, store_of
+from pipeline.orchestration.node import load, metadata_of, nodes_of, store_of
 
 
 def publish(
@@ -28,7 +28,7 @@ def publish(
     store = store_of(pipeline)
     assert isinstance(store, Path)
     store.parent.mkdir(parents=True, exist_ok=True)
-    with Metadata(store) as handle:
+    with metadata_of(store) as handle:
         for name in nodes:
             node = nodes_of(pipeline)[name]
             outputs = {}

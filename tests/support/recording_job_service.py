@@ -3,7 +3,7 @@
 python recording_job_service.py RECORD … [--job-port PORT] …
 
 Below the folder RECORD, `command.json` has the program's own arguments, and `<n>.prepare` each PrepareJobRequest. The
-first line on stdout is its address. It takes the arguments of Beam's job servers, so that it can stand in for java.
+first line on stdout is its address. It takes the arguments of Beam's job servers, so that it can replace java.
 """
 
 from __future__ import annotations

@@ -35,12 +35,12 @@ def message(name: str) -> Any:
     )
     for each, fields in _FIELDS.items():
         made = file.message_type.add(name=each)
-        for number, (field, told) in enumerate(fields.items(), start=1):
-            kind = told.removeprefix("repeated ")
+        for number, (field, declared) in enumerate(fields.items(), start=1):
+            kind = declared.removeprefix("repeated ")
             made.field.add(
                 name=field,
                 number=number,
-                label=_FIELD.LABEL_OPTIONAL if kind == told else _FIELD.LABEL_REPEATED,
+                label=_FIELD.LABEL_OPTIONAL if kind == declared else _FIELD.LABEL_REPEATED,
                 type=_TYPES.get(kind, _FIELD.TYPE_MESSAGE),
                 type_name=kind if kind.startswith(".") else None,
             )

@@ -38,5 +38,5 @@ def main(folder: Path, count: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    told = json.load(sys.stdin)
-    sys.stdout.write(json.dumps({"runs": main(Path(told["folder"]), told["runs"])}) + "\n")
+    request = json.load(sys.stdin)
+    sys.stdout.write(json.dumps({"runs": main(Path(request["folder"]), request["runs"])}) + "\n")

@@ -38,12 +38,12 @@ def main(folder: Path) -> list[str]:
 
 def _lenient(config: str) -> str:
     """The same bounds, kept by any model: how good one is after so few steps is a matter of luck."""
-    told = json_format.Parse(config, tfma.EvalConfig())
-    for spec in told.metrics_specs:
+    parsed = json_format.Parse(config, tfma.EvalConfig())
+    for spec in parsed.metrics_specs:
         for metric in spec.metrics:
             metric.threshold.value_threshold.lower_bound.value = 0.0
             metric.threshold.change_threshold.absolute.value = -1.0
-    return str(json_format.MessageToJson(told))
+    return str(json_format.MessageToJson(parsed))
 
 
 if __name__ == "__main__":

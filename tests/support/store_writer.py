@@ -13,8 +13,8 @@ from pipeline.core.metadata.location import Location
 class Writer:
     """Puts runs into a new store, as TFX lays them out."""
 
-    def __init__(self, place: Location, pipeline: str = "toy") -> None:
-        self.store = connect(place)
+    def __init__(self, location: Location, pipeline: str = "toy") -> None:
+        self.store = connect(location)
         run = proto.ContextType(name="pipeline_run", properties={"config": proto.STRING})
         self.types = {
             "pipeline": self.store.put_context_type(proto.ContextType(name="pipeline")),
@@ -58,10 +58,10 @@ class Writer:
         execution = proto.Execution(type_id=kind, last_known_state=proto.Execution.State.Value(state))
         for name, value in (parameters or {}).items():
             _set(execution.custom_properties[name], value)
-        told = [(artifact, _event(key, "INPUT")) for key, artifact in (inputs or {}).items()]
-        told += [(artifact, _event(f"out{index}", event)) for index, artifact in enumerate(outputs)]
-        execution_id, artifact_ids, _ = self.store.put_execution(execution, told, contexts)
-        for (artifact, _), number in zip(told, artifact_ids, strict=True):
+        events = [(artifact, _event(key, "INPUT")) for key, artifact in (inputs or {}).items()]
+        events += [(artifact, _event(f"out{index}", event)) for index, artifact in enumerate(outputs)]
+        execution_id, artifact_ids, _ = self.store.put_execution(execution, events, contexts)
+        for (artifact, _), number in zip(events, artifact_ids, strict=True):
             artifact.id = number
         return int(execution_id)
 
@@ -81,8 +81,8 @@ def _event(key: str, kind: str) -> proto.Event:
     return made
 
 
-def _set(told: proto.Value, value: int | str) -> None:
+def _set(field: proto.Value, value: int | str) -> None:
     if isinstance(value, int):
-        told.int_value = value
+        field.int_value = value
     else:
-        told.string_value = value
+        field.string_value = value

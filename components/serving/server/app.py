@@ -123,7 +123,7 @@ async def _serve(options: argparse.Namespace) -> None:
     await site.start()
     await rpc.start()
     rest_port = rest.addresses[0][1]
-    logging.info("REST on %s:%d, gRPC on %s:%d", options.host, rest_port, options.host, port)
+    logging.info("REST at %s:%d, gRPC at %s:%d", options.host, rest_port, options.host, port)
     if options.ready_file:
         ports = {"pid": os.getpid(), "grpc_port": port, "rest_port": rest_port}
         write_atomically(options.ready_file, json.dumps(ports))

@@ -132,7 +132,7 @@ class Version:
                 raise InputError(headline, "push the model again, or start the server with --allow_unverified")
             self.saved_model = SavedModel(self.folder, options.intra_op_threads)
             self.state = AVAILABLE
-            text = f"loaded, {self.saved_model.warm_up_requests} warm-up requests"
+            text = f"loaded, {self.saved_model.warm_up_requests} requests to warm up"
             logging.info("model %s: version %d is %s", self.model, self.number, text)
         except Exception as error:
             self.state, self.error = END, f"{type(error).__name__}: {error}"[:500]

@@ -26,8 +26,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from components.compat.grpc import FAIL_FAST
 from components.errors import MachineError, find
-from components.processes import signal_at_parents_death
+from components.processes import exit_now, signal_at_parents_death
 from components.trainer.cluster import heartbeat, tf_config
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
@@ -313,7 +314,7 @@ def _run_in_child(role: Role, log: Path, supervisor: int, pipe: int, run_task: C
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        os.environ.update(tf_config.ENVIRONMENT | {tf_config.VARIABLE: role.tf_config} | _devices(role))
+        os.environ.update(FAIL_FAST | {tf_config.VARIABLE: role.tf_config} | _devices(role))
         heartbeat.start(pipe)
         logging.info("=== %s, process %d ===", role.name, os.getpid())
         run_task(role)
@@ -326,9 +327,7 @@ def _run_in_child(role: Role, log: Path, supervisor: int, pipe: int, run_task: C
             heartbeat.send_status("error", str(pipeline_error))
     finally:
         logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        exit_now(code)
 
 
 def _addresses(config: TrainingConfig) -> dict[str, tuple[str, ...]]:

@@ -12,12 +12,6 @@ from components.errors import InputError
 
 VARIABLE = "TF_CONFIG"
 """The environment variable that TensorFlow, Kubernetes' operators and Vertex AI agree on."""
-ENVIRONMENT = {
-    # A channel to a task that has exited fails at once instead of waiting for it to come back; TensorFlow's guide on
-    # parameter server training recommends it.
-    "GRPC_FAIL_FAST": "use_caller",
-}
-"""Further environment variables of every task."""
 
 _CHIEF = ("chief", "master")
 _EVALUATOR = "evaluator"

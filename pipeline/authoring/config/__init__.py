@@ -24,7 +24,7 @@ class Loaded:
     document: Document
 
     def refuse(self, problems: Iterable[Problem]) -> None:
-        """Raises one InputError that names file and line of every problem; does nothing if there are none."""
+        """Raises one InputError with the file and line of every problem, if there are any."""
         refuse(self.document, problems)
 
 
@@ -33,7 +33,7 @@ def load(path: str, assignments: Iterable[str] = ()) -> Loaded:
 
     Args:
       path: a YAML file. Its name is the pipeline's, unless the file names another.
-      assignments: `section.field=value`, laid over the file in this order.
+      assignments: `section.field=value`, which override the file in this order.
 
     Raises:
       InputError: naming every problem with its file, line and field, and what was expected and received.

@@ -32,13 +32,13 @@ def check_config(config: Config) -> list[Problem]:
 
 
 def _schedule(config: Config) -> Iterator[Problem]:
-    """A schedule that goes by spans, on data that has none."""
+    """Problems of a schedule by spans, on data without spans."""
     if config.schedule is None or any(spans.has_specs(path) for path in config.data.path):
         return
     for field, value in (("span", "date"), ("only_if", "new_span"), ("only_if", "drift")):
         if getattr(config.schedule, field) == value:
             expected = "expected a data.path with {SPAN}, or {YYYY}, {MM} and {DD}; received none of them"
-            yield Problem(("schedule", field), f"{expected}: {value} goes by the spans of the data")
+            yield Problem(("schedule", field), f"{expected}: {value} requires data with spans")
 
 
 def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
@@ -55,23 +55,23 @@ def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
 
 
 def _called(name: str, columns: Collection[str]) -> str:
-    """What to write instead of a name: a header with spaces or accents is known by another one."""
+    """A suggestion for an unknown name; the name of a header with spaces or accents is normalized."""
     known = column_name(name)
-    return f"; it is called {known!r} here" if known in columns else did_you_mean(name, columns)
+    return f"; here its name is {known!r}" if known in columns else did_you_mean(name, columns)
 
 
 def check_dtypes(config: Config, dtypes: Mapping[str, Dtype]) -> list[Problem]:
-    """Operations that do not take what their column holds, as far as the columns' dtypes are known."""
+    """Operations that do not accept the dtype of their column."""
     found = (
         Problem(
             ("features", *feature.key),
-            f"{feature.op.op} takes {_words(feature.op.takes)}, and {name!r} holds {_WORDS[dtypes[name]]}",
+            f"{feature.op.op} takes {_dtype_list(feature.op.takes)}, and {name!r} holds {_WORDS[dtypes[name]]}",
         )
         for feature in config.features.declared
         for name in feature.columns
         if name in dtypes and dtypes[name] not in feature.op.takes
     )
-    # Of date_parts each part would tell the same.
+    # Every part of date_parts would report the same problem.
     return list(dict.fromkeys(found))
 
 
@@ -91,7 +91,7 @@ def _columns_read(config: Config) -> dict[Key, str]:
 _WORDS: Mapping[Dtype, str] = {"int": "whole numbers", "float": "numbers", "bytes": "text or bytes"}
 
 
-def _words(dtypes: Collection[Dtype]) -> str:
+def _dtype_list(dtypes: Collection[Dtype]) -> str:
     return " or ".join(_WORDS[dtype] for dtype in sorted(dtypes))
 
 
@@ -109,7 +109,7 @@ def _label(config: Config) -> Iterator[Problem]:
     if read and all(name in read.values() for name in label.columns):
         part = "is the label itself" if label.is_column else f"make up the whole label {label.text!r}"
         key = next(key for key, name in read.items() if name == label.columns[0])
-        yield Problem(key, f"{', '.join(label.columns)} {part}, so the model would read the answer; leave a column out")
+        yield Problem(key, f"{', '.join(label.columns)} {part}, so the model would read the label; remove a column")
 
 
 def _features(config: Config) -> Iterator[Problem]:
@@ -117,12 +117,13 @@ def _features(config: Config) -> Iterator[Problem]:
     for feature in config.features.declared:
         if feature.name in known:
             yield Problem(
-                ("features", *feature.key), f"another operation makes a feature {feature.name!r}, too; leave one out"
+                ("features", *feature.key), f"another operation also makes a feature {feature.name!r}; remove one"
             )
         known.add(feature.name)
         if isinstance(feature.op, Embedded) and feature.op.embedding is not None and config.model.kind == "dlrm":
             yield Problem(
-                ("features", *feature.key, "embedding"), "dlrm's vectors are all model.embedding wide; leave it out"
+                ("features", *feature.key, "embedding"),
+                "with dlrm, all vectors have the width model.embedding; remove it",
             )
 
 
@@ -134,7 +135,7 @@ def _own_code(config: Config) -> Iterator[Problem]:
         own = {"evaluation": ("label_key", "preprocessing"), "training": ("eval_steps",)}
         for section, fields in own.items():
             for field in getattr(config, section).model_fields_set.intersection(fields):
-                yield Problem((section, field), "has a meaning with your own model.run_fn only; leave it out")
+                yield Problem((section, field), "requires a model.run_fn of your own; remove it")
 
 
 def _tune(config: Config) -> Iterator[Problem]:
@@ -142,7 +143,7 @@ def _tune(config: Config) -> Iterator[Problem]:
     if config.tune is None:
         return
     if config.model.run_fn:
-        yield Problem(("tune",), "a model.run_fn of your own does its own tuning; leave one of both out")
+        yield Problem(("tune",), "a model.run_fn of your own does its own tuning; remove one of both")
         return
     for name in config.tune.values():
         if config.model.build and name in ModelConfig.model_fields:

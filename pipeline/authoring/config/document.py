@@ -24,14 +24,14 @@ Key = tuple[str | int, ...]
 
 @dataclass
 class Document:
-    """Plain values, and for every key the place where the user wrote it."""
+    """Plain values, and for every key the line where the user wrote it."""
 
     name: str
     values: dict[str, Any] = field(default_factory=dict)
     lines: dict[Key, int] = field(default_factory=dict)
     assignments: dict[Key, str] = field(default_factory=dict)
 
-    def place(self, key: Sequence[str | int]) -> str:
+    def position(self, key: Sequence[str | int]) -> str:
         """Where a field was written: `taxi.yaml:12`, `--set training.steps=x`, or the nearest enclosing section."""
         written = self.written(key)
         while written:
@@ -51,10 +51,10 @@ class Document:
 
     def written(self, key: Sequence[str | int]) -> Key:
         """The key without the parts that validation put in between (a list made of one value, a union's tag)."""
-        known = self.lines.keys() | {key[:end] for key in self.assignments for end in range(1, len(key) + 1)}
+        keys = self.lines.keys() | {key[:end] for key in self.assignments for end in range(1, len(key) + 1)}
         written: Key = ()
         for part in key:
-            if (*written, part) in known:
+            if (*written, part) in keys:
                 written = (*written, part)
         return written
 
@@ -77,9 +77,9 @@ def read(path: str) -> Document:
         values = {} if tree is None else _plain(tree, (), document)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        place = f"{path}:{mark.line + 1}" if mark else path
+        position = f"{path}:{mark.line + 1}" if mark else path
         raise InputError(
-            f"{place}: this is no YAML: {error.problem}", "mend the line; mind colons, quotes and indents"
+            f"{position}: this is not valid YAML: {error.problem}", "fix the line: check colons, quotes and indents"
         ) from error
     if not isinstance(values, dict):
         raise InputError(
@@ -129,9 +129,7 @@ def _plain(node: yaml.Node, key: Key, document: Document) -> Any:
             name = yaml.SafeLoader("").construct_object(key_node)
             name = name if isinstance(name, str) else key_node.value
             if name in values:
-                raise yaml.MarkedYAMLError(
-                    problem=f"the key {name!r} stands here twice", problem_mark=key_node.start_mark
-                )
+                raise yaml.MarkedYAMLError(problem=f"the key {name!r} appears twice", problem_mark=key_node.start_mark)
             inner = (*key, name)
             document.lines[inner] = key_node.start_mark.line + 1
             values[name] = _plain(value_node, inner, document)
@@ -148,10 +146,10 @@ def _kind(value: Any) -> str:
 
 
 def _known_configs() -> str:
-    found = sorted(str(path) for path in Path("configs").glob("*.yaml"))
+    examples = sorted(str(path) for path in Path("configs").glob("*.yaml"))
     return (
-        f"give one that exists with --config FILE, such as {', '.join(found)}"
-        if found
+        f"give one that exists with --config FILE, such as {', '.join(examples)}"
+        if examples
         else "give a file with --config FILE"
     )
 
@@ -185,12 +183,12 @@ class Problem:
 
 
 def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
-    """The problems that pydantic found, in the words of this project."""
+    """The problems that pydantic reports, with messages of this project."""
     return [_problem(dict(entry), model) for entry in error.errors(include_url=False)]
 
 
 def refuse(document: Document, problems: Iterable[Problem]) -> None:
-    """Raises one error that tells all problems; does nothing if there are none.
+    """Raises one error with all problems, if there are any.
 
     Raises:
       InputError: there are problems.
@@ -198,18 +196,20 @@ def refuse(document: Document, problems: Iterable[Problem]) -> None:
     lines = [_line(document, problem) for problem in sorted(problems, key=lambda one: document.line(one.key))]
     if not lines:
         return
-    remedy = "mend it; docs/config.md has every field, and `python runner.py schema` writes a JSON Schema for editors"
+    remedy = (
+        "fix it; docs/config.md describes every field, and `python runner.py schema` writes a JSON Schema for editors"
+    )
     if len(lines) == 1:
         raise InputError(lines[0], remedy)
-    raise InputError(f"{document.name} has {len(lines)} errors", remedy.replace("mend it", "mend them"), lines)
+    raise InputError(f"{document.name} has {len(lines)} errors", remedy.replace("fix it", "fix them"), lines)
 
 
 def _line(document: Document, problem: Problem) -> str:
     dotted = ".".join(str(part) for part in document.written(problem.key)) or ".".join(map(str, problem.key))
     return (
-        f"{document.place(problem.key)}: {dotted}: {problem.message}"
+        f"{document.position(problem.key)}: {dotted}: {problem.message}"
         if dotted
-        else f"{document.place(problem.key)}: {problem.message}"
+        else f"{document.position(problem.key)}: {problem.message}"
     )
 
 
@@ -219,33 +219,33 @@ def _problem(entry: Mapping[str, Any], model: type[BaseModel]) -> Problem:
     if kind == "extra_forbidden":
         return Problem(key, f"unknown key{did_you_mean(key[-1], _keys(model, key[:-1]))}")
     if kind == "missing":
-        return Problem(key[:-1], f"{key[-1]!r} has to be given, and is missing")
+        return Problem(key[:-1], f"{key[-1]!r} is required and missing")
     if kind == "literal_error":
         choices = str(context.get("expected", "")).replace("'", "").replace(" or ", ", ").split(", ")
         return Problem(
-            key, f"expected one of {', '.join(choices)}, received {_shown(received)}{_near(received, choices)}"
+            key, f"expected one of {', '.join(choices)}, received {_display(received)}{_near(received, choices)}"
         )
     if kind == "union_tag_invalid":
         choices = [tag.strip(" '") for tag in str(context["expected_tags"]).split(",")]
         return Problem(key, f"unknown operation {context['tag']!r}{did_you_mean(context['tag'], choices)}")
     if kind == "union_tag_not_found":
         return Problem(
-            key, f"expected an operation such as z_score or {{vocab: {{size: 1000}}}}, received {_shown(received)}"
+            key, f"expected an operation such as z_score or {{vocab: {{size: 1000}}}}, received {_display(received)}"
         )
     if kind == "value_error":
         return Problem(key, str(context["error"]))
     if kind in _EXPECTED:
-        return Problem(key, f"expected {_EXPECTED[kind]}, received {_shown(received)}")
+        return Problem(key, f"expected {_EXPECTED[kind]}, received {_display(received)}")
     message = str(entry["msg"]).replace("Input should be", "expected a value").replace("Value should have", "expected")
     message = message.replace("Dictionary should have", "expected").replace("Tuple should have", "expected")
     message = message.replace("String should match", "expected a text that matches").replace(
         "String should have", "expected"
     )
-    return Problem(key, f"{message[0].lower()}{message[1:]}, received {_shown(received)}")
+    return Problem(key, f"{message[0].lower()}{message[1:]}, received {_display(received)}")
 
 
 def _keys(model: type[BaseModel], key: KeyPath) -> list[str]:
-    """The keys that the section at `key` knows."""
+    """The keys of the section at `key`."""
     inner: Any = model
     for part in key:
         inner = _step(inner, part)
@@ -283,6 +283,6 @@ def _near(received: Any, choices: Sequence[str]) -> str:
     return hint if "did you mean" in hint else ""
 
 
-def _shown(value: Any) -> str:
+def _display(value: Any) -> str:
     text = "nothing" if value is None else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

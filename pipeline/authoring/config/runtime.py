@@ -20,14 +20,14 @@ from pipeline.core.metadata.location import PASSWORD, PORTS, Database, Location,
 def _not_dask(name: object) -> object:
     if name == "dask":
         raise ValueError(
-            "dask is refused: tried, Beam's Dask runner loses what finish_bundle hands out, and ignores tags and "
+            "dask is refused: Beam's Dask runner loses the output of finish_bundle, and ignores tags and "
             "windows, all without an error; choose direct, dataflow, flink, spark or portable"
         )
     return name
 
 
 Engine = Annotated[Literal["direct", "dataflow", "flink", "spark", "portable"], BeforeValidator(_not_dask)]
-"""What Beam can run on."""
+"""The engines of Beam."""
 _NEEDED = {
     "dataflow": "project, region, image and temp_location",
     "flink": "job_endpoint or job_server_jar",
@@ -38,7 +38,7 @@ _NEEDED = {
 
 _LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""Names of this machine."""
+"""Host names of this machine."""
 
 
 def is_here(address: str) -> bool:
@@ -48,26 +48,26 @@ def is_here(address: str) -> bool:
 
 def _local_file(path: str) -> str:
     if "://" in path:
-        raise ValueError(f"expected a file on this machine, since nothing is downloaded; received {path!r}")
+        raise ValueError(f"expected a file on this machine, because nothing is downloaded; received {path!r}")
     return path
 
 
-def _labels(given: dict[str, str]) -> dict[str, str]:
-    for name, value in given.items():
+def _check_labels(labels: dict[str, str]) -> dict[str, str]:
+    for name, value in labels.items():
         if not _LABEL.fullmatch(f"{name}={value}"):
             raise ValueError(
                 "expected small letters, digits, - and _, at most 63 on each side and a letter first, "
                 f"received {name}={value}"
             )
-    return given
+    return labels
 
 
 Bucket = Annotated[str, StringConstraints(pattern=r"^gs://[^/]+(/.*)?$")]
-"""A place in Cloud Storage."""
-Labels = Annotated[dict[str, str], AfterValidator(_labels)]
+"""A folder in Cloud Storage."""
+Labels = Annotated[dict[str, str], AfterValidator(_check_labels)]
 """Labels of Google Cloud's resources, name → value."""
 Jar = Annotated[str, AfterValidator(_local_file)]
-"""A jar that is there already."""
+"""An existing jar file."""
 
 
 class PipelineConfig(Section):
@@ -85,47 +85,47 @@ class DirectConfig(Section):
     of other nodes Beam's own, which first import everything: four times the CPU on 15,000 rows. auto: in memory, but
     ExampleGen forks a worker for each 64 MiB of input."""
     workers: PositiveInt | None = None
-    """Worker processes; with auto at most. One per core if not given."""
+    """Worker processes; with auto, the maximum. Without a number, one per core."""
 
 
 class DataflowConfig(Section):
     """Google Cloud Dataflow; credentials come from the environment."""
 
     project: str = Field(min_length=1)
-    """The Google Cloud project that pays."""
+    """The Google Cloud project that is billed."""
     region: Annotated[str, StringConstraints(pattern=r"^[a-z]+-[a-z]+[0-9]+$")]
-    """Where the workers are, such as us-central1; best where the data is."""
+    """The region of the workers, such as us-central1; best that of the data."""
     image: str = Field(min_length=1)
-    """The workers' container: this project and what it needs, on Beam's SDK image. Without one, TFX would have each
-    worker install everything when it starts."""
+    """The workers' container: this project and its dependencies, on Beam's SDK image. Without an image, each worker
+    would install everything when it starts."""
     temp_location: Bucket
-    """A gs:// folder for what a job leaves behind; give it a lifecycle rule."""
+    """A gs:// folder for temporary files, which a job does not delete; give it a lifecycle rule."""
     staging_location: Bucket | None = None
-    """A gs:// folder for what a job is made of; <temp_location>/staging if not given."""
+    """A gs:// folder for the files of a job; by default <temp_location>/staging."""
     machine_type: str = "n2-standard-4"
-    """The workers."""
+    """Machine type of the workers."""
     disk_gb: int = Field(default=50, ge=30)
-    """Each worker's disk. Shuffle is not on it, the container's image is."""
+    """Each worker's disk in GB. It has the container's image, but not the data of the shuffle."""
     workers: PositiveInt | None = None
-    """How many a job begins with; Dataflow decides if not given."""
+    """Number of workers at the start of a job; by default, Dataflow decides."""
     max_workers: int = Field(default=10, ge=1, le=4000)
-    """How many it may grow to: a bound on what a job can cost."""
+    """Maximum number of workers: a bound on the cost of a job."""
     autoscaling: bool = True
-    """Whether Dataflow changes their number as the work needs; otherwise it stays at `workers`."""
+    """Whether Dataflow changes the number of workers by load; otherwise it is always `workers`."""
     public_ips: bool = False
     """Whether workers have addresses on the internet. Without them, the subnetwork needs Private Google Access."""
     network: str | None = None
-    """The VPC network; the project's default if not given."""
+    """The VPC network; by default that of the project."""
     subnetwork: Annotated[str, StringConstraints(pattern=r"(^|/)regions/[^/]+/subnetworks/[^/]+$")] | None = None
     """Such as regions/us-central1/subnetworks/workers; for a shared VPC the whole URL."""
     service_account: Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+$")] | None = None
-    """Whose rights the workers have; the project's Compute Engine account, which may do much, if not given."""
+    """The account of the workers; by default the project's Compute Engine account, which has many permissions."""
     labels: Labels = Field(default_factory=dict)
-    """Name → value on each job, for the bill; TFX adds its own."""
+    """Name → value on each job, for billing reports; TFX adds its own."""
     shuffle: Literal["service", "workers"] = "service"
     """Where rows are grouped: in Dataflow Shuffle, or on the workers' disks."""
     service_options: tuple[str, ...] = ()
-    """Further switches of Dataflow, such as enable_prime."""
+    """Further service options of Dataflow, such as enable_prime."""
 
     @model_validator(mode="after")
     def _counts_fit(self) -> DataflowConfig:
@@ -137,16 +137,17 @@ class DataflowConfig(Section):
 
 
 class JobServerConfig(Section):
-    """What Flink and Spark have in common: a job server of Beam's, and workers in a pool."""
+    """Common to Flink and Spark: a job server of Beam, and workers in a pool."""
 
     job_endpoint: Address | None = None
-    """A job server of Beam's that runs already, as host:port."""
+    """A running job server of Beam, as host:port."""
     job_server_jar: Jar | None = None
-    """Or the jar of one on this machine, which each node starts with java; nothing is downloaded."""
+    """Or the jar of a job server on this machine, which each node starts with java; nothing is downloaded."""
     worker_pool: Address = "localhost:50000"
-    """The EXTERNAL worker pool that runs Python beside each of the engine's own workers, as these see it."""
+    """The EXTERNAL worker pool that runs Python on the machine of each of the engine's workers, at the address that
+    they use."""
     workers_per_machine: PositiveInt = 1
-    """Python processes that the pool is asked for on each machine."""
+    """Number of Python processes of the pool on each machine."""
     shared_folders: bool = False
     """Whether the engine's machines see the same folders under the same names as this one, as on a network mount.
     Without that, data and artifacts have to be URLs, unless the engine is on this machine."""
@@ -163,9 +164,9 @@ class FlinkConfig(JobServerConfig):
     """Apache Flink."""
 
     master: str = "[auto]"
-    """With a jar: the Flink to send jobs to, as host:port; [local] or [auto]: one inside the job server."""
+    """With a jar: Flink's address, as host:port; [local] or [auto]: Flink runs inside the job server."""
     parallelism: PositiveInt | None = None
-    """Shares that each step is cut into; the cluster's default if not given."""
+    """Parallelism of each step; by default that of the cluster."""
 
 
 class SparkConfig(JobServerConfig):
@@ -176,13 +177,13 @@ class SparkConfig(JobServerConfig):
 
 
 class PortableConfig(Section):
-    """Any engine behind Beam's job API, or pools of workers without an engine."""
+    """Any engine with Beam's job API, or pools of workers without an engine."""
 
     job_endpoint: Address | None = None
-    """The job service, as host:port. Without it the node's own process shares the work out to `worker_pools`."""
+    """The job service, as host:port. Without it, the node's own process distributes the work to `worker_pools`."""
     worker_pools: tuple[Address, ...] = ()
-    """EXTERNAL worker pools, as host:port. With a job endpoint one at most: none means LOOPBACK, workers in the node's
-    own process. Without a job endpoint as many as there are: each gives one worker to each job."""
+    """EXTERNAL worker pools, as host:port. With a job endpoint at most one: none means LOOPBACK, workers in the node's
+    own process. Without a job endpoint any number: each provides one worker to each job."""
     shared_folders: bool = False
     """Whether the workers' machines see the same folders under the same names as this one, as on a network mount."""
 
@@ -193,11 +194,11 @@ class PortableConfig(Section):
             raise ValueError("expected a job_endpoint, or worker_pools to do without one, received neither")
         if endpoint is not None and len(pools) > 1:
             raise ValueError(
-                f"a job service takes one pool, received {len(pools)}; leave job_endpoint out to use them all"
+                f"a job service takes one pool, received {len(pools)}; remove job_endpoint to use them all"
             )
         if endpoint is not None and not pools and not is_here(endpoint):
             raise ValueError(
-                f"LOOPBACK workers listen on this machine alone; expected a worker pool for {endpoint}, received none"
+                f"LOOPBACK workers listen only on this machine; expected a worker pool for {endpoint}, received none"
             )
         return self
 
@@ -211,10 +212,10 @@ class RuntimeConfig(Section):
     output: str = "out"
     """Folder for all output of runs; that of this pipeline is <output>/<name>."""
     artifacts: str | None = None
-    """Folder or URL for the artifacts of the nodes, such as gs://bucket/taxi; <output>/<name>/artifacts if not
-    given. An engine on other machines must reach it."""
+    """Folder or URL for the artifacts of the nodes, such as gs://bucket/taxi; by default <output>/<name>/artifacts. An
+    engine on other machines must reach it."""
     engine: Engine = "direct"
-    """What Beam runs on; `--engine` chooses another for one run. Each has a section of its name."""
+    """The engine that Beam runs on; `--engine` selects another for one run. Each has a section of its name."""
     direct: DirectConfig = Field(default_factory=DirectConfig)
     """For `engine: direct`: this machine."""
     dataflow: DataflowConfig | None = None
@@ -224,11 +225,11 @@ class RuntimeConfig(Section):
     spark: SparkConfig | None = None
     """For `engine: spark`: Apache Spark."""
     portable: PortableConfig | None = None
-    """For `engine: portable`: any job service of Beam's, or worker pools alone."""
+    """For `engine: portable`: any job service of Beam, or only worker pools."""
     beam_args: tuple[str, ...] = ()
     """Further options for Beam, such as --experiments=name; they override the engine's own; a run prints which."""
     parallel_nodes: PositiveInt | None = None
-    """Number of nodes that may run at the same time; one per core if not given."""
+    """Maximum number of nodes that run at the same time; by default one per core."""
     cache: bool = True
     """Whether a node with unchanged inputs and parameters reuses its earlier outputs."""
 
@@ -273,15 +274,17 @@ class MetadataConfig(Section):
     password_env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = PASSWORD
     """The environment variable with the password, which no file contains."""
     tls: TlsConfig | None = None
-    """Encryption of the connection; without it, everything but the password goes in the clear."""
+    """Encryption of the connection; without it, all data except the password is sent unencrypted."""
 
     @model_validator(mode="after")
     def _fits_the_backend(self) -> Self:
-        given = [name for name in ("host", "port", "database", "user", "tls") if getattr(self, name) is not None]
-        if self.backend == "sqlite" and given:
-            raise ValueError(f"expected no {given[0]} for backend sqlite, received one: name the backend of the server")
+        set_fields = [name for name in ("host", "port", "database", "user", "tls") if getattr(self, name) is not None]
+        if self.backend == "sqlite" and set_fields:
+            raise ValueError(
+                f"expected no {set_fields[0]} for backend sqlite, received one: name the backend of the server"
+            )
         for name in ("host", "database", "user"):
-            if self.backend != "sqlite" and name not in given:
+            if self.backend != "sqlite" and name not in set_fields:
                 raise ValueError(f"expected a {name} for backend {self.backend}, received none")
         return self
 
@@ -290,6 +293,6 @@ class MetadataConfig(Section):
         if self.backend == "sqlite":
             return root / "metadata.db"
         tls = Tls(self.tls.ca, self.tls.certificate, self.tls.key) if self.tls else None
-        # The validator has seen to it that host, database and user are set.
+        # The validator requires host, database and user.
         host, name, user = self.host or "", self.database or "", self.user or ""
         return Database(self.backend, host, self.port or PORTS[self.backend], name, user, self.password_env, tls)

@@ -24,9 +24,9 @@ _SAMPLE_ROWS = 200_000
 _HEAD = 64 << 10
 """Bytes of text from which the delimiter is derived."""
 _DELIMITERS = ",;\t|"
-_NOTHING = ("?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null")
+_NULL_TEXTS = ("?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null")
 """Texts that mean a missing value in any column."""
-_NO_NUMBER = ("-", "--", ".", "None", "none", "unknown", "Unknown", "missing")
+_NULL_IN_NUMBERS = ("-", "--", ".", "None", "none", "unknown", "Unknown", "missing")
 """Texts that mean a missing value in a column whose other texts are numbers."""
 
 
@@ -86,10 +86,10 @@ def read(paths: Sequence[str]) -> Table:
     counts = row_log.close()
     batch = sample.rows()
     if text:
-        nothing = tuple(_nothing(batch))
-        batch = _without(batch, nothing)
-        if nothing:
-            style = style.model_copy(update={"null_values": ("", *nothing)})
+        null_texts = tuple(_null_texts(batch))
+        batch = _with_nulls(batch, null_texts)
+        if null_texts:
+            style = style.model_copy(update={"null_values": ("", *null_texts)})
     columns, invalid = _typed(batch, style.encoding if text else None)
     bad = counts.bad + round(invalid * counts.rows / max(1, batch.num_rows))
     return Table(columns, counts.rows, bad, style if text else None, len(files), format_)
@@ -147,31 +147,31 @@ def _regularity(lines: Sequence[str], delimiter: str) -> tuple[float, int]:
     return sum(width == widths[0] for width in widths) / len(widths), widths[0]
 
 
-def _nothing(batch: pa.RecordBatch) -> Iterator[str]:
+def _null_texts(batch: pa.RecordBatch) -> Iterator[str]:
     """Yields the texts that stand for a missing value in this data."""
-    found: set[bytes] = set()
+    nulls: set[bytes] = set()
     for column in batch.columns:
         distinct = column.drop_null().unique()
         if len(distinct) > 10_000:
             distinct = distinct.slice(0, 10_000)
-        words = set(distinct.to_pylist())
-        found |= words & {word.encode() for word in _NOTHING}
-        odd = words & {word.encode() for word in _NO_NUMBER}
-        rest = words - found - odd
-        if odd and rest and all(_is_number(word) for word in rest):
-            found |= odd
+        texts = set(distinct.to_pylist())
+        nulls |= texts & {text.encode() for text in _NULL_TEXTS}
+        candidates = texts & {text.encode() for text in _NULL_IN_NUMBERS}
+        rest = texts - nulls - candidates
+        if candidates and rest and all(_is_number(text) for text in rest):
+            nulls |= candidates
     # Python and ExampleGen parse "nan" as a number.
-    return (word for word in (*_NOTHING, *_NO_NUMBER) if word.encode() in found and word.lower() != "nan")
+    return (text for text in (*_NULL_TEXTS, *_NULL_IN_NUMBERS) if text.encode() in nulls and text.lower() != "nan")
 
 
-def _is_number(word: bytes) -> bool:
-    return re.fullmatch(rb"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", word) is not None
+def _is_number(text: bytes) -> bool:
+    return re.fullmatch(rb"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", text) is not None
 
 
-def _without(batch: pa.RecordBatch, nothing: Iterable[str]) -> pa.RecordBatch:
+def _with_nulls(batch: pa.RecordBatch, null_texts: Iterable[str]) -> pa.RecordBatch:
     """Replaces the texts that stand for a missing value by null."""
-    words = pa.array([word.encode() for word in nothing], pa.binary())
-    columns = [pc.if_else(pc.is_in(column, words), pa.scalar(None, column.type), column) for column in batch.columns]
+    texts = pa.array([text.encode() for text in null_texts], pa.binary())
+    columns = [pc.if_else(pc.is_in(column, texts), pa.scalar(None, column.type), column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
@@ -185,7 +185,7 @@ def _typed(batch: pa.RecordBatch, encoding: str | None) -> tuple[dict[str, pa.Ar
         keep[list(rows)] = False
         columns, others = _typed(batch.filter(pa.array(keep)), encoding)
         return columns, others + len(rows)
-    # Now that the types are known, every value can be taken.
+    # With these types every value can be converted.
     converted, _ = ColumnConverter({}, {**converter.output_kinds, **converter.kinds}, encoding).convert(batch)
     columns = converted.columns if converted else batch.columns
     return dict(zip(batch.schema.names, columns, strict=True)), 0

@@ -16,8 +16,8 @@ _DOMAIN = 50
 _NEW_TEXTS = 0.05
 """Share of rows that may have a text that is not listed."""
 _HEAD = """\
-# Written by `runner.py init`: what every batch of rows has to look like. A column that was there in most rows has to be
-# there in nearly as many; docs/data-gate.md says how to read an anomaly and how to change this file.
+# Written by `runner.py init`: the required form of every batch of rows. A column that most rows had is required in
+# nearly as many; docs/data-gate.md explains anomalies, and how to change this file.
 """
 
 

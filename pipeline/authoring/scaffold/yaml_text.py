@@ -54,7 +54,7 @@ def document(
             "",
             "evaluation:",
             *([f"  slices: {_flow(defaults.slices)}"] if defaults.slices else []),
-            f"  thresholds: # {defaults.why_thresholds}; raise this to what you need once you know what can be had",
+            f"  thresholds: # {defaults.why_thresholds}; raise this to what you need once you know what is possible",
             *(f"    {name}: {_flow(bounds)}" for name, bounds in defaults.thresholds.items()),
             "",
         ]
@@ -94,7 +94,7 @@ def _features(columns: Mapping[str, FeatureChoice | ExcludedColumn]) -> Iterator
             yield f"    {_flow(name)}: {_flow(ops)} # {column.why}"
     left_out = {name: column for name, column in columns.items() if isinstance(column, ExcludedColumn)}
     if left_out:
-        yield "    # Left out:"
+        yield "    # Excluded:"
         for name, column in left_out.items():
             yield from _wrapped(f"#   {name}: {column.why}", "    ")
 

@@ -28,8 +28,6 @@ from pipeline.core.metadata.tls_proxy import TlsProxy
 
 ConnectionConfig = proto.ConnectionConfig
 """The address of a store, as ML Metadata's library and a compiled pipeline have it."""
-RUNNING = proto.Execution.RUNNING
-"""The state of an execution whose node is running."""
 
 _SQLITE = proto.SqliteMetadataSourceConfig
 _PAUSE_SECONDS = 0.2
@@ -194,7 +192,7 @@ def migrate(location: Location) -> None:
     except (RuntimeError, mlmd.errors.StatusError) as error:
         raise MachineError(
             f"the metadata store {location} cannot be migrated: {_one_line(error)}",
-            "restore it from the copy, and keep the copy",
+            "restore it from the copy; do not delete the copy",
         ) from error
 
 

@@ -103,5 +103,5 @@ def location(text: str) -> Location:
 
 
 def exists(location: Location) -> bool:
-    """Whether the store's file exists; True for a server, which is known only once it is connected to."""
+    """Whether the store's file exists; True for a server, which is checked when it is connected."""
     return not isinstance(location, Path) or location.exists()

@@ -170,8 +170,8 @@ class Store:
         the server cannot be reached again.
     """
 
-    def __init__(self, place: Location | str) -> None:
-        self._tables = Tables(location(place) if isinstance(place, str) else place)
+    def __init__(self, store: Location | str) -> None:
+        self._tables = Tables(location(store) if isinstance(store, str) else store)
 
     def runs(self, pipeline: str | None = None, newest: int | None = None, before: Run | None = None) -> list[Run]:
         """Returns runs, newest first.
@@ -229,7 +229,7 @@ class Store:
         return [executions[number] for number in sorted(executions)]
 
     def completed(self, pipeline: str, node: str, before: int, newest: int) -> list[Execution]:
-        """Returns executions of a node that were executed and succeeded, newest first; cached ones are left out.
+        """Returns executions of a node that were executed and succeeded, newest first; without cached ones.
 
         Args:
           pipeline: the pipeline's name.
@@ -263,7 +263,7 @@ class Store:
         return dict(self._tables.rows_in(_MAKERS, sorted(set(artifacts)), OUTPUT))
 
     def readers(self, artifacts: Iterable[int]) -> list[Event]:
-        """Returns the events of executions that read artifacts; cached executions, which read nothing, are left out."""
+        """Returns the events of executions that read artifacts; cached executions read nothing and are omitted."""
         query = (
             _EVENTS + " JOIN Execution e ON e.id = event.execution_id"
             " WHERE event.type = ? AND e.last_known_state <> ? AND event.artifact_id IN (…)"
@@ -292,7 +292,7 @@ class Store:
         return [artifact for artifact in artifacts.values() if type_name in (None, artifact.type)]
 
     def artifacts_by_id(self, ids: Iterable[int]) -> dict[int, Artifact]:
-        """Returns number → artifact, in the order of the numbers; unknown numbers are left out."""
+        """Returns number → artifact, in the order of the numbers; unknown numbers are omitted."""
         rows = self._tables.rows_in(_ARTIFACTS + " WHERE a.id IN (…)", sorted(set(ids)))
         return self._artifacts(sorted(rows, key=itemgetter(0)))
 

@@ -124,7 +124,7 @@ class Pages:
         try:
             store = self._store()
             if store is not None:
-                # One more than the page has, so that the page knows whether runs are left out.
+                # One more than the page lists, so that the page can report that there are more.
                 runs = list(run_history.list_runs(store, self._logs, self._pipeline, runs_page.MOST + 1))
         except PipelineError as error:
             note = error.headline

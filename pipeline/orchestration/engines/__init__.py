@@ -34,7 +34,7 @@ def beam_args(runtime: RuntimeConfig) -> list[str]:
 
 
 def ingest_args(runtime: RuntimeConfig, size: int) -> list[str]:
-    """Beam's options for ExampleGen alone: on this machine, forked workers in proportion to the input's size.
+    """Beam's options for ExampleGen: on this machine, forked workers in proportion to the input's size.
 
     They are forked from its process in milliseconds; Beam's own workers would import TensorFlow and TFX first.
 

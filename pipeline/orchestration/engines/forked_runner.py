@@ -21,16 +21,10 @@ from collections.abc import Callable
 from typing import Any
 
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
-from apache_beam.portability.api import endpoints_pb2
-from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-from apache_beam.runners.portability.fn_api_runner.worker_handlers import GrpcWorkerHandler, WorkerHandler
-from apache_beam.runners.worker import sdk_worker_main
-from apache_beam.transforms import environments
-from google.protobuf import json_format, text_format
 
-from components.processes import signal_at_parents_death
+from components.compat import beam as compat
+from components.processes import exit_now, signal_at_parents_death
 
-_URN = "tfx-pipeline:env:forked:v1"
 _MAX_MESSAGE_BYTES = 1 << 20
 """Bytes of a message to the fork server."""
 
@@ -41,7 +35,8 @@ class WorkerForkServer:
     def __init__(self) -> None:
         self._socket, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._closed = False
-        _flush()
+        sys.stdout.flush()
+        sys.stderr.flush()
         parent = os.getpid()
         self._process = os.fork()
         if not self._process:
@@ -69,69 +64,45 @@ class WorkerForkServer:
             logging.critical("the process that forks Beam's workers was killed; out of memory?")
         else:
             return
-        _flush()
-        os._exit(1)
+        exit_now(1)
 
 
-class ForkedRunner(FnApiRunner):  # type: ignore[misc]
+class ForkedRunner(compat.WorkersRunner):
     """Runs a pipeline in `--direct_num_workers` forked workers; create it while there are no threads."""
 
     def __init__(self) -> None:
         self._fork_server = WorkerForkServer()
-        super().__init__(default_environment=_Environment(environments.python_sdk_capabilities()))
+        super().__init__()
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
-        """As Beam's own runner; the workers have ended when it returns.
+        """Runs as Beam's own runner does; the workers have ended when it returns.
 
         Args:
           pipeline: the pipeline.
           options: the pipeline's.
         """
-        direct = options.view_as(DirectOptions)
-        # Beam's runner would warn that several workers need another running mode, which does not apply here.
-        self._num_workers, direct.direct_num_workers = direct.direct_num_workers or 1, None
-        _fork_servers[_URN] = self._fork_server
+        global _fork_server
+        _fork_server = self._fork_server
         try:
-            return super().run_pipeline(pipeline, options)
+            return self.run_in(
+                _environment(b""), options.view_as(DirectOptions).direct_num_workers or 1, pipeline, options
+            )
         finally:
             self._fork_server.close()
 
 
-_fork_servers: dict[str, WorkerForkServer] = {}
+_fork_server: WorkerForkServer
 """The fork server of the pipeline that runs in this process."""
 
 
-@environments.Environment.register_urn(_URN, None)
-class _Environment(environments.Environment):  # type: ignore[misc]
-    """The environment of a pipeline whose workers are forked."""
-
-    def to_runner_api_parameter(self, _: Any) -> tuple[str, bytes]:
-        return _URN, b""
-
-    @staticmethod
-    def from_runner_api_parameter(_: Any, capabilities: Any, artifacts: Any, hints: Any, __: Any) -> _Environment:
-        return _Environment(capabilities, artifacts, hints)
-
-
-@WorkerHandler.register_environment(_URN, None)
-class _Handler(GrpcWorkerHandler):  # type: ignore[misc]
+class _Handler(compat.ProcessHandler):
     """Beam's side of one worker."""
 
-    def __init__(self, _: Any, state: Any, provision_info: Any, grpc_server: Any) -> None:
-        super().__init__(state, provision_info, grpc_server)
-
     def start_worker(self) -> None:
-        address = endpoints_pb2.ApiServiceDescriptor(url=self.control_address)
-        _fork_servers[_URN].start(
-            {
-                "WORKER_ID": self.worker_id,
-                "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(address),
-                "PIPELINE_OPTIONS": json_format.MessageToJson(self.provision_info.provision_info.pipeline_options),
-            }
-        )
+        _fork_server.start(self.harness_environment())
 
-    def stop_worker(self) -> None:
-        """A worker ends when its connection does, which is closed by then."""
+
+_environment = compat.register_workers("tfx-pipeline:env:forked:v1", _Handler)
 
 
 def _fork_on_request(messages: socket.socket) -> None:
@@ -154,18 +125,13 @@ def _fork_on_request(messages: socket.socket) -> None:
                 if not process:
                     messages.close()
                     worker = pickle.loads(message)  # noqa: S301 - from our own parent
-                    _in_child(parent, functools.partial(_work, worker))
+                    _in_child(parent, functools.partial(compat.run_harness, worker))
                 ended = os.pidfd_open(process)
                 workers[ended] = process
                 events.register(ended, select.POLLIN)
             else:
                 events.unregister(messages)
                 more = False
-
-
-def _work(worker: dict[str, str]) -> None:
-    _, harness, _ = sdk_worker_main.create_harness(worker)
-    harness.run()
 
 
 def _in_child(parent: int, do: Callable[[], None]) -> None:
@@ -178,10 +144,4 @@ def _in_child(parent: int, do: Callable[[], None]) -> None:
     except BaseException:
         logging.exception("a worker ended")
     finally:
-        _flush()
-        os._exit(code)
-
-
-def _flush() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+        exit_now(code)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from components.compat.jsonschema import without_iri_parser
-from components.compat.tensorflow import ENVIRONMENT
+from components.compat.tensorflow import set_environment
 from components.processes import kill_group, signal_at_parents_death
 from pipeline.orchestration.local.signals import RUN_SIGNALS
 
@@ -40,7 +40,7 @@ MODULES = (
 )
 
 _PARENT_ENDED = signal.SIGUSR1
-"""What the kernel sends when the run's process ends. Not SIGTERM, which others send to whole process groups."""
+"""The signal that the kernel sends when the run's process ends. Not SIGTERM, which others send to process groups."""
 
 
 def _end_children(signum: int, _frame: Any) -> None:
@@ -68,8 +68,7 @@ def _preload() -> None:
     os.dup2(output, 2)
     os.close(output)
     os.environ["PIPELINE_SERVER_PID"] = str(os.getpid())
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    set_environment()
     # Imports create millions of objects and hardly any garbage.
     gc.disable()
     with without_iri_parser():

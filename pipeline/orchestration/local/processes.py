@@ -29,8 +29,8 @@ from typing import IO, Any
 
 import psutil
 
-from components.errors import MachineError, PipelineError, find
-from components.processes import kill_group, signal_at_parents_death
+from components.errors import MachineError, PipelineError, to_error
+from components.processes import exit_now, kill_group, signal_at_parents_death
 from pipeline.core.records import GraphNode, NodeOutcome, RunSummary
 from pipeline.orchestration.local.signals import RUN_SIGNALS
 from pipeline.orchestration.reporting import Reporting
@@ -71,13 +71,10 @@ def enter(work: bytes, log: Path, title: str, connection: Connection) -> None:
         value = function(*arguments)
     except (Exception, SystemExit) as caught:
         logging.exception("%s failed", title)
-        error = find(caught) or _unexpected(title, caught)
+        error = to_error(title, caught, "see the full cause in its log")
     connection.send(Reply(value, error, *used()))
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # No finalizers: everything is written and sent, and native libraries sometimes crash while they are unloaded.
-    os._exit(0)
+    exit_now(0)
 
 
 def run_work(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
@@ -107,11 +104,6 @@ def _write_to(log: Path, title: str) -> None:
     absl_logging = sys.modules.get("absl.logging")
     if absl_logging is not None:
         absl_logging.set_verbosity(absl_logging.INFO)
-
-
-def _unexpected(title: str, error: BaseException) -> PipelineError:
-    first_line = next(iter(str(error).strip().splitlines()), "")
-    return MachineError(f"{title} failed: {type(error).__name__}: {first_line}", "see the full cause in its log")
 
 
 def used() -> tuple[float, float]:
@@ -206,7 +198,7 @@ class ChildProcess:
         self.peak_memory_mb = max(self.peak_memory_mb, memory / _MB)
 
     def signal(self, signum: signal.Signals) -> None:
-        """Signals the child's whole process group."""
+        """Signals the child's process group."""
         if self._process.pid is not None:
             kill_group(self._process.pid, signum)
 
@@ -217,7 +209,7 @@ class ChildProcess:
             name = signal.Signals(-code).name
             hint = " (the kernel does this when memory runs out)" if name == "SIGKILL" else ""
             return MachineError(f"{self.title} was killed by {name}{hint}", "see its log; then --resume the run")
-        # What multiprocessing reports when nobody could tell it the exit code.
+        # multiprocessing reports this code if the fork server could not send the child's.
         hint = " (its fork server was killed)" if code == _UNKNOWN_EXIT_CODE else ""
         return MachineError(
             f"{self.title} ended without a result, exit code {code}{hint}",
@@ -264,7 +256,7 @@ def run_node(ir: bytes, node_id: str, run: str) -> NodeOutcome:
 
 
 def clean_up(ir: bytes, run: str) -> list[str]:
-    """Closes executions that killed nodes have left open; returns the nodes' ids."""
+    """Closes unfinished executions of killed nodes; returns the nodes' ids."""
     from pipeline.orchestration import node
 
     return node.clean_up(ir, run)

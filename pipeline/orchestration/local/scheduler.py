@@ -15,14 +15,14 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Protocol
 
-from components.errors import GATE, InputError, MachineError, PipelineError
+from components.errors import GATE, InputError, MachineError, PipelineError, to_error
 from components.files import exclusive_lock, write_atomically
 from pipeline.core.records import (
     CACHED,
     DONE,
+    EXCLUDE,
     FAILED,
     INTERRUPTED,
-    LEAVE,
     NOT_BLESSED,
     REJECTED,
     REUSE,
@@ -53,7 +53,7 @@ class RunObserver(Protocol):
     """What displays a run while it runs, such as a terminal."""
 
     def node_changed(self, node: str | None) -> None:
-        """A node, or with None the run as a whole, has another state than before."""
+        """Called when the state of a node, or with None of the run, has changed."""
 
     def tick(self) -> None:
         """Time has passed: the figures of the running nodes have grown."""
@@ -85,11 +85,11 @@ class LocalJob:
 
 
 def run(job: LocalJob, observe: Callable[[RunRecord], AbstractContextManager[RunObserver]]) -> RunResult:
-    """Runs the job to its end; whatever goes wrong is in the result. Main thread only.
+    """Runs the job to its end; the result contains any error. Main thread only.
 
     Args:
       job: what to run.
-      observe: makes the observer of a run from its record, which changes while the run goes on.
+      observe: creates the observer of a run from its record, which changes during the run.
     """
     logs = job.output / "logs"
     # Entered first: a signal that arrives before the first node closes the run as well.
@@ -148,7 +148,7 @@ class _Run:
             nodes,
             record.error,
             exit_code,
-            self._record.facts,
+            self._record.summary,
             record.folder,
             report,
         )
@@ -163,17 +163,14 @@ class _Run:
         if self._signals.received or self._record.error:
             self._call("clean up", processes.clean_up, self._ir, self._record.run, despite_signal=True)
         if self._signals.received is None:
-            self._record.facts = self._call(
+            self._record.summary = self._call(
                 "read results", processes.summarize, self._job.reporting, self._ir, self._record.run
             )
 
     def _unexpected(self, error: Exception) -> PipelineError:
         with contextlib.suppress(OSError), self._record.log(_RUN_LOG).open("a") as log:
             traceback.print_exception(error, file=log)
-        headline = next(iter(str(error).strip().splitlines()), "")
-        return MachineError(
-            f"the run failed: {type(error).__name__}: {headline}", "see pipeline.log; then --resume the run"
-        )
+        return to_error("the run", error, "see pipeline.log; then --resume the run")
 
     def _report(self) -> Path | None:
         """Has the run's report written; a failure is in the log, and does not change the run's result."""
@@ -205,7 +202,7 @@ class _Run:
         """Starts each node when its upstream nodes are done; ends when all are done, one failed, or a signal came."""
         nodes = self._record.nodes
         for node in graph:
-            if node.action in (REUSE, LEAVE):
+            if node.action in (REUSE, EXCLUDE):
                 nodes[node.id].state = CACHED if node.action == REUSE else SKIPPED
         waiting = {node.id: node for node in graph if nodes[node.id].state not in _ENDED_WELL}
         self._changed()
@@ -253,7 +250,7 @@ class _Run:
     def _record_outcome(self, node: NodeRecord, child: ChildProcess) -> None:
         outcome = self._outcome(child)
         node.state, node.error = outcome.state, outcome.error
-        # A node that an earlier attempt has finished keeps that attempt's figures.
+        # The record of a node that an earlier attempt finished keeps the figures of that attempt.
         if not outcome.earlier:
             _copy_usage(node, child)
             node.rows = outcome.rows
@@ -340,8 +337,8 @@ class _Run:
         error = self._record.error
         if error is not None:
             return (REJECTED if error.exit_code == GATE else FAILED), error.exit_code
-        serving = self._record.facts.serving
-        if self._record.facts.verdict == NOT_BLESSED or (serving is not None and not serving.passed):
+        serving = self._record.summary.serving
+        if self._record.summary.verdict == NOT_BLESSED or (serving is not None and not serving.passed):
             return REJECTED, GATE
         return DONE, 0
 

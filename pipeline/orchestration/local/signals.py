@@ -19,7 +19,7 @@ class InterruptedRun(BaseException):
 class Signals:
     """Records SIGINT and SIGTERM while it is entered; main thread only.
 
-    A signal is only recorded, and the scheduler's loops look at it at every tick: an exception that a signal handler
+    A signal is only recorded, and the scheduler's loops check for it at every tick: an exception that a signal handler
     raises anywhere would also interrupt the closing of the run. `interrupting` is the one exception.
     """
 

@@ -68,7 +68,7 @@ def write(config: Config, file: str, run: str | None = None, options: Sequence[s
 
 
 def _trainer(config: Config, run: str | None, remedy: str) -> tuple[Any, dict[str, list[Any]]]:
-    """The Trainer's node, and its inputs as ML Metadata knows them, by key."""
+    """The Trainer's node, and its inputs in ML Metadata, by key."""
     store = config.paths().store
     if not exists(store):
         raise InputError(f"nothing to train on: {config.pipeline.name} has never run", remedy)
@@ -84,9 +84,7 @@ def _run_with(needed: set[str], store: Store, pipeline: str, run: str | None, re
     """The named run, or the newest one, in which all these nodes ended well."""
     runs = [each.name for each in store.runs(pipeline)]
     if run is not None and run not in runs:
-        raise InputError(
-            f"--run: {pipeline} has no run {run!r}{did_you_mean(run, runs)}", "leave it out for the newest"
-        )
+        raise InputError(f"--run: {pipeline} has no run {run!r}{did_you_mean(run, runs)}", "omit --run for the newest")
     for candidate in runs if run is None else [run]:
         if needed <= {execution.node for execution in store.executions(candidate) if execution.succeeded}:
             return candidate

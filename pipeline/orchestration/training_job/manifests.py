@@ -79,9 +79,9 @@ def tfjob_manifest(config: Config, image: str, job: str) -> dict[str, Any]:
         "kind": "TFJob",
         "metadata": {"name": name_of(config)},
         "spec": {
-            # With a chief the job is done when the chief is, which is what "" stands for.
+            # "": with a chief, the job has succeeded when the chief has.
             "successPolicy": "" if "chief" in counts else "AllWorkers",
-            # Tasks that still run then, such as a ps, are stopped; ended ones are kept for their logs.
+            # Then running tasks, such as a ps, are stopped; the pods of finished ones remain for their logs.
             "runPolicy": {"backoffLimit": config.training.max_restarts, "cleanPodPolicy": "Running"},
             "tfReplicaSpecs": {_REPLICA[role]: _replicas(count, image, job) for role, count in counts.items()},
         },

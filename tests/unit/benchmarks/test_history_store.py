@@ -63,7 +63,7 @@ def test_ten_times_the_runs_cost_no_more(name: str, stores: tuple[Path, Path], m
     assert costs[1] <= 1.3 * costs[0] + 10, costs
 
 
-def test_the_made_history_is_one_that_the_library_reads(stores: tuple[Path, Path]):
+def test_made_history_is_one_that_the_library_reads(stores: tuple[Path, Path]):
     """As TFX would: by contexts, events and properties."""
     import ml_metadata as mlmd
 

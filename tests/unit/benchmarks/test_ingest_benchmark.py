@@ -43,13 +43,13 @@ def test_examples_of_all_splits_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 5, 18])
-def test_a_record_that_is_cut_off_is_an_error(cut: int, tmp_path: Path) -> None:
+def test_record_that_is_cut_off_is_an_error(cut: int, tmp_path: Path) -> None:
     write(tmp_path, "train", tfrecords(b"one", b"two")[:-cut])
     with pytest.raises(ValueError, match="cut off"):
         Examples.at(tmp_path)
 
 
-def test_a_side_that_loses_rows_is_an_error(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_side_that_loses_rows_is_an_error(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def lossy(*_: object) -> Measurement:
         write(bench.output("ours"), "train", tfrecords(b"one"))
         return MEASURED
@@ -82,7 +82,7 @@ def test_workers_are_given_as_beam_options(bench: Bench, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_the_readers_alone_read_the_whole_table(suffix: str, bench: Bench) -> None:
+def test_readers_alone_read_the_whole_table(suffix: str, bench: Bench) -> None:
     table = bench.table(ROWS, suffix)
     found = bench.side("reader", f"read-{suffix}", table, ROWS)(0)
     assert found.work
@@ -94,7 +94,7 @@ def test_the_readers_alone_read_the_whole_table(suffix: str, bench: Bench) -> No
         bench.side("reader", f"read-{suffix}", table, ROWS)(0)
 
 
-def test_the_gzip_writer_alone_takes_what_ours_wrote(bench: Bench) -> None:
+def test_gzip_writer_alone_takes_what_ours_wrote(bench: Bench) -> None:
     pytest.importorskip("isal")
     write(bench.output("ours"), "train", tfrecords(*(b"%d" % number * 50 for number in range(ROWS))))
     found = bench.side("gzip", "gzip", bench.output("ours"), ROWS)(0)
@@ -139,7 +139,7 @@ def test_scaling_compares_ten_times_the_rows_and_two_workers(bench: Bench, monke
     assert str(facts["time on the large table, one worker / two (wanted: at least 1.7)"]) == "2.000 (2.000 to 2.000)"
 
 
-def test_the_floor_is_a_share_of_ours(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_floor_is_a_share_of_ours(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(monkeypatch)
     measured, facts = ingest.floor(bench, ROWS)
     assert len(measured) == 8

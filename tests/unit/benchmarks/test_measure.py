@@ -51,7 +51,7 @@ def test_cpu_seconds_are_those_of_the_command_and_of_its_children(tmp_path: Path
     assert run("pass", tmp_path).cpu < found.cpu
 
 
-def test_the_memory_of_a_tree_is_summed() -> None:
+def test_memory_of_a_tree_is_summed() -> None:
     hold = "held = bytearray(b'x') * (60 << 20); print('ready', flush=True); input()"
     start = f"import subprocess, sys; one = subprocess.Popen([sys.executable, '-c', {hold!r}], stdin=subprocess.PIPE)"
     with psutil.Popen(
@@ -71,13 +71,13 @@ def test_the_memory_of_a_tree_is_summed() -> None:
     assert tree.peak == peak
 
 
-def test_a_failing_command_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
+def test_failing_command_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"(?s)ended with 3:.*the last words"):
         run("print('the last words'); raise SystemExit(3)", tmp_path)
 
 
-def test_work_is_told_without_what_comes_before_it(tmp_path: Path) -> None:
-    found = run(TELL + "burn(0.4)\nmeasure.tell(lambda: (burn(0.2), child(0.1)))", tmp_path, rows=10)
+def test_measured_work_excludes_the_set_up(tmp_path: Path) -> None:
+    found = run(TELL + "burn(0.4)\nmeasure.report(lambda: (burn(0.2), child(0.1)))", tmp_path, rows=10)
     assert found.work
     assert found.work.rows == 10
     assert found.work.cpu >= 0.3 - ROUNDING
@@ -86,24 +86,24 @@ def test_work_is_told_without_what_comes_before_it(tmp_path: Path) -> None:
     assert found.work.cpu_per_row == pytest.approx(found.work.cpu * 1e5)
 
 
-def test_the_own_peak_is_kept_after_the_memory_is_freed(tmp_path: Path) -> None:
-    small = run(TELL + "measure.tell(lambda: None)", tmp_path, rows=1)
+def test_own_peak_is_kept_after_the_memory_is_freed(tmp_path: Path) -> None:
+    small = run(TELL + "measure.report(lambda: None)", tmp_path, rows=1)
     # The parent's own memory, which the kernel's ru_maxrss would hand down, is no part of it.
     held = bytearray(b"x") * (200 << 20)
-    large = run(TELL + "measure.tell(lambda: len(bytearray(b'x') * (80 << 20)))", tmp_path, rows=1)
+    large = run(TELL + "measure.report(lambda: len(bytearray(b'x') * (80 << 20)))", tmp_path, rows=1)
     assert small.work
     assert large.work
     assert 80 <= large.work.peak_mb - small.work.peak_mb + 1 < len(held) >> 20
 
 
 def test_work_is_found_among_other_lines(tmp_path: Path) -> None:
-    script = TELL + "measure.tell(lambda: None); print('{}'); print('[1]'); print('a worker says goodbye')"
+    script = TELL + "measure.report(lambda: None); print('{}'); print('[1]'); print('a worker says goodbye')"
     assert run(script, tmp_path, rows=1).work
 
 
 @pytest.mark.parametrize("printed", ["", "{}", '{"wall": 1}', "[1, 2]"])
-def test_a_side_that_tells_nothing_is_an_error(printed: str, tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="told nothing of its work"):
+def test_program_without_a_measurement_is_an_error(printed: str, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="printed no measurement"):
         run(f"print({printed!r})", tmp_path, rows=1)
 
 
@@ -135,12 +135,12 @@ def test_figures_of_the_work_have_a_dot() -> None:
     assert measure.figures(runs, "work.cpu_per_row") == [3000.0]
 
 
-def test_spreads_are_told_with_fitting_digits() -> None:
+def test_spreads_are_rounded_to_significant_digits() -> None:
     assert str(Spread.of([28.14, 30.0, 29.26])) == "29.3 (28.1 to 30.0)"
     assert str(Spread.of([0.5964, 0.6])) == "0.598 (0.596 to 0.600)"
 
 
-def test_a_record_is_written_as_json_and_markdown(tmp_path: Path) -> None:
+def test_record_is_written_as_json_and_markdown(tmp_path: Path) -> None:
     work = Work(rows=1000, wall=2.0, cpu=3.0, peak_mb=50.0)
     runs = {"stock": [measured(1), measured(3), measured(2)], "ours": [measured(5, work)]}
     facts = {"time": Spread.of([1.0, 2.0, 4.0]), "nodes": "all"}

@@ -10,7 +10,7 @@ from benchmarks.quality_tables import TABLES
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name != "taxi"])
-def test_a_table_has_a_label_for_each_row_and_hides_it(name: str) -> None:
+def test_table_has_a_label_for_each_row_and_hides_it(name: str) -> None:
     sample = TABLES[name]()
     truth, seen = sample.truth(), sample.features()
     assert len(truth) == len(seen) == len(sample.rows)
@@ -19,7 +19,7 @@ def test_a_table_has_a_label_for_each_row_and_hides_it(name: str) -> None:
     assert len(np.unique(truth)) == 2 if sample.task == "binary" else len(np.unique(truth)) > 2
 
 
-def test_the_tails_are_nine_tenths_zeros_and_then_long() -> None:
+def test_tails_are_nine_tenths_zeros_and_then_long() -> None:
     rows = TABLES["tails"]().rows
     for number in range(3):
         amounts = rows[f"amount_{number}"]

@@ -11,12 +11,12 @@ import pytest
 
 from benchmarks import measure, scale
 from benchmarks.measure import Measurement, Spread, Work
-from benchmarks.scale import Dlrm, Measured, Plan, Shares
+from benchmarks.scale import Dlrm, Plan, Shares, SliceMetrics
 from benchmarks.training import Bench, Tasks
 from components.compat.tensorflow import ENVIRONMENT
 
 PAGE = Path(__file__).parents[3] / "docs" / "scale.md"
-MEASURED = Measured(write=100, read=300, step=300, spread=0.05, worker=300, server=90, chief=1)
+MEASURED = SliceMetrics(write=100, read=300, step=300, spread=0.05, worker=300, server=90, chief=1)
 PLAN = Plan(
     label="a plan",
     step=0.3,
@@ -30,7 +30,7 @@ PLAN = Plan(
 )
 
 
-def test_the_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     scale.main([])
     printed = capsys.readouterr().out.strip().split("\n\n")
     assert len(printed) == 5
@@ -45,7 +45,7 @@ def test_unique_rows_are_as_many_as_draws_name(rows: int) -> None:
     assert Dlrm(rows).unique == pytest.approx(sum(drawn), rel=0.01)
 
 
-def test_the_networks_have_as_many_weights_as_the_model() -> None:
+def test_networks_have_as_many_weights_as_the_model() -> None:
     below, above = 13 * 512 + 512 + 512 * 256 + 256, 256 * 128 + 128
     assert Dlrm(1).dense == 4 * (below + above + 128 * 32 + 32 + 68 * 512 + 512 + 512 * 256 + 256 + above + 128 + 1)
 
@@ -59,7 +59,7 @@ def test_only_workers_in_step_move_more_the_more_they_are() -> None:
     assert 8_192 * 8 * 136 < model.beside_servers() < 2 * (8_192 * 8 * 136 + model.dense)
 
 
-def test_servers_are_as_many_as_the_scarcest_thing_asks_for() -> None:
+def test_scarcest_resource_sets_the_number_of_servers() -> None:
     needed = scale.servers(Dlrm(scale.LARGE), MEASURED)
     # 384 GB in machines of 64; 1,000 workers' 90 of 300 ms on 8 of 16 cores.
     assert (needed["memory"], needed["cores"]) == (7, 38)
@@ -70,13 +70,13 @@ def test_servers_are_as_many_as_the_scarcest_thing_asks_for() -> None:
     assert scale.busiest(Dlrm(scale.SMALL), MEASURED, 10**9) == pytest.approx(1_000 * 2 * 2**19 / 0.3 * 8e-9)
 
 
-def test_the_slowest_of_many_normal_times_is_known() -> None:
+def test_slowest_of_many_normal_times_is_known() -> None:
     assert scale.slowest(0.0, 1_000) == 1.0
     # The largest of 1,000 standard normal draws is 3.24 on average.
     assert scale.slowest(1e-3, 1_000) == pytest.approx(1.00324, abs=1e-4)
 
 
-def test_the_best_interval_loses_least() -> None:
+def test_best_interval_loses_least() -> None:
     failures = 0.01
     best = PLAN.interval(failures)
     # sqrt(2 · 10 s · 8,640 s)
@@ -94,7 +94,7 @@ def test_the_best_interval_loses_least() -> None:
     assert useful(best) > max(useful(best / 4), useful(best * 4))
 
 
-def test_a_day_without_failures_goes_to_work_and_checkpoints() -> None:
+def test_day_without_failures_goes_to_work_and_checkpoints() -> None:
     shares = scale.day(dataclasses.replace(PLAN, save=1e-6), 1e-12, np.random.default_rng(0))
     assert shares.useful == pytest.approx(1.0)
     waiting = dataclasses.replace(PLAN, save=1e-6, network=0.15, slowest=1.5)
@@ -102,7 +102,7 @@ def test_a_day_without_failures_goes_to_work_and_checkpoints() -> None:
 
 
 @pytest.mark.parametrize("failures", [1e-3, 0.1, 5.0])
-def test_the_shares_of_a_day_are_all_of_it(failures: float) -> None:
+def test_shares_of_a_day_are_all_of_it(failures: float) -> None:
     plan, random = dataclasses.replace(PLAN, network=0.1, slowest=1.2, alone=10), np.random.default_rng(0)
     for _ in range(50):
         shares = dataclasses.astuple(scale.day(plan, failures, random))
@@ -119,7 +119,7 @@ def test_workers_that_restart_alone_cost_themselves() -> None:
     assert Shares(*np.mean([dataclasses.astuple(each) for each in days], axis=0)).useful > 0.9999
 
 
-def test_what_is_measured_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measurements_are_read_from_the_programs_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(command: list[str], _log: Path, rows: int | None = None) -> Measurement:
         side, folder = command[3], Path(command[4])
         if side == "steps":
@@ -145,7 +145,7 @@ def test_what_is_measured_is_read_back(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(scale, "ENVIRONMENT", {})
     scale.main(["measure", "--rounds", "1", "--results", str(tmp_path)])
     (record,) = tmp_path.glob("scale_py*.json")
-    assert Measured.of(record) == Measured(
+    assert SliceMetrics.of(record) == SliceMetrics(
         write=100.0, read=200.0, step=100.0, spread=1.0, worker=300.0, server=100.0, chief=10.0
     )
     facts = json.loads(record.read_text())["facts"]
@@ -153,7 +153,7 @@ def test_what_is_measured_is_read_back(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-def test_the_sides_do_what_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_do_the_requested_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     checkpoint, steps = tmp_path / "checkpoint", tmp_path / "steps"

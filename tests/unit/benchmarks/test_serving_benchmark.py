@@ -45,7 +45,7 @@ def test_percentiles_are_of_all_requests() -> None:
     assert Load.of(2.0, [1000 * ms for ms in range(1, 100)]) == Load(99, 2.0, 50.0, 99.0)
 
 
-def test_a_version_without_warm_up_requests_is_refused(tmp_path: Path) -> None:
+def test_version_without_warm_up_requests_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     with pytest.raises(SystemExit, match="expected a version that was warmed up"):
         Bench(tmp_path, tmp_path, 1, 1).version  # noqa: B018 - it raises
@@ -89,8 +89,8 @@ def test_another_checkout_is_required(models: Path, tmp_path: Path) -> None:
         serving.checkouts(Bench(models, tmp_path, 1, 1))
 
 
-def test_the_model_in_a_process_answers_every_row(models: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.serving_side", "call", str(REQUESTS), str(models / "1"), "0.001"]
+def test_model_in_a_process_answers_every_row(models: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.serving_program", "call", str(REQUESTS), str(models / "1"), "0.001"]
     value = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
     took = json.loads(value)["took"]
     assert len(took) == REQUESTS

@@ -30,18 +30,18 @@ def task(core: int, user: float, system: float = 0.0, mb: float = 100.0) -> dict
     return {"core": core, "user": user, "system": system, "mb": mb}
 
 
-def told(facts: dict[str, object]) -> dict[str, float]:
+def parsed(facts: dict[str, object]) -> dict[str, float]:
     return {name: fact.median for name, fact in facts.items() if isinstance(fact, Spread)}
 
 
-def test_a_core_has_the_cpu_seconds_of_all_its_tasks() -> None:
+def test_core_has_the_cpu_seconds_of_all_its_tasks() -> None:
     by_name = {"chief-0": task(0, 0.5), "ps-0": task(0, 1, 1, 300.0), "worker-0": task(0, 4), "worker-1": task(1, 6)}
     tasks = Tasks(10.0, by_name, examples=1_000)
     assert tasks.busiest == 6.5
     assert tasks.work == Work(rows=1_000, wall=10.0, cpu=12.5, peak_mb=300.0)
 
 
-def test_the_input_is_what_comes_over_a_constant_batch(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_input_is_what_comes_over_a_constant_batch(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[Sequence[str]] = []
     sides: list[str] = []
 
@@ -62,7 +62,7 @@ def test_the_input_is_what_comes_over_a_constant_batch(bench: Bench, monkeypatch
         "stock configs/clicks.yaml",
     ]
     assert list(measured)[:3] == ["taxi, ours", "taxi, ours, from files", "taxi, stock TFX"]
-    found = told(facts)
+    found = parsed(facts)
     assert found["taxi, ours: input over a constant batch (wanted: at most 0.15)"] == 0.1
     assert found["clicks, ours: input over a constant batch (wanted: at most 0.2)"] == 0.1
     assert found["taxi, ours, from files: input over a constant batch"] == 1.5
@@ -72,7 +72,7 @@ def test_the_input_is_what_comes_over_a_constant_batch(bench: Bench, monkeypatch
     )
 
 
-def test_a_speed_up_goes_by_the_busier_core(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speed_up_goes_by_the_busier_core(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[tuple[str, int, int]] = []
 
     def run(command: list[str], log: Path) -> Measurement:
@@ -94,7 +94,7 @@ def test_a_speed_up_goes_by_the_busier_core(bench: Bench, monkeypatch: pytest.Mo
     # As many examples whatever the kind, and as many in a worker's step.
     assert runs[:3] == [("single", 8_192, 40), ("parameter_server", 8_192, 40), ("multi_worker", 16_384, 20)]
     assert len(runs) == len(measured) == 6
-    found = told(facts)
+    found = parsed(facts)
     assert found["batch 8,192, parameter_server: speed-up by CPU of the busier core (wanted: at least 1.5)"] == 2.0
     assert found["batch 8,192, multi_worker: speed-up by CPU of the busier core (wanted: at least 1.25)"] == 1.25
     assert found["batch 1,024, multi_worker: CPU of all tasks / one process"] == 1.4
@@ -114,8 +114,8 @@ def test_all_inputs_feed_the_same_steps(bench: Bench) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", *training._CLUSTERS])
-def test_every_cluster_tells_what_each_of_its_tasks_took(kind: str, bench: Bench) -> None:
-    training._call([sys.executable, "-m", "benchmarks.training_side", "examples", str(bench.scratch / "examples")])
+def test_every_cluster_reports_the_cost_of_each_task(kind: str, bench: Bench) -> None:
+    training._call([sys.executable, "-m", "benchmarks.training_program", "examples", str(bench.scratch / "examples")])
     tasks: list[Tasks] = []
     chosen = {"kind": kind}
     side = bench.cluster_side({"batch_size": 64, "steps_per_execution": 1, "strategy": chosen}, 256, tasks)

@@ -11,7 +11,7 @@ from components.errors import GateError, InputError, MachineError, PipelineError
 
 
 @pytest.mark.parametrize(("kind", "code"), [(MachineError, 1), (InputError, 2), (GateError, 3)])
-def test_an_error_is_parsed_from_its_text(kind: type[PipelineError], code: int) -> None:
+def test_error_is_parsed_from_its_text(kind: type[PipelineError], code: int) -> None:
     error = kind("a.csv, row 7: expected 18 fields,\nreceived 17", "fix the row", ["row 9 too", "and row 11"])
     wrapped = RuntimeError(
         f"Traceback ...\ncomponents.errors.{kind.__name__}: {error} [while running 'Read/ParDo(X)']\n"
@@ -24,14 +24,14 @@ def test_an_error_is_parsed_from_its_text(kind: type[PipelineError], code: int) 
     assert found.remedy == "fix the row"
 
 
-def test_an_error_is_found_among_the_causes() -> None:
+def test_error_is_found_among_the_causes() -> None:
     cause = InputError("no such column", "choose another")
     outer = RuntimeError("node failed")
     outer.__cause__ = cause
     assert find(outer) is cause
 
 
-def test_an_error_survives_pickling() -> None:
+def test_error_survives_pickling() -> None:
     error = pickle.loads(pickle.dumps(GateError("no", "try again", ["why"])))  # noqa: S301 - our own
     assert (error.headline, error.remedy, error.details, error.exit_code) == ("no", "try again", ("why",), 3)
 
@@ -50,5 +50,5 @@ def test_every_form_of_a_full_disk_is_recognized(error: Exception) -> None:
     assert "the disk is full" in found.headline
 
 
-def test_the_text_of_another_error_does_not_match() -> None:
+def test_text_of_another_error_does_not_match() -> None:
     assert find(ValueError("error: something")) is None

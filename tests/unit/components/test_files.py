@@ -21,11 +21,11 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("path", "remote"), [("gs://b/f", True), ("/a/b", False), ("a:/b", False)])
-def test_a_url_is_remote(path: str, remote: bool):
+def test_url_is_remote(path: str, remote: bool):
     assert is_remote(path) is remote
 
 
-def test_a_file_is_replaced_in_a_folder_that_is_created(tmp_path: Path):
+def test_file_is_replaced_in_a_folder_that_is_created(tmp_path: Path):
     file = tmp_path / "new" / "file.json"
     write_atomically(file, "ä")
     write_atomically(file, b"second")
@@ -42,7 +42,7 @@ def test_others_may_read_what_the_umask_allows(tmp_path: Path):
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
 
 
-def test_a_write_that_fails_leaves_the_old_content_and_nothing_else(tmp_path: Path):
+def test_failed_write_keeps_the_old_content_only(tmp_path: Path):
     file = tmp_path / "file"
     write_atomically(file, "old")
     with pytest.raises(OSError, match="No space left"):
@@ -83,7 +83,7 @@ def _hold(path: Path, pipe: Connection) -> None:
         pipe.recv()
 
 
-def test_a_lock_excludes_another_process_until_it_is_killed(tmp_path: Path):
+def test_lock_excludes_another_process_until_it_is_killed(tmp_path: Path):
     ours, theirs = SPAWN.Pipe()
     holder = SPAWN.Process(target=_hold, args=(tmp_path / "lock", theirs))
     holder.start()

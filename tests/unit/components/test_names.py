@@ -45,7 +45,7 @@ from components.names import column_name, did_you_mean
         ("taxi 🚕", "taxi"),
     ],
 )
-def test_a_header_becomes_a_column_name(header: str, name: str) -> None:
+def test_header_becomes_a_column_name(header: str, name: str) -> None:
     assert column_name(header) == name
 
 
@@ -58,7 +58,7 @@ def test_any_header_becomes_a_valid_name_or_an_empty_one(header: str) -> None:
     assert column_name(name) == name
 
 
-def test_a_similar_name_is_suggested() -> None:
+def test_similar_name_is_suggested() -> None:
     assert did_you_mean("fair", ["tips", "fare"]) == "; did you mean 'fare'?"
     assert did_you_mean("x", ["tips", "fare"]) == "; expected one of fare, tips"
     assert did_you_mean("x", []) == did_you_mean("x", map(str, range(100))) == ""

@@ -29,7 +29,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         del sys.modules[name]
 
 
-def test_a_function_is_called(module: str) -> None:
+def test_function_is_called(module: str) -> None:
     assert user_code.call("theirs.code.works", 1) == 2
 
 
@@ -43,7 +43,7 @@ def test_a_function_is_called(module: str) -> None:
         ("theirs.code.breaks", "code.py:7: theirs.code.breaks failed: KeyError: 'fare'"),
     ],
 )
-def test_an_error_names_the_users_file_and_line(module: str, path: str, message: str) -> None:
+def test_error_names_the_users_file_and_line(module: str, path: str, message: str) -> None:
     with pytest.raises(InputError) as raised:
         user_code.call(path, "fare")
     assert message in raised.value.headline
@@ -64,7 +64,7 @@ def file(tmp_path: Path) -> Path:
         del sys.modules[name]
 
 
-def test_a_function_in_a_file_is_called(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_function_in_a_file_is_called(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert user_code.call(f"{file}:works", 1) == 2
     function = user_code.load(f"{file}:works")
     monkeypatch.chdir(file.parent)
@@ -76,7 +76,7 @@ def test_a_function_in_a_file_is_called(file: Path, monkeypatch: pytest.MonkeyPa
         user_code.load(f"{file}:work")
 
 
-def test_a_missing_or_broken_file_is_reported(tmp_path: Path) -> None:
+def test_missing_or_broken_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("1 / 0\n")
     with pytest.raises(InputError, match=r"broken\.py:1: .*:f failed: ZeroDivisionError"):
         user_code.load(f"{tmp_path}/broken.py:f")
@@ -86,7 +86,7 @@ def test_a_missing_or_broken_file_is_reported(tmp_path: Path) -> None:
             function("none/mine.py:f")
 
 
-def test_the_digest_of_a_file_changes_with_it(tmp_path: Path) -> None:
+def test_digest_of_a_file_changes_with_it(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("A = 1\n")
     before = user_code.digest(user_code.module_of(f"{file}:f"))
@@ -95,7 +95,7 @@ def test_the_digest_of_a_file_changes_with_it(tmp_path: Path) -> None:
     assert user_code.digest(str(file)) != before
 
 
-def test_a_pipeline_error_of_user_code_is_not_wrapped(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipeline_error_of_user_code_is_not_wrapped(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise GateError("rejected", "try again")
 
@@ -104,7 +104,7 @@ def test_a_pipeline_error_of_user_code_is_not_wrapped(module: str, monkeypatch: 
         user_code.call("theirs.code.works", 1)
 
 
-def test_the_digest_changes_with_the_code_and_only_then(module: str, tmp_path: Path) -> None:
+def test_digest_changes_with_the_code_and_only_then(module: str, tmp_path: Path) -> None:
     before = user_code.digest("theirs.code"), user_code.digest("theirs")
     assert (user_code.digest("theirs.code"), user_code.digest("theirs")) == before
     code = tmp_path / "theirs" / "code.py"
@@ -114,6 +114,6 @@ def test_the_digest_changes_with_the_code_and_only_then(module: str, tmp_path: P
     assert after[1] != before[1]
 
 
-def test_the_digest_of_a_missing_module_is_an_error() -> None:
+def test_digest_of_a_missing_module_is_an_error() -> None:
     with pytest.raises(InputError, match="no module"):
         user_code.digest("nothing_of_that_name")

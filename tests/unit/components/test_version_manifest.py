@@ -49,7 +49,7 @@ def refusal(folder: Path, key: bytes | None = None) -> str:
     return raised.value.headline.replace(f"{folder}", "17")
 
 
-def test_a_written_manifest_is_read_and_verified(folder: Path) -> None:
+def test_written_manifest_is_read_and_verified(folder: Path) -> None:
     written = version_manifest.write(folder, PROVENANCE)
     assert version_manifest.read(folder) == version_manifest.verify(folder) == written
     assert written.signature is None
@@ -67,7 +67,7 @@ def test_equal_files_and_provenance_have_equal_manifests(folder: Path, tmp_path:
     assert (folder / "manifest.json").read_bytes() == (other / "manifest.json").read_bytes()
 
 
-def test_a_manifest_is_never_written_twice(folder: Path) -> None:
+def test_manifest_is_never_written_twice(folder: Path) -> None:
     version_manifest.write(folder, PROVENANCE)
     with pytest.raises(FileExistsError):
         version_manifest.write(folder, PROVENANCE)
@@ -126,19 +126,19 @@ def test_other_files_cannot_be_signed_without_the_key(folder: Path) -> None:
         ),
     ],
 )
-def test_the_first_difference_is_named(folder: Path, change: Callable[[Path], object], expected: str) -> None:
+def test_first_difference_is_named(folder: Path, change: Callable[[Path], object], expected: str) -> None:
     version_manifest.write(folder, PROVENANCE)
     change(folder)
     assert refusal(folder).startswith(expected)
 
 
-def test_a_version_under_another_number_is_refused(folder: Path) -> None:
+def test_version_under_another_number_is_rejected(folder: Path) -> None:
     version_manifest.write(folder, PROVENANCE, b"key")
     folder.rename(folder.with_name("99"))
     assert refusal(folder.with_name("99"), b"key").endswith("expected version 99, received the manifest of 17")
 
 
-def test_a_link_in_place_of_the_manifest_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_link_in_place_of_the_manifest_is_rejected(folder: Path, tmp_path: Path) -> None:
     version_manifest.write(folder, PROVENANCE)
     (folder / "manifest.json").rename(tmp_path / "elsewhere")
     (folder / "manifest.json").symlink_to(tmp_path / "elsewhere")
@@ -154,17 +154,17 @@ def test_only_regular_files_are_pushed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("environment", "key"), [({}, None), ({"KEY": "x", "OTHER": "y"}, b"x"), ({"OTHER": ""}, None)]
 )
-def test_the_key_comes_from_the_environment(environment: dict[str, str], key: bytes | None) -> None:
+def test_key_comes_from_the_environment(environment: dict[str, str], key: bytes | None) -> None:
     assert version_manifest.signing_key(environment, "KEY") == key
 
 
-def test_an_empty_key_is_an_error() -> None:
+def test_empty_key_is_an_error() -> None:
     with pytest.raises(InputError, match="KEY: expected the signing key, received an empty value"):
         version_manifest.signing_key({"KEY": ""}, "KEY")
 
 
 @pytest.mark.parametrize(("name", "expected"), [("17", True), ("0", True), (".17", False), ("1a", False), ("٣", False)])
-def test_a_version_has_a_name_that_a_model_server_loads(name: str, expected: bool) -> None:
+def test_version_has_a_name_that_a_model_server_loads(name: str, expected: bool) -> None:
     assert version_manifest.is_version(name) is expected
 
 

@@ -45,11 +45,11 @@ def test_written_and_read_again_every_column_has_the_real_one_s_type(tmp_path, r
     assert trips.num_rows == 20_000
 
 
-def test_the_label_keeps_its_rate(real, made):
+def test_label_keeps_its_rate(real, made):
     assert generous(made).mean() == pytest.approx(generous(real).mean(), rel=0.01)
 
 
-def test_the_label_does_not_depend_on_the_precision_it_is_computed_in(made):
+def test_label_does_not_depend_on_the_precision_it_is_computed_in(made):
     fare, tips = made["fare"].to_numpy(), made["tips"].to_numpy()
     np.testing.assert_array_equal(tips > 0.2 * fare, generous(made))
     np.testing.assert_array_equal(tips.astype("f4") > np.float32(0.2) * fare.astype("f4"), generous(made))
@@ -85,7 +85,7 @@ def test_places_and_names_stay_among_the_real_ones(real, made):
         assert set(made[name].unique().to_pylist()) <= set(real[name].unique().to_pylist())
 
 
-def test_the_calendar_columns_follow_from_a_fresh_start(real, made):
+def test_calendar_columns_follow_from_a_fresh_start(real, made):
     start = made["trip_start_timestamp"].to_numpy()
     moments = start.astype("datetime64[s]")
     np.testing.assert_array_equal(made["trip_start_hour"].to_numpy(), start // 3600 % 24)
@@ -116,7 +116,7 @@ def test_parquet_holds_the_same_rows(tmp_path):
         assert file.read(use_threads=False).equals(Trips(taxi.real_trips(), seed=0).block(0, 5_000))
 
 
-def test_a_second_time_nothing_is_written_and_other_arguments_write_anew(tmp_path, capsys):
+def test_second_call_writes_only_with_other_arguments(tmp_path, capsys):
     output = tmp_path / "trips.csv"
     arguments = ["--rows", "1000", "--output", str(output)]
     taxi.main(arguments)

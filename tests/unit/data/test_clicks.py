@@ -53,14 +53,14 @@ def test_full_size_has_a_million_ids():
     assert sum(10_000_000 // rows for rows in ROWS_PER_ID.values()) == pytest.approx(1e6, rel=0.05)
 
 
-def test_an_id_s_number_does_not_tell_how_frequent_it_is(seen):
+def test_id_numbers_are_independent_of_frequency(seen):
     counted = seen["item"].value_counts()
     numbers = np.array([int(item[1:]) for item in counted.field("values").to_pylist()])
     rank = np.argsort(np.argsort(counted.field("counts").to_numpy()))
     assert abs(np.corrcoef(numbers, rank)[0, 1]) < 0.05
 
 
-def test_values_are_missing_as_often_as_told(seen):
+def test_share_of_missing_values_is_as_documented(seen):
     for name in seen.schema.names:
         assert seen[name].null_count / ROWS == pytest.approx(MISSING.get(name, 0), abs=0.003), name
 
@@ -72,18 +72,18 @@ def test_numbers_are_in_their_ranges(seen):
     assert seen["idle_hours"].drop_null().to_numpy().min() >= 0
 
 
-def test_the_price_is_often_zero_and_heavy_tailed(seen):
+def test_price_is_often_zero_and_heavy_tailed(seen):
     price = seen["price"].drop_null().to_numpy()
     assert np.mean(price == 0) == pytest.approx(ZERO_PRICE, abs=0.005)
     positive = price[price > 0]
     assert np.quantile(positive, 0.999) > 50 * np.median(positive)
 
 
-def test_the_click_rate_is_that_of_an_advertisement(clicked):
+def test_click_rate_is_that_of_an_advertisement(clicked):
     assert 0.10 < clicked.mean() < 0.20
 
 
-def test_the_truth_is_calibrated(truth, clicked):
+def test_truth_is_calibrated(truth, clicked):
     parts = np.array_split(np.argsort(truth), 20)
     expected = np.array([truth[part].mean() for part in parts])
     happened = np.array([clicked[part].mean() for part in parts])
@@ -91,7 +91,7 @@ def test_the_truth_is_calibrated(truth, clicked):
     assert np.all(np.abs(happened - expected) < 4 * error)
 
 
-def test_the_best_auc_is_high_but_not_perfect(truth, clicked):
+def test_best_auc_is_high_but_not_perfect(truth, clicked):
     assert 0.75 < best_auc(truth, clicked) < 0.85
 
 
@@ -130,7 +130,7 @@ def test_another_seed_makes_another_log(seen):
     assert not Impressions(ROWS, seed=1).seen(0, 100).equals(seen.slice(0, 100))
 
 
-def test_the_files_hold_what_was_simulated_and_the_truth_stays_apart(tmp_path, capsys):
+def test_files_contain_the_simulated_rows_without_the_truth(tmp_path, capsys):
     output = tmp_path / "clicks.csv"
     assert clicks.main(["--rows", "20_000", "--seed", "5", "--output", str(output)]) == 0
     rows = csv.read_csv(output, convert_options=MISSING_IS_MISSING)
@@ -152,7 +152,7 @@ def test_parquet_holds_the_same_rows(tmp_path):
             assert file.read(use_threads=False).equals(table)
 
 
-def test_a_second_time_nothing_is_written_and_a_lost_truth_is_made_again(tmp_path, capsys):
+def test_second_time_nothing_is_written_and_a_lost_truth_is_made_again(tmp_path, capsys):
     output = tmp_path / "clicks.csv"
     arguments = ["--rows", "1000", "--output", str(output)]
     clicks.main(arguments)
@@ -167,11 +167,11 @@ def test_a_second_time_nothing_is_written_and_a_lost_truth_is_made_again(tmp_pat
     assert output.read_bytes() != rows
 
 
-def test_a_single_row_can_be_made(tmp_path):
+def test_single_row_can_be_made(tmp_path):
     assert clicks.main(["--rows", "1", "--output", str(tmp_path / "clicks.csv")]) == 0
 
 
-def test_another_suffix_is_refused(tmp_path, capsys):
+def test_another_suffix_is_rejected(tmp_path, capsys):
     assert clicks.main(["--rows", "10", "--output", str(tmp_path / "clicks.json")]) == 2
     assert "expected a name that ends in .csv or .parquet" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ import pytest
 from components.errors import InputError
 from data.output import atomic, finish, positive
 
-# A writer that says when it is in the middle of its output, and then waits to be killed.
+# A writer that prints a line in the middle of its output, and then waits to be killed.
 TABLE_WRITER = """
 import io
 import sys
@@ -64,20 +64,20 @@ def kill_half_way(program, output):
 
 
 @pytest.mark.parametrize(("program", "name"), [(TABLE_WRITER, "rows.csv"), (FOLDER_WRITER, "images")])
-def test_a_killed_writer_leaves_nothing_under_the_asked_for_name(tmp_path, program, name):
+def test_killed_writer_creates_no_file_of_the_requested_name(tmp_path, program, name):
     kill_half_way(program, tmp_path / name)
     assert not (tmp_path / name).exists()
     assert all(path.name.startswith(".") and path.name.endswith(".part") for path in tmp_path.iterdir())
 
 
-def test_a_killed_writer_leaves_the_former_file_as_it_was(tmp_path):
+def test_killed_writer_keeps_the_former_file(tmp_path):
     output = tmp_path / "rows.csv"
     output.write_text("former")
     kill_half_way(FILE_WRITER, output)
     assert output.read_text() == "former"
 
 
-def test_a_finished_file_takes_the_name_and_a_new_folder_is_made(tmp_path):
+def test_finished_file_takes_the_name_and_a_new_folder_is_made(tmp_path):
     output = tmp_path / "new" / "folder" / "rows.csv"
     with atomic(output) as part:
         part.write_text("all")
@@ -93,13 +93,13 @@ def fail_half_way(output, write):
 
 
 @pytest.mark.parametrize("write", [lambda part: part.write_text("half"), lambda part: (part / "0").mkdir(parents=True)])
-def test_a_failed_writer_cleans_up_its_file_or_folder(tmp_path, write):
+def test_failed_writer_cleans_up_its_file_or_folder(tmp_path, write):
     with pytest.raises(ValueError, match="stop"):
         fail_half_way(tmp_path / "output", write)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_written_file_has_the_usual_permissions(tmp_path):
+def test_written_file_has_the_usual_permissions(tmp_path):
     with atomic(tmp_path / "rows.csv") as part:
         part.write_text("all")
     (tmp_path / "usual").touch()
@@ -112,7 +112,7 @@ def test_positive_takes_whole_numbers(text, value):
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "1.5", "1.5e0", "many"])
-def test_positive_refuses_the_rest(text):
+def test_positive_rejects_the_rest(text):
     with pytest.raises((argparse.ArgumentTypeError, ValueError)):
         positive(text)
 
@@ -137,11 +137,11 @@ def raises(error):
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/out"), 1, "error[1]: the disk is full"),
     ],
 )
-def test_finish_tells_an_error_with_its_remedy(capsys, error, code, headline):
+def test_finish_prints_an_error_with_its_remedy(capsys, error, code, headline):
     assert finish(raises(error)) == code
-    told = capsys.readouterr().err
-    assert told.startswith(headline)
-    assert "remedy: " in told
+    output = capsys.readouterr().err
+    assert output.startswith(headline)
+    assert "remedy: " in output
 
 
 def test_finish_lets_a_fault_of_ours_through():

@@ -39,11 +39,11 @@ def test_blocks_cover_all_rows_once(rows):
     assert max(stop - start for start, stop in bounds) <= BLOCK
 
 
-def test_a_written_table_is_recognised(written):
+def test_written_table_is_recognised(written):
     assert is_written(written, ROWS, block)
 
 
-def test_a_table_shorter_than_a_block_is_recognised(tmp_path):
+def test_table_shorter_than_a_block_is_recognised(tmp_path):
     for path in (tmp_path / "rows.csv", tmp_path / "rows.parquet"):
         write(path, rows=3)
         assert is_written(path, 3, block)
@@ -51,28 +51,28 @@ def test_a_table_shorter_than_a_block_is_recognised(tmp_path):
 
 
 @pytest.mark.parametrize("rows", [1, 2 * BLOCK, ROWS - 1, ROWS + 1, 10 * BLOCK])
-def test_another_number_of_rows_is_told(written, rows):
+def test_wrong_number_of_rows_is_reported(written, rows):
     assert not is_written(written, rows, block)
 
 
-def test_other_rows_are_told(written):
+def test_changed_rows_are_reported(written):
     assert not is_written(written, ROWS, lambda start, stop: block(start, stop, shift=1))
 
 
-def test_a_cut_file_is_told(written, tmp_path):
+def test_truncated_file_is_reported(written, tmp_path):
     path = tmp_path / written.name
     path.write_bytes(written.read_bytes()[:-3])
     assert not is_written(path, ROWS, block)
 
 
-def test_an_empty_or_missing_file_is_told(written, tmp_path):
+def test_empty_or_missing_file_is_reported(written, tmp_path):
     path = tmp_path / written.name
     assert not is_written(path, ROWS, block)
     path.touch()
     assert not is_written(path, ROWS, block)
 
 
-def test_another_suffix_is_refused(tmp_path):
+def test_another_suffix_is_rejected(tmp_path):
     with pytest.raises(InputError, match=r"expected a name that ends in \.csv or \.parquet, received \.json"):
         is_written(tmp_path / "rows.json", 1, block)
     with pytest.raises(InputError, match="received no suffix"), table_file(tmp_path / "rows", SCHEMA):

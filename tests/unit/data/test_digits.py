@@ -35,22 +35,22 @@ def test_there_is_one_folder_per_class_and_nothing_else(folder):
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
-def test_a_second_time_nothing_is_written(folder, capsys):
+def test_second_time_nothing_is_written(folder, capsys):
     inode = folder.stat().st_ino
     assert digits.main(["--output", str(folder)]) == 0
     assert folder.stat().st_ino == inode
     assert "nothing to do" in capsys.readouterr().out
 
 
-def test_an_empty_folder_is_filled(tmp_path):
+def test_empty_folder_is_filled(tmp_path):
     assert digits.main(["--output", str(tmp_path)]) == 0
     assert len(list(tmp_path.glob("[0-9]/*.png"))) == digits.COUNT
 
 
-def test_a_folder_with_something_else_is_left_alone(tmp_path, capsys):
+def test_folder_with_something_else_is_left_alone(tmp_path, capsys):
     (tmp_path / "3").mkdir()
     (tmp_path / "3" / "holiday.png").write_text("precious")
     assert digits.main(["--output", str(tmp_path)]) == 2
-    assert "received 1 digits or something else" in (told := capsys.readouterr().err)
-    assert "remedy: delete it, or choose another folder" in told
+    assert "received 1 digits or something else" in (output := capsys.readouterr().err)
+    assert "remedy: delete it, or choose another folder" in output
     assert (tmp_path / "3" / "holiday.png").read_text() == "precious"

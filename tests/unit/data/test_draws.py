@@ -11,7 +11,7 @@ KEYS = np.arange(100_000, dtype=np.uint64)
 
 
 @pytest.mark.parametrize("draw", [uniform, normal])
-def test_a_slice_is_the_same_alone_as_within_the_whole(draw):
+def test_slice_is_the_same_alone_as_within_the_whole(draw):
     whole = draw(7, "price", KEYS)
     np.testing.assert_array_equal(draw(7, "price", KEYS[30_001:30_017]), whole[30_001:30_017])
 

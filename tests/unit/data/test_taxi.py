@@ -10,7 +10,7 @@ import pytest
 from data import taxi
 
 
-def test_the_real_trips_are_copied_byte_by_byte(tmp_path, capsys):
+def test_real_trips_are_copied_byte_by_byte(tmp_path, capsys):
     output = tmp_path / "taxi" / "trips.csv"
     assert taxi.main(["--output", str(output)]) == 0
     assert output.read_bytes() == taxi.real_trips().read_bytes()
@@ -18,7 +18,7 @@ def test_the_real_trips_are_copied_byte_by_byte(tmp_path, capsys):
     assert [path.name for path in output.parent.iterdir()] == ["trips.csv"]
 
 
-def test_a_second_time_nothing_is_written(tmp_path, capsys):
+def test_second_time_nothing_is_written(tmp_path, capsys):
     output = tmp_path / "trips.csv"
     taxi.main(["--output", str(output)])
     before = output.stat()
@@ -28,7 +28,7 @@ def test_a_second_time_nothing_is_written(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("spoil", [lambda data: data[:-100], lambda data: data[:-1] + b"9", lambda _: b""])
-def test_a_cut_or_changed_copy_is_put_right(tmp_path, spoil):
+def test_cut_or_changed_copy_is_put_right(tmp_path, spoil):
     output = tmp_path / "trips.csv"
     real = taxi.real_trips().read_bytes()
     output.write_bytes(spoil(real))
@@ -47,7 +47,7 @@ def test_without_tfx_one_headline_and_one_remedy(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_output_that_cannot_be_written_is_told(tmp_path, capsys):
+def test_output_that_cannot_be_written_is_reported(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert taxi.main(["--output", str(tmp_path / "file" / "trips.csv")]) == 2
     assert capsys.readouterr().err.startswith(f"error[2]: {tmp_path / 'file'}")

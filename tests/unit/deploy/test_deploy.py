@@ -15,7 +15,7 @@ import kubernetes_validate
 import programs
 import pytest
 import yaml
-from balancer import StandIn
+from balancer import FakeModelServers
 from google.protobuf import text_format
 from serving_protos import message
 from tensorflow_serving.config import model_server_config_pb2
@@ -39,7 +39,7 @@ SNIPPETS = [
     PushConfig.model_validate(yaml.safe_load(text)["push"])
     for text in re.findall(r"^```yaml\n(.*?)^```$", (DEPLOY / "README.md").read_text(), re.DOTALL | re.MULTILINE)
 ]
-"""The config that the README asks for: on one machine, and on Kubernetes."""
+"""The config that the README requires: on one machine, and on Kubernetes."""
 
 
 def run(*words: str | Path) -> str:
@@ -68,7 +68,7 @@ def written(tmp_path: Path, settings: RolloutConfig) -> Path:
 # Compose.
 
 
-def test_the_compose_file_fits_its_schema() -> None:
+def test_compose_file_fits_its_schema() -> None:
     schema = Path(check_jsonschema.__file__).parent / "builtin_schemas" / "vendor" / "compose-spec.json"
     jsonschema.validate(COMPOSE, json.loads(schema.read_text()))
 
@@ -85,7 +85,7 @@ def test_images_are_pinned() -> None:
     assert len({image for image in images if "serving" in image}) == 1
 
 
-def test_what_compose_mounts_is_there() -> None:
+def test_mounted_files_of_compose_exist() -> None:
     for service in COMPOSE["services"].values():
         for volume in service.get("volumes", ()):
             source = volume.split(":")[0]
@@ -93,7 +93,7 @@ def test_what_compose_mounts_is_there() -> None:
                 assert (DEPLOY / source).exists(), source
 
 
-def test_the_config_of_the_readme_fits_the_compose_file(tmp_path: Path) -> None:
+def test_config_of_the_readme_fits_the_compose_file(tmp_path: Path) -> None:
     settings = SNIPPETS[0].rollout
     out = written(tmp_path, settings)
     servers = [name for name in COMPOSE["services"] if name.startswith("serving")]
@@ -125,7 +125,7 @@ def plain(words: list[str]) -> list[str]:
     return [re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", word) for word in words]
 
 
-# What a container says of itself.
+# The labels of a container.
 
 
 HEALTH = plain(COMPOSE["services"]["serving-1"]["healthcheck"]["test"])[1:]
@@ -138,14 +138,14 @@ PROBES = {
 
 
 @pytest.fixture(params=[{"stable", "taxi"}, set()], ids=["available", "loading"])
-def server(request: pytest.FixtureRequest) -> Iterator[StandIn]:
-    stand_in = StandIn(request.param)
-    with stand_in.run():
-        yield stand_in
+def server(request: pytest.FixtureRequest) -> Iterator[FakeModelServers]:
+    servers = FakeModelServers(request.param)
+    with servers.run():
+        yield servers
 
 
 @pytest.mark.parametrize("command", [HEALTH, *PROBES.values()], ids=["compose", *PROBES])
-def test_a_server_is_healthy_when_it_has_loaded(server: StandIn, command: list[str]) -> None:
+def test_server_is_healthy_when_it_has_loaded(server: FakeModelServers, command: list[str]) -> None:
     port = server.address.rpartition(":")[2]
     here = [word.replace("/127.0.0.1/8501", f"/127.0.0.1/{port}") for word in command]
     assert here != command
@@ -180,7 +180,7 @@ def test_batching_and_monitoring_are_read_by_serving() -> None:
 @pytest.mark.parametrize(
     "manifest", MANIFESTS, ids=lambda each: f"{each['kind']}-{each.get('metadata', {}).get('name')}"
 )
-def test_a_manifest_fits_its_schema(manifest: Any) -> None:
+def test_manifest_fits_its_schema(manifest: Any) -> None:
     if manifest["kind"] in CRDS:
         with pytest.raises(kubernetes_validate.SchemaNotFoundError):
             kubernetes_validate.validate(manifest, kubernetes_validate.latest_version())
@@ -188,7 +188,7 @@ def test_a_manifest_fits_its_schema(manifest: Any) -> None:
         kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
 
 
-def test_the_kustomization_names_every_file() -> None:
+def test_kustomization_names_every_file() -> None:
     (kustomization,) = [each for each in MANIFESTS if each["kind"] == "Kustomization"]
     there = {path.name for path in (DEPLOY / "kubernetes").glob("*.yaml")}
     assert {*kustomization["resources"], "kustomization.yaml"} == there
@@ -252,11 +252,11 @@ def test_prometheus_takes_its_files() -> None:
     assert "SUCCESS" in run("promtool", "check", "config", folder / "prometheus.yml")
 
 
-def test_the_rules_do_what_they_say() -> None:
+def test_alert_rules_pass_their_tests() -> None:
     run("promtool", "test", "rules", DEPLOY / "prometheus" / "rules_test.yml")
 
 
-def test_every_alert_is_tried_and_tells_a_remedy() -> None:
+def test_every_alert_is_tested_and_names_a_remedy() -> None:
     rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())
     alerts = [rule for group in rules["groups"] for rule in group["rules"] if "alert" in rule]
     tests = yaml.safe_load((DEPLOY / "prometheus" / "rules_test.yml").read_text())["tests"]
@@ -276,14 +276,14 @@ def test_prometheus_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
     assert f"{len(queries)} rules found" in run("promtool", "check", "rules", tmp_path / "queries.yml")
 
 
-def test_the_dashboard_asks_for_what_is_recorded() -> None:
+def test_dashboard_queries_only_recorded_metrics() -> None:
     rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())
     recorded = {rule["record"] for group in rules["groups"] for rule in group["rules"] if "record" in rule}
     queries = " ".join(target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"])
     assert set(re.findall(r"\b(?:serving|rollout):\w+:\w+", queries.replace(":tensorflow:serving:", ""))) == recorded
 
 
-def test_the_dashboard_is_found_and_its_panels_do_not_overlap() -> None:
+def test_dashboard_is_found_and_its_panels_do_not_overlap() -> None:
     folder = DEPLOY / "grafana" / "provisioning"
     (source,) = yaml.safe_load((folder / "datasources" / "prometheus.yaml").read_text())["datasources"]
     (provider,) = yaml.safe_load((folder / "dashboards" / "serving.yaml").read_text())["providers"]
@@ -293,13 +293,11 @@ def test_the_dashboard_is_found_and_its_panels_do_not_overlap() -> None:
     cells = set()
     for panel in DASHBOARD["panels"]:
         assert panel["datasource"] == {"type": source["type"], "uid": source["uid"]}
-        place = panel["gridPos"]
+        grid = panel["gridPos"]
         covered = {
-            (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
+            (x, y) for x in range(grid["x"], grid["x"] + grid["w"]) for y in range(grid["y"], grid["y"] + grid["h"])
         }
         assert not covered & cells
-        assert place["x"] + place["w"] <= 24
+        assert grid["x"] + grid["w"] <= 24
         cells |= covered
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])

@@ -23,14 +23,14 @@ def tracked(*paths: str) -> list[str]:
     return listed.stdout.split()
 
 
-def test_what_it_stands_on_is_pinned() -> None:
+def test_base_image_is_pinned() -> None:
     assert [rest.split()[0] for step, rest in STEPS if step == "FROM"] == ["${BEAM}", "${BASE}", "${BASE}"]
     assert re.search(r":3\.13\.\d+-slim-trixie@sha256:[0-9a-f]{64}$", ARGUMENTS["BASE"])
     [beam] = re.findall(r"^apache-beam==(\S+) ; python_full_version >= '3.11'", LOCK, re.MULTILINE)
     assert ARGUMENTS["BEAM"] == f"docker.io/apache/beam_python3.13_sdk:{beam}"
 
 
-def test_it_ends_as_nobody_in_particular() -> None:
+def test_image_runs_as_an_unprivileged_user() -> None:
     users = [rest for step, rest in STEPS if step == "USER"]
     assert users == ["1000:1000"]
     last = max(index for index, (step, _) in enumerate(STEPS) if step == "FROM")
@@ -39,7 +39,7 @@ def test_it_ends_as_nobody_in_particular() -> None:
     assert "RUN" not in after
 
 
-def test_what_it_copies_is_sent_along() -> None:
+def test_copied_files_are_in_the_build_context() -> None:
     lines = [line for line in (DOCKER / "Dockerfile.dockerignore").read_text().splitlines() if line[0] != "#"]
     assert lines[0] == "*"
     sent = [line[1:] for line in lines if line.startswith("!")]
@@ -54,7 +54,7 @@ def test_what_it_copies_is_sent_along() -> None:
         ), source
 
 
-def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
+def test_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
     # Setuptools puts its own files beside the project's.
     for file in tracked("pyproject.toml", "README.md", "LICENSE", "pipeline", "components"):
         copy = tmp_path / "project" / file

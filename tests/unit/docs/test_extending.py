@@ -63,7 +63,7 @@ def runner(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
 
 
-def test_the_config_understands_the_new_names(project: Path) -> None:
+def test_config_accepts_the_new_names(project: Path) -> None:
     assert runner(project, "validate").returncode == 0
     wrong = runner(project, "validate", "--set", "features.columns.age=sqr", "--set", "model.kind=resnets")
     assert "did you mean 'sqrt'?" in wrong.stderr

@@ -71,12 +71,12 @@ def test_commands_have_the_verbs_and_options_they_are_typed_with(page: Path):
 @every_page
 def test_options_in_prose_are_some_verbs(page: Path):
     known = {"--help", *(flag for verb in VERBS for flag in options(verb))}
-    # A page speaks of other programs' options by the whole command, or with a value.
+    # A page mentions other programs' options with the whole command, or with a value.
     named = {code.split()[0] for code in _INLINE.findall(prose(page)) if re.match(r"--[a-z-]+( |$)", code)}
     assert named <= known
 
 
-def test_the_page_on_running_names_every_verb_and_option():
+def test_page_on_running_names_every_verb_and_option():
     codes = {code.split()[0] for code in _INLINE.findall((ROOT / "docs" / "running.md").read_text(encoding="utf-8"))}
     missing = {*VERBS, *(flag for verb in VERBS for flag in options(verb) if flag.startswith("--"))} - codes
     assert missing <= {"--help"}
@@ -102,21 +102,21 @@ def test_parts_of_configs_name_sections_that_are_there(page: Path):
             assert set(fields) <= set(sections[section].model_fields)
 
 
-def test_the_labels_of_the_config_page_are_understood():
+def test_labels_of_the_config_page_are_understood():
     labels = re.findall(r"^label: (.+?)(?:  +#.*)?$", "\n".join(blocks(ROOT / "docs" / "config.md", "")), re.MULTILINE)
     assert len(labels) >= 5
     for label in labels:
         expression.parse(label)
 
 
-def test_the_tables_of_the_config_page_are_the_models():
+def test_tables_of_the_config_page_are_the_models():
     page = config_docs.PAGE.read_text(encoding="utf-8")
     assert page == config_docs.rendered(page), "bring it up to date with: python -m tools.config_docs"
 
 
-def test_the_example_config_has_every_section():
+def test_example_config_has_every_section():
     [shown] = blocks(ROOT / "docs" / "config-example.md", "yaml")
-    # One that is only there if it is asked for would make the example another one.
+    # An optional node would change the example.
     sections = {field.alias or name for name, field in Config.model_fields.items() if not _is_optional(field)}
     assert set(yaml.safe_load(shown)) == sections
 

@@ -35,7 +35,7 @@ def test_every_page_with_python_has_a_test() -> None:
     assert all((Path(__file__).parent / test).is_file() for test in RUN_BY.values())
 
 
-def test_the_network_of_own_code_is_one(tmp_path: Path) -> None:
+def test_network_of_own_code_is_one(tmp_path: Path) -> None:
     network, _example = doc_pages.blocks(OWN_CODE, "python")
     file = tmp_path / "network.py"
     file.write_text(network)
@@ -48,7 +48,7 @@ def test_the_network_of_own_code_is_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
-def test_the_example_of_own_code_runs(tmp_path: Path) -> None:
+def test_example_of_own_code_runs(tmp_path: Path) -> None:
     _network, example = doc_pages.blocks(OWN_CODE, "python")
     [config] = [text for text in doc_pages.blocks(OWN_CODE, "yaml") if text.startswith("# configs/own.yaml")]
     doc_pages.write_customers(tmp_path, 1)
@@ -68,7 +68,7 @@ def test_the_example_of_own_code_runs(tmp_path: Path) -> None:
     assert "the model is blessed" in ended.stdout
 
 
-def test_the_records_as_a_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_as_a_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "out/taxi").mkdir(parents=True)
     writer = Writer(tmp_path / "out/taxi/metadata.db", "taxi")
     writer.execution("one", "Trainer", outputs=[writer.artifact("Model", "/model")])

@@ -78,7 +78,7 @@ def server(folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.e2e
-def test_the_tutorial_prints_what_it_shows(folder: Path, request: pytest.FixtureRequest) -> None:
+def test_tutorial_prints_what_it_shows(folder: Path, request: pytest.FixtureRequest) -> None:
     run = "no run yet"
     for command, output in CONSOLE[:SECOND]:
         if command == SERVE:
@@ -98,7 +98,7 @@ def test_the_tutorial_prints_what_it_shows(folder: Path, request: pytest.Fixture
 
 
 @pytest.mark.e2e
-def test_the_readmes_program_uses_the_model(folder: Path) -> None:
+def test_readmes_program_uses_the_model(folder: Path) -> None:
     [program] = doc_pages.blocks(README, "python")
     ended = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -108,7 +108,7 @@ def test_the_readmes_program_uses_the_model(folder: Path) -> None:
     assert flat_and_talkative == pytest.approx(0.0, abs=0.1)
 
 
-def test_the_readmes_configs_fit_its_table(tmp_path: Path) -> None:
+def test_readmes_configs_fit_its_table(tmp_path: Path) -> None:
     doc_pages.write_customers(tmp_path, 1)
     (tmp_path / "runner.py").symlink_to(doc_pages.ROOT / "runner.py")
     (tmp_path / "data/customers/1/customers.csv").rename(tmp_path / "data/customers.csv")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import past as made
 import pytest
 from store_writer import Writer
+from stored_history import History, write_history
 
 
 @pytest.fixture
@@ -16,6 +16,6 @@ def writer(tmp_path: Path) -> Writer:
 
 
 @pytest.fixture
-def past(tmp_path: Path) -> made.Past:
+def history(tmp_path: Path) -> History:
     """Three runs of one pipeline."""
-    return made.write(tmp_path)
+    return write_history(tmp_path)

@@ -54,8 +54,8 @@ def test_without_its_program_a_test_is_skipped_and_fails_in_ci(bare: Path, monke
     assert programs.find("haproxy") == str(bare / "bin" / "haproxy")
 
 
-def test_what_was_skipped_is_listed_with_its_reason_and_remedy(tmp_path: Path) -> None:
-    test = "tests/unit/deploy/test_deploy.py::test_the_rules_do_what_they_say"
+def test_skipped_tests_are_listed_with_reason_and_remedy(tmp_path: Path) -> None:
+    test = "tests/unit/deploy/test_deploy.py::test_alert_rules_pass_their_tests"
     # promtool is in no folder that is searched beside the PATH.
     environment = {name: value for name, value in os.environ.items() if name != "CI"} | {"PATH": str(tmp_path)}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test]
@@ -86,13 +86,13 @@ def test_missing_packages_are_installed(tmp_path: Path, present: tuple[str, ...]
         (tmp_path / "bin").mkdir(exist_ok=True)
         (tmp_path / "bin" / tool).symlink_to(shutil.which(tool) or "missing")
     install(tmp_path / "bin", "id", "echo 0")
-    install(tmp_path / "bin", "apt-get", f'echo "$@" >>{tmp_path}/asked')
+    install(tmp_path / "bin", "apt-get", f'echo "$@" >>{tmp_path}/apt-calls')
     for name in present:
         install(tmp_path / "bin", name)
     # Only what is on the list, and neither in /usr/sbin nor PostgreSQL's own folder, can be missing here.
     subprocess.run([tmp_path / "tools" / "programs.sh", "packages"], env={"PATH": str(tmp_path / "bin")}, check=True)
-    update, asked = (tmp_path / "asked").read_text().splitlines()
+    update, packages_line = (tmp_path / "apt-calls").read_text().splitlines()
     assert update.startswith("update")
-    packages = asked.split()
+    packages = packages_line.split()
     assert "nghttp2-client" in packages
     assert ("chromium" in packages) == (not present)

@@ -88,14 +88,14 @@ class TestChoice:
         assert path == REAL
         assert f"Python {REAL_VERSION}" in why
 
-    def test_passes_over_a_shim_that_refuses_and_finds_pyenvs_version(self, machine: Machine) -> None:
+    def test_passes_over_a_shim_that_rejects_and_finds_pyenvs_version(self, machine: Machine) -> None:
         machine.script(machine.bin / f"python{REAL_VERSION}", "echo 'pyenv: command not found' >&2", "exit 127")
         real = machine.pyenv(f"{REAL_VERSION}.1")
         real.parent.mkdir(parents=True)
         real.symlink_to(REAL)
         assert machine.chosen()[0] == REAL
 
-    def test_a_virtual_environment_leads_to_its_real_interpreter(self, machine: Machine, tmp_path: Path) -> None:
+    def test_virtual_environment_leads_to_its_real_interpreter(self, machine: Machine, tmp_path: Path) -> None:
         subprocess.run([REAL, "-m", "venv", "--without-pip", tmp_path / "theirs"], check=True)
         assert machine.chosen(PATH=f"{tmp_path}/theirs/bin:{machine.bin}")[0] == REAL
 
@@ -113,7 +113,7 @@ class TestChoice:
             ("2.36", ["3.10.2", "3.10.13", "3.11.7"], "3.10.13", "older line"),
         ],
     )
-    def test_the_c_library_decides_the_line(
+    def test_c_library_decides_the_line(
         self, machine: Machine, glibc: str, at_hand: list[str], expected: str, line: str
     ) -> None:
         machine.glibc(glibc)
@@ -123,7 +123,7 @@ class TestChoice:
         assert path == str(machine.pyenv(expected))
         assert why.startswith(line)
 
-    def test_passes_over_one_without_headers_and_says_so(self, machine: Machine) -> None:
+    def test_skips_an_interpreter_without_headers_and_reports_it(self, machine: Machine) -> None:
         machine.glibc("2.41")
         bare = machine.python(machine.bin / "python3.12", "3.12", headers="bare")
         machine.python(machine.pyenv("3.10.13"), "3.10")
@@ -203,7 +203,7 @@ class TestMachine:
 
 
 class TestEnvironment:
-    """What becomes of .venv; a stand-in for uv makes it, notes what it was asked for, and downloads nothing."""
+    """The state of .venv; a fake uv creates it, records its commands, and downloads nothing."""
 
     @pytest.fixture
     def ready(self, machine: Machine) -> Machine:
@@ -211,7 +211,7 @@ class TestEnvironment:
         machine.script(machine.bin / "g++", "exit 0")
         machine.script(
             machine.bin / "uv",
-            'echo "$1" >>"$HOME/asked"',
+            'echo "$1" >>"$HOME/uv-calls"',
             "case $1 in",
             "  --version) echo uv 99.0.0 ;;",
             f'  venv) {REAL} -m venv --without-pip "${{@: -1}}" ;;',
@@ -220,9 +220,9 @@ class TestEnvironment:
         )
         return machine
 
-    def asked(self, machine: Machine) -> list[str]:
-        """What uv was asked for since the last look."""
-        log = machine.home / "asked"
+    def uv_calls(self, machine: Machine) -> list[str]:
+        """The commands of uv since the last call."""
+        log = machine.home / "uv-calls"
         lines = log.read_text().splitlines() if log.exists() else []
         log.unlink(missing_ok=True)
         return [line for line in lines if line != "--version"]
@@ -230,7 +230,7 @@ class TestEnvironment:
     def set_up(self, machine: Machine, **environ: str) -> list[str]:
         done = machine.run(**environ)
         assert done.returncode == 0, done.stderr
-        return self.asked(machine)
+        return self.uv_calls(machine)
 
     def test_is_made_once(self, ready: Machine) -> None:
         assert self.set_up(ready) == ["venv", "pip"]
@@ -242,21 +242,21 @@ class TestEnvironment:
         (ready.checkout / "requirements.txt").write_text("one==2\n")
         assert self.set_up(ready) == ["pip"]
 
-    def test_is_made_anew_when_it_was_left_half_made(self, ready: Machine) -> None:
+    def test_is_created_again_when_it_is_incomplete(self, ready: Machine) -> None:
         (ready.home / "no-network").touch()
         done = ready.run()
         assert done.returncode == 1
         assert "the packages could not be installed" in done.stderr
-        self.asked(ready)
+        self.uv_calls(ready)
         (ready.home / "no-network").unlink()
         assert self.set_up(ready) == ["venv", "pip"]
 
-    def test_is_made_anew_in_a_copied_folder(self, ready: Machine, tmp_path: Path) -> None:
+    def test_is_created_again_in_a_copied_folder(self, ready: Machine, tmp_path: Path) -> None:
         self.set_up(ready)
         ready.checkout = ready.checkout.rename(tmp_path / "moved")
         assert self.set_up(ready) == ["venv", "pip"]
 
-    def test_is_made_anew_when_its_interpreter_is_gone(self, ready: Machine) -> None:
+    def test_is_created_again_when_its_interpreter_is_missing(self, ready: Machine) -> None:
         self.set_up(ready)
         for python in (ready.checkout / ".venv" / "bin").glob("python*"):
             python.unlink()

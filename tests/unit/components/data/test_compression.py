@@ -40,7 +40,7 @@ def read(path: str) -> bytes:
 
 
 @PACKERS
-def test_a_compressed_file_is_read_as_its_content(tmp_path: Path, pack: Pack) -> None:
+def test_compressed_file_is_read_as_its_content(tmp_path: Path, pack: Pack) -> None:
     path = write(tmp_path, pack(CONTENT))
     assert is_compressed(path)
     assert read(path) == CONTENT
@@ -56,7 +56,7 @@ def test_several_members_are_one_file(tmp_path: Path, pack: Pack) -> None:
 
 
 @PACKERS
-def test_nothing_compressed_is_nothing(tmp_path: Path, pack: Pack) -> None:
+def test_compressed_empty_file_is_empty(tmp_path: Path, pack: Pack) -> None:
     assert read(write(tmp_path, pack(b""))) == b""
 
 
@@ -69,7 +69,7 @@ def test_any_other_file_is_read_as_it_is(tmp_path: Path, content: bytes) -> None
 
 @PACKERS
 @pytest.mark.parametrize("kept", [0.1, 0.5, 0.999])
-def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, pack: Pack, kept: float) -> None:
+def test_file_that_is_cut_off_is_rejected(tmp_path: Path, pack: Pack, kept: float) -> None:
     full = pack(CONTENT)
     path = write(tmp_path, full[: int(kept * len(full))])
     with pytest.raises(InputError) as raised:
@@ -84,7 +84,7 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, pack: Pack, kept: flo
 
 
 @pytest.mark.parametrize(("pack", "share"), [(gzip.compress, 0.5), (zstd, 0.0)])
-def test_a_file_that_is_damaged_is_refused(tmp_path: Path, pack: Pack, share: float) -> None:
+def test_file_that_is_damaged_is_rejected(tmp_path: Path, pack: Pack, share: float) -> None:
     full = bytearray(pack(CONTENT))
     # The first bytes of a zstd frame are its header; the rest has a checksum only if its writer enabled it.
     start = 8 + int(share * len(full))

@@ -94,7 +94,7 @@ def test_values_of_any_length_are_encoded(size: int) -> None:
     assert encode(block).to_pylist() == by_protobuf(block)
 
 
-def test_a_missing_value_is_a_feature_without_a_kind() -> None:
+def test_missing_value_is_a_feature_without_a_kind() -> None:
     """As TFX's own CsvExampleGen writes it: an empty list would count as a value for TFDV, and so for the data gate."""
     block = batch(count=pa.array([1, None]), shop=pa.array([None, b"x"], pa.binary()), empty=pa.nulls(2))
     kinds = [
@@ -107,7 +107,7 @@ def test_a_missing_value_is_a_feature_without_a_kind() -> None:
     ]
 
 
-def test_the_order_of_columns_does_not_matter() -> None:
+def test_order_of_columns_does_not_matter() -> None:
     columns = {"b": pa.array([1]), "a": pa.array([b"x"], pa.binary()), "é": pa.array([0.5], pa.float32())}
     encoded = {encode(batch(**{name: columns[name] for name in order}))[0] for order in itertools.permutations(columns)}
     assert len({one.as_py() for one in encoded}) == 1

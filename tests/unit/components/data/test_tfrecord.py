@@ -93,7 +93,7 @@ def written_by_tensorflow(path: Path, datas: list[bytes], compression: str) -> s
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("block", [1 << 10, 1 << 16, 8 << 20])
-def test_what_tensorflow_writes_is_read(tmp_path: Path, compression: str, block: int) -> None:
+def test_records_written_by_tensorflow_are_read(tmp_path: Path, compression: str, block: int) -> None:
     random = np.random.default_rng(7)
     datas = [b"", b"\0", random.bytes(300_000), b"", random.bytes(70_000)]
     datas += [random.bytes(size) for size in random.integers(0, 500, 2000)] + [bytes(200_000), b"end"]
@@ -110,7 +110,7 @@ def test_tensorflow_reads_what_is_framed_here(tmp_path: Path, compression: str) 
     assert list(tf.data.TFRecordDataset(path, compression).as_numpy_iterator()) == datas
 
 
-def test_a_head_and_a_masked_checksum_stay_what_they_are() -> None:
+def test_head_and_a_masked_checksum_stay_what_they_are() -> None:
     assert google_crc32c.value(b"123456789") == 0xE3069283
     assert tfrecord.mask(0xE3069283) == 0xC78AB0E5
     assert tfrecord.frame_head(0).hex() == "000000000000000029039807"
@@ -125,7 +125,7 @@ def test_files_without_records_yield_nothing(tmp_path: Path, content: bytes) -> 
 
 
 @pytest.mark.parametrize("length", [0x8B1F, 0x088B1F])
-def test_a_record_whose_length_looks_like_gzip_is_a_record(tmp_path: Path, length: int) -> None:
+def test_record_whose_length_looks_like_gzip_is_a_record(tmp_path: Path, length: int) -> None:
     path = write(tmp_path, frame(bytes(length)))
     assert Path(path).read_bytes().startswith(b"\x1f\x8b")
     assert read(path) == ({0: bytes(length)}, [])
@@ -144,7 +144,7 @@ DATAS = [b"one", b"second", b"", b"the fourth"]  # at 0, 19, 41 and 57; 83 bytes
         ({12: b"O", 31: b"S", 82: b"\1"}, [0, 19, 57]),
     ],
 )
-def test_a_record_that_does_not_match_its_checksum_is_reported_and_the_others_are_read(
+def test_record_that_does_not_match_its_checksum_is_reported_and_the_others_are_read(
     tmp_path: Path, block: int, changed: dict[int, bytes], damaged: list[int]
 ) -> None:
     content = bytearray(stream_of(DATAS))
@@ -164,7 +164,7 @@ def test_a_record_that_does_not_match_its_checksum_is_reported_and_the_others_ar
         (19, tfrecord.frame_head(1 << 62), f"at most {1 << 31} bytes of data, received a length of {1 << 62}"),
     ],
 )
-def test_a_damaged_length_fails_with_file_and_offset(
+def test_damaged_length_fails_with_file_and_offset(
     tmp_path: Path, block: int, at: int, new: bytes, expected: str
 ) -> None:
     content = bytearray(stream_of(DATAS))
@@ -176,7 +176,7 @@ def test_a_damaged_length_fails_with_file_and_offset(
         assert error.remedy == "fetch or write the file again, or remove it from data.path"
 
 
-def test_a_damaged_length_that_looks_like_gzip_fails(tmp_path: Path) -> None:
+def test_damaged_length_that_looks_like_gzip_fails(tmp_path: Path) -> None:
     content = bytearray(frame(bytes(0x88B1F)) + frame(b"next"))
     content[8] ^= 1
     assert "the compressed data is damaged" in error_of(write(tmp_path, bytes(content))).headline
@@ -193,9 +193,7 @@ def test_a_damaged_length_that_looks_like_gzip_fails(tmp_path: Path) -> None:
         (82, "a record of 26 bytes or more, received 25"),
     ],
 )
-def test_a_file_that_is_cut_off_fails_with_file_and_offset(
-    tmp_path: Path, block: int, size: int, expected: str
-) -> None:
+def test_file_that_is_cut_off_fails_with_file_and_offset(tmp_path: Path, block: int, size: int, expected: str) -> None:
     content = stream_of(DATAS)[:size]
     for data in (content, gzip.compress(content)):
         path = write(tmp_path, data)
@@ -203,7 +201,7 @@ def test_a_file_that_is_cut_off_fails_with_file_and_offset(
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_wrong_length_allocates_no_more_than_the_file_can_fill(tmp_path: Path, packed: bool) -> None:
+def test_wrong_length_allocates_no_more_than_the_file_can_fill(tmp_path: Path, packed: bool) -> None:
     content = frame(b"1") + tfrecord.frame_head(1 << 30) + bytes(10 << 20)
     path = write(tmp_path, gzip.compress(content, 1) if packed else content)
     tracemalloc.start()
@@ -219,7 +217,7 @@ def test_a_wrong_length_allocates_no_more_than_the_file_can_fill(tmp_path: Path,
 
 
 @pytest.mark.parametrize("block", [7, 1 << 20])
-def test_a_damaged_gzip_file_fails_with_file_and_offset(tmp_path: Path, block: int) -> None:
+def test_damaged_gzip_file_fails_with_file_and_offset(tmp_path: Path, block: int) -> None:
     content = stream_of(DATAS)
     packed = gzip.compress(content)
     for changed in (
@@ -238,7 +236,7 @@ def test_a_damaged_gzip_file_fails_with_file_and_offset(tmp_path: Path, block: i
 
 
 @pytest.mark.parametrize("tail", [b"", bytes(100_000)])
-def test_the_members_of_a_gzip_file_are_one_stream_and_padding_is_ignored(tmp_path: Path, tail: bytes) -> None:
+def test_members_of_a_gzip_file_are_one_stream_and_padding_is_ignored(tmp_path: Path, tail: bytes) -> None:
     content = stream_of([b"abc" * 9000] * 50)
     members = [gzip.compress(content[begin : begin + 100_001]) for begin in range(0, len(content), 100_001)]
     path = write(tmp_path, b"".join(members) + tail)
@@ -272,7 +270,7 @@ def test_no_damage_passes_unreported(
 
 @fuzz
 @given(datas=payloads, changes=edits, block=st.integers(1, 500), members=st.integers(1, 3))
-def test_a_damaged_gzip_file_yields_no_wrong_record(
+def test_damaged_gzip_file_yields_no_wrong_record(
     tmp_path: Path, datas: list[bytes], changes: list[Edit], block: int, members: int
 ) -> None:
     full = stream_of(datas)

@@ -47,14 +47,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_finding_stops_the_run_and_none_passes(folder: Path) -> None:
+def test_finding_stops_the_run_and_none_passes(folder: Path) -> None:
     assert run(folder, ROWS).value == {"action": "stop", "findings": []}
     with pytest.raises(GateError, match="expected at least 4 rows, received 3"):
         run(folder, ROWS + 1)
 
 
 @pytest.mark.parametrize("least", [ROWS, ROWS + 1])
-def test_a_damaged_input_is_a_failure_whatever_was_found_before(folder: Path, least: int) -> None:
+def test_damaged_input_is_a_failure_whatever_was_found_before(folder: Path, least: int) -> None:
     file = folder / "anomalies/Split-eval/SchemaDiff.pb"
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(DecodeError):
@@ -62,7 +62,7 @@ def test_a_damaged_input_is_a_failure_whatever_was_found_before(folder: Path, le
     assert not (folder / "report").exists()
 
 
-def test_a_missing_input_is_a_failure(folder: Path) -> None:
+def test_missing_input_is_a_failure(folder: Path) -> None:
     (folder / "statistics/Split-eval/FeatureStats.pb").unlink()
     with pytest.raises(tf.errors.NotFoundError, match=r"FeatureStats\.pb"):
         run(folder, ROWS + 1)

@@ -51,14 +51,14 @@ def test_good_data_has_no_findings() -> None:
         ("fare", ["a", "b"], "got STRING", "fix the column's values, or change its type in schema/mine.pbtxt"),
     ],
 )
-def test_an_anomaly_names_value_and_remedy(column: str, values: list[object], what: str, remedy: str) -> None:
+def test_anomaly_names_value_and_remedy(column: str, values: list[object], what: str, remedy: str) -> None:
     finding = result(**{**GOOD, column: values})[column]
     assert what in finding.what
     assert remedy in finding.remedy
     assert finding.line.startswith(f"train: {column}: ")
 
 
-def test_a_new_and_a_lost_column_are_found() -> None:
+def test_new_and_a_lost_column_are_found() -> None:
     lost_and_new = result(fare=[1.5], hour=[1], pay=["cash"], extra=[1])
     assert "add the column to schema/mine.pbtxt" in lost_and_new["extra"].remedy
     assert "restore the column" in result(hour=[1], pay=["cash"])["fare"].remedy
@@ -79,13 +79,13 @@ def test_too_few_rows_are_found() -> None:
         ([1.0, None], "the label is missing in 1 of 2 rows"),
     ],
 )
-def test_a_label_that_cannot_be_learned_is_found(values: list[object], what: str) -> None:
+def test_label_that_cannot_be_learned_is_found(values: list[object], what: str) -> None:
     (dataset,) = statistics(label=values).datasets
     first = next(findings.label("train", dataset, "label", classes=True))
     assert what in first.what
 
 
-def test_a_good_label_and_a_label_that_is_not_there() -> None:
+def test_good_label_and_a_label_that_is_not_there() -> None:
     (dataset,) = statistics(label=[0, 1]).datasets
     assert list(findings.label("train", dataset, "label", classes=True)) == []
     (finding,) = findings.label("train", dataset, "other", classes=True)

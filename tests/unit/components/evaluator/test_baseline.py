@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from tfx.dsl.components.common import resolver
 from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import LatestBlessedModelStrategy
 from tfx.types.standard_artifacts import Model, ModelBlessing
 
-from components.evaluator.baseline import LatestOtherBlessedModel, baseline, without_candidate
+from components.evaluator.baseline import LatestOtherBlessedModel, baseline, usable_baseline
 
 
 def model(number: int) -> Any:
@@ -37,7 +39,7 @@ def blessing(of: int, blessed: int) -> Any:
         pytest.param({1: 1, 2: 1}, 1, [2], id="an-old-model-again"),
     ],
 )
-def test_the_latest_other_one(blessed: dict[int, int], candidate: int, expected: list[int]):
+def test_latest_other_one(blessed: dict[int, int], candidate: int, expected: list[int]):
     models = {number: model(number) for number in {*blessed, candidate}}
     given = {
         "model": list(models.values()),
@@ -59,10 +61,10 @@ def test_the_latest_other_one(blessed: dict[int, int], candidate: int, expected:
         pytest.param([2], [2], id="another-one"),
     ],
 )
-def test_a_candidate_is_not_held_against_itself(result: list[int] | None, kept: list[int] | None):
+def test_candidate_is_not_held_against_itself(result: list[int] | None, kept: list[int] | None):
     inputs = {"model": [model(1)], "examples": []}
     given = inputs if result is None else {**inputs, "baseline_model": [model(number) for number in result]}
-    left = without_candidate(given)
+    left = usable_baseline(given)
     assert left.keys() == inputs.keys() | ({"baseline_model"} if kept else set())
     assert [each.id for each in left.get("baseline_model", [])] == (kept or [])
 
@@ -71,3 +73,27 @@ def test_without_a_candidate_the_strategy_is_the_only_one_that_vertex_ai_knows()
     node = baseline(None)
     assert (node.id, set(node.inputs)) == ("LatestBlessedModel", {"model", "model_blessing"})
     assert node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS] is LatestBlessedModelStrategy
+
+
+@pytest.mark.parametrize(
+    ("other", "comparable"),
+    [
+        pytest.param({"label": "tips", "task": "binary", "reads": ["fare"]}, True, id="other-features"),
+        pytest.param({"label": "fare", "task": "binary"}, False, id="another-label"),
+        pytest.param({"label": "tips", "task": "regression"}, False, id="another-task"),
+        pytest.param(None, False, id="a-model-of-own-code"),
+    ],
+)
+def test_a_model_that_predicts_something_else_is_no_baseline(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, other: dict[str, Any] | None, comparable: bool
+):
+    models = [Model(), Model()]
+    for number, (made, sense) in enumerate(zip(models, [{"label": "tips", "task": "binary"}, other], strict=True)):
+        made.uri = str(tmp_path / str(number))
+        extra = tmp_path / str(number) / "Format-Serving" / "assets.extra"
+        extra.mkdir(parents=True)
+        if sense is not None:
+            (extra / "warm_start.json").write_text(json.dumps({"sense": sense}))
+    usable = usable_baseline({"model": models[:1], "baseline_model": models[1:]})
+    assert usable == {"model": models[:1], **({"baseline_model": models[1:]} if comparable else {})}
+    assert ("it is not the baseline" in caplog.text) is not comparable

@@ -25,7 +25,7 @@ def value(labels: list[int], probabilities: list[list[float]], pieces: int = 1) 
     return float(actual)
 
 
-def test_it_is_the_mean_of_all_examples_however_they_are_cut() -> None:
+def test_crossentropy_is_the_mean_over_all_shards() -> None:
     random = np.random.default_rng(1)
     probabilities = random.dirichlet([1, 1, 1], 30).tolist()
     labels = random.integers(0, 3, 30).tolist()
@@ -34,7 +34,7 @@ def test_it_is_the_mean_of_all_examples_however_they_are_cut() -> None:
     assert value(labels, probabilities, pieces=4) == pytest.approx(expected)
 
 
-def test_a_class_that_training_does_not_know_has_the_least_probability() -> None:
+def test_class_that_training_does_not_know_has_the_least_probability() -> None:
     assert value([-1], [[0.5, 0.5]]) == pytest.approx(-np.log(1e-7))
     assert value([0, -1], [[1.0, 0.0], [0.5, 0.5]]) == pytest.approx(-np.log(1e-7) / 2)
 

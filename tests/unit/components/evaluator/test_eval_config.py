@@ -37,12 +37,12 @@ def test_metrics_default_to_the_task_and_include_every_threshold() -> None:
     ]
 
 
-def test_where_labels_may_be_alike_is_only_asked_for_a_metric_that_cares() -> None:
+def test_label_balance_is_only_measured_for_metrics_that_need_both_labels() -> None:
     actual = config(metrics=["recall"], thresholds={"recall": {"min": 0.5}})
     assert classes(actual) == ["ExampleCount", "Recall", "BinaryDiagnostics"]
 
 
-def test_a_metric_is_called_as_in_the_config() -> None:
+def test_metric_is_called_as_in_the_config() -> None:
     section = EvaluationConfig.model_validate({"thresholds": {"accuracy": {"min": 0.5}}})
     actual = eval_config(section, "multiclass", "label", (), "probabilities")
     computations = tfma.metrics.metric_specs.to_computations(actual.metrics_specs, eval_config=actual)
@@ -57,7 +57,7 @@ def test_tfma_gets_no_threshold_and_so_blesses_nothing() -> None:
     assert not tfma.metrics.metric_thresholds_from_metrics_specs(actual.metrics_specs, eval_config=actual)
 
 
-def test_every_slice_is_asked_for_once() -> None:
+def test_every_slice_is_requested_once() -> None:
     actual = config(
         thresholds={"auc": {"min": 0.9}},
         slices=["hour", ["hour", "day"], "payment"],
@@ -73,7 +73,7 @@ def test_every_slice_is_asked_for_once() -> None:
     assert slices(actual) == [([], {}), *((each, {}) for each in columns), ([], {"city": "New York"})]
 
 
-def test_the_rates_of_groups_are_taken_at_the_users_probability() -> None:
+def test_rates_of_groups_are_taken_at_the_users_probability() -> None:
     actual = config(metrics=["recall"], thresholds={"recall": {"min": 0.5}}, fairness={"column": "gender", "at": 0.25})
     rates = {
         metric.config for spec in actual.metrics_specs for metric in spec.metrics if '"thresholds"' in metric.config

@@ -50,7 +50,7 @@ def refused(path: Path, *assignments: str) -> str:
         (
             "  thresholds:\n    auc: {min: 0.9}\n",
             "",
-            "trips.yaml:6: evaluation: 'thresholds' has to be given, and is missing",
+            "trips.yaml:6: evaluation: 'thresholds' is required and missing",
         ),
         ("  thresholds:\n    auc: {min: 0.9}\n", "  thresholds: {}\n", "trips.yaml:8: evaluation.thresholds: expected"),
         (
@@ -93,7 +93,7 @@ def refused(path: Path, *assignments: str) -> str:
         ),
     ],
 )
-def test_a_wrong_line_is_told(config: Path, old: str, new: str, actual: str) -> None:
+def test_wrong_field_is_reported_with_its_line(config: Path, old: str, new: str, actual: str) -> None:
     assert old in CONFIG
     config.write_text(CONFIG.replace(old, new))
     headline = refused(config)
@@ -101,7 +101,7 @@ def test_a_wrong_line_is_told(config: Path, old: str, new: str, actual: str) -> 
     assert actual in headline
 
 
-def test_a_forced_blessing_cannot_be_assigned_either(config: Path) -> None:
+def test_forced_blessing_cannot_be_assigned_either(config: Path) -> None:
     assert "force_bless: expected no such key" in refused(config, "evaluation.force_bless=because")
 
 

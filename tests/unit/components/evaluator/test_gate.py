@@ -10,7 +10,7 @@ import pytest
 
 from components.evaluator.config import EvaluationConfig
 from components.evaluator.gate import judge
-from components.evaluator.verdict import Check, Measured, Verdict, format_slice
+from components.evaluator.verdict import Check, SliceMetrics, Verdict, format_slice
 
 NAN = math.nan
 
@@ -19,22 +19,22 @@ def verdict(
     thresholds: dict[str, Any],
     metrics: dict[str, float],
     baseline: dict[str, float] | None = None,
-    *others: Measured,
+    *others: SliceMetrics,
     force: str | None = None,
     **fields: Any,
 ) -> Verdict:
     """The verdict on a model with these metrics over 1,000 rows, and more in other slices."""
     config = EvaluationConfig.model_validate({"thresholds": thresholds, **fields})
-    whole = Measured({}, 1000, metrics, baseline or {})
+    whole = SliceMetrics({}, 1000, metrics, baseline or {})
     return judge(config, [*others, whole], compared=baseline is not None, force=force)
 
 
-def cash(rows: int, metrics: dict[str, float], baseline: dict[str, float] | None = None) -> Measured:
-    return Measured({"payment": "Cash"}, rows, metrics, baseline or {})
+def cash(rows: int, metrics: dict[str, float], baseline: dict[str, float] | None = None) -> SliceMetrics:
+    return SliceMetrics({"payment": "Cash"}, rows, metrics, baseline or {})
 
 
-def card(rows: int, metrics: dict[str, float]) -> Measured:
-    return Measured({"payment": "Card"}, rows, metrics, {})
+def card(rows: int, metrics: dict[str, float]) -> SliceMetrics:
+    return SliceMetrics({"payment": "Card"}, rows, metrics, {})
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def card(rows: int, metrics: dict[str, float]) -> Measured:
         ),
     ],
 )
-def test_a_bound(
+def test_bound(
     metric: str,
     threshold: dict[str, float],
     value: float,
@@ -155,54 +155,56 @@ def test_a_bound(
     bound: str,
     why: str | None,
 ) -> None:
-    said = verdict({metric: threshold}, {metric: value}, None if baseline is None else {metric: baseline})
-    [check] = said.checks
+    judged = verdict({metric: threshold}, {metric: value}, None if baseline is None else {metric: baseline})
+    [check] = judged.checks
     assert (check.bound, check.passed, check.why) == (bound, passed, why)
     assert check.value == (value if math.isfinite(value) else None)
     assert check.baseline == (None if baseline is None or math.isnan(baseline) else baseline)
-    assert said.blessed is passed
+    assert judged.blessed is passed
 
 
 def test_every_bound_is_a_check_and_all_have_to_hold() -> None:
-    said = verdict({"auc": {"min": 0.9, "max": 0.99, "worse_by": 0.01}}, {"auc": 0.95}, {"auc": 0.97})
-    assert [(check.bound, check.passed) for check in said.checks] == [
+    judged = verdict({"auc": {"min": 0.9, "max": 0.99, "worse_by": 0.01}}, {"auc": 0.95}, {"auc": 0.97})
+    assert [(check.bound, check.passed) for check in judged.checks] == [
         ("at least 0.9", True),
         ("at most 0.99", True),
         ("at most 0.01 below the baseline", False),
     ]
-    assert (said.blessed, said.forced, said.failed) == (False, None, said.checks[2:])
+    assert (judged.blessed, judged.forced, judged.failed) == (False, None, judged.checks[2:])
 
 
-def test_a_metric_that_was_not_measured_keeps_no_bound() -> None:
+def test_metric_that_was_not_measured_keeps_no_bound() -> None:
     [check] = verdict({"auc": {"min": 0.1}}, {}).checks
     assert (check.passed, check.value, check.why) == (False, None, "not a number")
 
 
-def test_a_split_without_rows_keeps_no_bound() -> None:
+def test_split_without_rows_keeps_no_bound() -> None:
     config = EvaluationConfig.model_validate({"thresholds": {"auc": {"min": 0.1}}})
-    said = judge(config, [], compared=False, force=None)
-    assert (said.blessed, said.rows) == (False, 0)
+    judged = judge(config, [], compared=False, force=None)
+    assert (judged.blessed, judged.rows) == (False, 0)
 
 
-def test_a_threshold_holds_for_every_slice_of_its_column() -> None:
+def test_threshold_holds_for_every_slice_of_its_column() -> None:
     slices = cash(60, {"auc": 0.7}, {"auc": 0.8}), card(70, {"auc": 0.5})
-    said = verdict(
+    judged = verdict(
         {"auc": {"min": 0.9}}, {"auc": 0.95}, None, *slices, slice_thresholds={"payment": {"auc": {"min": 0.6}}}
     )
-    assert [(check.slice, check.rows, check.value, check.passed) for check in said.checks] == [
+    assert [(check.slice, check.rows, check.value, check.passed) for check in judged.checks] == [
         ({}, 1000, 0.95, True),
         ({"payment": "Card"}, 70, 0.5, False),
         ({"payment": "Cash"}, 60, 0.7, True),
     ]
-    assert not said.blessed
+    assert not judged.blessed
 
 
 @pytest.mark.parametrize("name", ["payment = Cash", "payment=Cash", " payment =Cash "])
-def test_a_threshold_can_be_about_one_value(name: str) -> None:
-    slices = cash(60, {"auc": 0.7}), card(60, {"auc": 0.5}), Measured({"payment": "Cash", "hour": "3"}, 60, {}, {})
-    said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, *slices, slice_thresholds={name: {"auc": {"min": 0.6}}})
-    assert [check.slice for check in said.checks] == [{}, {"payment": "Cash"}]
-    assert said.blessed
+def test_threshold_can_be_about_one_value(name: str) -> None:
+    slices = cash(60, {"auc": 0.7}), card(60, {"auc": 0.5}), SliceMetrics({"payment": "Cash", "hour": "3"}, 60, {}, {})
+    judged = verdict(
+        {"auc": {"min": 0.9}}, {"auc": 0.95}, None, *slices, slice_thresholds={name: {"auc": {"min": 0.6}}}
+    )
+    assert [check.slice for check in judged.checks] == [{}, {"payment": "Cash"}]
+    assert judged.blessed
 
 
 @pytest.mark.parametrize(
@@ -219,35 +221,35 @@ def test_a_threshold_can_be_about_one_value(name: str) -> None:
         ),
     ],
 )
-def test_a_slice_that_tells_nothing_of_the_model_is_not_judged(slices: list[Measured], actual: str) -> None:
-    said = verdict(
+def test_slice_without_information_is_not_judged(slices: list[SliceMetrics], actual: str) -> None:
+    judged = verdict(
         {"auc": {"min": 0.9}}, {"auc": 0.95}, None, *slices, slice_thresholds={"payment = Cash": {"auc": {"min": 0.6}}}
     )
-    assert [(check.passed, check.judged, check.why) for check in said.checks[1:]] == [(True, False, actual)]
-    assert said.blessed
+    assert [(check.passed, check.judged, check.why) for check in judged.checks[1:]] == [(True, False, actual)]
+    assert judged.blessed
 
 
-def test_a_slice_that_is_large_enough_and_no_number_fails() -> None:
+def test_slice_that_is_large_enough_and_no_number_fails() -> None:
     thresholds = {"payment": {"binary_accuracy": {"min": 0.1}}}
-    said = verdict(
+    judged = verdict(
         {"auc": {"min": 0.9}}, {"auc": 0.95}, None, cash(50, {"binary_accuracy": NAN}), slice_thresholds=thresholds
     )
-    assert (said.checks[1].passed, said.checks[1].why) == (False, "not a number")
+    assert (judged.checks[1].passed, judged.checks[1].why) == (False, "not a number")
 
 
-def test_a_whole_split_of_one_class_is_judged_and_fails() -> None:
+def test_whole_split_of_one_class_is_judged_and_fails() -> None:
     [check] = verdict({"auc": {"min": 0.0}}, {"auc": 1.0, "prevalence": 1.0}).checks
     assert (check.passed, check.judged, check.value, check.why) == (False, True, None, "all labels are alike")
 
 
-def test_the_number_of_rows_that_makes_a_slice_judged_is_the_users() -> None:
+def test_number_of_rows_that_makes_a_slice_judged_is_the_users() -> None:
     few = cash(3, {"auc": 0.1})
     fields = {"min_examples": 3, "slice_thresholds": {"payment": {"auc": {"min": 0.6}}}}
     assert not verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, few, **fields).blessed
 
 
-def groups(*rates: tuple[str, int, float]) -> list[Measured]:
-    return [Measured({"gender": name}, rows, {"positive_rate": rate}, {}) for name, rows, rate in rates]
+def groups(*rates: tuple[str, int, float]) -> list[SliceMetrics]:
+    return [SliceMetrics({"gender": name}, rows, {"positive_rate": rate}, {}) for name, rows, rate in rates]
 
 
 @pytest.mark.parametrize(
@@ -286,64 +288,66 @@ def groups(*rates: tuple[str, int, float]) -> list[Measured]:
         ),
     ],
 )
-def test_how_far_apart_groups_are(measured: list[Measured], value: float | None, passed: bool, why: str) -> None:
+def test_gap_between_groups_has_a_limit(
+    measured: list[SliceMetrics], value: float | None, passed: bool, why: str
+) -> None:
     fairness = {"column": "gender", "max_gap": {"positive_rate": 0.25}}
-    said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95, "positive_rate": 1.0}, None, *measured, fairness=fairness)
-    [gap] = said.checks[1:]
+    judged = verdict({"auc": {"min": 0.9}}, {"auc": 0.95, "positive_rate": 1.0}, None, *measured, fairness=fairness)
+    [gap] = judged.checks[1:]
     assert gap == Check("gap of positive_rate", {"gender": "any two"}, "at most 0.25", value, None, None, passed, why)
-    assert said.blessed is passed
+    assert judged.blessed is passed
 
 
-def test_a_gap_is_told_with_the_baselines() -> None:
+def test_gap_is_reported_with_the_baselines_gap() -> None:
     two = [
-        Measured({"gender": name}, 90, {"positive_rate": 0.5}, {"positive_rate": was})
+        SliceMetrics({"gender": name}, 90, {"positive_rate": 0.5}, {"positive_rate": was})
         for name, was in (("a", 0.25), ("b", 0.75))
     ]
     fairness = {"column": "gender", "max_gap": {"positive_rate": 0.1}}
-    said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, {"auc": 0.9}, *two, fairness=fairness)
-    assert (said.checks[1].value, said.checks[1].baseline) == (0.0, 0.5)
+    judged = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, {"auc": 0.9}, *two, fairness=fairness)
+    assert (judged.checks[1].value, judged.checks[1].baseline) == (0.0, 0.5)
 
 
 def test_rates_without_a_gap_are_measured_and_gate_nothing() -> None:
-    said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, *groups(("a", 99, 0.0)), fairness={"column": "gender"})
-    assert len(said.checks) == 1
-    assert said.slices[1].metrics == {"positive_rate": 0.0}
+    judged = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, *groups(("a", 99, 0.0)), fairness={"column": "gender"})
+    assert len(judged.checks) == 1
+    assert judged.slices[1].metrics == {"positive_rate": 0.0}
 
 
-def test_rates_are_told_of_groups_only() -> None:
-    hour = Measured({"hour": "3"}, 99, {"auc": 0.5, "positive_rate": 0.5}, {"positive_rate": 0.5})
-    said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, hour, fairness={"column": "gender"})
-    assert said.slices[1] == Measured({"hour": "3"}, 99, {"auc": 0.5}, {})
+def test_rates_are_reported_for_groups_only() -> None:
+    hour = SliceMetrics({"hour": "3"}, 99, {"auc": 0.5, "positive_rate": 0.5}, {"positive_rate": 0.5})
+    judged = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, hour, fairness={"column": "gender"})
+    assert judged.slices[1] == SliceMetrics({"hour": "3"}, 99, {"auc": 0.5}, {})
 
 
-def test_a_reason_blesses_what_failed_and_stays_with_it() -> None:
-    said = verdict({"auc": {"min": 0.9}}, {"auc": 0.5}, force="the old one is worse still")
-    assert (said.blessed, said.forced) == (True, "the old one is worse still")
-    assert [check.passed for check in said.checks] == [False]
+def test_reason_blesses_what_failed_and_stays_with_it() -> None:
+    judged = verdict({"auc": {"min": 0.9}}, {"auc": 0.5}, force="the old one is worse still")
+    assert (judged.blessed, judged.forced) == (True, "the old one is worse still")
+    assert [check.passed for check in judged.checks] == [False]
 
 
-def test_a_model_that_is_good_enough_was_not_forced() -> None:
-    said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, force="to be safe")
-    assert (said.blessed, said.forced) == (True, None)
+def test_model_that_is_good_enough_was_not_forced() -> None:
+    judged = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, force="to be safe")
+    assert (judged.blessed, judged.forced) == (True, None)
 
 
-def test_what_is_measured_is_told_the_whole_first_and_numbers_only() -> None:
+def test_measurements_start_with_all_rows_and_contain_only_numbers() -> None:
     slices = (
         card(5, {"auc": 0.0, "prevalence": 1.0, "recall": 0.5}),
         cash(7, {"auc": NAN, "recall": 0.25}, {"recall": 1.0}),
     )
-    said = verdict({"auc": {"min": 0.9}}, {"auc": 0.95, "prevalence": 0.5}, {"auc": 0.75}, *slices)
-    assert said.slices == (
-        Measured({}, 1000, {"auc": 0.95}, {"auc": 0.75}),
-        Measured({"payment": "Card"}, 5, {"recall": 0.5}, {}),
-        Measured({"payment": "Cash"}, 7, {"recall": 0.25}, {"recall": 1.0}),
+    judged = verdict({"auc": {"min": 0.9}}, {"auc": 0.95, "prevalence": 0.5}, {"auc": 0.75}, *slices)
+    assert judged.slices == (
+        SliceMetrics({}, 1000, {"auc": 0.95}, {"auc": 0.75}),
+        SliceMetrics({"payment": "Card"}, 5, {"recall": 0.5}, {}),
+        SliceMetrics({"payment": "Cash"}, 7, {"recall": 0.25}, {"recall": 1.0}),
     )
-    assert said.rows == 1000
+    assert judged.rows == 1000
 
 
-def test_a_verdict_is_read_as_it_was_written() -> None:
-    said = verdict({"auc": {"min": 0.9}}, {"auc": NAN}, {"auc": 0.75}, cash(7, {"auc": 0.5}), force="why not")
-    assert Verdict.from_json(said.to_json()) == said
+def test_verdict_is_read_as_it_was_written() -> None:
+    judged = verdict({"auc": {"min": 0.9}}, {"auc": NAN}, {"auc": 0.75}, cash(7, {"auc": 0.5}), force="why not")
+    assert Verdict.from_json(judged.to_json()) == judged
 
 
 @pytest.mark.parametrize(
@@ -355,10 +359,10 @@ def test_a_verdict_is_read_as_it_was_written() -> None:
         ({"baseline": 0.75}, "auc: expected at least 0.6, received 0.5, the baseline has 0.75"),
     ],
 )
-def test_a_check_in_words(change: dict[str, Any], actual: str) -> None:
+def test_check_in_words(change: dict[str, Any], actual: str) -> None:
     check = Check("auc", {}, "at least 0.6", 0.5, None, 9, passed=False, why=None)
     assert str(dataclasses.replace(check, **change)) == actual
 
 
-def test_a_slice_in_words() -> None:
+def test_slice_in_words() -> None:
     assert format_slice({"a": "1", "b": "x y"}) == "a = 1 and b = x y"

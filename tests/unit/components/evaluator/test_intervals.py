@@ -87,13 +87,13 @@ def test_about_95_percent_of_the_intervals_contain_the_true_value(measure: Any) 
     assert 0.92 <= held / RUNS <= 0.985
 
 
-def test_the_interval_of_a_rate_is_wilsons() -> None:
+def test_interval_of_a_rate_is_wilsons() -> None:
     expected = stats.binomtest(9, 12).proportion_ci(0.95, method="wilson")
     assert intervals.of_rate(0.75, 12) == pytest.approx((expected.low, expected.high))
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, 1 - 1e-16])
-def test_a_rate_of_0_or_1_is_in_its_interval(rate: float) -> None:
+def test_rate_of_0_or_1_is_in_its_interval(rate: float) -> None:
     for trials in (1, 3, 10, 12345):
         interval = intervals.of_rate(rate, trials)
         assert interval is not None
@@ -101,13 +101,13 @@ def test_a_rate_of_0_or_1_is_in_its_interval(rate: float) -> None:
         assert interval[1] - interval[0] > 1e-5
 
 
-def test_the_interval_of_a_mean_is_students_t() -> None:
+def test_interval_of_a_mean_is_students_t() -> None:
     values = np.array([1.0, 2.5, 4.0, 3.0, 2.0])
     expected = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
     assert intervals.of_mean(values.mean(), (values**2).mean(), 5) == pytest.approx(expected, rel=1e-9)
 
 
-def test_the_interval_of_a_mean_has_no_negative_bound() -> None:
+def test_interval_of_a_mean_has_no_negative_bound() -> None:
     interval = intervals.of_mean(1.0, 50.0, 10)
     assert interval is not None
     assert interval[0] == 0.0

@@ -15,13 +15,13 @@ BUCKETS = (
 )
 
 
-def test_the_roc_curve() -> None:
+def test_roc_curve() -> None:
     assert plot_data.roc(BUCKETS) == pytest.approx(
         [(0, 0), (5 / 70, 0.5), (10 / 70, 20 / 30), (25 / 70, 25 / 30), (1, 1)]
     )
 
 
-def test_the_precision_recall_curve() -> None:
+def test_precision_recall_curve() -> None:
     expected = [(0.5, 0.75), (20 / 30, 20 / 30), (25 / 30, 0.5), (1, 0.3)]
     assert plot_data.precision_recall(BUCKETS) == pytest.approx(expected)
 
@@ -33,7 +33,7 @@ def test_equal_labels_have_no_roc_curve(labels: float) -> None:
     assert bool(plot_data.precision_recall(alike)) is bool(labels)
 
 
-def test_the_area_by_trapezoids() -> None:
+def test_area_by_trapezoids() -> None:
     assert plot_data.area([(0.0, 0.0), (0.5, 1.0), (1.0, 1.0)]) == 0.75
     assert plot_data.area([]) == 0.0
 
@@ -45,7 +45,7 @@ def test_groups_have_about_equal_numbers_of_rows() -> None:
     assert plot_data.calibration([], 10) == []
 
 
-def test_the_confusion_matrix_at_one_half() -> None:
+def test_confusion_matrix_at_one_half() -> None:
     assert plot_data.at_threshold(BUCKETS).counts == ((60.0, 10.0), (10.0, 20.0))
 
 
@@ -55,7 +55,7 @@ def test_quantiles() -> None:
     assert plot_data.quantile(BUCKETS, 1.0) == 1.0
 
 
-def test_a_written_file_is_read() -> None:
+def test_written_file_is_read() -> None:
     matrix = ModelPlots(confusion=Confusion((0, 3), 2, ((1.0, 0.0, 2.0), (0.0, 4.0, 0.0), (0.0, 0.0, 1.0))))
     for plots in (
         Plots("multiclass", matrix, None),

@@ -44,7 +44,7 @@ def sums(actual: Any) -> tuple[float, float, float]:
 
 
 @pytest.mark.parametrize("share", [0.5, 0.002])
-def test_a_binary_plot_has_all_rows_in_few_buckets(share: float) -> None:
+def test_binary_plot_has_all_rows_in_few_buckets(share: float) -> None:
     random = np.random.default_rng(1)
     predictions = random.beta(1, 1 / share, 4000)
     labels = (random.uniform(size=4000) < predictions).astype(float)
@@ -62,7 +62,7 @@ def test_a_binary_plot_has_all_rows_in_few_buckets(share: float) -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 1e-30, 1e60, 1e290])
 @pytest.mark.parametrize("pieces", [1, 5])
-def test_a_regressions_plots_have_all_rows_in_few_buckets_however_they_are_cut(scale: float, pieces: int) -> None:
+def test_regressions_plots_have_all_rows_in_few_buckets_however_they_are_cut(scale: float, pieces: int) -> None:
     random = np.random.default_rng(2)
     predictions = random.normal(0, 3, 1500) * scale
     labels = predictions + random.normal(1, 1, 1500) * scale
@@ -77,14 +77,14 @@ def test_a_regressions_plots_have_all_rows_in_few_buckets_however_they_are_cut(s
         assert edges == sorted(edges)
 
 
-def test_the_bucket_of_a_number_holds_it() -> None:
+def test_bucket_of_a_number_holds_it() -> None:
     for value in (-1e299, -7.25, -1e-11, 0.0, 1e-13, 3e-12, 0.1, 1.0, 12345.678, 1e299):
         [bucket] = counted(np.array([0.0]), np.array([value]))["calibration_plot"].buckets
         margin = abs(value) * 1e-9 + 1e-12
         assert bucket.lower_threshold_inclusive - margin <= value <= bucket.upper_threshold_exclusive + margin
 
 
-def test_what_is_no_number_is_in_no_bucket() -> None:
+def test_nan_predictions_are_in_no_bucket() -> None:
     actual = counted(np.array([1.0, 1.0]), np.array([0.5, np.nan]))
     assert sums(actual["calibration_plot"]) == (1, 1, 0.5)
     assert counted(np.array([1.0]), np.array([np.nan])) == {}
@@ -127,7 +127,7 @@ def written(folder: Path, *matrices: tuple[str, dict[tuple[int, int], float]]) -
     return tfma_results.plots(str(folder), "multiclass")
 
 
-def test_of_a_thousand_classes_the_most_frequent_are_told_apart(tmp_path: Path) -> None:
+def test_confusion_matrix_keeps_the_20_most_frequent_classes(tmp_path: Path) -> None:
     matrix = {(each, each): 10.0 + each for each in range(1000)} | {(999, 3): 7.0, (4, 998): 2.0, (-1, 5): 1.0}
     actual = written(tmp_path, ("", matrix)).candidate.confusion
     assert actual is not None
@@ -139,7 +139,7 @@ def test_of_a_thousand_classes_the_most_frequent_are_told_apart(tmp_path: Path) 
     assert actual.counts[20][18] == 2.0
 
 
-def test_a_baseline_with_other_classes_is_left_out(tmp_path: Path) -> None:
+def test_baseline_with_other_classes_is_left_out(tmp_path: Path) -> None:
     ours = {(0, 0): 5.0, (1, 1): 3.0, (1, 0): 1.0}
     actual = written(tmp_path, ("candidate", ours), ("baseline", {(0, 0): 4.0, (1, 0): 1.0, (0, 7): 1.0, (1, 1): 3.0}))
     assert actual.baseline is not None

@@ -1,4 +1,4 @@
-"""Intervals as TFMA writes them, ours and those of a stock Evaluator that was asked for some."""
+"""Intervals as TFMA writes them, ours and those of a stock Evaluator that computes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def number(value: float) -> protos.MetricValue:
     return protos.MetricValue(double_value={"value": value})
 
 
-def test_an_interval_is_read_beside_its_metric_and_not_as_one(tmp_path: Path) -> None:
+def test_interval_is_read_beside_its_metric_and_not_as_one(tmp_path: Path) -> None:
     record = protos.MetricsForSlice()
     actual = record.metric_keys_and_values
     for name, ends in {"auc": (0.5, 0.9), "loss": (0.5, math.nan), "example_count": (3.0, 5.0)}.items():
@@ -36,7 +36,7 @@ def test_an_interval_is_read_beside_its_metric_and_not_as_one(tmp_path: Path) ->
     assert result.baseline == {"auc": 4.0, "loss": 4.0}
 
 
-def test_an_evaluation_without_metrics_gives_no_verdict(tmp_path: Path) -> None:
+def test_evaluation_without_metrics_gives_no_verdict(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"expected TFMA's metrics in .*, received no file"):
         executor._measurements(str(tmp_path))
     # An empty split has a file without records: the gate judges it as a split without rows.

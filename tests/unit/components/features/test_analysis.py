@@ -33,13 +33,13 @@ def test_moments_and_extremes(batches: list[Any]) -> None:
     assert result_of(_MomentsAccumulator(), *batches) == pytest.approx(expected, rel=1e-6, abs=1e-3)
 
 
-def test_the_edges_of_a_uniform_column_are_its_quantiles() -> None:
+def test_edges_of_a_uniform_column_are_its_quantiles() -> None:
     assert result_of(_EdgesAccumulator(4), range(1000), range(1000, 2001)) == pytest.approx(
         [0, 500, 1000, 1500, 2000], abs=5
     )
 
 
-def test_a_very_frequent_value_leaves_edges_for_the_tail() -> None:
+def test_frequent_value_does_not_use_up_the_bucket_boundaries() -> None:
     tail = np.random.default_rng(0).lognormal(3, 2, 1000)
     edges = result_of(_EdgesAccumulator(16), np.zeros(9000), tail)
     assert edges[0] == 0

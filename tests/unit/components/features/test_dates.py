@@ -71,7 +71,7 @@ def test_seconds_and_milliseconds(seconds: list[int]) -> None:
     st.sampled_from(["auto", "minutes", "seconds", "milliseconds", "microseconds"]),
     st.sampled_from("T "),
 )
-def test_a_text_in_iso_8601(when: datetime, ahead: int | None, precision: str, between: str) -> None:
+def test_text_in_iso_8601(when: datetime, ahead: int | None, precision: str, between: str) -> None:
     zone = timezone.utc if ahead is None else timezone(timedelta(minutes=ahead))
     zoned = when.replace(tzinfo=zone)
     text = (when if ahead is None else zoned).isoformat(between, precision)
@@ -95,7 +95,7 @@ def test_a_text_in_iso_8601(when: datetime, ahead: int | None, precision: str, b
         ("2016-12-31T23:59:60Z", (2016, 12, 31, 23, 59)),
     ],
 )
-def test_a_date_by_hand(text: str, when: tuple[int, ...]) -> None:
+def test_date_by_hand(text: str, when: tuple[int, ...]) -> None:
     result, known = parts([text.encode()])
     assert known == [True]
     assert at(result, 0) == expected(datetime(*when, tzinfo=timezone.utc))  # type: ignore[misc, arg-type]
@@ -109,12 +109,12 @@ def test_a_date_by_hand(text: str, when: tuple[int, ...]) -> None:
         b"2024-03-01T17:05:00+", b"2024-03-01 and more", b"0000-00-00", b"\xff2024-03-01", b"2024-03-01\n2024-03-02",
     ],
 )  # fmt: skip
-def test_a_text_that_is_no_date_is_missing(text: bytes) -> None:
+def test_text_that_is_no_date_is_missing(text: bytes) -> None:
     _, known = parts([text, b"2024-03-01"])
     assert known == [False, True]
 
 
-def test_whole_numbers_at_the_ends_of_int64_have_parts_within_their_spans() -> None:
+def test_parts_of_extreme_int64_dates_stay_in_range() -> None:
     ends = [np.iinfo(np.int64).min, np.iinfo(np.int64).min + 1, np.iinfo(np.int64).max]
     for unit in get_args(Unit):
         result, _ = parts([int(each) for each in ends], unit)

@@ -36,13 +36,13 @@ class Numbers:
         ("clicked", {"clicked": 1}, 1),
     ],
 )
-def test_an_expression_has_its_value(text: str, columns: dict[str, Any], value: object) -> None:
+def test_expression_has_its_value(text: str, columns: dict[str, Any], value: object) -> None:
     parsed = expression.parse(text)
     assert set(parsed.columns) == set(columns)
     assert parsed.evaluate(columns, Numbers()) == value
 
 
-def test_a_column_is_no_expression() -> None:
+def test_column_is_no_expression() -> None:
     assert expression.parse(" clicked ").is_column
     assert not expression.parse("clicked > 0").is_column
 
@@ -52,13 +52,13 @@ def test_a_column_is_no_expression() -> None:
     ["f(x)", "x.y", "x[0]", "lambda: x", "x if y else z", "[x]", "x ** 2", "x // 2", "x < y < z", "x is y", "True",
      "(x := 1)", "f'{x}'", "x; y", "", "1 + 2", "None == x", "x in y", "b'a' == x"],
 )  # fmt: skip
-def test_anything_else_is_refused(text: str) -> None:
+def test_anything_else_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"label|expected|chain"):
         expression.parse(text)
 
 
 @given(st.text(max_size=40))
-def test_no_text_does_anything_but_parse_or_be_refused(text: str) -> None:
+def test_no_text_does_anything_but_parse_or_be_rejected(text: str) -> None:
     try:
         parsed = expression.parse(text)
     except ValueError:

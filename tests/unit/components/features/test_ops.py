@@ -1,4 +1,4 @@
-"""Single operations on a few values, where what they give can be told by hand."""
+"""Single operations on a few values, with results computed by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def made(op: dict[str, Any], *tensors: Any, answer: Any = None) -> list[Any]:
     return result
 
 
-def test_cyclical_begins_anew_after_each_period() -> None:
+def test_cyclical_repeats_after_each_period() -> None:
     hours = tf.constant([0.0, 6.0, 12.0, 24.0, -6.0, 240.0, NAN, INFINITY])
     result = np.array(made({"cyclical": {"period": 24}}, hours))
     expected = [[0, 1], [1, 0], [0, -1], [0, 1], [-1, 0], [0, 1], [0, 0], [0, 0]]
@@ -42,20 +42,20 @@ def test_cyclical_is_exact_for_seconds_since_1970() -> None:
 
 
 @pytest.mark.parametrize("op", ["pass_through", "log", "z_score", "clip", "min_max"])
-def test_a_float_that_is_not_finite_counts_as_missing(op: str) -> None:
+def test_float_that_is_not_finite_counts_as_missing(op: str) -> None:
     options = {"low": 1.0} if op == "clip" else {}
     moments = tf.constant([2.0, 1.0, 0.0, 4.0])
     assert made({op: options}, tf.constant([NAN, INFINITY, -INFINITY]), answer=moments) == [0, 0, 0]
 
 
-def test_a_hash_is_one_of_bytes() -> None:
+def test_hash_is_one_of_bytes() -> None:
     texts = tf.constant([b"\xff\xfe", b"\xff", b"\xc3\xa9", b"e"])
     result = made({"hash": {"buckets": 1_000_000}}, texts)
     assert len(set(result)) == 4
     assert min(result) >= 1
 
 
-def test_a_text_has_an_id_for_each_word_and_sequence_whatever_its_bytes() -> None:
+def test_text_has_an_id_for_each_word_and_sequence_whatever_its_bytes() -> None:
     texts = tf.constant([b"Red shoes", b"red \xff shoes!", b"\xff", b""])
     first, second, *none = made({"text": {"buckets": 1_000_000, "max_values": 5}}, texts)
     assert first == second
@@ -75,7 +75,7 @@ def test_values_beyond_the_most_are_dropped(tmp_path: Path) -> None:
     ]
 
 
-def test_a_multi_hot_has_a_place_for_what_is_unknown(tmp_path: Path) -> None:
+def test_multi_hot_has_a_place_for_what_is_unknown(tmp_path: Path) -> None:
     vocabulary = tmp_path / "vocabulary"
     vocabulary.write_bytes(b"a\nb\n")
     # Two entries, though there might be three.
@@ -87,7 +87,7 @@ def test_a_multi_hot_has_a_place_for_what_is_unknown(tmp_path: Path) -> None:
     ]
 
 
-def test_a_cross_counts_columns_together() -> None:
+def test_cross_counts_columns_together() -> None:
     cities, streets = tf.constant([b"x", b"x", b"y", b"x"]), tf.constant([1, 2, 1, 1], tf.int64)
     result = made({"cross": {"buckets": 1_000_000}}, cities, streets)
     assert result[0] == result[3]
@@ -95,7 +95,7 @@ def test_a_cross_counts_columns_together() -> None:
     assert min(result) >= 1
 
 
-def test_a_year_is_a_number() -> None:
+def test_year_is_a_number() -> None:
     dates = tf.constant([b"2024-05-01", b"2020-01-01", b"no date"])
     assert made({"date_part": {"part": "year"}}, dates, answer=tf.constant([2022.0, 2.0, 0, 0])) == [1, -1, 0]
 

@@ -22,7 +22,7 @@ def words(*rows: list[bytes], lower: bool = True, ngrams: int = 1) -> list[list[
     return [[word.decode() for word in row] for row in result]
 
 
-def test_the_usual_operations_see_the_first_value() -> None:
+def test_usual_operations_see_the_first_value() -> None:
     given = of([b"a", b"b"], [], [b"c"])
     assert given.values.numpy().tolist() == [b"a", b"", b"c"]
     assert given.present.numpy().tolist() == [True, False, True]
@@ -37,7 +37,7 @@ def test_the_usual_operations_see_the_first_value() -> None:
         (tf.constant([[b"a"], [b"b"]]), [b"a", b"b"], [[b"a"], [b"b"]]),
     ],
 )
-def test_a_dense_column(tensor: tf.Tensor, first: list[object], every: list[list[bytes]]) -> None:
+def test_dense_column(tensor: tf.Tensor, first: list[object], every: list[list[bytes]]) -> None:
     given = column("x", tensor)
     assert given.values.numpy().tolist() == first
     assert given.all_texts().to_list() == every
@@ -49,7 +49,7 @@ def test_values_between_separators_of_all_values() -> None:
     assert text_values.parts(of([b"a, b,c"]), ", ").to_list() == [[b"a", b"b,c"]]
 
 
-def test_a_number_is_not_cut() -> None:
+def test_number_is_not_cut() -> None:
     given = column("x", tf.constant([[-12, 3]], tf.int64))
     assert text_values.parts(given, "-").to_list() == [[b"-12", b"3"]]
 
@@ -67,7 +67,7 @@ def test_sequences_come_after_words_and_stay_within_a_value() -> None:
     assert words([b"a b c", b"d"], [b"e"], ngrams=3) == [["a", "b", "c", "a b", "b c", "a b c", "d"], ["e"]]
 
 
-def test_bytes_that_are_no_utf8_stand_between_words() -> None:
+def test_invalid_utf8_separates_words() -> None:
     assert words([b"caf\xe9 b\xffc \xc3"]) == [["caf", "b", "c"]]
 
 
@@ -85,7 +85,7 @@ def test_ids_are_cut_and_filled_up() -> None:
     assert text_values.padded(ids, 4).shape == (3, 4)
 
 
-def test_an_id_counts_once() -> None:
+def test_id_counts_once() -> None:
     ids = tf.ragged.constant([[1, 1, 0], [], [2]], dtype=tf.int64)
     assert text_values.multi_hot(ids, 4).numpy().tolist() == [[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0]]
 

@@ -17,27 +17,27 @@ from components.ingest import bigquery_reader
 from components.ingest.config import DataConfig
 
 UTC = datetime.timezone.utc
-Asked = list[dict[str, Any]]
-Answer = Callable[[list[dict[str, Any]]], Asked]
+Queries = list[dict[str, Any]]
+Answer = Callable[[list[dict[str, Any]]], Queries]
 
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> Answer:
     """Replaces Beam's reader by one that yields rows; returns the queries that it receives."""
 
-    def give(rows: list[dict[str, Any]]) -> Asked:
-        asked: Asked = []
+    def give(rows: list[dict[str, Any]]) -> Queries:
+        queries: Queries = []
 
         class Read(beam.PTransform):
             def __init__(self, **options: Any) -> None:
                 super().__init__()
-                asked.append(options)
+                queries.append(options)
 
             def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
                 return pipeline | beam.Create(rows)
 
         monkeypatch.setattr(bigquery_reader, "ReadFromBigQuery", Read)
-        return asked
+        return queries
 
     return give
 
@@ -63,10 +63,10 @@ def test_rows_of_a_query_become_examples(answer: Answer, tmp_path: Path) -> None
         }
         for row in range(50)
     ]
-    asked = answer(rows)
+    queries = answer(rows)
     config = query(bigquery={"query": "SELECT 1", "project": "p", "temp_location": "gs://b/t"})
     examples = ingest(config, tmp_path / "out")
-    assert asked == [{"query": "SELECT 1", "use_standard_sql": True, "project": "p", "gcs_location": "gs://b/t"}]
+    assert queries == [{"query": "SELECT 1", "use_standard_sql": True, "project": "p", "gcs_location": "gs://b/t"}]
     assert counts(examples)["read"] == 50
     found = sorted(all_rows(examples), key=lambda one: one["a"])
     assert [row["a"] for row in found] == list(range(50))
@@ -129,7 +129,7 @@ def test_bad_rows_of_all_batches_are_in_quarantine(
     assert counts(examples)["quarantined"] == 10
 
 
-def test_a_record_is_refused(answer: Answer, tmp_path: Path) -> None:
+def test_record_is_rejected(answer: Answer, tmp_path: Path) -> None:
     answer([{"a": 1, "b": {"x": 1}}])
     error = refused(query(), tmp_path / "out")
     assert error.headline == (
@@ -137,12 +137,12 @@ def test_a_record_is_refused(answer: Answer, tmp_path: Path) -> None:
     )
 
 
-def test_a_query_without_rows_is_refused(answer: Answer, tmp_path: Path) -> None:
+def test_query_without_rows_is_rejected(answer: Answer, tmp_path: Path) -> None:
     answer([])
     assert refused(query(), tmp_path / "out").headline == "the split train got none of the 0 rows"
 
 
-def test_a_column_that_is_not_there_is_refused(answer: Answer, tmp_path: Path) -> None:
+def test_missing_column_is_rejected(answer: Answer, tmp_path: Path) -> None:
     answer([{"a": row, "user": row} for row in range(40)])
     split = {"by": "group", "columns": "usr", "train": 1, "eval": 1}
     for number, config in enumerate([query(columns=["a", "usr"]), query(split=split), query(types={"usr": "int"})]):
@@ -150,11 +150,11 @@ def test_a_column_that_is_not_there_is_refused(answer: Answer, tmp_path: Path) -
         assert "there is no column 'usr'; did you mean 'user'?" in error.headline
 
 
-def test_the_span_stands_in_the_query(answer: Answer, tmp_path: Path) -> None:
-    asked = answer([{"a": row} for row in range(40)])
+def test_query_contains_the_span(answer: Answer, tmp_path: Path) -> None:
+    queries = answer([{"a": row} for row in range(40)])
     text = "SELECT a FROM t WHERE day = @span_yyyymmdd_utc AND at < @span_end_timestamp"
     examples = ingest(query(text, spans={"start": 19_754, "end": 19_754}), tmp_path / "out")
-    (query_,) = (one["query"] for one in asked)
+    (query_,) = (one["query"] for one in queries)
     assert query_.startswith("SELECT a FROM t WHERE day = '20240201' AND at < ")
     assert "@" not in query_
     assert examples.get_int_custom_property("span") == 19_754

@@ -34,7 +34,7 @@ def content(one: Block) -> list[tuple[Any, str, int]]:
     ]
 
 
-def test_a_row_that_is_not_there_has_no_origin() -> None:
+def test_missing_row_has_no_origin() -> None:
     with pytest.raises(IndexError):
         block("x", [1]).origin(1)
 
@@ -81,7 +81,7 @@ def test_rows_keep_their_origin_whatever_is_read_out(parts: list[list[int]], gon
     assert drop_rows(block("x", [1]), [0]).records is None
 
 
-def test_a_row_log_counts_rows_and_writes_the_bad_ones(tmp_path: Path) -> None:
+def test_row_log_counts_rows_and_writes_the_bad_ones(tmp_path: Path) -> None:
     row_log = RowLog(str(tmp_path))
     one, other = FileRange("a.csv"), FileRange("a.csv", 1)
     row_log.add_range(one, 7, 8)
@@ -108,7 +108,7 @@ def test_a_row_log_counts_rows_and_writes_the_bad_ones(tmp_path: Path) -> None:
     }
 
 
-def test_a_row_log_without_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_log_without_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     row_log = RowLog(None)
     row_log.add_bad_row(BadRow("a.csv", 0, 1, "odd"))

@@ -78,7 +78,7 @@ def take(
         ([b"2020-01-01", b"2020-01-02"], [b"2020-01-01", b"2020-01-02"]),
     ],
 )
-def test_the_type_of_a_column_is_the_least_that_holds_every_field(fields: list[Any], values: list[Any]) -> None:
+def test_type_of_a_column_is_the_least_that_holds_every_field(fields: list[Any], values: list[Any]) -> None:
     np.testing.assert_equal(take(batch(a=fields))["a"], values)
     np.testing.assert_equal(take(batch(a=[b"z", *fields]).slice(1))["a"], values)
 
@@ -86,7 +86,7 @@ def test_the_type_of_a_column_is_the_least_that_holds_every_field(fields: list[A
 @pytest.mark.parametrize(
     ("late", "kind"), [(b"1.5", Kind.FLOAT), (b"x", Kind.BYTES), (b"9" * 19, Kind.BYTES), (b"1e3", Kind.FLOAT)]
 )
-def test_a_late_field_decides_over_all_blocks(late: bytes, kind: Kind) -> None:
+def test_late_field_decides_over_all_blocks(late: bytes, kind: Kind) -> None:
     early, last = batch(a=[b"12", b"3"], b=[b"1", b"1"]), batch(a=[late], b=[b"1"])
     one, other = ColumnConverter({}, {}, "utf-8"), ColumnConverter({}, {}, "utf-8")
     for block in (early, last, early):
@@ -117,7 +117,7 @@ def test_blocks_are_converted_as_long_as_the_guess_holds() -> None:
     assert worker.convert(batch(a=[b"3"], b=[b"2.5"])) == (None, [])
 
 
-def test_what_is_known_already_is_kept() -> None:
+def test_given_column_kind_is_kept() -> None:
     worker = ColumnConverter({}, {"a": Kind.BYTES}, "utf-8", {"a": Kind.BYTES})
     taken, _ = worker.convert(batch(a=[b"007"]))
     assert taken is not None
@@ -288,7 +288,7 @@ def test_types_that_are_configured_hold_for_typed_columns_too(array: pa.Array, k
     assert take(batch(a=array), {"a": kind}, None)["a"] == values
 
 
-def test_lists_of_another_type_than_configured_are_refused() -> None:
+def test_lists_of_another_type_than_configured_are_rejected() -> None:
     with pytest.raises(InputError) as raised:
         ColumnConverter({"a": Kind.INT}, {}, None).convert(batch(a=pa.array([["x"]])))
     assert raised.value.headline == (
@@ -310,7 +310,7 @@ def test_lists_of_another_type_than_configured_are_refused() -> None:
         (pa.map_(pa.string(), pa.int8()), True),
     ],
 )
-def test_what_an_example_has_no_place_for_is_known(type_: pa.DataType, nested: bool) -> None:
+def test_nested_types_are_recognized(type_: pa.DataType, nested: bool) -> None:
     assert column_types.is_nested(type_) == nested
 
 

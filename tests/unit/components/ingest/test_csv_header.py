@@ -48,12 +48,12 @@ def test_headers_as_they_come(tmp_path: Path, text: str, options: dict[str, Any]
         assert read_header(path, CsvConfig(encoding=encoding, **options)) == Header(names, lines)
 
 
-def test_the_header_of_a_compressed_file_is_read(tmp_path: Path) -> None:
+def test_header_of_a_compressed_file_is_read(tmp_path: Path) -> None:
     assert read_header(write(tmp_path, gzip.compress(b"a,b\n1,2\n")), CsvConfig()).names == ["a", "b"]
 
 
 @pytest.mark.parametrize("row", [b"1,2\n", b""])
-def test_a_header_longer_than_the_first_bytes_that_are_read_is_read_whole(tmp_path: Path, row: bytes) -> None:
+def test_header_longer_than_the_first_bytes_that_are_read_is_read_whole(tmp_path: Path, row: bytes) -> None:
     wide = [f"column{number}" for number in range(60_000)]
     path = write(tmp_path, ",".join(wide).encode() + b"\n" + row)
     if row:
@@ -62,14 +62,14 @@ def test_a_header_longer_than_the_first_bytes_that_are_read_is_read_whole(tmp_pa
         assert refused(path)[0] == f"{path} has no rows: there is nothing below its header"
 
 
-def test_a_first_row_with_a_very_long_field_is_read(tmp_path: Path) -> None:
+def test_first_row_with_a_very_long_field_is_read(tmp_path: Path) -> None:
     limit = csv.field_size_limit()
     path = write(tmp_path, b"1," + b"x" * (1 << 20) + b",2\n")
     assert read_header(path, CsvConfig(header=False)).names == ["column_1", "column_2", "column_3"]
     assert csv.field_size_limit() == limit
 
 
-def test_a_quote_that_is_never_closed_ends_the_search_for_the_header(
+def test_quote_that_is_never_closed_ends_the_search_for_the_header(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(headers, "_HEAD", 16)
@@ -108,7 +108,7 @@ def test_a_quote_that_is_never_closed_ends_the_search_for_the_header(
     ],
 )
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_files_that_are_no_tables_are_refused_by_name(
+def test_files_that_are_no_tables_are_rejected_by_name(
     tmp_path: Path, content: bytes, headline: str, remedy: str, pack: Any
 ) -> None:
     path = write(tmp_path, pack(content))
@@ -117,7 +117,7 @@ def test_files_that_are_no_tables_are_refused_by_name(
     assert remedy in message[1]
 
 
-def test_files_without_header_are_refused_for_other_things(tmp_path: Path) -> None:
+def test_files_without_header_are_rejected_for_other_things(tmp_path: Path) -> None:
     path = write(tmp_path, b"\n\n")
     assert refused(path, header=False)[0] == f"{path} has no rows: all its lines are empty"
     path = write(tmp_path, b"1;2\n")
@@ -125,16 +125,16 @@ def test_files_without_header_are_refused_for_other_things(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", [b"a,b\n1,2\n3,\xe9\n", b"a,b\n\xe9,2\n"])
-def test_a_row_that_cannot_be_decoded_is_left_to_the_reader(tmp_path: Path, content: bytes) -> None:
+def test_row_that_cannot_be_decoded_is_left_to_the_reader(tmp_path: Path, content: bytes) -> None:
     assert read_header(write(tmp_path, content), CsvConfig()) == Header(["a", "b"], 1)
 
 
-def test_a_character_cut_in_two_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_character_cut_in_two_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headers, "_HEAD", 5)
     assert read_header(write(tmp_path, "a,b\né,1\n".encode()), CsvConfig()).names == ["a", "b"]
 
 
-def test_files_with_different_headers_are_refused() -> None:
+def test_files_with_different_headers_are_rejected() -> None:
     check_header("2.csv", Header(["a", "b"], 1), "1.csv", ["a", "b"])
     for result, message in (
         (["a", "c"], "without 'b'; with 'c'"),

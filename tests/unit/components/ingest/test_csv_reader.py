@@ -27,7 +27,7 @@ Row = tuple["bytes | None", ...]
 fuzz = settings(
     max_examples=150,
     deadline=None,
-    # The file is written anew by every example, and the sizes are the same for all of them.
+    # Every example rewrites the file, and the sizes are the same for all of them.
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
@@ -148,7 +148,7 @@ def test_only_the_columns_that_are_selected_are_read(tmp_path: Path) -> None:
     assert bad(counts) == [(3, "expected 3 fields, received 2", "4,5")]
 
 
-def test_a_row_longer_than_a_block_is_read_and_nothing_is_read_twice(tmp_path: Path) -> None:
+def test_row_longer_than_a_block_is_read_and_nothing_is_read_twice(tmp_path: Path) -> None:
     long = "x" * (3 << 20)
     path = write(tmp_path, "a,b\n1,x\n9\n" + f'1,"{long}"\n' + "2,y\n" * 10 + "9\n")
     reader = reader_of(path)
@@ -158,7 +158,7 @@ def test_a_row_longer_than_a_block_is_read_and_nothing_is_read_twice(tmp_path: P
     assert [position for position, _, _ in bad(counts)] == [3, 15]
 
 
-def test_a_row_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_that_is_too_long_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_reader, "_BLOCK", 1 << 10)
     monkeypatch.setattr(csv_reader, "_MAX_ROW", 1 << 20)
     with pytest.raises(InputError) as raised:
@@ -188,7 +188,7 @@ def test_rows_are_numbered_as_an_editor_numbers_them(
     assert counts.rows == 7
 
 
-def test_a_header_of_several_lines_and_none_at_all_count_as_they_are(tmp_path: Path) -> None:
+def test_header_of_several_lines_and_none_at_all_count_as_they_are(tmp_path: Path) -> None:
     for content, options, positions in (
         ('a,"b\nc"\n1,2\n1\n', {}, [3, 4]),
         ("\n\na,b\n1,2\n1\n", {}, [4, 5]),
@@ -219,12 +219,12 @@ def test_ragged_rows_that_cannot_be_decoded_are_named(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_byte_order_mark_is_dropped_however_often_the_file_is_read(tmp_path: Path) -> None:
+def test_byte_order_mark_is_dropped_however_often_the_file_is_read(tmp_path: Path) -> None:
     path = write(tmp_path, b"\xef\xbb\xbf1,2\n\xff\n3,4\n")
     assert read(path, header=False) == [(b"1", b"2"), (b"3", b"4")]
 
 
-def test_what_an_encoding_cannot_read_does_not_pass_for_text(tmp_path: Path) -> None:
+def test_undecodable_bytes_become_invalid_utf8(tmp_path: Path) -> None:
     path = write(tmp_path, b"a,b\n1,x\n3,\x81y\n")
     assert read(path, encoding="cp1252") == [(b"1", b"x"), (b"3", b"\xffy")]
 
@@ -241,7 +241,7 @@ def test_what_an_encoding_cannot_read_does_not_pass_for_text(tmp_path: Path) -> 
     ],
 )
 @pytest.mark.parametrize("requested", [["a", "b"], ["a"]])
-def test_a_quote_that_is_never_closed_is_refused(tmp_path: Path, content: str, row: int, requested: list[str]) -> None:
+def test_quote_that_is_never_closed_is_rejected(tmp_path: Path, content: str, row: int, requested: list[str]) -> None:
     with pytest.raises(InputError) as raised:
         read(write(tmp_path, content), requested)
     assert raised.value.headline == f"{tmp_path}/in.csv, row {row}: a quote is opened and never closed"
@@ -254,7 +254,7 @@ def test_quotes_that_are_part_of_a_field_are_not_read_for_open_ones(tmp_path: Pa
     assert bad(read_ranges(reader, reader.ranges(path, None))[2]) == [(3, "expected 2 fields, received 1", '5"')]
 
 
-def test_a_file_with_another_header_is_refused(tmp_path: Path) -> None:
+def test_file_with_another_header_is_rejected(tmp_path: Path) -> None:
     path = write(tmp_path, "a,c\n1,2\n")
     with pytest.raises(InputError) as raised:
         CsvReader(CsvConfig(), "first.csv", ["a", "b"]).ranges(path, None)
@@ -284,7 +284,7 @@ def test_any_table_is_read_as_python_reads_it(tmp_path: Path, data: st.DataObjec
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @fuzz
 @given(st.lists(st.sampled_from([b",", b"\n", b'"', b"\r\n", b"1", b"x", b"\xff", b"\0", b"\xc3\xa9"]), max_size=40))
-def test_any_bytes_are_read_or_refused(tmp_path: Path, file_ranges: list[bytes]) -> None:
+def test_any_bytes_are_read_or_rejected(tmp_path: Path, file_ranges: list[bytes]) -> None:
     path = write(tmp_path, b"a,b\n1,2\n" + b"".join(file_ranges))
     try:
         reader = reader_of(path)
@@ -347,7 +347,7 @@ def in_ranges_and_whole(path: str, size: int, block: int, **options: Any) -> int
 )
 @example(['1,5"', '2,"a', 'b"', "3,4"], "\n", True, 8, 64)
 @example(["1,2", '3,"x', "4,5", "6,7", "8,9", "1,2"], "\n", True, 4, 64)
-def test_the_ranges_of_a_file_are_the_file(
+def test_ranges_of_a_file_are_the_file(
     tmp_path: Path, lines: list[str], line: str, ends: bool, size: int, block: int
 ) -> None:
     content = line.join(["a,b", "0,0", *lines]) + (line if ends else "")
@@ -356,13 +356,13 @@ def test_the_ranges_of_a_file_are_the_file(
 
 @pytest.mark.parametrize("size", [7, 10, 33])
 @pytest.mark.parametrize("line", ["\n", "\r\n"])
-def test_a_file_is_cut_wherever_its_quotes_tell_where_rows_end(tmp_path: Path, size: int, line: str) -> None:
+def test_file_is_split_where_quotes_show_a_row_end(tmp_path: Path, size: int, line: str) -> None:
     rows = ["1,x", '2,"y, ""z"""', f'3,"{line}{line}x{line}1,2{line}"', "4", '"5",""', "6,7,8", '"",6'] * 9
     path = write(tmp_path, f"a,b{line}" + line.join(rows))
     assert in_ranges_and_whole(path, size, 50) > 5
 
 
-def test_a_byte_order_mark_and_a_missing_header_leave_the_ranges_as_they_are(tmp_path: Path) -> None:
+def test_byte_order_mark_and_missing_header_do_not_change_ranges(tmp_path: Path) -> None:
     path = write(tmp_path, "\ufeff" + "1,2\n" * 50)
     assert in_ranges_and_whole(path, 16, 50, header=False) > 5
 

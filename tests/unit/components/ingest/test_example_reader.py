@@ -76,7 +76,7 @@ def test_records_are_kept_and_features_are_columns(tmp_path: Path, compression: 
     assert example_reader.names(path, EXAMPLE) == ["a", "b", "c"]
 
 
-def test_of_sequences_the_whole_record_decides_and_the_context_is_shown(tmp_path: Path) -> None:
+def test_sequence_examples_are_hashed_by_record_and_show_their_context(tmp_path: Path) -> None:
     given = [sequence(user=[b"x"]), sequence(user=[b"y"])]
     path = write(tmp_path, given)
     columns, records, _, _ = read(path, SEQUENCE)
@@ -113,7 +113,7 @@ def test_damaged_records_are_bad_rows(tmp_path: Path) -> None:
     assert counts.first_bad[0].reason == "the data do not match their checksum"
 
 
-def test_a_feature_of_two_types_is_refused(tmp_path: Path) -> None:
+def test_feature_of_two_types_is_rejected(tmp_path: Path) -> None:
     path = write(tmp_path, [example(a=[1]), example(a=[b"x"])])
     with pytest.raises(InputError) as raised:
         read(path)
@@ -122,7 +122,7 @@ def test_a_feature_of_two_types_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_files_without_records_or_with_others_are_refused(tmp_path: Path) -> None:
+def test_files_without_records_or_with_others_are_rejected(tmp_path: Path) -> None:
     path = write(tmp_path, [])
     with pytest.raises(InputError) as raised:
         example_reader.names(path, EXAMPLE)
@@ -134,7 +134,7 @@ def test_files_without_records_or_with_others_are_refused(tmp_path: Path) -> Non
         assert raised.value.headline == f"{path}: expected serialized tf.{kind}s, received other records"
 
 
-def test_the_features_are_the_columns_of_the_input(tmp_path: Path) -> None:
+def test_features_are_the_columns_of_the_input(tmp_path: Path) -> None:
     path = write(tmp_path, [example(a=[1], b=[b"x"])])
     assert readers.columns(DataConfig(path=path, label="a")) == ["a", "b"]
     assert isinstance(readers.reader(IngestConfig(format="tfrecord"), [path]), ExampleReader)

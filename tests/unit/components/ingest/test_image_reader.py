@@ -50,7 +50,7 @@ def test_classes_that_are_all_integers_are_int64_unless_bytes_are_configured(tmp
     assert read([*paths, write(tmp_path / "x" / "1.png")])["label"] == [b"0", b"12", b"x"]
 
 
-def test_classes_of_another_type_are_refused(tmp_path: Path) -> None:
+def test_classes_of_another_type_are_rejected(tmp_path: Path) -> None:
     paths = [write(tmp_path / "0" / "1.png"), write(tmp_path / "cat" / "1.png")]
     with pytest.raises(InputError, match=r"data\.types: the classes cannot be int: cat"):
         image_reader.label_type(paths, "int")
@@ -58,7 +58,7 @@ def test_classes_of_another_type_are_refused(tmp_path: Path) -> None:
         image_reader.label_type(paths[:1], "float")
 
 
-def test_the_image_decides_about_the_split_and_not_its_name() -> None:
+def test_image_decides_about_the_split_and_not_its_name() -> None:
     assert image_reader.ImageReader.properties.key_columns == ("image",)
 
 

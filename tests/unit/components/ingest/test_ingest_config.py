@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from components.ingest.config import CsvConfig, DataConfig, IngestConfig, SpansConfig, SplitConfig
 
 
-def test_the_part_of_example_gen_leaves_out_what_examples_do_not_depend_on() -> None:
+def test_example_gen_plan_excludes_fields_without_effect_on_examples() -> None:
     one = DataConfig(path=("a.csv",), label="tips", types={"zip": "bytes"})
     other = DataConfig(
         path=("b.csv",), label="fare", task="regression", types={"zip": "bytes"}, spans=SpansConfig(latest=3)
@@ -20,7 +20,7 @@ def test_the_part_of_example_gen_leaves_out_what_examples_do_not_depend_on() -> 
     assert one.ingest("csv") != one.ingest("parquet")
 
 
-def test_a_section_survives_its_json() -> None:
+def test_section_survives_its_json() -> None:
     section = IngestConfig(format="csv", csv=CsvConfig(delimiter=";", null_values=("NA", "?")), types={"a": "float"})
     assert IngestConfig.model_validate_json(section.model_dump_json()) == section
     split = SplitConfig(by="time", columns=("t",), train=8, eval=2, gap=604_800)
@@ -35,7 +35,7 @@ def test_splits_are_shared_out_in_a_fixed_order() -> None:
     assert DataConfig.model_validate({"path": "a", "label": "b"}).split.parts() == {"train": 2, "eval": 1}
 
 
-def test_one_text_stands_for_a_list_of_one() -> None:
+def test_single_string_is_read_as_a_list_of_one() -> None:
     split = {"by": "column", "columns": "year", "train": "2019", "eval": ["2020", "2021"]}
     config = DataConfig.model_validate({"path": "a.csv", "label": "b", "split": split})
     assert config.path == ("a.csv",)
@@ -47,7 +47,7 @@ def test_one_text_stands_for_a_list_of_one() -> None:
 @pytest.mark.parametrize(
     ("gap", "seconds"), [(90, 90), (1.5, 1.5), ("30s", 30), ("90 m", 5_400), ("12h", 43_200), ("7d", 604_800)]
 )
-def test_a_gap_may_be_a_duration(gap: object, seconds: float) -> None:
+def test_gap_may_be_a_duration(gap: object, seconds: float) -> None:
     split = {"by": "time", "columns": "t", "train": 1, "eval": 1, "gap": gap}
     assert DataConfig.model_validate({"path": "a", "label": "b", "split": split}).split.gap == seconds
 
@@ -95,7 +95,7 @@ def test_a_gap_may_be_a_duration(gap: object, seconds: float) -> None:
         ),
     ],
 )
-def test_a_wrong_section_is_refused(section: dict[str, object], message: str) -> None:
+def test_wrong_section_is_rejected(section: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError) as raised:
         DataConfig.model_validate({"path": "a.csv", "label": "tips", **section})
     assert message in str(raised.value)

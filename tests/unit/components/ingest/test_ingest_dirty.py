@@ -91,7 +91,7 @@ def test_one_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"a,b\n", b"a,b\r\n\r\n", b"a,b", gzip.compress(b"a,b\n", mtime=0)])
-def test_a_file_without_rows_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+def test_file_without_rows_is_rejected_by_name(tmp_path: Path, content: bytes) -> None:
     for number in range(3):
         write(tmp_path, "a,b\n" + NUMBERS, f"in/{number}.csv")
     path = write(tmp_path, content, "in/1.csv")
@@ -100,14 +100,14 @@ def test_a_file_without_rows_is_refused_by_name(tmp_path: Path, content: bytes) 
     assert raised.value.headline.startswith(f"{path} has no rows")
 
 
-def test_a_worker_names_the_file_without_rows(tmp_path: Path) -> None:
+def test_worker_names_the_file_without_rows(tmp_path: Path) -> None:
     for number in range(3):
         write(tmp_path, "a,b\n" + NUMBERS, f"in/{number}.csv")
     path = write(tmp_path, "a,b\n", "in/1.csv")
     assert refused(data(tmp_path / "in"), tmp_path / "out").headline.startswith(f"{path} has no rows")
 
 
-def test_a_file_that_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
+def test_file_that_is_no_text_is_rejected_by_name(tmp_path: Path) -> None:
     write(tmp_path, "a,b\n" + NUMBERS, "in/0.csv")
     path = write(tmp_path, bz2.compress(b"a,b\n" + NUMBERS.encode()), "in/1.csv")
     with pytest.raises(ingest_runs.InputError) as raised:
@@ -147,7 +147,7 @@ def huge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConfig:
     return data(path, types={"a": "int"}, **ANY)
 
 
-def test_a_huge_file_is_the_same_whoever_reads_it(
+def test_huge_file_is_the_same_whoever_reads_it(
     huge: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = ingest(huge, tmp_path / "1", beam=TWO_WORKERS)
@@ -251,7 +251,7 @@ def test_text_of_another_encoding_is_utf_8_in_the_examples(tmp_path: Path) -> No
         ("true", "bytes", "3", "true"),
     ],
 )
-def test_a_late_value_changes_the_type_of_its_column_in_all_rows(
+def test_late_value_changes_the_type_of_its_column_in_all_rows(
     tmp_path: Path, late: str, kind: str, first: object, last: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(csv_reader, "_BLOCK", 1_000)
@@ -266,7 +266,7 @@ def test_a_late_value_changes_the_type_of_its_column_in_all_rows(
     assert [repr(row["a"]) for row in rows if row["b"] == -1] == [repr(last)]
 
 
-def test_a_second_pass_through_beam_leaves_nothing_of_the_first(tmp_path: Path) -> None:
+def test_second_pass_through_beam_removes_output_of_the_first(tmp_path: Path) -> None:
     examples = ingest(data(late_in(tmp_path, "0.5")), tmp_path / "out")
     result = all_rows(examples)
     assert counts(examples)["read"] == len(result) == 2_001
@@ -286,7 +286,7 @@ def late_in(folder: Path, late: str) -> Path:
     return folder / "in"
 
 
-def test_bad_rows_have_no_say_in_the_types(tmp_path: Path) -> None:
+def test_bad_rows_do_not_affect_column_types(tmp_path: Path) -> None:
     rows = "".join(f"{row},{row},1\n" for row in range(100, 140))
     path = write(tmp_path, "a,when,c\n" + rows + "x,soon,y\n" + rows)
     split = {"by": "time", "columns": "when", "train": 1, "eval": 1}

@@ -81,7 +81,7 @@ def splits(output: DriverOutput) -> dict[str, str]:
         ),
     ],
 )
-def test_of_one_span_all_is_as_tfx_has_it(
+def test_single_span_properties_equal_those_of_tfx(
     tmp_path: Path, names: list[str], patterns: dict[str, str], requested: SpansConfig | None
 ) -> None:
     write(tmp_path, *names)
@@ -112,7 +112,7 @@ def test_several_spans_are_input_splits_of_their_own(tmp_path: Path) -> None:
     assert properties["input_fingerprint"].string_value == fingerprint
 
 
-def test_a_changed_file_of_any_span_changes_the_fingerprint(tmp_path: Path) -> None:
+def test_changed_file_of_any_span_changes_the_fingerprint(tmp_path: Path) -> None:
     write(tmp_path, "1/a", "2/a")
     of = node(tmp_path, {"all-0": "{SPAN}/*"}, SpansConfig(latest=2))
     before = drive(Driver, of).exec_properties["input_fingerprint"].string_value
@@ -134,7 +134,7 @@ def test_errors_are_reported(tmp_path: Path) -> None:
         drive(Driver, node(tmp_path, {"all-0": "{SPAN}/*"}, SpansConfig(start=2, end=3)))
 
 
-def test_the_launcher_runs_it_and_looks_for_cached_outputs_by_what_it_found(tmp_path: Path) -> None:
+def test_launcher_runs_it_and_looks_for_cached_outputs_by_what_it_found(tmp_path: Path) -> None:
     write(tmp_path, "in/1/a", "in/2/a")
 
     def properties(run: str, requested: SpansConfig) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def test_ranges_become_tfx_messages_and_back(config: SpansConfig, expected: dict
         (SpansConfig(latest=3), 0, {}),
     ],
 )
-def test_the_parameter_for_a_span_keeps_the_number_of_spans(
+def test_parameter_for_a_span_keeps_the_number_of_spans(
     tmp_path: Path, config: SpansConfig | None, span: int, expected: dict[str, int]
 ) -> None:
     graph = Pipeline(
@@ -199,12 +199,12 @@ def test_the_parameter_for_a_span_keeps_the_number_of_spans(
 
 
 @pytest.mark.parametrize("span", [-1, 1 << 31])
-def test_a_number_that_is_no_span_is_refused(span: int) -> None:
+def test_number_that_is_no_span_is_rejected(span: int) -> None:
     with pytest.raises(InputError, match=rf"--span: expected a number from 0 below 2147483648, received {span}"):
         parameter_for_span({}, span)
 
 
 @pytest.mark.parametrize("requested", [{"latest": 1 << 31}, {"start": 1 << 31}, {"start": 0, "end": 1 << 31}])
-def test_numbers_beyond_32_bits_are_refused(requested: dict[str, int]) -> None:
+def test_numbers_beyond_32_bits_are_rejected(requested: dict[str, int]) -> None:
     with pytest.raises(InputError, match=r"data\.spans: expected numbers below 2147483648, received \{"):
         range_config(SpansConfig(**requested))

@@ -50,7 +50,7 @@ def table(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("rows", [2_000, pytest.param(15_002, marks=pytest.mark.slow)])
-def test_the_examples_are_those_of_tfx_on_real_trips(tmp_path: Path, rows: int) -> None:
+def test_examples_are_those_of_tfx_on_real_trips(tmp_path: Path, rows: int) -> None:
     with TRIPS.open("rb") as file:
         head = [next(file) for _ in range(rows + 1)]
     (tmp_path / "in").mkdir()
@@ -73,7 +73,7 @@ def test_rows_are_counted_and_nothing_else_is_left(table: Path, tmp_path: Path) 
     assert ingest_runs.types(examples) == {"a": "int", "b": "float", "c": "bytes"}
 
 
-def test_a_row_keeps_its_split_whatever_file_it_is_in(table: Path, tmp_path: Path) -> None:
+def test_row_keeps_its_split_whatever_file_it_is_in(table: Path, tmp_path: Path) -> None:
     lines = [line for path in sorted(table.iterdir()) for line in path.read_text().splitlines()[1:]]
     one_file = tmp_path / "whole.csv"
     one_file.write_text("a,b,c\n" + "\n".join(reversed(lines)))
@@ -94,7 +94,7 @@ def test_one_url_is_read_like_the_path(table: Path, tmp_path: Path) -> None:
     assert by_split(one) == by_split(other)
 
 
-def test_a_file_that_two_paths_match_is_refused(table: Path, tmp_path: Path) -> None:
+def test_file_that_two_paths_match_is_rejected(table: Path, tmp_path: Path) -> None:
     split = {"by": "files", "train": "*.csv", "eval": "2.csv"}
     for config in (data([table, table / "1.csv"]), data(table, split=split)):
         file = "1.csv" if config.split.by == "hash" else "2.csv"
@@ -120,7 +120,7 @@ def test_bad_rows_of_all_files_are_named_and_nothing_is_written(table: Path, tmp
     )
 
 
-def test_a_split_without_rows_is_refused(tmp_path: Path) -> None:
+def test_split_without_rows_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("a,b\n1,2\n1,2\n")
     error = refused(data(tmp_path / "in.csv"), tmp_path / "out")
     assert error.headline in [f"the split {split} got none of the 2 rows" for split in ("train", "eval")]
@@ -135,7 +135,7 @@ def test_rows_that_get_lost_end_the_run() -> None:
         executor._check_counts(Manifest(8, 1, 1, {}, shards, ()), ["train", "eval"])
 
 
-def test_a_run_that_is_cut_off_leaves_nothing_in_the_way_of_the_next(table: Path, tmp_path: Path) -> None:
+def test_interrupted_run_does_not_block_the_next(table: Path, tmp_path: Path) -> None:
     parts = tmp_path / "out" / ".parts"
     parts.mkdir(parents=True)
     (parts / "train-0-0.gz").write_text("half a shard")
@@ -144,7 +144,7 @@ def test_a_run_that_is_cut_off_leaves_nothing_in_the_way_of_the_next(table: Path
     assert not parts.exists()
 
 
-def test_a_file_that_has_gone_since_is_refused(table: Path, tmp_path: Path) -> None:
+def test_file_that_has_gone_since_is_rejected(table: Path, tmp_path: Path) -> None:
     node = example_gen(data(table), input_files.find(data(table)))
     pattern = pattern_of(node).pattern
     shutil.rmtree(table)
@@ -152,7 +152,7 @@ def test_a_file_that_has_gone_since_is_refused(table: Path, tmp_path: Path) -> N
         input_files.listing(node.exec_properties["input_base"], pattern)
 
 
-def test_the_fingerprint_covers_the_very_files_that_are_read(table: Path, tmp_path: Path) -> None:
+def test_fingerprint_covers_the_very_files_that_are_read(table: Path, tmp_path: Path) -> None:
     (table / ".hidden.csv").write_text("")
     (table / "notes.md").write_text("")
     odd = tmp_path / "run[1]"
@@ -167,7 +167,7 @@ def test_the_fingerprint_covers_the_very_files_that_are_read(table: Path, tmp_pa
         assert f"num_files:{len(files)},total_bytes:{sum(map(file_io.size, files))}," in fingerprint
 
 
-def test_a_new_label_ingests_nothing_again(table: Path) -> None:
+def test_new_label_ingests_nothing_again(table: Path) -> None:
     one, other = (
         example_gen(DataConfig(path=str(table), label=label, task=task), input_files.find(data(table)))
         for label, task in (("a", "binary"), ("b", "regression"))

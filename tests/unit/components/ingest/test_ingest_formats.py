@@ -66,7 +66,7 @@ def test_columns_of_parquet_keep_their_types(tmp_path: Path) -> None:
     }
 
 
-def test_of_parquet_only_the_selected_columns_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_selected_parquet_columns_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.table(
         {
             "a": list(range(30)),
@@ -76,17 +76,17 @@ def test_of_parquet_only_the_selected_columns_are_read(tmp_path: Path, monkeypat
         }
     )
     arrow_parquet.write_table(table, tmp_path / "in.parquet")
-    asked = []
+    selected = []
     read = arrow_parquet.ParquetFile.iter_batches
 
     def iter_batches(*args: Any, **options: Any) -> Any:
-        asked.append(options["columns"])
+        selected.append(options["columns"])
         return read(*args, **options)
 
     monkeypatch.setattr(parquet_reader.parquet.ParquetFile, "iter_batches", iter_batches)
     result = run_without_beam(data(tmp_path / "in.parquet", columns=["b_c", "a"]), tmp_path / "out")
     assert {tuple(row) for rows in result.rows.values() for row in rows} == {("a", "b_c")}
-    assert {tuple(sorted(columns)) for columns in asked} == {("a", "b c")}
+    assert {tuple(sorted(columns)) for columns in selected} == {("a", "b c")}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_of_parquet_only_the_selected_columns_are_read(tmp_path: Path, monkeypat
         (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), "map<string, int64>"),
     ],
 )
-def test_nested_parquet_is_refused_with_a_clear_word(tmp_path: Path, values: Any, type_: str) -> None:
+def test_nested_parquet_is_rejected_with_a_clear_word(tmp_path: Path, values: Any, type_: str) -> None:
     path = tmp_path / "in.parquet"
     arrow_parquet.write_table(pa.table({"a": [1], "deep": values}), path)
     error = refused(data(path), tmp_path / "out")
@@ -135,7 +135,7 @@ def test_columns_of_parquet_files_may_differ_in_width(tmp_path: Path) -> None:
     assert {repr(row["a"]) for row in all_rows(examples)} == {"0.0", "1.0", "2.0"}
 
 
-def test_a_parquet_file_without_rows_or_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
+def test_parquet_file_without_rows_or_that_is_none_is_rejected_by_name(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     arrow_parquet.write_table(pa.table({"a": [1, 2]}), tmp_path / "in" / "1.parquet")
     path = tmp_path / "in" / "2.parquet"
@@ -176,7 +176,7 @@ def test_examples_in_tfrecord_files_are_passed_on_byte_for_byte(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("by", ["time", "column"])
-def test_a_feature_of_examples_decides(tmp_path: Path, by: str) -> None:
+def test_feature_of_examples_decides(tmp_path: Path, by: str) -> None:
     path = write_records(tmp_path / "in.tfrecord", [ingest_runs.example(a=row, b=[1, 2]) for row in range(4)] * 5)
     shares: dict[str, Any] = {"train": 1, "eval": 1} if by == "time" else {"train": ["0", "1"], "eval": ["2", "3"]}
     result = run_without_beam(data(path, split={"by": by, "columns": "a", **shares}), tmp_path / "out")
@@ -207,7 +207,7 @@ def test_damaged_records_are_in_quarantine_with_their_offset(tmp_path: Path) -> 
     assert error.headline.startswith(f"{path}, offset {starts[5]}: ")
 
 
-def test_a_file_of_records_that_is_cut_off_fails_with_the_offset(tmp_path: Path) -> None:
+def test_file_of_records_that_is_cut_off_fails_with_the_offset(tmp_path: Path) -> None:
     path = write_records(tmp_path / "in.tfrecord", SERIALIZED)
     start = sum(len(one) + 16 for one in SERIALIZED[:59])
     path.write_bytes(path.read_bytes()[: start + 20])
@@ -219,7 +219,7 @@ def test_a_file_of_records_that_is_cut_off_fails_with_the_offset(tmp_path: Path)
     assert error.remedy == "fetch or write the file again, or remove it from data.path"
 
 
-def test_a_gzip_file_of_records_that_is_cut_off_fails(tmp_path: Path) -> None:
+def test_gzip_file_of_records_that_is_cut_off_fails(tmp_path: Path) -> None:
     path = write_records(tmp_path / "in.tfrecord.gz", SERIALIZED * 50, packed=True)
     path.write_bytes(path.read_bytes()[:-200])
     error = refused(data(path, **ANY), tmp_path / "out")

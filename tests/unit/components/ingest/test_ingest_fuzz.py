@@ -42,7 +42,7 @@ _options = st.fixed_dictionaries(
     st.integers(1, 3),
 )
 @example([b'1,"x\n2,y\n'], b"a,b\n", {}, {}, 1)
-def test_any_bytes_are_read_or_refused(
+def test_any_bytes_are_read_or_rejected(
     tmp_path_factory: pytest.TempPathFactory,
     contents: list[bytes],
     head: bytes,

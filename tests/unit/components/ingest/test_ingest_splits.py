@@ -52,7 +52,7 @@ def test_rows_of_a_group_stay_together(tmp_path: Path, by: str) -> None:
     assert all(len(result) > 3 for result in users.values())
 
 
-def test_a_group_without_a_name_is_no_group(tmp_path: Path) -> None:
+def test_group_without_a_name_is_no_group(tmp_path: Path) -> None:
     path = write(tmp_path / "in.csv", "a,user", [(row, "") for row in range(200)])
     result = run_without_beam(
         data(path, split={"by": "group", "columns": "user", "train": 1, "eval": 1}), tmp_path / "out"
@@ -71,7 +71,7 @@ def test_shares_are_shares_of_the_rows(tmp_path: Path) -> None:
 TIME = {"by": "time", "columns": "when", "train": 6, "eval": 2, "test": 2, "gap": "1m"}
 
 
-def test_time_split_leaves_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_split_keeps_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_reader, "_RANGE_BYTES", 4_000)
     # A row every 7 seconds, in no order; floats, as a column with missing values is often written. As float32, which
     # the examples hold, 18 of them would be one time.
@@ -162,7 +162,7 @@ def message(row: Row) -> str:
     )
 
 
-def test_a_column_names_the_split(tmp_path: Path) -> None:
+def test_column_names_the_split(tmp_path: Path) -> None:
     months = ["2024-01", "2024-02", "2024-03", "2024-04", ""]
     path = write(tmp_path / "in.csv", "a,month", [(row, months[row % 5]) for row in range(50)])
     split = {"by": "column", "columns": "month", "train": months[:2], "eval": months[2]}
@@ -180,7 +180,7 @@ def test_a_column_names_the_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("written", ["csv", "parquet"])
-def test_a_column_of_numbers_names_the_split_whatever_another_column_does(
+def test_column_of_numbers_names_the_split_whatever_another_column_does(
     tmp_path: Path, written: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(csv_reader, "_BLOCK", 100)
@@ -282,7 +282,7 @@ def both(table: pa.Table, folder: Path) -> tuple[Path, Path]:
 
 @settings(max_examples=80, deadline=None)
 @given(tables(), st.integers(1, 3))
-def test_a_row_is_the_same_and_in_the_same_split_in_every_format(
+def test_row_is_the_same_and_in_the_same_split_in_every_format(
     tmp_path_factory: pytest.TempPathFactory, table: pa.Table, workers: int
 ) -> None:
     folder = tmp_path_factory.mktemp("formats")
@@ -298,7 +298,7 @@ def test_a_row_is_the_same_and_in_the_same_split_in_every_format(
 
 @settings(max_examples=6, deadline=None)
 @given(tables())
-def test_a_row_is_the_same_and_in_the_same_split_through_beam(
+def test_row_is_the_same_and_in_the_same_split_through_beam(
     tmp_path_factory: pytest.TempPathFactory, table: pa.Table
 ) -> None:
     folder = tmp_path_factory.mktemp("formats")
@@ -315,7 +315,7 @@ def test_a_row_is_the_same_and_in_the_same_split_through_beam(
     assert ingest_runs.types(one).keys() == ingest_runs.types(other).keys()
 
 
-def test_the_same_row_twice_is_in_one_split(tmp_path: Path) -> None:
+def test_same_row_twice_is_in_one_split(tmp_path: Path) -> None:
     path = write(tmp_path / "in.csv", "a,b", [(row % 50, row % 50 / 3) for row in range(500)])
     result: dict[str, set[Any]] = defaultdict(set)
     for split, rows in run_without_beam(data(path), tmp_path / "out").rows.items():

@@ -36,7 +36,7 @@ def refused(config: DataConfig) -> tuple[str, str]:
     return raised.value.headline, raised.value.remedy
 
 
-def test_a_file_a_folder_and_a_pattern_are_found(tmp_path: Path) -> None:
+def test_file_a_folder_and_a_pattern_are_found(tmp_path: Path) -> None:
     first, second = write(tmp_path / "in" / "one.csv"), write(tmp_path / "in" / "two.CSV")
     write(tmp_path / "in" / "notes.md", "no data")
     write(tmp_path / "in" / ".hidden.csv", "no data")
@@ -77,7 +77,7 @@ def test_names_that_look_like_patterns_are_names_if_they_exist(tmp_path: Path) -
         (["cat/1.png", "cat/2.JPG", "dog/1.jpeg"], "images"),
     ],
 )
-def test_the_format_is_reported_by_what_lies_in_a_folder(tmp_path: Path, names: list[str], format_: str) -> None:
+def test_format_is_reported_by_what_lies_in_a_folder(tmp_path: Path, names: list[str], format_: str) -> None:
     paths = [str(write(tmp_path / name, b"")) for name in names]
     write(tmp_path / "_SUCCESS", b"")
     write(tmp_path / ".hidden", b"")
@@ -86,7 +86,7 @@ def test_the_format_is_reported_by_what_lies_in_a_folder(tmp_path: Path, names: 
     assert input_files.find(data(paths[0])).format == format_
 
 
-def test_the_format_of_a_file_with_another_name_is_reported_by_its_first_bytes(tmp_path: Path) -> None:
+def test_format_of_a_file_with_another_name_is_reported_by_its_first_bytes(tmp_path: Path) -> None:
     assert input_files.find(data(write(tmp_path / "1.data", b"PAR1..."))).format == "parquet"
     assert input_files.find(data(write(tmp_path / "2.data", b"a,b"))).format == "csv"
     assert input_files.find(data(tmp_path / "1.data", format="tfrecord")).format == "tfrecord"
@@ -112,7 +112,7 @@ def test_several_paths_lie_below_one_folder(tmp_path: Path, monkeypatch: pytest.
     )
 
 
-def test_files_may_stand_for_splits(tmp_path: Path) -> None:
+def test_files_can_be_assigned_to_splits(tmp_path: Path) -> None:
     paths = [str(write(tmp_path / name)) for name in ("2019.csv", "2020.csv", "2021.csv", "2022.csv")]
     split = {"by": "files", "train": ["2019*", "2020.csv"], "eval": "2021*", "test": "2022*"}
     files = input_files.files(data(tmp_path, split=split))
@@ -123,7 +123,7 @@ def test_files_may_stand_for_splits(tmp_path: Path) -> None:
     assert refused(data(tmp_path, split=split))[0] == f"data.path: no file matches {tmp_path}/2023*"
 
 
-def test_a_url_goes_through_tfx_file_systems(tmp_path: Path) -> None:
+def test_url_goes_through_tfx_file_systems(tmp_path: Path) -> None:
     # TFX has no scheme file://, so TensorFlow's file systems are used, as for gs://.
     write(tmp_path / "one.csv", "a,b\n1,2\n")
     write(tmp_path / ".hidden.csv", "")
@@ -155,7 +155,7 @@ def test_files_are_written_and_removed(tmp_path: Path, remote: bool) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_path_is_refused_with_its_nearest_sibling(tmp_path: Path) -> None:
+def test_missing_path_is_rejected_with_its_nearest_sibling(tmp_path: Path) -> None:
     write(tmp_path / "trips.csv")
     headline, remedy = refused(data(tmp_path / "trip.csv"))
     assert headline == f"data.path: {tmp_path}/trip.csv does not exist; did you mean '{tmp_path}/trips.csv'?"
@@ -163,7 +163,7 @@ def test_a_missing_path_is_refused_with_its_nearest_sibling(tmp_path: Path) -> N
     assert refused(data("/no/such/file.csv"))[0] == "data.path: /no/such/file.csv does not exist"
 
 
-def test_folders_and_patterns_without_data_are_refused(tmp_path: Path) -> None:
+def test_folders_and_patterns_without_data_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     write(tmp_path / "other" / "x.json", "{}")
     write(tmp_path / "spark" / "data.csv" / "part-0.csv")

@@ -49,7 +49,7 @@ def headline(error: InputError) -> str:
     return error.headline.replace("list<element:", "list<item:")
 
 
-def test_a_file_is_read_in_ranges_of_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_read_in_ranges_of_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = some(95)
     path = write(tmp_path / "1.parquet", table, row_group_size=10)
     reader = ParquetReader(path)
@@ -69,7 +69,7 @@ def test_a_file_is_read_in_ranges_of_row_groups(tmp_path: Path, monkeypatch: pyt
     assert read(reader, [full])[0] == rows
 
 
-def test_the_head_is_the_first_row_group(tmp_path: Path) -> None:
+def test_head_is_the_first_row_group(tmp_path: Path) -> None:
     path = write(tmp_path / "1.parquet", some(95), row_group_size=10)
     reader = ParquetReader(path)
     assert read(reader, [reader.first_range(path, None)])[0] == some(10).to_pydict()
@@ -89,7 +89,7 @@ def test_only_the_columns_that_are_selected_are_read(tmp_path: Path) -> None:
     ("values", "type_"),
     [([{"x": 1}], "struct<x: int64>"), ([[[1]]], "list<item: list<item: int64>>"), ([[{"x": 1}]], "list<item: struct")],
 )
-def test_nested_columns_are_refused_unless_they_are_left_out(tmp_path: Path, values: list[Any], type_: str) -> None:
+def test_nested_columns_are_rejected_unless_they_are_left_out(tmp_path: Path, values: list[Any], type_: str) -> None:
     path = write(tmp_path / "1.parquet", pa.table({"a": [1], "deep": values}))
     with pytest.raises(InputError) as raised:
         ParquetReader(path)
@@ -103,7 +103,7 @@ def test_nested_columns_are_refused_unless_they_are_left_out(tmp_path: Path, val
     assert "the column deep is nested" in refused(ParquetReader(first), path)
 
 
-def test_files_with_other_columns_are_refused(tmp_path: Path) -> None:
+def test_files_with_other_columns_are_rejected(tmp_path: Path) -> None:
     first = write(tmp_path / "1.parquet", some())
     reader = ParquetReader(first)
     fewer = write(tmp_path / "2.parquet", pa.table({"c": [[1]], "x": [1]}))
@@ -130,7 +130,7 @@ def test_files_may_differ_in_what_makes_no_difference(tmp_path: Path) -> None:
         assert rows == table.select(["a", "b", "c"]).to_pydict()
 
 
-def test_files_without_rows_are_refused(tmp_path: Path) -> None:
+def test_files_without_rows_are_rejected(tmp_path: Path) -> None:
     first = write(tmp_path / "1.parquet", some())
     empty = write(tmp_path / "2.parquet", some(0))
     none = str(tmp_path / "3.parquet")
@@ -143,7 +143,7 @@ def test_files_without_rows_are_refused(tmp_path: Path) -> None:
         assert list(reader.read(reader.first_range(path, None), RowLog(None))) == []
 
 
-def test_what_is_no_parquet_file_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_parquet_is_rejected(tmp_path: Path) -> None:
     first = write(tmp_path / "1.parquet", some(1000), compression="none", use_dictionary=False)
     content = Path(first).read_bytes()
     for name, data in (("none", b"a,b\n1,2\n"), ("empty", b""), ("cut", content[:-100]), ("head", content[:100])):

@@ -32,7 +32,7 @@ def write(counts: RowCounts, position_unit: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("turn", [1, -1])
-def test_bad_rows_stand_in_the_order_of_files_and_rows(tmp_path: Path, turn: int) -> None:
+def test_quarantine_keeps_the_order_of_files_and_rows(tmp_path: Path, turn: int) -> None:
     first, second, other = FileRange("a.csv"), FileRange("a.csv", 1), FileRange("b.csv")
     all_counts = [
         # One range may have two files, if another range was read in between.
@@ -67,7 +67,7 @@ def test_rows_of_a_range_that_came_in_turns_are_put_in_order(tmp_path: Path) -> 
     ]  # fmt: skip
 
 
-def test_the_file_is_the_same_whenever_it_is_written(tmp_path: Path) -> None:
+def test_file_is_the_same_whenever_it_is_written(tmp_path: Path) -> None:
     counts = worker(tmp_path, {FileRange("a.csv"): (2, [BadRow("a.csv", 0, 2, "odd")])})
     first = Path(write(counts, "row", tmp_path)).read_bytes()
     (tmp_path / "again").mkdir()

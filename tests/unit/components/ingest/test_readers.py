@@ -37,7 +37,7 @@ def refused(config: DataConfig) -> tuple[str, str]:
     return raised.value.headline, raised.value.remedy
 
 
-def test_the_columns_of_every_format_are_reported(tmp_path: Path) -> None:
+def test_columns_of_every_format_are_reported(tmp_path: Path) -> None:
     write(tmp_path / "csv" / "1.csv", "Trip Miles,a\n1,2\n")
     write(tmp_path / "csv" / "2.csv", "Trip Miles,a\n1,2\n")
     assert readers.columns(data(tmp_path / "csv")) == ["Trip_Miles", "a"]
@@ -74,7 +74,7 @@ def test_files_of_each_predefined_split_have_the_same_columns(tmp_path: Path) ->
         (b"a,b,a\n1,2,3\n", "{}: expected columns of different names, received 'a' twice", "rename one of the two"),
     ],
 )
-def test_files_that_are_no_tables_are_refused_by_name(
+def test_files_that_are_no_tables_are_rejected_by_name(
     tmp_path: Path, content: bytes, headline: str, remedy: str
 ) -> None:
     write(tmp_path / "good.csv", "a,b\n1,2\n")
@@ -85,7 +85,7 @@ def test_files_that_are_no_tables_are_refused_by_name(
     assert refused(data(tmp_path))[0] == headline.format(path)
 
 
-def test_files_with_different_headers_are_refused(tmp_path: Path) -> None:
+def test_files_with_different_headers_are_rejected(tmp_path: Path) -> None:
     first, second = write(tmp_path / "1.csv"), write(tmp_path / "2.csv", "b,a\n1,2\n")
     assert refused(data(tmp_path))[0] == (
         f"{second}: expected the header of {first}, received the same columns in another order"
@@ -107,7 +107,7 @@ def test_files_with_different_headers_are_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_unknown_columns_are_refused(tmp_path: Path, section: dict[str, Any], message: str) -> None:
+def test_unknown_columns_are_rejected(tmp_path: Path, section: dict[str, Any], message: str) -> None:
     path = write(tmp_path / "1.csv", "fare,tips\n1,2\n")
     assert refused(data(path, **section))[0] == message
     with pytest.raises(InputError) as raised:
@@ -124,7 +124,7 @@ def test_unknown_columns_are_refused(tmp_path: Path, section: dict[str, Any], me
         ("tfrecord", {"types": {"a": "int"}}, "data.types has no meaning with tfrecord files: records are passed on"),
     ],
 )
-def test_what_a_format_cannot_do_is_refused(format_: Any, section: dict[str, Any], message: str) -> None:
+def test_option_of_another_format_is_rejected(format_: Any, section: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as raised:
         readers.check_names(IngestConfig(**section), [*input_files.IMAGE_COLUMNS, "a"], format_)
     assert raised.value.headline.startswith(message)

@@ -46,7 +46,7 @@ def test_each_split_gets_its_records_in_order(tmp_path: Path) -> None:
     assert {str(path) for path in tmp_path.iterdir()} == {train.path, eval_.path}
 
 
-def test_a_new_file_is_begun_where_one_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_file_is_begun_where_one_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_writer, "_SHARD", 100)
     writer = Writer(str(tmp_path), ["train"])
     content = [b"%02d" % number * 20 for number in range(9)]
@@ -71,7 +71,7 @@ def test_workers_do_not_share_names(tmp_path: Path) -> None:
     assert len({shard.path for writer in writers for shard in writer.close()}) == 3
 
 
-def test_what_is_discarded_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_discarded_shards_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_writer, "_SHARD", 100)
     writer = Writer(str(tmp_path), ["train", "eval"])
     for _ in range(5):
@@ -82,6 +82,6 @@ def test_what_is_discarded_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert writer.close() == []
 
 
-def test_nothing_is_written_for_nothing(tmp_path: Path) -> None:
+def test_no_rows_create_no_file(tmp_path: Path) -> None:
     assert Writer(str(tmp_path), ["train"]).close() == []
     assert list(tmp_path.iterdir()) == []

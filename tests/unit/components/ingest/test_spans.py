@@ -78,7 +78,7 @@ def test_specs_are_seen_and_listed_as_wildcards(pattern: str, has: bool, listed:
         ("{SPAN}{VERSION}", "expected a width for one of two numbers side by side, such as {SPAN:4}, received none"),
     ],
 )
-def test_specs_that_mean_nothing_are_refused(tmp_path: Path, pattern: str, headline: str) -> None:
+def test_specs_that_mean_nothing_are_rejected(tmp_path: Path, pattern: str, headline: str) -> None:
     with pytest.raises(InputError) as raised:
         spans.check(pattern)
     assert raised.value.headline == f"data.path: {headline} in {pattern}"
@@ -124,7 +124,7 @@ def test_without_specs_all_is_one_span(tmp_path: Path) -> None:
         (["q/7", "^/8"], "[^]/{SPAN}", (8, None, ["[^]/8"])),
     ],
 )
-def test_the_newest_span_and_version(
+def test_newest_span_and_version(
     tmp_path: Path, names: list[str], pattern: str, expected: tuple[int, int | None, list[str]]
 ) -> None:
     write(tmp_path, *names)
@@ -133,7 +133,7 @@ def test_the_newest_span_and_version(
     assert any(tmp_path.glob(result[2][0]))
 
 
-def test_the_base_may_be_written_in_any_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_base_may_be_written_in_any_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "in[1].d/{SPAN}/1/a.csv", "in[1].d/{SPAN}/2/a.csv", "in1.d/{SPAN}/3/a.csv", "x/y/4/a.csv")
     escaped = glob.escape(f"{tmp_path}/in[1].d/{{SPAN}}")
     assert one(escaped, "{SPAN}/a.csv")[0] == 2
@@ -167,7 +167,7 @@ def test_several_spans_are_read(tmp_path: Path) -> None:
         ),
     ),
 )
-def test_ranges_are_what_the_config_says(there: set[int], requested: SpansConfig) -> None:
+def test_span_range_follows_the_config(there: set[int], requested: SpansConfig) -> None:
     low = max(there) - requested.latest + 1 if requested.end is None else 0
     high = max(there) if requested.end is None else requested.end
     expected = [span for span in sorted(there) if max(low, requested.start or 0) <= span <= high]
@@ -189,7 +189,7 @@ def test_several_patterns_share_spans_and_versions(tmp_path: Path) -> None:
     )
 
 
-def test_a_pattern_that_matches_nothing_is_refused(tmp_path: Path) -> None:
+def test_pattern_that_matches_nothing_is_rejected(tmp_path: Path) -> None:
     write(tmp_path, "1/a.csv", "train/1/a.csv")
     for pattern in ("*.txt", "{SPAN}/*.txt", "{YYYY}{MM}{DD}/x/*.csv"):
         assert refused(tmp_path, pattern).headline == f"data.path: no file matches {tmp_path}/{pattern}"
@@ -197,7 +197,7 @@ def test_a_pattern_that_matches_nothing_is_refused(tmp_path: Path) -> None:
     assert both.headline == f"data.path: no file matches {tmp_path}/eval/{{SPAN}}/*.csv"
 
 
-def test_spans_that_are_not_there_are_refused_with_those_that_are(tmp_path: Path) -> None:
+def test_missing_spans_are_rejected_with_the_existing_ones(tmp_path: Path) -> None:
     write(tmp_path, *(f"{span}/a" for span in range(1, 8)), "days/2021-01-31/a", "days/2021-02-01/a")
     many = refused(tmp_path, "{SPAN}/a", requested=SpansConfig(start=8, end=9))
     assert many.headline == "data.spans: expected the spans 8 to 9, received 7, 6, 5, 4, 3 ..."
@@ -210,7 +210,7 @@ def test_spans_that_are_not_there_are_refused_with_those_that_are(tmp_path: Path
     assert dates.remedy == "set data.spans to spans that exist, in days since 1970"
 
 
-def test_a_range_needs_a_path_with_spans(tmp_path: Path) -> None:
+def test_range_needs_a_path_with_spans(tmp_path: Path) -> None:
     write(tmp_path, "a.csv")
     for requested in (SpansConfig(latest=2), SpansConfig(start=1), SpansConfig(start=1, end=2)):
         assert refused(tmp_path, "*.csv", requested=requested).headline == (
@@ -241,13 +241,13 @@ def test_a_range_needs_a_path_with_spans(tmp_path: Path) -> None:
         ("2021ja31/a", "{YYYY}{MM}{DD}/a", "expected a number for {MM}, received 'ja' in {}"),
     ],
 )
-def test_paths_without_the_numbers_are_refused(tmp_path: Path, name: str, pattern: str, headline: str) -> None:
+def test_paths_without_the_numbers_are_rejected(tmp_path: Path, name: str, pattern: str, headline: str) -> None:
     write(tmp_path, name)
     error = refused(tmp_path, pattern)
     assert error.headline == "data.path: " + headline.replace("{}", f"{tmp_path}/{name}")
 
 
-def test_patterns_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+def test_patterns_that_do_not_fit_together_are_rejected(tmp_path: Path) -> None:
     write(tmp_path, "t/1/v1/a", "t/2/v1/a", "e/1/v1/a", "f/1/v1/a", "f/2/v2/a")
     both = SpansConfig(latest=2)
     assert refused(tmp_path, "t/{SPAN}/v1/a", "e/{SPAN}/v{VERSION}/a").headline == (
@@ -269,7 +269,7 @@ def test_patterns_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     assert version.details == (f"{patterns[0]} has version 1", f"{patterns[1]} has version 2")
 
 
-def test_a_span_in_two_places_is_refused_rather_than_half_read(tmp_path: Path) -> None:
+def test_span_in_two_places_is_rejected_rather_than_half_read(tmp_path: Path) -> None:
     write(tmp_path, "2/a", "3/a", "03/a", "4/a", "v/1/02/a", "v/1/2/a", "v/01/3/a")
     assert refused(tmp_path, "{SPAN}/a", requested=SpansConfig(latest=2)).headline == (
         "data.path: expected one way of writing the numbers of span 3, received 03/a and 3/a"

@@ -76,7 +76,7 @@ def test_rows_go_by_the_shares_of_the_splits() -> None:
 
 
 @pytest.mark.parametrize("column", ["i", "f", "s"])
-def test_every_column_has_a_say_unless_others_are_named(column: str) -> None:
+def test_split_hash_uses_all_columns_by_default_and_named_ones_if_set(column: str) -> None:
     full = some()
     names = [name for name in ("i", "f", "s") if name != column]
     fewer = batch(**{name: full.column(full.schema.get_field_index(name)) for name in names})
@@ -88,7 +88,7 @@ def test_every_column_has_a_say_unless_others_are_named(column: str) -> None:
     np.testing.assert_array_equal(chosen[~present], split_assignment.hash_rows(full)[~present])
 
 
-def test_the_same_value_in_another_column_is_another_row() -> None:
+def test_same_value_in_another_column_is_another_row() -> None:
     rows = batch(a=pa.array([1, 2]), b=pa.array([2, 1]))
     assert len(set(split_assignment.hash_rows(rows).tolist())) == 2
 
@@ -115,7 +115,7 @@ def test_other_values_hash_otherwise() -> None:
     assert len(set(hashes(texts))) == 6
 
 
-def test_a_list_without_values_is_as_good_as_none() -> None:
+def test_list_without_values_is_as_good_as_none() -> None:
     one, other, third = hashes(pa.array([[], None], pa.list_(pa.int64())), pa.nulls(1))
     assert one == other == third
     # But a text without characters is a text.
@@ -123,7 +123,7 @@ def test_a_list_without_values_is_as_good_as_none() -> None:
     assert one != other
 
 
-def test_a_column_that_is_missing_throughout_changes_nothing() -> None:
+def test_column_that_is_missing_throughout_changes_nothing() -> None:
     full = some(10)
     columns = dict(zip(full.schema.names, full.columns, strict=True))
     for empty in (pa.nulls(10), pa.nulls(10, pa.int64()), pa.array([[]] * 10, pa.list_(pa.binary()))):
@@ -159,7 +159,7 @@ def test_columns_that_are_to_decide_by_default_decide() -> None:
     assert len(set(Splitter(config(columns="path", train=1, eval=1), ["image"]).assign(rows, None, ()))) == 2
 
 
-def test_a_file_may_stand_for_a_split() -> None:
+def test_file_can_be_a_split() -> None:
     splitter = Splitter(config(by="files", train="t*", eval="e*", test="x*"))
     for number, name in enumerate(("train", "eval", "test")):
         assert splitter.assign(batch(a=pa.array([1, 2])), name, ()).tolist() == [number] * 2
@@ -174,7 +174,7 @@ def test_a_file_may_stand_for_a_split() -> None:
         (pa.array([0.5, 1.5, 2.5, 1.5], pa.float32()), ["0.5", "1.5", "2.5"]),
     ],
 )
-def test_a_column_may_name_the_split(array: pa.Array, values: list[str]) -> None:
+def test_column_may_name_the_split(array: pa.Array, values: list[str]) -> None:
     splitter = Splitter(config(by="column", columns="a", train=values[:1], eval=values[1:2], test=values[2:]))
     assert splitter.unassigned(batch(a=array)) == []
     assert splitter.assign(batch(a=array), None, ()).tolist() == [0, 1, 2, 1]
@@ -260,7 +260,7 @@ def by_time(times: Any, *shares: int, gap: float = 0) -> Any:
 
 @pytest.mark.parametrize("shares", [(8, 2), (1, 1), (8, 1, 1), (1, 5, 4)])
 @pytest.mark.parametrize("spread", ["even", "crowded"])
-def test_a_split_by_time_reaches_its_shares_and_keeps_the_order_of_time(shares: tuple[int, ...], spread: str) -> None:
+def test_split_by_time_reaches_its_shares_and_keeps_the_order_of_time(shares: tuple[int, ...], spread: str) -> None:
     random = np.random.default_rng(3)
     seconds = random.integers(0, 10**8, 50_000) if spread == "even" else random.exponential(10**5, 50_000).astype(int)
     positions = by_time(seconds, *shares)
@@ -291,7 +291,7 @@ def test_rows_of_one_time_stay_together_and_no_split_at_the_ends_is_empty() -> N
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_the_borders_are_the_same_in_whatever_order_times_are_merged(data: st.DataObject) -> None:
+def test_borders_are_the_same_in_whatever_order_times_are_merged(data: st.DataObject) -> None:
     scale = data.draw(st.sampled_from([1, 10**6, 10**9]))
     random = np.random.default_rng(data.draw(st.integers(0, 99)))
     times = random.integers(-5000, 9000, data.draw(st.sampled_from([50, 9000]))) * scale

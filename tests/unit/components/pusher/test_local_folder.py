@@ -45,7 +45,7 @@ def unfinished(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if not path.name.isdecimal() and path.is_dir()]
 
 
-def test_a_version_has_all_files_of_the_model(model: Path, tmp_path: Path) -> None:
+def test_version_has_all_files_of_the_model(model: Path, tmp_path: Path) -> None:
     path, version = local_folder.add_version(str(model), str(tmp_path / "a" / "pushed"), 1700000000)
     assert (path, version) == (f"{tmp_path}/a/pushed/1700000000", 1700000000)
     assert tree(Path(path)) == tree(model)
@@ -68,7 +68,7 @@ def test_concurrent_pushes_get_different_versions(model: Path, tmp_path: Path) -
     assert all(tree(Path(path)) == tree(model) for path, _ in placed)
 
 
-def test_a_killed_push_leaves_no_version(model: Path, tmp_path: Path) -> None:
+def test_killed_push_creates_no_version(model: Path, tmp_path: Path) -> None:
     pushed = tmp_path / "pushed"
     local_folder.add_version(str(model), str(pushed), 1)
     # Copying a pipe blocks until this test writes; saved_model.pb was copied before.
@@ -100,7 +100,7 @@ def push_and_prune(model: Path, pushed: Path) -> None:
         local_folder.prune(str(pushed), 2)
 
 
-def test_a_reader_sees_complete_versions_only(model: Path, tmp_path: Path) -> None:
+def test_reader_sees_complete_versions_only(model: Path, tmp_path: Path) -> None:
     pushed = tmp_path / "pushed"
     pushed.mkdir()
     pusher = threading.Thread(target=push_and_prune, args=(model, pushed))
@@ -131,7 +131,7 @@ def push_that_fails(model: Path, pushed: Path, first: str, shell: str) -> subpro
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
 
 
-def test_a_failed_write_leaves_no_version(model: Path, tmp_path: Path) -> None:
+def test_failed_write_creates_no_version(model: Path, tmp_path: Path) -> None:
     pushed = tmp_path / "pushed"
     local_folder.add_version(str(model), str(pushed), 1)
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))"
@@ -139,7 +139,7 @@ def test_a_failed_write_leaves_no_version(model: Path, tmp_path: Path) -> None:
     assert ended.stdout == "File too large ['.push.lock', '1']\n"
 
 
-def test_a_full_disk_leaves_no_version(model: Path, tmp_path: Path) -> None:
+def test_full_disk_creates_no_version(model: Path, tmp_path: Path) -> None:
     pushed = tmp_path / "pushed"
     pushed.mkdir()
     small = f"unshare --mount --map-root-user sh -c 'mount -t tmpfs -o size=128k none {pushed} && exec \"$@\"' -"
@@ -150,7 +150,7 @@ def test_a_full_disk_leaves_no_version(model: Path, tmp_path: Path) -> None:
     assert ended.stdout.endswith(" ['.push.lock']\n")
 
 
-def test_the_check_of_a_writable_folder_changes_nothing(tmp_path: Path) -> None:
+def test_check_of_a_writable_folder_changes_nothing(tmp_path: Path) -> None:
     local_folder.check_writable(str(tmp_path / "a" / "b"))
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "there").mkdir()
@@ -168,7 +168,7 @@ def test_the_check_of_a_writable_folder_changes_nothing(tmp_path: Path) -> None:
         (lambda folder: folder / ("x" * 300), "File name too long"),
     ],
 )
-def test_a_folder_that_cannot_be_written_is_an_error(
+def test_folder_that_cannot_be_written_is_an_error(
     tmp_path: Path, directory: Callable[[Path], Any], reason: str
 ) -> None:
     (tmp_path / "file").write_text("")

@@ -73,7 +73,7 @@ def number(pushed: PushedModel) -> int:
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_a_blessed_model_is_pushed_and_kept(model: Model, tmp_path: Path, scheme: str) -> None:
+def test_blessed_model_is_pushed_and_kept(model: Model, tmp_path: Path, scheme: str) -> None:
     pushed = push(model, True, f"{scheme}{tmp_path}/pushed", tmp_path / "out")
     folder = tmp_path / "pushed" / f"{number(pushed)}"
     assert pushed.get_int_custom_property("pushed") == 1
@@ -86,7 +86,7 @@ def test_a_blessed_model_is_pushed_and_kept(model: Model, tmp_path: Path, scheme
     assert set(actual.files) == {"saved_model.pb", "variables/variables.index"}
 
 
-def test_the_same_second_twice_is_two_versions(
+def test_same_second_twice_is_two_versions(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tick: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -96,7 +96,7 @@ def test_the_same_second_twice_is_two_versions(
     assert visible == {*map(str, versions), "registry.json", "rollout"}
 
 
-def test_a_model_that_is_not_blessed_stays_where_it_is(model: Model, tmp_path: Path) -> None:
+def test_model_that_is_not_blessed_stays_where_it_is(model: Model, tmp_path: Path) -> None:
     pushed = push(model, False, f"{tmp_path}/pushed", tmp_path / "out")
     assert pushed.get_int_custom_property("pushed") == 0
     assert pushed.get_string_custom_property("pushed_version") == ""
@@ -130,7 +130,7 @@ def examples(span: int, fingerprint: str) -> Examples:
     return artifact
 
 
-def test_the_manifest_tells_where_the_version_comes_from(model: Model, tmp_path: Path) -> None:
+def test_manifest_contains_the_provenance(model: Model, tmp_path: Path) -> None:
     verdict = {
         "forced": None,
         "slices": [
@@ -162,7 +162,7 @@ def test_the_manifest_tells_where_the_version_comes_from(model: Model, tmp_path:
         (None, None, "nobody"),
     ],
 )
-def test_the_manifest_tells_who_blessed(
+def test_manifest_contains_the_blessing(
     model: Model, tmp_path: Path, verdict: dict[str, Any] | None, blessed: bool | None, actual: str
 ) -> None:
     pushed = push(
@@ -177,7 +177,7 @@ def test_the_manifest_tells_who_blessed(
     assert (written.blessed_by, written.metrics, written.spans) == (actual, {}, (2,))
 
 
-def test_a_model_with_warm_up_requests_is_pushed_in_place_of_the_bare_one(model: Model, tmp_path: Path) -> None:
+def test_model_with_warm_up_requests_is_pushed_in_place_of_the_bare_one(model: Model, tmp_path: Path) -> None:
     checked = InfraBlessing()
     checked.uri = str(tmp_path / "infra")
     checked.set_int_custom_property("blessed", 1)
@@ -226,7 +226,7 @@ def stages(tmp_path: Path, model: Model, when: str, pushes: int) -> list[int | N
         ("none", [None, None]),
     ],
 )
-def test_a_pushed_version_gets_its_stage(
+def test_pushed_version_gets_its_stage(
     model: Model, tmp_path: Path, tick: None, when: str, expected: list[int | None]
 ) -> None:
     assert stages(tmp_path, model, when, 2) == expected
@@ -259,13 +259,13 @@ def test_only_the_newest_versions_stay_and_those_that_serve(model: Model, tmp_pa
     assert [each - 1700000000 for each in serving_state.versions(folder)] == [5, 6]
 
 
-def test_a_remote_folder_keeps_the_newest(model: Model, tmp_path: Path, tick: None) -> None:
+def test_remote_folder_keeps_the_newest(model: Model, tmp_path: Path, tick: None) -> None:
     for _ in range(3):
         push(model, True, f"file://{tmp_path}/pushed", tmp_path / "out", PushConfig(keep=2))
     assert serving_state.versions(tmp_path / "pushed") == [1700000001, 1700000002]
 
 
-def test_a_damaged_state_is_told_before_anything_is_pushed(model: Model, tmp_path: Path) -> None:
+def test_damaged_state_is_reported_before_the_push(model: Model, tmp_path: Path) -> None:
     (tmp_path / "pushed").mkdir()
     (tmp_path / "pushed" / "registry.json").write_text('{"stable": ')
     with pytest.raises(InputError, match=r"registry\.json is damaged"):

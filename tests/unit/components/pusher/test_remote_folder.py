@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import remote_side
+import remote_program
 from command import ROOT, SECONDS, command
+from fake_gcs import Bucket, serve
 from forked_command import ForkedCommand
-from gcs_stand_in import Bucket, stand_in
 
 from components.version_manifest import KEY_ENVIRONMENT
 
@@ -27,7 +27,7 @@ def bucket() -> Bucket:
 
 @pytest.fixture
 def environment(bucket: Bucket, tmp_path: Path) -> Iterator[Mapping[str, str]]:
-    with stand_in(bucket, tmp_path) as environment:
+    with serve(bucket, tmp_path) as environment:
         yield {**environment, KEY_ENVIRONMENT: "secret"}
 
 
@@ -39,9 +39,9 @@ def push(folder: Path, environment: Mapping[str, str], times: int, **section: An
         (model / "saved_model.pb").write_bytes(b"graph" * 1000)
         (model / "variables" / "variables.index").write_bytes(b"values" * 300_000)
         (model / ASSETS).write_text("a\nb\n")
-    told = {"directory": TAXI, "model": str(folder / "model"), "out": str(folder / "out"), "push": section}
-    arguments = [json.dumps({**told, "times": times})]
-    code, out, err = ForkedCommand(remote_side.main, arguments, ROOT, {**os.environ, **environment}).wait(SECONDS)
+    request = {"directory": TAXI, "model": str(folder / "model"), "out": str(folder / "out"), "push": section}
+    arguments = [json.dumps({**request, "times": times})]
+    code, out, err = ForkedCommand(remote_program.main, arguments, ROOT, {**os.environ, **environment}).wait(SECONDS)
     assert code == 0, err
     return list(json.loads(out))
 
@@ -78,10 +78,10 @@ def test_saved_model_comes_last_and_old_versions_go(
     assert refused.startswith(f"{third}: refused: {TAXI}/{third}/variables/variables.index was changed after the push")
 
 
-def test_a_push_that_breaks_off_is_no_version(bucket: Bucket, environment: Mapping[str, str], tmp_path: Path) -> None:
+def test_push_that_breaks_off_is_no_version(bucket: Bucket, environment: Mapping[str, str], tmp_path: Path) -> None:
     bucket.refused.append("/manifest.json")
-    told, version = push(tmp_path, environment, 2, directory=TAXI, keep=1)
-    assert told.startswith("PermissionDeniedError")
+    result, version = push(tmp_path, environment, 2, directory=TAXI, keep=1)
+    assert result.startswith("PermissionDeniedError")
     (broken,) = {name.split("/")[2] for name in bucket.written()} - {version}
     assert "variables/variables.index" in in_version(bucket, broken)
     assert "saved_model.pb" not in in_version(bucket, broken)

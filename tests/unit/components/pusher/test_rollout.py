@@ -1,4 +1,4 @@
-"""The rollout's files: read by the programs they are for, and they send the traffic where the state says."""
+"""The rollout's files: the programs that use them accept them, and the traffic follows the state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import programs
 import pytest
 import yaml
-from balancer import Balancer, StandIn, free_address, haproxy
+from balancer import Balancer, FakeModelServers, free_address, haproxy
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
@@ -41,7 +41,7 @@ def models(file: Path) -> list[Any]:
     return list(parsed.model_config_list.config)
 
 
-def test_the_model_config_holds_what_serves_and_the_way_back(tmp_path: Path) -> None:
+def test_model_config_holds_what_serves_and_the_way_back(tmp_path: Path) -> None:
     (model,) = models(written(tmp_path, staged(10)) / "models.config")
     assert (model.name, model.base_path, model.model_platform) == ("taxi", str(tmp_path), "tensorflow")
     assert list(model.model_version_policy.specific.versions) == [1, 2, 4]
@@ -70,7 +70,7 @@ def test_servers_of_a_track_hold_one_version(tmp_path: Path, percent: float | No
         assert dict(model.version_labels) == {}
 
 
-def test_a_path_of_any_letters_is_kept(tmp_path: Path) -> None:
+def test_path_of_any_letters_is_kept(tmp_path: Path) -> None:
     settings = RolloutConfig(model_name="taxi", base_path='/mödels/"new" \\ taxi\n')
     (model,) = models(written(tmp_path, staged(10), settings) / "models.config")
     assert model.base_path == settings.base_path
@@ -143,7 +143,7 @@ def test_haproxy_takes_names_that_nobody_knows_yet(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def balanced(folder: Path, now: State, *servers: StandIn) -> Iterator[Balancer]:
+def balanced(folder: Path, now: State, *servers: FakeModelServers) -> Iterator[Balancer]:
     with contextlib.ExitStack() as stack:
         for server in servers:
             stack.enter_context(server.run())
@@ -164,7 +164,7 @@ STABLE, CANARY = "/v1/models/taxi/labels/stable:predict", "/v1/models/taxi/label
 
 
 def test_haproxy_sends_each_version_its_share(tmp_path: Path) -> None:
-    servers = [StandIn({"stable", "canary"}), StandIn({"stable", "canary"})]
+    servers = [FakeModelServers({"stable", "canary"}), FakeModelServers({"stable", "canary"})]
     with balanced(tmp_path, staged(30), *servers) as balancer:
         answers = [balancer.ask(PREDICT) for _ in range(600)]
         assert {status for status, _ in answers} == {200}
@@ -180,7 +180,7 @@ def test_haproxy_sends_each_version_its_share(tmp_path: Path) -> None:
 
 
 def test_haproxy_waits_for_a_canary_that_is_loading(tmp_path: Path) -> None:
-    servers = [StandIn({"stable"}), StandIn({"stable"})]
+    servers = [FakeModelServers({"stable"}), FakeModelServers({"stable"})]
     with balanced(tmp_path, staged(99.99), *servers) as balancer:
         balancer.wait_until_up("canary", 0)
         assert {balancer.ask(PREDICT) for _ in range(20)} == {(200, STABLE)}
@@ -191,8 +191,8 @@ def test_haproxy_waits_for_a_canary_that_is_loading(tmp_path: Path) -> None:
         assert servers[0].paths[-1] == CANARY
 
 
-def test_haproxy_asks_another_server_where_one_is_gone(tmp_path: Path) -> None:
-    lost, other = StandIn({"stable"}), StandIn({"stable"})
+def test_haproxy_retries_on_another_server_if_one_is_down(tmp_path: Path) -> None:
+    lost, other = FakeModelServers({"stable"}), FakeModelServers({"stable"})
     with contextlib.ExitStack() as stack:
         stack.enter_context(lost.run())
         gone = free_address()
@@ -207,15 +207,15 @@ def test_haproxy_asks_another_server_where_one_is_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["hangs up", "no such label"])
-def test_haproxy_asks_another_server_what_one_did_not_answer(tmp_path: Path, fault: Any) -> None:
-    # Its checks go well, so it is asked.
-    other = StandIn({"stable"}, fault)
-    with balanced(tmp_path, staged(None), other, StandIn({"stable"})) as balancer:
+def test_haproxy_retries_unanswered_requests_on_another_server(tmp_path: Path, fault: Any) -> None:
+    # Its checks pass, so it gets requests.
+    other = FakeModelServers({"stable"}, fault)
+    with balanced(tmp_path, staged(None), other, FakeModelServers({"stable"})) as balancer:
         assert {balancer.ask(PREDICT) for _ in range(20)} == {(200, STABLE)}
         assert other.paths
 
 
-def test_the_files_are_replaced_whole(tmp_path: Path) -> None:
+def test_files_are_replaced_whole(tmp_path: Path) -> None:
     out = written(tmp_path, staged(10))
     names = {path.name for path in out.iterdir()}
     assert names == {

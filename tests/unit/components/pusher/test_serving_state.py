@@ -24,7 +24,7 @@ def test_without_a_file_the_state_is_empty(tmp_path: Path) -> None:
     assert serving_state.read(tmp_path) == serving_state.read(tmp_path / "none") == State()
 
 
-def test_a_saved_state_is_read(tmp_path: Path) -> None:
+def test_saved_state_is_read(tmp_path: Path) -> None:
     canary = Stages(stable=1, canary=Canary(version=2, percent=12.5))
     now = after(("promote", 1)).changed("canary", canary, "you", "to see")
     serving_state.save(tmp_path, now)
@@ -57,7 +57,7 @@ def test_equal_stages_are_no_change() -> None:
         ('{"stable": 1, "canary": {"version": 2, "percent": 100}}', "canary.percent: "),
     ],
 )
-def test_a_damaged_file_is_an_error_and_is_not_changed(tmp_path: Path, content: str, message: str) -> None:
+def test_damaged_file_is_an_error_and_is_not_changed(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "registry.json").write_text(content)
     with pytest.raises(InputError) as raised:
         serving_state.read(tmp_path)
@@ -68,7 +68,7 @@ def test_a_damaged_file_is_an_error_and_is_not_changed(tmp_path: Path, content: 
 
 
 @pytest.mark.parametrize("percent", [0, 100, -1, 0.001, 33.333])
-def test_an_invalid_share_is_an_error(percent: float) -> None:
+def test_invalid_share_is_an_error(percent: float) -> None:
     with pytest.raises(ValidationError):
         Canary(version=1, percent=percent)
 
@@ -91,13 +91,13 @@ def test_an_invalid_share_is_an_error(percent: float) -> None:
         ((("promote", 1), ("promote", 2), ("unstage", None)), {1, 2}, 2),
     ],
 )
-def test_the_previous_stable_version(
+def test_previous_stable_version(
     changes: tuple[tuple[Action, int | None], ...], existing: set[int], previous: int | None
 ) -> None:
     assert after(*changes).previous(existing) == previous
 
 
-def test_the_lock_of_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+def test_lock_of_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot write to the push folder"), serving_state.lock(tmp_path / "none"):
         pass
 

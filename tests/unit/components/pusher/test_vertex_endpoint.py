@@ -1,4 +1,4 @@
-"""Vertex AI as the target: the pushed version is uploaded and deployed through TFX's client, here to a stand-in."""
+"""Vertex AI as the push destination: TFX's client uploads and deploys the version, here to a fake."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SECTION = {
 }
 
 
-class StandIn:
-    """Vertex AI's client library, as far as TFX uses it; `calls` is what it was asked."""
+class FakeModelServers:
+    """Vertex AI's client library, as far as TFX uses it; `calls` are the calls of it."""
 
     def __init__(self, endpoints: list[str]) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
@@ -56,10 +56,10 @@ class StandIn:
 
 @pytest.mark.filterwarnings("ignore:The 'warn' function is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("endpoints", [["other"], ["other", "taxi"]])
-def test_a_version_is_deployed_from_the_push_folder(
+def test_version_is_deployed_from_the_push_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoints: list[str]
 ) -> None:
-    vertex = StandIn(endpoints)
+    vertex = FakeModelServers(endpoints)
     monkeypatch.setattr(prediction_clients, "aiplatform", vertex)
     monkeypatch.setattr(remote_folder, "add_version", lambda model, directory, *_: (f"{directory}/17", 17))
     (tmp_path / "model" / "Format-Serving").mkdir(parents=True)
@@ -104,7 +104,7 @@ def test_a_version_is_deployed_from_the_push_folder(
         ({"directory": None}, "expected a gs:// directory with target: vertex, received None"),
     ],
 )
-def test_an_endpoint_needs_a_bucket(changes: dict[str, Any], actual: str) -> None:
+def test_endpoint_needs_a_bucket(changes: dict[str, Any], actual: str) -> None:
     with pytest.raises(ValidationError, match=actual):
         PushConfig.model_validate({**SECTION, **changes})
 
@@ -124,6 +124,6 @@ def test_an_endpoint_needs_a_bucket(changes: dict[str, Any], actual: str) -> Non
         ({"stage_on_push": "canary"}, "stage_on_push"),
     ],
 )
-def test_what_the_section_refuses(section: dict[str, Any], actual: str) -> None:
+def test_invalid_push_section_is_rejected(section: dict[str, Any], actual: str) -> None:
     with pytest.raises(ValidationError, match=actual):
         PushConfig.model_validate(section)

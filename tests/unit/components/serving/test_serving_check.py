@@ -80,9 +80,9 @@ def running(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
 def check(folder: Path, tmp_path: Path) -> Callable[..., tuple[InfraBlessing, dict[str, Any]]]:
     """Runs the check; returns the blessing and what was found."""
 
-    def run(evaluation: Path | None = None, model: Path | None = None, **told: Any) -> Any:
+    def run(evaluation: Path | None = None, model: Path | None = None, **section: Any) -> Any:
         node = InfraValidator(
-            ServingConfig(**told),
+            ServingConfig(**section),
             "line",
             model=Channel(type=Model),
             examples=Channel(type=Examples),
@@ -109,7 +109,7 @@ def check(folder: Path, tmp_path: Path) -> Callable[..., tuple[InfraBlessing, di
 
 
 def evaluation(folder: Path, slope: float = 2.0, name: str = "y") -> Path:
-    """What an Evaluator would leave whose model had this slope."""
+    """The evaluation of a model with this slope."""
     folder.mkdir()
     with tf.io.TFRecordWriter(str(folder / PREDICTIONS)) as writer:
         for x in XS:
@@ -121,7 +121,7 @@ def evaluation(folder: Path, slope: float = 2.0, name: str = "y") -> Path:
     return folder
 
 
-def test_a_good_model_is_blessed_and_gets_warm_up_requests(
+def test_good_model_is_blessed_and_gets_warm_up_requests(
     check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Wherever the run was started.
@@ -144,7 +144,7 @@ def test_a_good_model_is_blessed_and_gets_warm_up_requests(
     assert len(records) == 64
 
 
-def test_a_model_that_cannot_be_loaded_is_refused_with_the_servers_reason(
+def test_model_that_cannot_be_loaded_is_rejected_with_the_servers_reason(
     check: Any, folder: Path, tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken/Format-Serving"
@@ -157,7 +157,7 @@ def test_a_model_that_cannot_be_loaded_is_refused_with_the_servers_reason(
 
 
 @pytest.mark.usefixtures("running")
-def test_without_predictions_the_split_is_asked_for(check: Any) -> None:
+def test_examples_of_the_split_are_requested_without_predictions(check: Any) -> None:
     blessing, found = check(examples=3)
     assert blessing.get_int_custom_property("blessed") == 1
     assert found["compared"] == 0
@@ -166,17 +166,17 @@ def test_without_predictions_the_split_is_asked_for(check: Any) -> None:
 
 @pytest.mark.usefixtures("running")
 @pytest.mark.parametrize(
-    ("predicted", "told", "why"),
+    ("predicted", "section", "why"),
     [
         ({"slope": 2.5}, {}, "y: expected the Evaluator's"),
         ({"name": "score"}, {}, "the server answers nothing"),
         ({}, {"max_p99_ms": 1e-3}, "expected 99 of 100 requests to take 0.001 ms at most"),
     ],
 )
-def test_another_answer_and_a_slow_one_are_refused(
-    check: Any, tmp_path: Path, predicted: dict[str, Any], told: dict[str, Any], why: str
+def test_another_answer_and_a_slow_one_are_rejected(
+    check: Any, tmp_path: Path, predicted: dict[str, Any], section: dict[str, Any], why: str
 ) -> None:
-    blessing, found = check(evaluation(tmp_path / "evaluation", **predicted), **told)
+    blessing, found = check(evaluation(tmp_path / "evaluation", **predicted), **section)
     assert blessing.get_int_custom_property("blessed") == 0
     assert not found["passed"]
     assert why in found["why"]
@@ -184,7 +184,7 @@ def test_another_answer_and_a_slow_one_are_refused(
 
 
 @pytest.mark.usefixtures("running")
-def test_a_difference_within_the_tolerance_passes(check: Any, tmp_path: Path) -> None:
+def test_difference_within_the_tolerance_passes(check: Any, tmp_path: Path) -> None:
     blessing, found = check(evaluation(tmp_path / "evaluation", slope=2.0001), tolerance=1e-3)
     assert blessing.get_int_custom_property("blessed") == 1
     assert 0 < found["max_difference"] < 1e-3
@@ -196,7 +196,7 @@ def assert_no_verdict(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_is_killed_is_a_failure(check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_is_killed_is_a_failure(check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Killed(LocalServerRunner):
         def GetEndpoint(self) -> str:  # noqa: N802 - TFX's name
             endpoint = super().GetEndpoint()
@@ -210,7 +210,7 @@ def test_a_server_that_is_killed_is_a_failure(check: Any, tmp_path: Path, monkey
     assert_no_verdict(tmp_path)
 
 
-def test_a_server_that_cannot_start_is_a_failure(check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_cannot_start_is_a_failure(check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "python").write_text("#!/bin/sh\necho no such module\nexit 1\n")
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
@@ -220,7 +220,7 @@ def test_a_server_that_cannot_start_is_a_failure(check: Any, tmp_path: Path, mon
     assert_no_verdict(tmp_path)
 
 
-def test_a_server_without_disk_space_is_a_failure(check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_without_disk_space_is_a_failure(check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(LocalServerRunner):
         def Start(self) -> None:  # noqa: N802 - TFX's name
             raise OSError(errno.ENOSPC, "No space left on device", "ready.json")
@@ -232,7 +232,7 @@ def test_a_server_without_disk_space_is_a_failure(check: Any, tmp_path: Path, mo
 
 
 @pytest.mark.usefixtures("running")
-def test_a_model_that_is_not_loaded_in_time_is_a_failure(
+def test_model_that_is_not_loaded_in_time_is_a_failure(
     check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def status(*_: Any, **__: Any) -> get_model_status_pb2.GetModelStatusResponse:
@@ -278,7 +278,7 @@ def test_only_an_answer_about_the_model_is_a_verdict(
 
 
 @pytest.mark.usefixtures("running")
-def test_a_stop_while_a_request_is_sent_is_no_verdict(
+def test_stop_while_a_request_is_sent_is_no_verdict(
     check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: Any) -> None:
@@ -302,7 +302,7 @@ def test_a_stop_while_a_request_is_sent_is_no_verdict(
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "out of memory", RuntimeError),
     ],
 )
-def test_a_model_that_is_not_loaded_for_want_of_resources_is_not_refused(
+def test_model_that_is_not_loaded_for_want_of_resources_is_not_rejected(
     code: grpc.StatusCode, message: str, expected: type[Exception]
 ) -> None:
     status = get_model_status_pb2.ModelVersionStatus().status
@@ -312,7 +312,7 @@ def test_a_model_that_is_not_loaded_for_want_of_resources_is_not_refused(
     assert (executor._refusal(error.value) is not None) == (expected is error_types.ValidationFailed)
 
 
-def test_a_server_that_ends_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_ends_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", shutil.which("false"))
     runner = LocalServerRunner(str(tmp_path / "line/1"), "line")
     runner.Start()

@@ -22,7 +22,7 @@ def saved(folder: Path, *steps: int, keep: int = 3) -> tuple[Checkpoints, Any]:
     return checkpoints, weight
 
 
-def test_the_newest_is_restored(tmp_path: Path) -> None:
+def test_newest_is_restored(tmp_path: Path) -> None:
     saved(tmp_path, 10, 20)
     again, weight = saved(tmp_path)
     assert again.restore() == 20
@@ -33,15 +33,13 @@ def test_without_a_checkpoint_training_begins_at_0(tmp_path: Path) -> None:
     assert saved(tmp_path / "none")[0].restore() == 0
 
 
-def test_the_newest_are_retained(tmp_path: Path) -> None:
+def test_newest_are_retained(tmp_path: Path) -> None:
     saved(tmp_path, 10, 20, 30, 100, keep=2)
     assert checkpoint.steps(str(tmp_path)) == [100, 30]
 
 
 @pytest.mark.parametrize("harm", ["truncate", "flip", "remove"])
-def test_a_damaged_checkpoint_is_skipped_and_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: str
-) -> None:
+def test_damaged_checkpoint_is_skipped_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: str) -> None:
     saved(tmp_path, 10, 20)
     data = tmp_path / "step-20.data-00000-of-00001"
     content = bytearray(data.read_bytes())
@@ -67,13 +65,13 @@ def test_if_all_are_damaged_training_begins_at_0(tmp_path: Path) -> None:
     assert weight[0].numpy() == 0
 
 
-def test_the_list_of_checkpoints_may_be_damaged_too(tmp_path: Path) -> None:
+def test_list_of_checkpoints_may_be_damaged_too(tmp_path: Path) -> None:
     saved(tmp_path, 10)
     (tmp_path / "checkpoint").write_text("nonsense")
     assert checkpoint.newest(str(tmp_path)) == 10
 
 
-def test_an_incomplete_checkpoint_is_ignored(tmp_path: Path) -> None:
+def test_incomplete_checkpoint_is_ignored(tmp_path: Path) -> None:
     saved(tmp_path, 10)
     (tmp_path / "step-20.data-00000-of-00001").write_bytes(b"half")
     (tmp_path / "step-20_temp").mkdir()

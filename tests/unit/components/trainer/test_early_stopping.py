@@ -34,7 +34,7 @@ def test_training_ends_after_evaluations_without_a_lower_loss(tmp_path: Path) ->
     assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"best", "best-40"}, "older ones are deleted"
 
 
-def test_a_resumed_training_continues_to_count(tmp_path: Path) -> None:
+def test_resumed_training_continues_to_count(tmp_path: Path) -> None:
     before = EarlyStopping(str(tmp_path), 2)
     assert [before.update(step, loss, network(step)) for step, loss in ((1, 0.5), (2, 0.6))] == [False, False]
     again = EarlyStopping(str(tmp_path), 2)
@@ -45,13 +45,13 @@ def test_a_resumed_training_continues_to_count(tmp_path: Path) -> None:
     assert weight_at(again.path) == 1
 
 
-def test_a_loss_that_is_not_finite_is_never_the_best(tmp_path: Path) -> None:
+def test_loss_that_is_not_finite_is_never_the_best(tmp_path: Path) -> None:
     stopping = EarlyStopping(str(tmp_path), 2)
     assert [stopping.update(step, float("nan"), network(step)) for step in (1, 2)] == [False, True]
     assert stopping.path is None
 
 
-def test_it_needs_a_single_process() -> None:
+def test_early_stopping_requires_a_single_process() -> None:
     TrainingConfig.model_validate({"early_stopping": 3, "strategy": {"kind": "mirrored"}})
     with pytest.raises(ValidationError, match="early_stopping is for training in one process, and multi_worker takes"):
         TrainingConfig.model_validate({"early_stopping": 3, "strategy": {"kind": "multi_worker"}})

@@ -75,13 +75,13 @@ def test_rounding_passes() -> None:
         ),
     ],
 )
-def test_a_different_prediction_is_an_error(changed: Mapping[str, Any], headline: str) -> None:
+def test_different_prediction_is_an_error(changed: Mapping[str, Any], headline: str) -> None:
     error = error_of(EXPECTED, {**EXPECTED, **changed})
     assert error is not None
     assert error.headline == headline
 
 
-def test_the_error_contains_the_row() -> None:
+def test_error_contains_the_row() -> None:
     error = error_of({**EXPECTED, "classes": tf.constant([["x"], ["y"], ["y"]])})
     assert error is not None
     assert error.headline.startswith("serving_default of the exported model, classes, row 1")
@@ -110,7 +110,7 @@ class Doubling(tf.Module):  # type: ignore[misc]
 
 
 @pytest.mark.both_lines
-def test_a_real_process_detects_other_weights(tmp_path: Path) -> None:
+def test_real_process_detects_other_weights(tmp_path: Path) -> None:
     rows = ProbeRows({"company": [b"a", b"bcd"]}, {"company": SPECS["company"]})
     model = Doubling(2.0)
     model.save(tmp_path)
@@ -121,12 +121,12 @@ def test_a_real_process_detects_other_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.both_lines
-def test_a_real_process_reports_a_model_that_does_not_load(tmp_path: Path) -> None:
+def test_real_process_reports_a_model_that_does_not_load(tmp_path: Path) -> None:
     with export_check.prediction_process() as predict, pytest.raises(MachineError) as error:
         predict(str(tmp_path / "none"), {})
     assert "cannot be loaded and run in a new process: OSError: SavedModel file does not exist" in str(error.value)
 
 
-def test_an_error_before_the_request_ends_the_process() -> None:
+def test_error_before_the_request_ends_the_process() -> None:
     with pytest.raises(ValueError, match="no such luck"), export_check.prediction_process():
         raise ValueError("no such luck")

@@ -55,7 +55,7 @@ def ids(
 
 
 @CACHES
-def test_an_epoch_has_every_row_once_and_each_its_own_order(tmp_path: Path, cache: str) -> None:
+def test_epoch_has_every_row_once_and_each_its_own_order(tmp_path: Path, cache: str) -> None:
     files = write(tmp_path, 20, 3)
     batches = ids(files, cache, 15)
     epochs = [list(chain(*batches[first : first + 5])) for first in (0, 5, 10)]
@@ -64,7 +64,7 @@ def test_an_epoch_has_every_row_once_and_each_its_own_order(tmp_path: Path, cach
 
 
 @CACHES
-def test_a_row_keeps_its_columns(tmp_path: Path, cache: str) -> None:
+def test_row_keeps_its_columns(tmp_path: Path, cache: str) -> None:
     files = write(tmp_path, 10, 1)
     features, label = next(iter(InputPipeline(files, SPEC, config(cache), 5).dataset(InputShard())))
     assert set(features) == {"id", "size", "pixels"}
@@ -87,7 +87,7 @@ def test_each_row_is_in_the_shard_of_one_worker(tmp_path: Path, cache: str, file
 @CACHES
 @pytest.mark.parametrize("files", [1, 16])
 @pytest.mark.parametrize("start", [1, 3, 5, 13])
-def test_a_restart_continues_with_the_next_batch(tmp_path: Path, cache: str, files: int, start: int) -> None:
+def test_restart_continues_with_the_next_batch(tmp_path: Path, cache: str, files: int, start: int) -> None:
     paths = write(tmp_path, 37, files)
     expected = ids(paths, cache, start + 6, shard=InputShard(1, 2))
     assert ids(paths, cache, 6, shard=InputShard(1, 2, start)) == expected[start:]
@@ -109,12 +109,12 @@ def test_one_graph_serves_all_workers(tmp_path: Path, cache: str) -> None:
 
 
 @CACHES
-def test_a_batch_may_be_larger_than_an_epoch(tmp_path: Path, cache: str) -> None:
+def test_batch_may_be_larger_than_an_epoch(tmp_path: Path, cache: str) -> None:
     [batch] = ids(write(tmp_path, 5, 1), cache, 1, batch_size=10)
     assert Counter(batch) == Counter([*range(5)] * 2)
 
 
-def test_an_evaluation_has_every_row_once_in_order(tmp_path: Path) -> None:
+def test_evaluation_has_every_row_once_in_order(tmp_path: Path) -> None:
     dataset = input_pipeline.evaluation_dataset(write(tmp_path, 10, 3), SPEC, 4)
     batches = [features["id"].numpy().tolist() for features, _ in dataset]
     assert sorted(chain(*batches)) == list(range(10))

@@ -67,7 +67,7 @@ def test_dense_gradients_are_those_of_tf_keras() -> None:
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
-def test_the_named_rows_follow_adam_and_the_others_stay() -> None:
+def test_named_rows_follow_adam_and_the_others_stay() -> None:
     variable, optimizer = tf.Variable(START), adam(0.1)
     step = tf.function(lambda gradient: optimizer.apply_gradients([(gradient, variable)]), autograph=False)
     for rows, values in BATCHES:
@@ -81,7 +81,7 @@ def test_the_named_rows_follow_adam_and_the_others_stay() -> None:
     assert not v[unnamed].any()
 
 
-def test_a_row_keeps_its_value_and_moments_while_it_is_not_named() -> None:
+def test_row_keeps_its_value_and_moments_while_it_is_not_named() -> None:
     variable, optimizer = tf.Variable(START), adam(0.1)
     optimizer.apply_gradients([(sparse([1], [[1.0, 2.0]]), variable)])
     before = [values[1].copy() for values in (variable.numpy(), *slots(optimizer))]
@@ -89,7 +89,7 @@ def test_a_row_keeps_its_value_and_moments_while_it_is_not_named() -> None:
     np.testing.assert_array_equal([values[1] for values in (variable.numpy(), *slots(optimizer))], before)
 
 
-def test_a_cosine_schedule_is_followed() -> None:
+def test_cosine_schedule_is_followed() -> None:
     variable, optimizer = tf.Variable(START), adam(tf_keras.optimizers.schedules.CosineDecay(0.1, decay_steps=4))
     moved = []
     for _ in range(5):
@@ -100,7 +100,7 @@ def test_a_cosine_schedule_is_followed() -> None:
     np.testing.assert_allclose(moved, [0.1 * (1 + np.cos(np.pi * step / 4)) / 2 for step in range(5)], atol=1e-5)
 
 
-def test_a_scaled_loss_with_an_infinite_gradient_changes_nothing() -> None:
+def test_scaled_loss_with_an_infinite_gradient_changes_nothing() -> None:
     variable = tf.Variable(START)
     optimizer = tf_keras.mixed_precision.LossScaleOptimizer(adam(0.1), initial_scale=4.0)
 
@@ -196,7 +196,7 @@ def test_tables_follow_adagrad_where_they_have_a_rate_of_their_own() -> None:
     np.testing.assert_array_equal(other.numpy(), before)
 
 
-def test_the_size_of_a_batch_does_not_change_what_adagrad_makes_of_an_example() -> None:
+def test_size_of_a_batch_does_not_change_what_adagrad_makes_of_an_example() -> None:
     def after(batch_size: int) -> Any:
         variable, optimizer = tf.Variable(START), adam(0.1, table_learning_rate=0.3, batch_size=batch_size)
         optimizer.apply_gradients([(sparse([1], np.array([[1.0, -2.0]]) / batch_size), variable)])

@@ -52,7 +52,7 @@ def test_each_member_of_an_ensemble_has_its_own_loss(task: str) -> None:
 
 
 @pytest.mark.parametrize(("task", "output"), [("binary", "probability"), ("multiclass", "probabilities")])
-def test_the_output_of_an_ensemble_is_the_mean_probability(task: str, output: str) -> None:
+def test_output_of_an_ensemble_is_the_mean_probability(task: str, output: str) -> None:
     head, given = head_of(task, **LINES[task]), 40 * logits(task, 5)
     alone = [head.outputs_by_name(given[:, member])[output] for member in range(5)]
     np.testing.assert_allclose(
@@ -61,7 +61,7 @@ def test_the_output_of_an_ensemble_is_the_mean_probability(task: str, output: st
     assert np.isfinite(head.joined(given)).all()
 
 
-def test_a_regression_label_is_standardized_in_the_loss_and_has_its_own_unit_in_the_output() -> None:
+def test_regression_label_is_standardized_in_the_loss_and_has_its_own_unit_in_the_output() -> None:
     head, label = head_of("regression", **LINES["regression"]), tf.constant(LABELS["regression"])
     right = (label[:, None] - 3) / 2
     np.testing.assert_allclose(head.losses(label, right), 0, atol=1e-12)
@@ -74,7 +74,7 @@ def test_a_regression_label_is_standardized_in_the_loss_and_has_its_own_unit_in_
 
 
 @pytest.mark.parametrize("members", [None, 3])
-def test_a_class_that_is_not_in_the_training_split_has_probability_1e_7(members: int | None) -> None:
+def test_class_that_is_not_in_the_training_split_has_probability_1e_7(members: int | None) -> None:
     head = head_of("multiclass", {"c": 2.0}, **CLASSES)
     losses = head.losses(tf.constant([-1, 0, 1, 1]), logits("multiclass", members))
     assert float(losses[0]) == pytest.approx(-np.log(1e-7))
@@ -123,6 +123,6 @@ def test_class_weights(task: str, config: Any, expected: dict[int, float]) -> No
         ),
     ],
 )
-def test_a_label_that_cannot_be_learned_is_an_error(task: str, lines: Any, weights: Any, message: str) -> None:
+def test_label_that_cannot_be_learned_is_an_error(task: str, lines: Any, weights: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         head_of(task, weights, **lines)

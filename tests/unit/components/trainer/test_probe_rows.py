@@ -49,7 +49,7 @@ def test_rows_are_the_same_each_time(made: ProbeRows, tmp_path: Path) -> None:
     assert make(tmp_path).columns == made.columns
 
 
-def test_the_first_row_has_values_in_required_columns_only(made: ProbeRows) -> None:
+def test_first_row_has_values_in_required_columns_only(made: ProbeRows) -> None:
     first = {name: values[0] for name, values in made.columns.items()}
     assert first.pop("count") is not None
     assert set(first.values()) == {None}
@@ -68,7 +68,7 @@ def test_numbers_are_small_and_extreme(made: ProbeRows) -> None:
     assert max(fares) >= 1e6
 
 
-def test_a_picture_can_be_decoded(tmp_path: Path) -> None:
+def test_picture_can_be_decoded(tmp_path: Path) -> None:
     columns = {"scan": {"image": {"height": 4, "width": 4}}}
     pictures = make(tmp_path, columns, {"scan": tf.io.VarLenFeature(tf.string)}).columns["scan"]
     shapes = {tuple(tf.io.decode_image(each).shape) for each in pictures if each is not None}
@@ -88,7 +88,7 @@ def test_lists_dates_and_columns_of_a_cross(tmp_path: Path) -> None:
     assert b"unknown" in made.columns["street"]
 
 
-def test_a_column_of_numbers_that_is_always_missing(tmp_path: Path) -> None:
+def test_column_of_numbers_that_is_always_missing(tmp_path: Path) -> None:
     specs = {"none": tf.io.VarLenFeature(tf.int64)}
     plan = FeaturePlan(features=FeaturesConfig(columns={"none": "vocab"}), label="fare > 1", task="binary")  # type: ignore[dict-item]
     vocabularies = Vocabularies(tmp_path)
@@ -107,5 +107,5 @@ def test_examples_and_tensors_hold_the_same(made: ProbeRows) -> None:
             assert held == ([] if missing else [values[at]])
 
 
-def test_a_description_of_a_row(made: ProbeRows) -> None:
+def test_description_of_a_row(made: ProbeRows) -> None:
     assert made.describe(0)[:2] == ["fare: None", "company: None"]

@@ -15,12 +15,12 @@ def test_synchronous_replicas_divide_the_batch() -> None:
     assert replica_batch_size(config, 4) == 64
 
 
-def test_a_worker_of_a_parameter_server_takes_the_complete_batch() -> None:
+def test_worker_of_a_parameter_server_takes_the_complete_batch() -> None:
     config = TrainingConfig.model_validate({"batch_size": 250, "strategy": {"kind": "parameter_server", "workers": 4}})
     assert replica_batch_size(config, 1) == 250
 
 
-def test_a_batch_that_the_replicas_do_not_divide_is_an_error() -> None:
+def test_batch_that_the_replicas_do_not_divide_is_an_error() -> None:
     config = TrainingConfig.model_validate({"batch_size": 250, "strategy": {"kind": "mirrored"}})
     with pytest.raises(InputError, match=r"training.batch_size: expected a multiple .* 4, received 250") as raised:
         replica_batch_size(config, 4)

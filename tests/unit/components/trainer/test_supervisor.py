@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import clusters
 import pytest
-from children import in_child
-from clusters import starts
+import scripted_cluster
+from in_fork_server import in_child
+from scripted_cluster import starts
 
 from components.errors import InputError, MachineError
 
@@ -22,12 +22,12 @@ def supervise(
 ) -> dict[str, int]:
     named = {name.replace("_", "-"): script for name, script in scripts.items()}
     summary: dict[str, int] = in_child(
-        folder / "node.log", clusters.supervise, folder, training, named, stalled_heartbeats
+        folder / "node.log", scripted_cluster.supervise, folder, training, named, stalled_heartbeats
     )
     return summary
 
 
-def test_a_cluster_without_a_fault(tmp_path: Path) -> None:
+def test_cluster_without_a_fault(tmp_path: Path) -> None:
     summary = supervise(tmp_path, PARAMETER_SERVER, chief_0=["restored=0 step=5 saved=5 step=7 saved=7"])
     assert summary == {"steps": 7, "restarts": 0, "repeated": 0, "damaged": 0}
     [chief] = starts(tmp_path, "chief-0")
@@ -111,7 +111,7 @@ def test_sigterm_does_not_wait_for_the_evaluator(tmp_path: Path) -> None:
         ("raise", "ended with exit code 1", "ValueError: no such luck"),
     ],
 )
-def test_a_task_that_fails_at_every_start_ends_the_training(
+def test_task_that_fails_at_every_start_ends_the_training(
     tmp_path: Path, script: str, how: str, details: str | None
 ) -> None:
     with pytest.raises(MachineError) as raised:
@@ -128,28 +128,28 @@ def test_without_restarts_the_first_failure_ends_the_training(tmp_path: Path) ->
         supervise(tmp_path, {**MULTI_WORKER, "max_restarts": 0}, worker_0=["kill"])
 
 
-def test_a_new_checkpoint_resets_the_number_of_failures(tmp_path: Path) -> None:
+def test_new_checkpoint_resets_the_number_of_failures(tmp_path: Path) -> None:
     script = [f"restored={done} step={done + 1} saved={done + 1} kill" for done in range(4)]
     summary = supervise(tmp_path, {**MULTI_WORKER, "max_restarts": 1}, worker_0=[*script, "restored=4 step=5 saved=5"])
     assert summary == {"steps": 5, "restarts": 4, "repeated": 0, "damaged": 0}
 
 
-def test_a_reported_error_is_final(tmp_path: Path) -> None:
+def test_reported_error_is_final(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the label is constant"):
         supervise(tmp_path, MULTI_WORKER, worker_1=["refuse"], worker_0=["serve"])
     assert len(starts(tmp_path, "worker-1")) == 1
 
 
-def test_a_long_error_is_received_completely(tmp_path: Path) -> None:
-    assert sum(map(len, clusters.DETAILS)) > 100_000
+def test_long_error_is_received_completely(tmp_path: Path) -> None:
+    assert sum(map(len, scripted_cluster.DETAILS)) > 100_000
     with pytest.raises(InputError) as raised:
-        supervise(tmp_path, MULTI_WORKER, worker_1=[f"refuse={len(clusters.DETAILS)}"], worker_0=["serve"])
+        supervise(tmp_path, MULTI_WORKER, worker_1=[f"refuse={len(scripted_cluster.DETAILS)}"], worker_0=["serve"])
     error = raised.value
     assert (error.exit_code, error.headline, error.remedy) == (2, "the label is constant", "choose another")
-    assert error.details == clusters.DETAILS
+    assert error.details == scripted_cluster.DETAILS
 
 
-def test_a_frozen_task_is_killed_and_its_cluster_continues(tmp_path: Path) -> None:
+def test_frozen_task_is_killed_and_its_cluster_continues(tmp_path: Path) -> None:
     summary = supervise(
         tmp_path,
         {**MULTI_WORKER, "heartbeat_seconds": 3},
@@ -161,7 +161,7 @@ def test_a_frozen_task_is_killed_and_its_cluster_continues(tmp_path: Path) -> No
     assert log.count("worker-1 has sent no heartbeat for 3 s: it is killed") == 1
 
 
-def test_a_cluster_without_a_step_is_restarted(tmp_path: Path) -> None:
+def test_cluster_without_a_step_is_restarted(tmp_path: Path) -> None:
     summary = supervise(
         tmp_path, {**MULTI_WORKER, "heartbeat_seconds": 3}, 1, worker_0=["restored=0 serve", "restored=0 step=2"]
     )

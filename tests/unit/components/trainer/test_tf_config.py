@@ -39,7 +39,7 @@ def test_role_of_a_task(kind: str, index: int, cluster: Any, is_lead: bool, is_s
     assert role.name == f"{kind}-{index}"
 
 
-def test_a_role_is_written_and_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_role_is_written_and_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     role = Role("worker", 1, PARAMETER_SERVER)
     monkeypatch.setenv("TF_CONFIG", role.tf_config)
     assert tf_config.role() == role
@@ -54,7 +54,7 @@ def test_without_a_cluster_there_is_no_role(monkeypatch: pytest.MonkeyPatch, val
 
 
 @pytest.mark.parametrize("value", ["{", "[1]", json.dumps({"cluster": MULTI_WORKER}), '{"cluster": 3, "task": {}}'])
-def test_an_invalid_value_is_an_input_error(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_invalid_value_is_an_input_error(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("TF_CONFIG", value)
     with pytest.raises(InputError, match="expected a JSON object with cluster and task") as raised:
         tf_config.role()

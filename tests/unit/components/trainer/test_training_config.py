@@ -11,7 +11,7 @@ from components.trainer.config import TrainingConfig
 
 
 @pytest.mark.parametrize(
-    ("section", "told"),
+    ("section", "message"),
     [
         ({"batch_size": 255, "strategy": {"kind": "multi_worker"}}, "expected a multiple of 2, received 255"),
         ({"precision": "mixed_float16", "strategy": {"kind": "parameter_server"}}, "choose mixed_bfloat16"),
@@ -22,10 +22,10 @@ from components.trainer.config import TrainingConfig
         ({"checkpoint": {"keep": 0}}, "greater than 0"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(section: dict[str, Any], told: str) -> None:
+def test_conflicting_fields_are_rejected(section: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError) as raised:
         TrainingConfig.model_validate(section)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(

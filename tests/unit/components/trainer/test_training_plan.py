@@ -1,4 +1,4 @@
-"""A Tuner's values take the place of the plan's, and are held against its fields as the config's are."""
+"""A Tuner's values replace the plan's, and are held against its fields as the config's are."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def test_values_go_where_they_belong() -> None:
 
 
 @pytest.mark.parametrize("values", [{"learning_rate": -1}, {"hidden": "[]"}, {"layers": 3}])
-def test_a_value_of_no_field_is_refused(values: dict[str, object]) -> None:
+def test_value_of_no_field_is_rejected(values: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         PLAN.with_values(values)

@@ -78,17 +78,17 @@ def test_all_fields_can_be_tuned(config: Path) -> None:
         ("model.run_fn=mine.run_fn", "tune: a model.run_fn of your own does its own tuning"),
     ],
 )
-def test_an_invalid_value_is_reported_with_its_key(config: Path, assignment: str, message: str) -> None:
+def test_invalid_value_is_reported_with_its_key(config: Path, assignment: str, message: str) -> None:
     assert message in errors(config, assignment)
 
 
-def test_a_batch_size_is_a_multiple_of_the_synchronous_workers(config: Path) -> None:
+def test_batch_size_is_a_multiple_of_the_synchronous_workers(config: Path) -> None:
     message = errors(config, "training.strategy={kind: multi_worker, workers: 3}", "training.batch_size=300")
     assert "tune.batch_size.choice.0: batch_size is shared by the workers" in message
     assert "tune.batch_size.choice.1: batch_size is shared by the workers" in message
 
 
 @pytest.mark.parametrize("section", [{}, {"trials": 3}])
-def test_an_empty_section_is_an_error(section: dict[str, Any]) -> None:
+def test_empty_section_is_an_error(section: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="received none"):
         TuneConfig.model_validate(section)

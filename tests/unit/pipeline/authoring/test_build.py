@@ -36,10 +36,10 @@ def parameter(node: Any, name: str) -> str:
     return str(node.parameters.parameters[name].field_value.string_value)
 
 
-def test_the_nodes_are_the_ones_that_are_promised(tmp_path: Path, rows: str) -> None:
+def test_nodes_are_the_ones_that_are_promised(tmp_path: Path, rows: str) -> None:
     nodes = compiled(tmp_path, rows)
     assert set(nodes) == set(NODES) - {"Tuner", "BaseModel"}
-    assert "DataGate" in nodes["Transform"].upstream_nodes, "nothing is transformed before the gate has spoken"
+    assert "DataGate" in nodes["Transform"].upstream_nodes, "nothing is transformed before the gate has passed"
     assert set(nodes["Pusher"].upstream_nodes) == {"ExampleGen", "Trainer", "Evaluator", "InfraValidator"}
 
 
@@ -49,7 +49,7 @@ def test_without_a_serving_check_the_evaluators_model_is_pushed(tmp_path: Path, 
     assert set(nodes["Pusher"].upstream_nodes) == {"ExampleGen", "Trainer", "Evaluator"}
 
 
-def test_a_section_is_seen_by_those_that_depend_on_it_and_by_no_other(tmp_path: Path, rows: str) -> None:
+def test_section_is_seen_by_those_that_depend_on_it_and_by_no_other(tmp_path: Path, rows: str) -> None:
     before = compiled(tmp_path, rows)
     changes = {
         "evaluation.thresholds.auc.min=0.6": {"Evaluator"},
@@ -68,7 +68,7 @@ def test_a_section_is_seen_by_those_that_depend_on_it_and_by_no_other(tmp_path: 
         assert changed == affected, change
 
 
-def test_a_tuner_stands_before_the_trainer_and_depends_on_what_a_trial_is(tmp_path: Path, rows: str) -> None:
+def test_tuner_precedes_the_trainer_and_depends_on_the_trial_plan(tmp_path: Path, rows: str) -> None:
     tune = "tune={learning_rate: {log: [0.001, 0.1]}, hidden: {choice: [[4], [8, 4]]}}"
     before = compiled(tmp_path, rows, tune)
     assert set(before) == set(NODES) - {"BaseModel"}
@@ -88,7 +88,7 @@ def test_a_tuner_stands_before_the_trainer_and_depends_on_what_a_trial_is(tmp_pa
         assert {name for name in before if before[name].parameters != after[name].parameters} == affected, change
 
 
-def test_a_warm_start_begins_with_a_model_of_an_earlier_run(tmp_path: Path, rows: str) -> None:
+def test_warm_start_begins_with_a_model_of_an_earlier_run(tmp_path: Path, rows: str) -> None:
     nodes = compiled(tmp_path, rows, "training.warm_start=true")
     assert set(nodes) == set(NODES) - {"Tuner"}
     assert "BaseModel" in nodes["Trainer"].upstream_nodes
@@ -96,13 +96,13 @@ def test_a_warm_start_begins_with_a_model_of_an_earlier_run(tmp_path: Path, rows
     assert "BaseModel" not in nodes["LatestBlessedModel"].upstream_nodes
 
 
-def test_the_run_carries_its_config(tmp_path: Path, rows: str) -> None:
+def test_run_carries_its_config(tmp_path: Path, rows: str) -> None:
     for node in compiled(tmp_path, rows).values():
         (run,) = [context for context in node.contexts.contexts if context.type.name == "pipeline_run"]
         assert '"label":"tips > 0.2 * fare"' in run.properties["config"].field_value.string_value
 
 
-def test_an_edited_schema_is_another_schema(tmp_path: Path, rows: str) -> None:
+def test_edited_schema_is_another_schema(tmp_path: Path, rows: str) -> None:
     schema = tmp_path / "mine.pbtxt"
     schema.write_text('feature { name: "fare" type: FLOAT }\n')
     first = parameter(compiled(tmp_path, rows, f"schema.path={schema}")["SchemaGen"], "schema_file")
@@ -113,6 +113,6 @@ def test_an_edited_schema_is_another_schema(tmp_path: Path, rows: str) -> None:
     assert Path(edited).read_text() == schema.read_text()
 
 
-def test_the_cache_can_be_left_unused(tmp_path: Path, rows: str) -> None:
+def test_cache_can_be_left_unused(tmp_path: Path, rows: str) -> None:
     nodes = compiled(tmp_path, rows, "runtime.cache=false")
     assert not any(node.execution_options.caching_options.enable_cache for node in nodes.values())

@@ -1,42 +1,34 @@
-"""What would end a push is told before the run begins."""
+"""Errors that would end the push are reported before the run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from small_config import load_small
 
 from components.errors import InputError
 from pipeline.authoring import preflight
-from pipeline.authoring.config import Config, Loaded, load
+from pipeline.authoring.config import Config, Loaded
 
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> Loaded:
-    (tmp_path / "rows.csv").write_text("fare,tips\n1.5,0\n")
-    config = tmp_path / "small.yaml"
-    config.write_text(
-        f"data: {{path: {tmp_path / 'rows.csv'}, label: tips}}\n"
-        "features: {columns: {fare: z_score}}\n"
-        "evaluation: {thresholds: {auc: {min: 0.5}}}\n"
-        f"push: {{directory: {tmp_path / 'pushed'}, signing_key_env: MY_KEY}}\n"
-        f"runtime: {{output: {tmp_path / 'out'}}}\n"
-    )
-    return load(str(config))
+    return load_small(tmp_path, f"push: {{directory: {tmp_path / 'pushed'}, signing_key_env: MY_KEY}}")
 
 
-def test_nothing_stands_in_the_way(loaded: Loaded) -> None:
+def test_preflight_passes_on_a_valid_config(loaded: Loaded) -> None:
     preflight.check(loaded)
 
 
-def test_a_damaged_state_of_the_push_folder(loaded: Loaded, tmp_path: Path) -> None:
+def test_damaged_state_of_the_push_folder(loaded: Loaded, tmp_path: Path) -> None:
     (tmp_path / "pushed").mkdir()
     (tmp_path / "pushed" / "registry.json").write_text('{"stable": 1')
     with pytest.raises(InputError, match=r"registry\.json is damaged"):
         preflight.check(loaded)
 
 
-def test_a_signing_key_that_did_not_arrive(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signing_key_that_did_not_arrive(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "")
     with pytest.raises(InputError, match="MY_KEY: expected the signing key, received an empty value"):
         preflight.check(loaded)
@@ -54,23 +46,21 @@ def hashed(loaded: Loaded, kind: str = "mlp", cluster: str = "local", **options:
     ("kind", "options", "numbers"),
     [("mlp", {}, 16), ("mlp", {"embedding": 3}, 3), ("wide_deep", {"embedding": 3}, 4), ("dlrm", {}, 17)],
 )
-def test_a_table_of_ids_that_no_memory_holds(loaded: Loaded, kind: str, options: dict[str, int], numbers: int) -> None:
+def test_table_of_ids_that_no_memory_holds(loaded: Loaded, kind: str, options: dict[str, int], numbers: int) -> None:
     config = hashed(loaded, kind, **options)
     needed = (100_000_000 + 1) * numbers * 3 * 4
     assert preflight._of_tables(config, needed) == []
     (problem,) = preflight._of_tables(config, needed - 1)
     assert problem.key == ("features", "columns", "fare", 0, "hash")
     size = f"{needed / 2**30:.1f}"
-    assert f"take {size} GiB in training, that of 'fare_hash' {size}, and this machine has {size}" in problem.message
+    assert f"need {size} GiB in training, that of 'fare_hash' {size}, and this machine has {size}" in problem.message
 
 
-def test_a_table_of_ids_that_is_not_held_here(loaded: Loaded) -> None:
+def test_table_of_ids_that_is_not_held_here(loaded: Loaded) -> None:
     assert preflight._of_tables(hashed(loaded, cluster="given"), 1) == []
 
 
-def test_what_is_refused_before_a_run_is_the_memory_of_this_machine(
-    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_preflight_rejects_a_config_that_exceeds_memory(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight.machine, "memory", lambda: (2**30, 2**29))
     with pytest.raises(InputError, match=r"small.yaml:2: features.columns.fare.*this machine has 1.0; lower"):
         preflight.check(Loaded(hashed(loaded), loaded.document))

@@ -20,7 +20,7 @@ from pipeline.core import machine
 GIB = 2**30
 
 
-def test_the_real_machine_runs_these_tests_so_nothing_is_bad(tmp_path: Path) -> None:
+def test_real_machine_runs_these_tests_so_nothing_is_bad(tmp_path: Path) -> None:
     findings = doctor.examine(tmp_path / "not" / "yet" / "there")
     assert {finding.check: finding.remedy for finding in findings if finding.state == "bad"} == {}
     assert len({finding.check for finding in findings}) == len(findings)
@@ -83,7 +83,7 @@ def test_packages_off_the_lock_are_named() -> None:
     assert bare.found.endswith("and 1 more")
 
 
-def test_the_lock_is_read_for_this_interpreter(tmp_path: Path) -> None:
+def test_lock_is_read_for_this_interpreter(tmp_path: Path) -> None:
     lock = tmp_path / "requirements.txt"
     lock.write_text(
         "# made by hand\n"
@@ -96,7 +96,7 @@ def test_the_lock_is_read_for_this_interpreter(tmp_path: Path) -> None:
     assert machine.locked_versions(tmp_path / "none.txt") == {}
 
 
-def test_the_shipped_lock_has_one_tfx_for_this_interpreter() -> None:
+def test_shipped_lock_has_one_tfx_for_this_interpreter() -> None:
     locked = machine.locked_versions(doctor.LOCK)
     assert locked["tfx"] == ("1.16.0" if sys.version_info < (3, 11) else "1.21.0")
     assert len(locked) > 200
@@ -120,27 +120,27 @@ def test_real_memory_is_plausible() -> None:
     assert 0 < available <= total
 
 
-def test_a_folder_with_room(tmp_path: Path) -> None:
+def test_folder_with_enough_space(tmp_path: Path) -> None:
     finding = doctor.check_folder("output folder", tmp_path / "out", 1, "elsewhere")
     assert finding.state == "ok"
     assert str(tmp_path / "out") in finding.found
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_with_little_room(tmp_path: Path) -> None:
+def test_folder_with_too_little_space(tmp_path: Path) -> None:
     free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
     assert doctor.check_folder("output folder", tmp_path, 2 * free, "elsewhere").state == "warn"
     assert doctor.check_folder("output folder", tmp_path, 20 * free, "elsewhere").state == "bad"
 
 
-def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+def test_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
     finding = doctor.check_folder("output folder", tmp_path / "out", 1, "elsewhere")
     assert finding.state == "bad"
     assert "is a file" in finding.found
 
 
-def test_a_folder_that_cannot_be_written() -> None:
+def test_folder_that_cannot_be_written() -> None:
     # Not even root writes there.
     assert "cannot be written" in doctor.check_folder("output folder", Path("/proc/1/out"), 1, "elsewhere").found
 
@@ -199,7 +199,7 @@ def test_visible_gpus_end_at_the_first_that_is_none(visible: str, count: int) ->
         "NVIDIA UNIX Open Kernel Module for x86_64  535.104.05  Release Build  (builder@U16-A24-9-2)",
     ],
 )
-def test_the_driver_tells_its_version(line: str, tmp_path: Path) -> None:
+def test_driver_version_is_read(line: str, tmp_path: Path) -> None:
     file = tmp_path / "version"
     assert machine.driver_version(file) is None
     file.write_text("GCC version:  gcc version 12.2.0\n")
@@ -209,7 +209,7 @@ def test_the_driver_tells_its_version(line: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "state"), [(None, "ok"), ("525.60.13", "ok"), ("470.82.01", "warn")])
-def test_an_old_driver_is_found(version: str | None, state: str) -> None:
+def test_old_driver_is_found(version: str | None, state: str) -> None:
     assert doctor.check_gpu_driver(version, "/usr/bin/nvidia-smi").state == state
 
 
@@ -237,7 +237,7 @@ def test_cuda_may_be_in_wheels_or_in_the_system(missing: list[str], system: bool
     assert doctor.check_cuda("12.3", "2.16.2", missing, system).state == "ok"
 
 
-def test_the_systems_cuda_is_found_where_the_linker_looks(tmp_path: Path) -> None:
+def test_systems_cuda_is_found_where_the_linker_looks(tmp_path: Path) -> None:
     cache, folder = tmp_path / "ld.so.cache", tmp_path / "lib"
     folder.mkdir()
     assert not machine.system_has_cuda(cache, f"{folder}:")
@@ -247,7 +247,7 @@ def test_the_systems_cuda_is_found_where_the_linker_looks(tmp_path: Path) -> Non
     assert machine.system_has_cuda(cache, "")
 
 
-def test_the_installed_tensorflow_has_cuda_and_names_its_wheels() -> None:
+def test_installed_tensorflow_has_cuda_and_names_its_wheels() -> None:
     folders = {Path(sysconfig.get_path("purelib"))}
     cuda = machine.cuda_version(folders)
     assert cuda is not None
@@ -255,7 +255,7 @@ def test_the_installed_tensorflow_has_cuda_and_names_its_wheels() -> None:
     assert "nvidia-nccl-cu12" in machine.cuda_wheels(folders)
 
 
-def test_a_machine_with_gpus_gets_two_more_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_with_gpus_gets_two_more_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("0000:01:00.0", "0000:02:00.0"):
         (tmp_path / "gpus" / name).mkdir(parents=True)
         (tmp_path / "gpus" / name / "information").write_text("Model: \t\t NVIDIA H200\n")
@@ -274,21 +274,21 @@ def _call(*options: str) -> int:
     return command.run(parser.parse_args(options))
 
 
-def test_the_verb_shows_a_row_per_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verb_shows_a_row_per_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _call("--output", str(tmp_path)) == 0
     shown = capsys.readouterr().out
     for finding in doctor.examine(tmp_path):
         assert finding.check in shown
 
 
-def test_the_verb_prints_one_json_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verb_prints_one_json_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _call("--output", str(tmp_path), "--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["state"] in ("ok", "warn")
     assert {"check", "found", "needed", "state", "remedy"} == set(report["findings"][0])
 
 
-def test_the_verb_fails_and_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_fails_and_prints_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out").touch()
     assert _call("--output", str(tmp_path / "out")) == MACHINE
     assert "output folder: fix its permissions, or: --output DIR" in capsys.readouterr().out

@@ -58,7 +58,7 @@ def test_by_the_last_run_that_ended_well(config: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("assignment", "told"),
+    ("assignment", "message"),
     [
         ("schedule.every='@often'", "five fields of cron"),
         ("schedule.every='* * *'", "five fields of cron"),
@@ -68,6 +68,6 @@ def test_by_the_last_run_that_ended_well(config: Path, tmp_path: Path):
         ("data.path=[people.csv]", r"schedule\.only_if: expected a data\.path with \{SPAN\}"),
     ],
 )
-def test_what_makes_no_sense_is_told(config: Path, assignment: str, told: str):
-    with pytest.raises(InputError, match=told):
+def test_invalid_arguments_are_rejected(config: Path, assignment: str, message: str):
+    with pytest.raises(InputError, match=message):
         load(str(config), [assignment])

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from command import Ended, command, light_command
-from past import Past
+from stored_history import History
 
 
-def told(past: Past, *arguments: str) -> Ended:
+def call(history: History, *arguments: str) -> Ended:
     """A verb's answer about this store."""
-    ended = light_command(*arguments, "--store", str(past.place))
+    ended = light_command(*arguments, "--store", str(history.location))
     assert (ended.exit_code, ended.err) == (0, "")
     return ended
 
@@ -21,88 +21,96 @@ def objects(ended: Ended) -> list[dict[str, object]]:
     return [json.loads(line) for line in ended.out.splitlines()]
 
 
-def test_runs(past: Past):
-    lines = told(past, "runs").out.splitlines()
+def test_runs(history: History):
+    lines = call(history, "runs").out.splitlines()
     assert [line.split()[:3] for line in lines[1:]] == [
         ["r3", "toy", "done"],
         ["r2", "toy", "done"],
         ["r1", "toy", "done"],
     ]
     assert lines[2].split()[-2:] == ["blessed", "12"]
-    [only] = objects(told(past, "runs", "--json", "--limit", "1"))
+    [only] = objects(call(history, "runs", "--json", "--limit", "1"))
     assert (only["run"], only["verdict"], only["spans"]) == ("r3", "not blessed", [3])
-    assert told(past, "runs", "--state", "failed").out == "no run matches\n"
+    assert call(history, "runs", "--state", "failed").out == "no run matches\n"
 
 
-def test_show(past: Past):
-    past.told("r2", state="done", started=1.0, updated=3.0, nodes={"Trainer": {"state": "done", "cpu_seconds": 12.5}})
+def test_show(history: History):
+    history.write_record(
+        "r2", state="done", started=1.0, updated=3.0, nodes={"Trainer": {"state": "done", "cpu_seconds": 12.5}}
+    )
     failed = {"node": "Trainer", "attempt": 1, "ended": 2, "state": "failed", "seconds": 1}
-    (past.logs / "r2" / "attempts.jsonl").write_text(json.dumps({**failed, "error": {"headline": "[b]no[/b]"}}) + "\n")
-    shown = told(past, "show", "r2").out
+    (history.logs / "r2" / "attempts.jsonl").write_text(
+        json.dumps({**failed, "error": {"headline": "[b]no[/b]"}}) + "\n"
+    )
+    shown = call(history, "show", "r2").out
     assert shown.startswith("run r2 of toy: done, ")
     [trainer] = [line.split() for line in shown.splitlines() if line.startswith("Trainer")]
     assert trainer[1] == "done"
     assert "12.5" in trainer
-    assert f"examples {past.number('rows 1')}" in " ".join(trainer)
-    node = told(past, "show", "r2", "--node", "Trainer").out
+    assert f"examples {history.number('rows 1')}" in " ".join(trainer)
+    node = call(history, "show", "r2", "--node", "Trainer").out
     assert "custom_config.plan.learning_rate  0.2" in node
     assert "[b]no[/b]" in node, "square brackets are no markup"
-    [told_] = objects(told(past, "show", "--json"))
-    assert told_["run"] == "r3"
+    [latest] = objects(call(history, "show", "--json"))
+    assert latest["run"] == "r3"
 
 
-def test_artifacts(past: Past):
-    models = objects(told(past, "artifacts", "--type", "Model", "--json"))
+def test_artifacts(history: History):
+    models = objects(call(history, "artifacts", "--type", "Model", "--json"))
     assert [(each["id"], each["node"], each["run"]) for each in models] == [
-        (past.number(f"model {number}"), "Trainer", f"r{number}") for number in (3, 2, 1)
+        (history.number(f"model {number}"), "Trainer", f"r{number}") for number in (3, 2, 1)
     ]
-    of_run = told(past, "artifacts", "--run", "r2", "--type", "Examples").out.splitlines()
-    assert of_run[1].split()[:2] == [str(past.number("rows 1")), "Examples"]
+    of_run = call(history, "artifacts", "--run", "r2", "--type", "Examples").out.splitlines()
+    assert of_run[1].split()[:2] == [str(history.number("rows 1")), "Examples"]
     assert "ExampleGen" in of_run[1]
     assert "r1" in of_run[1], "made in the first run, and taken from the cache"
-    everything = told(past, "artifacts", "--run", "r1").out.split()
+    everything = call(history, "artifacts", "--run", "r1").out.split()
     assert all(name in everything for name in ("Examples", "Model", "ModelBlessing", "PushedModel"))
 
 
-def test_lineage(past: Past):
-    tree = told(past, "lineage", "12").out
+def test_lineage(history: History):
+    tree = call(history, "lineage", "12").out
     up, down = tree.split("used by nothing")
     assert down.strip() == ""
     assert up.index("Pusher, run r2") < up.index("Trainer, run r2") < up.index("ExampleGen, run r1")
     assert "code abc" in up
     assert "config of run r2" in up
-    [graph] = objects(told(past, "lineage", "12", "--format", "json"))
-    assert graph["root"] == past.number("pushed 2")
+    [graph] = objects(call(history, "lineage", "12", "--format", "json"))
+    assert graph["root"] == history.number("pushed 2")
     for language, first in (("dot", "digraph lineage {"), ("mermaid", "flowchart LR")):
-        assert told(past, "lineage", "12", "--format", language).out.splitlines()[0] == first
+        assert call(history, "lineage", "12", "--format", language).out.splitlines()[0] == first
 
 
-def test_compare(past: Past):
-    lines = told(past, "compare", "r1", "r2").out
+def test_compare(history: History):
+    lines = call(history, "compare", "r1", "r2").out
     assert "training.learning_rate  0.1     0.2" in lines
     assert "version: 11 -> 12" in lines
-    [both] = objects(told(past, "compare", "r1", "--json"))
+    [both] = objects(call(history, "compare", "r1", "--json"))
     assert (both["now"], both["rows"]) == ("r3", {"train": [8, 9]})
 
 
-def test_why_not_cached(past: Past):
-    assert "custom_config.plan.learning_rate  0.1     0.2" in told(past, "why-not-cached", "Trainer", "--run", "r2").out
-    assert "was cached" in told(past, "why-not-cached", "ExampleGen", "--run", "r2").out
-    assert "it has not succeeded before" in told(past, "why-not-cached", "Trainer", "--run", "r1").out
+def test_why_not_cached(history: History):
+    assert (
+        "custom_config.plan.learning_rate  0.1     0.2" in call(history, "why-not-cached", "Trainer", "--run", "r2").out
+    )
+    assert "was cached" in call(history, "why-not-cached", "ExampleGen", "--run", "r2").out
+    assert "it has not succeeded before" in call(history, "why-not-cached", "Trainer", "--run", "r1").out
 
 
-def test_export(past: Past, tmp_path: Path):
+def test_export(history: History, tmp_path: Path):
     target = tmp_path / "all.jsonl"
-    assert told(past, "export", "--to", str(target)).out == f"{target}: {len(target.read_text().splitlines())} lines\n"
-    assert told(past, "export").out == target.read_text()
-    events = objects(told(past, "export", "--format", "openlineage"))
+    assert (
+        call(history, "export", "--to", str(target)).out == f"{target}: {len(target.read_text().splitlines())} lines\n"
+    )
+    assert call(history, "export").out == target.read_text()
+    events = objects(call(history, "export", "--format", "openlineage"))
     assert {event["eventType"] for event in events} == {"COMPLETE"}
-    refused = light_command("export", "--store", str(past.place), "--to", str(tmp_path / "no" / "all.jsonl"))
+    refused = light_command("export", "--store", str(history.location), "--to", str(tmp_path / "no" / "all.jsonl"))
     assert refused.exit_code == 1
     assert "cannot be written" in refused.err
 
 
-def test_gc_lists_first_and_removes_only_when_told(past: Past, tmp_path: Path):
+def test_gc_lists_first_and_removes_only_with_delete(history: History, tmp_path: Path):
     # The store lies where a pipeline called toy keeps its own.
     output = tmp_path / "out"
     output.mkdir()
@@ -117,15 +125,15 @@ def test_gc_lists_first_and_removes_only_when_told(past: Past, tmp_path: Path):
     nothing = command(*arguments)
     assert (nothing.exit_code, nothing.out) == (0, "all artifacts are needed\n")
 
-    past.writer.execution("r4", "ExampleGen")
-    names = {past.number(name): name for name in past.artifacts}
+    history.writer.execution("r4", "ExampleGen")
+    names = {history.number(name): name for name in history.artifacts}
     going = {"model 3", "blessing 3", "rows 3", "pushed 1", "pushed 2"}
     listed = command(*arguments, "--keep", "1")
     assert f"{len(going)} artifacts, 0.0 MB: not needed; --delete removes them" in listed.out
-    assert all(Path(artifact.uri).is_dir() for artifact in past.artifacts.values())
-    told_ = command(*arguments, "--keep", "1", "--delete", "--json").told
-    assert {names[each["id"]] for each in told_["artifacts"]} == going
-    assert {name for name, each in past.artifacts.items() if not Path(each.uri).is_dir()} == going
+    assert all(Path(artifact.uri).is_dir() for artifact in history.artifacts.values())
+    latest = command(*arguments, "--keep", "1", "--delete", "--json").result
+    assert {names[each["id"]] for each in latest["artifacts"]} == going
+    assert {name for name, each in history.artifacts.items() if not Path(each.uri).is_dir()} == going
     assert command(*arguments, "--keep", "1").out == "all artifacts are needed\n"
 
 
@@ -143,31 +151,33 @@ def test_gc_lists_first_and_removes_only_when_told(past: Past, tmp_path: Path):
         (("runs", "--since", "yesterday"), "--since: expected a time such as 2026-11-22"),
     ],
 )
-def test_what_cannot_be_answered(past: Past, arguments: tuple[str, ...], headline: str):
-    ended = light_command(*arguments, "--store", str(past.place))
+def test_unknown_names_are_rejected_with_a_remedy(history: History, arguments: tuple[str, ...], headline: str):
+    ended = light_command(*arguments, "--store", str(history.location))
     assert (ended.exit_code, ended.out) == (2, "")
     assert headline in ended.err
     assert "remedy: " in ended.err
 
 
 @pytest.mark.parametrize("verb", ["runs", "show", "artifacts", "export", "gc"])
-def test_nothing_has_run_yet(verb: str, tmp_path: Path):
+def test_missing_store_is_reported(verb: str, tmp_path: Path):
     ended = command(verb, "--output", str(tmp_path))
     assert (ended.exit_code, ended.out) == (2, "")
     assert "nothing has run yet: there is no metadata store" in ended.err
 
 
-def test_a_file_that_is_no_store(tmp_path: Path):
+def test_file_that_is_no_store(tmp_path: Path):
     (tmp_path / "metadata.db").write_bytes(b"not a database, but long enough to look like a file with a header" * 20)
     ended = light_command("runs", "--store", str(tmp_path / "metadata.db"))
     assert ended.exit_code == 1
     assert "cannot be opened" in ended.err
 
 
-def test_names_that_a_terminal_would_obey(past: Past):
-    past.writer.execution("r4\x1b[2J", "Node\n[red]", "FAILED", [past.writer.artifact("Model", "/a\x1b[31m[bold]b")])
+def test_names_that_a_terminal_would_obey(history: History):
+    history.writer.execution(
+        "r4\x1b[2J", "Node\n[red]", "FAILED", [history.writer.artifact("Model", "/a\x1b[31m[bold]b")]
+    )
     for arguments in (("runs",), ("show",), ("artifacts",), ("why-not-cached", "Node\n[red]")):
-        out = told(past, *arguments).out
+        out = call(history, *arguments).out
         assert "\x1b" not in out
-    assert "/a\\x1b[31m[bold]b" in told(past, "artifacts").out
-    assert "r4\\x1b[2J" in told(past, "runs").out
+    assert "/a\\x1b[31m[bold]b" in call(history, "artifacts").out
+    assert "r4\\x1b[2J" in call(history, "runs").out

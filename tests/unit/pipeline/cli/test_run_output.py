@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from components.errors import InputError
-from components.evaluator.verdict import Check, Measured
-from pipeline.cli.run_output import Screen, summary
+from components.evaluator.verdict import Check, SliceMetrics
+from pipeline.cli.run_output import ProgressDisplay, print_summary
 from pipeline.core.records import BLESSED, NOT_BLESSED, NodeResult, RunResult, RunSummary
 from pipeline.core.run_record import new_run
 
-FACTS = RunSummary(
+SUMMARY = RunSummary(
     rows_read=15002,
     rows={"train": 10050, "eval": 4952},
     metrics={"auc": 0.95123456, "recall": 0.25},
     rows_evaluated=4952,
-    slices=tuple(Measured({"trip_start_hour": str(hour)}, 200, {"auc": 0.9}, {}) for hour in range(24)),
+    slices=tuple(SliceMetrics({"trip_start_hour": str(hour)}, 200, {"auc": 0.9}, {}) for hour in range(24)),
     checks=(Check("auc", {}, "at least 0.9", 0.95123456, None, 4952, passed=True, why=None),),
     verdict=BLESSED,
     pushed="/out/pushed/7",
@@ -29,28 +29,28 @@ FACTS = RunSummary(
 
 
 def result(
-    state: str = "done", exit_code: int = 0, error: InputError | None = None, facts: RunSummary = FACTS
+    state: str = "done", exit_code: int = 0, error: InputError | None = None, summary: RunSummary = SUMMARY
 ) -> RunResult:
     node = NodeResult("Trainer", "failed" if error else "done", 2.5, 3.25, 512.0, None, None, error)
-    return RunResult("r1", "taxi", state, 61.234, 9.5, (node,), error, exit_code, facts, None)
+    return RunResult("r1", "taxi", state, 61.234, 9.5, (node,), error, exit_code, summary, None)
 
 
-def test_the_last_line_names_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_last_line_names_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     report = tmp_path / "report.html"
-    summary(replace(result(), report=report), "plain")
+    print_summary(replace(result(), report=report), "plain")
     assert capsys.readouterr().out.splitlines()[-1] == f"report: {report}"
 
 
 def test_plain_writes_one_line_per_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     record = new_run(tmp_path, "toy", (), ())
     record.add_nodes({"Ingest": ()})
-    with Screen("plain", record) as screen:
+    with ProgressDisplay("plain", record) as display:
         node = record.nodes["Ingest"]
         node.state = "running"
-        screen.node_changed("Ingest")
-        screen.tick()
+        display.node_changed("Ingest")
+        display.tick()
         node.state, node.seconds, node.cpu_seconds, node.peak_memory_mb, node.rows = "done", 1.25, 2.5, 1234.0, 15002
-        screen.node_changed("Ingest")
+        display.node_changed("Ingest")
     record.close()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"run {record.run} of toy, logs in {record.folder}"
@@ -60,11 +60,11 @@ def test_plain_writes_one_line_per_change(tmp_path: Path, capsys: pytest.Capture
 def test_live_draws_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     record = new_run(tmp_path, "toy", (), ())
-    with Screen("live", record) as screen:
+    with ProgressDisplay("live", record) as display:
         record.add_nodes({"Ingest": (), "Trainer": ("Ingest",)})
         record.nodes["Ingest"].state = "running"
         record.nodes["Ingest"].rows = 15002
-        screen.tick()
+        display.tick()
     record.close()
     drawn = capsys.readouterr().out
     assert "node" in drawn
@@ -74,29 +74,34 @@ def test_live_draws_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
 
 def test_json_is_one_object_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     record = new_run(tmp_path, "toy", (), ())
-    with Screen("json", record) as screen:
-        screen.node_changed(None)
+    with ProgressDisplay("json", record) as display:
+        display.node_changed(None)
     record.close()
-    summary(result(), "json")
+    print_summary(result(), "json")
     out = capsys.readouterr().out
-    told = json.loads(out)
+    run = json.loads(out)
     assert out.count("\n") == 1
-    assert (told["run"], told["state"], told["seconds"], told["verdict"]) == ("r1", "done", 61.234, "blessed")
-    assert told["nodes"]["Trainer"]["cpu_seconds"] == 3.25
-    assert told["rows"] == {"train": 10050, "eval": 4952}
-    assert told["slices"][5] == {
+    assert (run["run"], run["state"], run["seconds"], run["verdict"]) == (
+        "r1",
+        "done",
+        61.234,
+        "blessed",
+    )
+    assert run["nodes"]["Trainer"]["cpu_seconds"] == 3.25
+    assert run["rows"] == {"train": 10050, "eval": 4952}
+    assert run["slices"][5] == {
         "slice": {"trip_start_hour": "5"},
         "rows": 200,
         "metrics": {"auc": 0.9},
         "baseline": {},
         "intervals": {},
     }
-    assert [(check["metric"], check["passed"]) for check in told["checks"]] == [("auc", True)]
-    assert told["pushed"] == "/out/pushed/7"
+    assert [(check["metric"], check["passed"]) for check in run["checks"]] == [("auc", True)]
+    assert run["pushed"] == "/out/pushed/7"
 
 
-def test_the_summary_tells_rows_metrics_verdict_and_where_the_model_went(capsys: pytest.CaptureFixture[str]):
-    summary(result(), "plain")
+def test_summary_shows_rows_metrics_verdict_and_push_path(capsys: pytest.CaptureFixture[str]):
+    print_summary(result(), "plain")
     out = capsys.readouterr().out
     assert "rows: train 10,050, eval 4,952 (of 15,002 read)" in out
     assert "0.9512" in out
@@ -106,12 +111,12 @@ def test_the_summary_tells_rows_metrics_verdict_and_where_the_model_went(capsys:
     assert "model pushed to /out/pushed/7" in out
 
 
-def test_the_summary_tells_the_error_its_findings_and_the_remedy(capsys: pytest.CaptureFixture[str]):
-    summary(result("failed", 2, InputError("no [label]", "name one", ["a", "b"]), RunSummary()), "plain")
+def test_summary_shows_the_error_its_details_and_the_remedy(capsys: pytest.CaptureFixture[str]):
+    print_summary(result("failed", 2, InputError("no [label]", "name one", ["a", "b"]), RunSummary()), "plain")
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
         "failed in 61.2 s",
-        "--resume r1 goes on from where it stopped",
+        "--resume r1 continues from where it stopped",
         "error: no [label]",
         "  - a",
         "  - b",
@@ -119,11 +124,14 @@ def test_the_summary_tells_the_error_its_findings_and_the_remedy(capsys: pytest.
     ]
 
 
-def test_the_rates_of_groups_have_a_table_of_their_own(capsys: pytest.CaptureFixture[str]):
+def test_rates_of_groups_have_a_table_of_their_own(capsys: pytest.CaptureFixture[str]):
     rates = {"false_positive_rate": 0.1, "positive_rate": 0.25}
-    slices = Measured({"gender": "a"}, 60, {"auc": 0.5, **rates}, {}), Measured({"hour": "3"}, 9, {"auc": 0.75}, {})
-    facts = RunSummary(metrics={"auc": 0.95, **rates}, rows_evaluated=69, slices=slices)
-    summary(result(facts=facts), "plain")
+    slices = (
+        SliceMetrics({"gender": "a"}, 60, {"auc": 0.5, **rates}, {}),
+        SliceMetrics({"hour": "3"}, 9, {"auc": 0.75}, {}),
+    )
+    summary = RunSummary(metrics={"auc": 0.95, **rates}, rows_evaluated=69, slices=slices)
+    print_summary(result(summary=summary), "plain")
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()][:7] == [
         "slice       rows   auc",
         "overall       69  0.95",
@@ -136,16 +144,16 @@ def test_the_rates_of_groups_have_a_table_of_their_own(capsys: pytest.CaptureFix
 
 
 def check(passed: bool = True, **fields: Any) -> Check:
-    told = {"metric": "auc", "slice": {"hour": "3"}, "bound": "at least 0.6", "value": 0.5, "baseline": None}
-    return Check(**{**told, "rows": 60, "passed": passed, "why": None, **fields})
+    defaults = {"metric": "auc", "slice": {"hour": "3"}, "bound": "at least 0.6", "value": 0.5, "baseline": None}
+    return Check(**{**defaults, "rows": 60, "passed": passed, "why": None, **fields})
 
 
 def summarized(capsys: pytest.CaptureFixture[str], *checks: Check, **fields: Any) -> list[str]:
-    summary(result("rejected", 3, facts=RunSummary(checks=checks, **fields)), "plain")
+    print_summary(result("rejected", 3, summary=RunSummary(checks=checks, **fields)), "plain")
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
-def test_the_summary_tells_why_a_model_was_refused(capsys: pytest.CaptureFixture[str]):
+def test_summary_shows_why_a_model_was_rejected(capsys: pytest.CaptureFixture[str]):
     checks = (
         check(slice={}, value=0.95, baseline=0.9412345678, bound="at most 0.1 below the baseline"),
         check(passed=False),
@@ -164,7 +172,7 @@ def test_the_summary_tells_why_a_model_was_refused(capsys: pytest.CaptureFixture
     ]
 
 
-def test_of_many_checks_all_that_failed_are_shown(capsys: pytest.CaptureFixture[str]):
+def test_long_check_table_shows_every_failed_check(capsys: pytest.CaptureFixture[str]):
     lines = summarized(capsys, *[check()] * 20, *[check(passed=False)] * 20, verdict=NOT_BLESSED)
     table = lines[1 : lines.index("rejected in 61.2 s; the model is not blessed")]
     assert [line.endswith("fail") for line in table] == [True] * 20 + [False] * 13
@@ -172,12 +180,10 @@ def test_of_many_checks_all_that_failed_are_shown(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(("failed", "count"), [(1, "1 check"), (2, "2 checks")])
-def test_the_summary_tells_that_a_model_was_blessed_by_force(
-    capsys: pytest.CaptureFixture[str], failed: int, count: str
-):
+def test_summary_shows_that_a_blessing_was_forced(capsys: pytest.CaptureFixture[str], failed: int, count: str):
     lines = summarized(capsys, *[check(passed=False)] * failed, verdict=BLESSED, forced="the old one is broken")
-    told = f"rejected in 61.2 s; the model is blessed by force: the old one is broken; {count} failed"
-    assert told in lines
+    message = f"rejected in 61.2 s; the model is blessed by force: the old one is broken; {count} failed"
+    assert message in lines
 
 
 @pytest.mark.parametrize(
@@ -192,14 +198,16 @@ def test_the_summary_tells_that_a_model_was_blessed_by_force(
         ({}, None),
     ],
 )
-def test_the_summary_tells_what_a_cluster_has_suffered(
+def test_summary_shows_restarts_of_a_cluster(
     capsys: pytest.CaptureFixture[str], training: dict[str, int], line: str | None
 ):
-    summary(result(facts=RunSummary(training=training)), "plain")
-    told = [each for each in capsys.readouterr().out.splitlines() if each.startswith("training")]
-    assert told == ([] if line is None else [line])
+    print_summary(result(summary=RunSummary(training=training)), "plain")
+    output = [each for each in capsys.readouterr().out.splitlines() if each.startswith("training")]
+    assert output == ([] if line is None else [line])
 
 
-def test_the_summary_tells_what_a_tuner_has_found(capsys: pytest.CaptureFixture[str]):
-    summary(result(facts=RunSummary(tuned={"learning_rate": 0.0123456, "hidden": [8, 4], "kind": "mlp"})), "plain")
+def test_summary_shows_the_tuned_values(capsys: pytest.CaptureFixture[str]):
+    print_summary(
+        result(summary=RunSummary(tuned={"learning_rate": 0.0123456, "hidden": [8, 4], "kind": "mlp"})), "plain"
+    )
     assert "tuned: learning_rate 0.01235, hidden [8, 4], kind mlp" in capsys.readouterr().out.splitlines()

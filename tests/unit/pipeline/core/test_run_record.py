@@ -1,4 +1,4 @@
-"""A run's folder: ids, the lock, and what an interrupted writer leaves."""
+"""A run's folder: ids, the lock, and files of an interrupted writer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_ids_of_runs_that_start_within_one_second_sort_by_start_time(tmp_path: P
         run.close()
 
 
-def test_the_time_in_an_id_is_the_start_in_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_time_in_an_id_is_the_start_in_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(time, "time", lambda: 1795462491.25)
     record = begin(tmp_path)
     assert re.fullmatch(r"20261123T193451-250000-[0-9a-f]{4}", record.run)
@@ -38,15 +38,15 @@ def test_the_time_in_an_id_is_the_start_in_utc(tmp_path: Path, monkeypatch: pyte
     record.close()
 
 
-def test_a_run_is_written_whole_and_read_again(tmp_path: Path):
+def test_run_is_written_whole_and_read_again(tmp_path: Path):
     record = new_run(tmp_path, "toy", ("A",), ("B",))
     record.add_nodes({"A": (), "B": ("A",)})
     record.nodes["A"].state, record.nodes["A"].cpu_seconds, record.nodes["A"].attempts = "done", 1.5, 2
     record.add_attempt(record.nodes["A"])
     record.save()
-    told = json.loads((record.folder / "run.json").read_text())
-    assert told["nodes"]["A"]["state"] == "done"
-    assert told["nodes"]["B"]["state"] == "waiting"
+    written = json.loads((record.folder / "run.json").read_text())
+    assert written["nodes"]["A"]["state"] == "done"
+    assert written["nodes"]["B"]["state"] == "waiting"
     assert [path.name for path in record.folder.glob("run.json*")] == ["run.json"]
     attempts = [json.loads(line) for line in (record.folder / "attempts.jsonl").read_text().splitlines()]
     assert [(each["node"], each["attempt"], each["state"]) for each in attempts] == [("A", 2, "done")]
@@ -106,7 +106,7 @@ def test_latest_follows_the_start_time_whatever_the_ids_are(tmp_path: Path):
     assert "the newest run is 20261123T193451-0000" in error.value.remedy
 
 
-def test_a_damaged_record_is_never_the_latest_run(tmp_path: Path):
+def test_damaged_record_is_never_the_latest_run(tmp_path: Path):
     write_finished_run(tmp_path, "20261123T193451-0000", 1795462491.3)
     write_finished_run(tmp_path, "20261123T193452-0000", 1795462492.3)
     (tmp_path / "20261123T193452-0000" / "run.json").write_text("{")
@@ -115,15 +115,15 @@ def test_a_damaged_record_is_never_the_latest_run(tmp_path: Path):
     latest.close()
 
 
-def test_an_unknown_run_is_told_with_the_newest_one(tmp_path: Path):
-    with pytest.raises(InputError, match="expected a run of toy, received 'latest'") as told:
+def test_unknown_run_is_reported_with_the_newest_one(tmp_path: Path):
+    with pytest.raises(InputError, match="expected a run of toy, received 'latest'") as raised:
         old_run(tmp_path, "toy", "latest")
-    assert "no earlier run" in told.value.remedy
+    assert "no earlier run" in raised.value.remedy
     record = begin(tmp_path)
     record.close()
-    with pytest.raises(InputError, match="received 'x'") as told:
+    with pytest.raises(InputError, match="received 'x'") as raised:
         old_run(tmp_path, "toy", "x")
-    assert record.run in told.value.remedy
+    assert record.run in raised.value.remedy
 
 
 def _hold(logs: Path, ready: multiprocessing.connection.Connection) -> None:
@@ -132,19 +132,19 @@ def _hold(logs: Path, ready: multiprocessing.connection.Connection) -> None:
     ready.recv()
 
 
-def test_a_run_that_still_goes_on_elsewhere_is_not_resumed(tmp_path: Path):
+def test_run_of_a_live_process_is_not_resumed(tmp_path: Path):
     ours, theirs = multiprocessing.Pipe()
     holder = multiprocessing.get_context("fork").Process(target=_hold, args=(tmp_path, theirs))
     holder.start()
     run = ours.recv()
-    with pytest.raises(InputError, match="still going on"):
+    with pytest.raises(InputError, match="still in progress"):
         old_run(tmp_path, "toy", run)
     ours.send("end")
     holder.join()
     old_run(tmp_path, "toy", run).close()
 
 
-def test_who_only_looks_does_not_keep_a_run_from_being_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_shared_lock_does_not_prevent_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     record = begin(tmp_path)
     record.close()
     looking = os.open(record.folder / "lock", os.O_RDONLY)
@@ -153,7 +153,7 @@ def test_who_only_looks_does_not_keep_a_run_from_being_resumed(tmp_path: Path, m
     old_run(tmp_path, "toy", record.run).close()
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path):
+def test_folder_that_cannot_be_created_is_reported(tmp_path: Path):
     (tmp_path / "logs").write_text("a file in the way")
-    with pytest.raises(MachineError, match="cannot be made"):
+    with pytest.raises(MachineError, match="cannot be created"):
         begin(tmp_path / "logs")

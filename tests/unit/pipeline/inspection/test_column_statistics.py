@@ -18,8 +18,8 @@ def counted(
     writer: Writer, folder: Path, run: str, prices: list[tuple[float, float, int]], plans: dict[str, int]
 ) -> None:
     """Statistics of ten rows, as StatisticsGen lays them out."""
-    told = proto.DatasetFeatureStatisticsList()
-    whole = told.datasets.add(num_examples=10)
+    statistics = proto.DatasetFeatureStatisticsList()
+    whole = statistics.datasets.add(num_examples=10)
     price = whole.features.add(type=proto.FeatureNameStatistics.FLOAT)
     price.path.step.append("price")
     numbers = price.num_stats
@@ -36,14 +36,14 @@ def counted(
     for text, count in plans.items():
         texts.rank_histogram.buckets.add(label=text, sample_count=count)
         texts.top_values.add(value=text, frequency=count)
-    place = folder / run / "Split-train"
-    place.mkdir(parents=True)
-    (place / "FeatureStats.pb").write_bytes(told.SerializeToString())
+    split_folder = folder / run / "Split-train"
+    split_folder.mkdir(parents=True)
+    (split_folder / "FeatureStats.pb").write_bytes(statistics.SerializeToString())
     artifact = writer.artifact("ExampleStatistics", str(folder / run), split_names='["train"]')
     writer.execution(run, "StatisticsGen", outputs=[artifact])
 
 
-def test_a_column_as_it_was_counted(writer: Writer, tmp_path: Path):
+def test_column_as_it_was_counted(writer: Writer, tmp_path: Path):
     counted(writer, tmp_path, "r1", [(0, 1, 4), (1, 9, 4)], {"a": 6, "b": 4})
     found = columns(Store(tmp_path / "metadata.db"), "r1", "train")
     price, plan = found["price"], found["plan"]
@@ -66,7 +66,7 @@ def test_a_column_as_it_was_counted(writer: Writer, tmp_path: Path):
         ([(3, 3, 8)], 1.0),
     ],
 )
-def test_how_far_numbers_lie_apart(
+def test_distance_between_numeric_columns(
     writer: Writer, tmp_path: Path, prices: list[tuple[float, float, int]], distance: float
 ):
     counted(writer, tmp_path, "r1", [(0, 1, 4), (1, 9, 4)], {"a": 10})
@@ -77,7 +77,7 @@ def test_how_far_numbers_lie_apart(
     assert found["plan"].distance == 0
 
 
-def test_how_far_texts_lie_apart_and_what_only_one_has(writer: Writer, tmp_path: Path):
+def test_distance_between_text_columns_and_values_of_only_one(writer: Writer, tmp_path: Path):
     counted(writer, tmp_path, "r1", [(0, 1, 4)], {"a": 6, "b": 4})
     counted(writer, tmp_path, "r2", [(0, 1, 4)], {"a": 3, "c": 7})
     store = Store(tmp_path / "metadata.db")
@@ -89,7 +89,7 @@ def test_how_far_texts_lie_apart_and_what_only_one_has(writer: Writer, tmp_path:
     assert (lonely.name, lonely.before) == ("plan", None)
 
 
-def test_what_has_no_statistics(writer: Writer, tmp_path: Path):
+def test_missing_statistics_are_reported(writer: Writer, tmp_path: Path):
     counted(writer, tmp_path, "r1", [(0, 1, 4)], {"a": 6})
     writer.execution("r2", "StatisticsGen", "FAILED")
     store = Store(tmp_path / "metadata.db")

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from past import Past
+from stored_history import History
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from components.evaluator.verdict import Measured, Verdict
+from components.evaluator.verdict import SliceMetrics, Verdict
 from pipeline.inspection.comparison import compare
 
 
@@ -19,68 +19,71 @@ def schema(*columns: str) -> str:
     return "".join(f'feature {{ name: "{name}" type: FLOAT }}\n' for name in columns)
 
 
-def auc(value: float) -> tuple[Measured, ...]:
-    return Measured({}, 9, {"auc": value}, {}), Measured({"city": "Paris"}, 3, {"auc": value / 2}, {})
+def auc(value: float) -> tuple[SliceMetrics, ...]:
+    return SliceMetrics({}, 9, {"auc": value}, {}), SliceMetrics({"city": "Paris"}, 3, {"auc": value / 2}, {})
 
 
-def compared(past: Past, before: str = "r1", now: str = "r3") -> dict[str, Any]:
-    runs = {run.name: run for run in past.store.runs()}
-    told = compare(past.store, past.logs, runs[before], runs[now])
-    assert json.loads(json.dumps(told)) == told, "plain JSON values"
-    return told
+def compared(history: History, before: str = "r1", now: str = "r3") -> dict[str, Any]:
+    runs = {run.name: run for run in history.store.runs()}
+    result = compare(history.store, history.logs, runs[before], runs[now])
+    assert json.loads(json.dumps(result)) == result, "plain JSON values"
+    return result
 
 
 @pytest.fixture
-def whole(past: Past, tmp_path: Path) -> Past:
+def whole(history: History, tmp_path: Path) -> History:
     """The first and the third run with schemas, statistics, verdicts and models."""
     for run, columns, score in (("r1", ("age", "city"), 0.5), ("r3", ("age", "hours"), 0.75)):
         folder = tmp_path / "artifacts" / run
         (folder / "schema").mkdir(parents=True)
         (folder / "schema" / "schema.pbtxt").write_text(schema(*columns))
-        told = statistics_pb2.DatasetFeatureStatisticsList()
-        told.datasets.add(num_examples=4).features.add(type=statistics_pb2.FeatureNameStatistics.FLOAT).name = columns[
+        stats = statistics_pb2.DatasetFeatureStatisticsList()
+        stats.datasets.add(num_examples=4).features.add(type=statistics_pb2.FeatureNameStatistics.FLOAT).name = columns[
             1
         ]
         (folder / "statistics" / "Split-train").mkdir(parents=True)
-        (folder / "statistics" / "Split-train" / "FeatureStats.pb").write_bytes(told.SerializeToString())
+        (folder / "statistics" / "Split-train" / "FeatureStats.pb").write_bytes(stats.SerializeToString())
         (folder / "evaluation").mkdir()
         verdict = Verdict(blessed=True, forced=None, rows=9, checks=(), slices=auc(score))
         (folder / "evaluation" / "verdict.json").write_text(verdict.to_json())
-        past.writer.execution(run, "SchemaGen", outputs=[past.writer.artifact("Schema", str(folder / "schema"))])
-        statistics = past.writer.artifact("ExampleStatistics", str(folder / "statistics"), split_names='["train"]')
-        past.writer.execution(run, "StatisticsGen", outputs=[statistics])
-        measured = past.writer.artifact("ModelEvaluation", str(folder / "evaluation"))
-        past.writer.execution(run, "Evaluator", outputs=[measured])
-        exported = Path(past.artifacts[f"model {run[1]}"].uri) / "Format-Serving"
+        history.writer.execution(run, "SchemaGen", outputs=[history.writer.artifact("Schema", str(folder / "schema"))])
+        statistics = history.writer.artifact("ExampleStatistics", str(folder / "statistics"), split_names='["train"]')
+        history.writer.execution(run, "StatisticsGen", outputs=[statistics])
+        measured = history.writer.artifact("ModelEvaluation", str(folder / "evaluation"))
+        history.writer.execution(run, "Evaluator", outputs=[measured])
+        exported = Path(history.artifacts[f"model {run[1]}"].uri) / "Format-Serving"
         exported.mkdir()
         (exported / "saved_model.pb").write_bytes(b"x" * int(score * 100))
-    return past
+    return history
 
 
-def test_what_is_not_the_same(whole: Past):
-    told = compared(whole)
-    assert told["config"] == {"training.learning_rate": ["0.1", "0.2"]}
-    assert told["schema"] == {"city": ['name: "city" type: FLOAT', None], "hours": [None, 'name: "hours" type: FLOAT']}
-    assert told["rows"] == {"train": [8, 9]}
-    assert told["columns"] == {"city": None, "hours": None}
-    assert told["metrics"] == [
+def test_comparison_contains_only_differences(whole: History):
+    result = compared(whole)
+    assert result["config"] == {"training.learning_rate": ["0.1", "0.2"]}
+    assert result["schema"] == {
+        "city": ['name: "city" type: FLOAT', None],
+        "hours": [None, 'name: "hours" type: FLOAT'],
+    }
+    assert result["rows"] == {"train": [8, 9]}
+    assert result["columns"] == {"city": None, "hours": None}
+    assert result["metrics"] == [
         {"slice": {}, "metric": "auc", "before": 0.5, "now": 0.75},
         {"slice": {"city": "Paris"}, "metric": "auc", "before": 0.25, "now": 0.375},
     ]
-    assert told["model"] == {"bytes": [50, 75]}
-    assert (told["verdict"], told["version"]) == (["blessed", "not blessed"], ["11", None])
+    assert result["model"] == {"bytes": [50, 75]}
+    assert (result["verdict"], result["version"]) == (["blessed", "not blessed"], ["11", None])
 
 
-def test_a_run_and_itself(whole: Past):
-    told = compared(whole, "r1", "r1")
-    assert (told["config"], told["schema"], told["columns"], told["model"]) == ({}, {}, {}, {})
-    assert {(each["before"], each["now"]) for each in told["metrics"]} == {(0.5, 0.5), (0.25, 0.25)}
+def test_run_and_itself(whole: History):
+    result = compared(whole, "r1", "r1")
+    assert (result["config"], result["schema"], result["columns"], result["model"]) == ({}, {}, {}, {})
+    assert {(each["before"], each["now"]) for each in result["metrics"]} == {(0.5, 0.5), (0.25, 0.25)}
 
 
-def test_what_is_gone_is_told_as_gone(whole: Past, tmp_path: Path):
-    whole.told("r1", state="done", metrics={"auc": 0.5}, slices=[])
+def test_removed_entries_are_reported_as_removed(whole: History, tmp_path: Path):
+    whole.write_record("r1", state="done", metrics={"auc": 0.5}, slices=[])
     shutil.rmtree(tmp_path / "artifacts")
-    told = compared(whole)
-    assert (told["schema"], told["columns"]) == (None, None)
-    assert told["metrics"] == [{"slice": {}, "metric": "auc", "before": 0.5, "now": None}]
-    assert told["config"] == {"training.learning_rate": ["0.1", "0.2"]}
+    result = compared(whole)
+    assert (result["schema"], result["columns"]) == (None, None)
+    assert result["metrics"] == [{"slice": {}, "metric": "auc", "before": 0.5, "now": None}]
+    assert result["config"] == {"training.learning_rate": ["0.1", "0.2"]}

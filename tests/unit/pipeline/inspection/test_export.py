@@ -7,15 +7,15 @@ import uuid
 from collections import Counter
 
 import pytest
-from past import Past
+from stored_history import History
 
 from pipeline.inspection import export
 
 
-def test_everything_is_there_once(past: Past, monkeypatch: pytest.MonkeyPatch):
+def test_everything_is_there_once(history: History, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(export, "_PAGE", 2)
-    lines = [json.loads(json.dumps(line)) for line in export.lines(past.store)]
-    assert Counter(line["kind"] for line in lines) == {"artifact": len(past.artifacts), "run": 3, "execution": 11}
+    lines = [json.loads(json.dumps(line)) for line in export.lines(history.store)]
+    assert Counter(line["kind"] for line in lines) == {"artifact": len(history.artifacts), "run": 3, "execution": 11}
     known: set[int] = set()
     for line in lines:
         if line["kind"] == "artifact":
@@ -23,38 +23,38 @@ def test_everything_is_there_once(past: Past, monkeypatch: pytest.MonkeyPatch):
             known.add(line["id"])
         elif line["kind"] == "execution":
             assert {event["artifact"] for event in line["events"]} <= known
-    trainer = next(line for line in lines if line.get("id") == past.executions["r2.Trainer"] and line.get("node"))
+    trainer = next(line for line in lines if line.get("id") == history.executions["r2.Trainer"] and line.get("node"))
     assert (trainer["run"], trainer["state"]) == ("r2", "COMPLETE")
     assert trainer["events"] == [
-        {"artifact": past.number("rows 1"), "key": "examples", "event": "input"},
-        {"artifact": past.number("model 2"), "key": "out0", "event": "output"},
+        {"artifact": history.number("rows 1"), "key": "examples", "event": "input"},
+        {"artifact": history.number("model 2"), "key": "out0", "event": "output"},
     ]
     assert json.loads(next(line for line in lines if line.get("name") == "r2")["config"])["training"]
-    assert list(export.lines(past.store, "other")) == []
+    assert list(export.lines(history.store, "other")) == []
 
 
-def test_events_of_openlineage(past: Past):
-    past.writer.execution("r4", "Trainer", "FAILED", inputs={"examples": past.artifacts["rows 3"]})
-    past.writer.execution("r4", "Pusher", "RUNNING")
-    events = list(export.openlineage(past.store))
+def test_events_of_openlineage(history: History):
+    history.writer.execution("r4", "Trainer", "FAILED", inputs={"examples": history.artifacts["rows 3"]})
+    history.writer.execution("r4", "Pusher", "RUNNING")
+    events = list(export.openlineage(history.store))
     assert Counter(event["eventType"] for event in events) == {"COMPLETE": 11, "FAIL": 1}
     failed = events[-1]
     # What the specification requires of a RunEvent.
     assert {"eventTime", "producer", "schemaURL", "run", "job"} <= set(failed)
     assert uuid.UUID(failed["run"]["runId"])
     assert failed["job"] == {"namespace": "toy", "name": "toy.Trainer"}
-    assert [each["name"] for each in failed["inputs"]] == [past.artifacts["rows 3"].uri]
+    assert [each["name"] for each in failed["inputs"]] == [history.artifacts["rows 3"].uri]
     assert (failed["inputs"][0]["namespace"], failed["outputs"]) == ("file", [])
     assert len({event["run"]["runId"] for event in events}) == len(events)
     parents = {
         event["run"]["facets"]["tfx"]["run"]: event["run"]["facets"]["parent"]["run"]["runId"] for event in events
     }
     assert len(set(parents.values())) == 4
-    assert events == list(export.openlineage(past.store)), "sent twice, they are known as the same"
+    assert events == list(export.openlineage(history.store)), "sent twice, they are known as the same"
 
 
-def test_a_data_set_in_a_bucket(past: Past):
-    rows = past.writer.artifact("Examples", "gs://bucket/a/b")
-    past.writer.execution("r4", "ExampleGen", outputs=[rows])
-    [output] = list(export.openlineage(past.store))[-1]["outputs"]
+def test_data_set_in_a_bucket(history: History):
+    rows = history.writer.artifact("Examples", "gs://bucket/a/b")
+    history.writer.execution("r4", "ExampleGen", outputs=[rows])
+    [output] = list(export.openlineage(history.store))[-1]["outputs"]
     assert (output["namespace"], output["name"]) == ("gs://bucket", "a/b")

@@ -7,44 +7,44 @@ import itertools
 import os
 
 import pytest
-from past import Past
+from stored_history import History
 
 from pipeline.core import run_record
 from pipeline.inspection import run_history
 from pipeline.inspection.run_history import RunListEntry
 
 
-def rows(past: Past, **filters: object) -> list[RunListEntry]:
-    return list(run_history.list_runs(past.store, past.logs, **filters))  # type: ignore[arg-type]
+def rows(history: History, **filters: object) -> list[RunListEntry]:
+    return list(run_history.list_runs(history.store, history.logs, **filters))  # type: ignore[arg-type]
 
 
-def test_what_came_of_each_run_newest_first(past: Past):
-    told = [(row.run, row.state, row.spans, row.verdict, row.version) for row in rows(past)]
-    assert told == [
+def test_runs_are_listed_newest_first_with_their_results(history: History):
+    listed = [(row.run, row.state, row.spans, row.verdict, row.version) for row in rows(history)]
+    assert listed == [
         ("r3", "done", (3,), "not blessed", None),
         ("r2", "done", (1,), "blessed", "12"),
         ("r1", "done", (1,), "blessed", "11"),
     ]
 
 
-def test_a_run_s_own_record_knows_more(past: Past):
-    past.told("r3", state="rejected", started=100.0, updated=107.5, metrics={"auc": 0.5})
-    [row] = rows(past, newest=1)
+def test_run_s_own_record_knows_more(history: History):
+    history.write_record("r3", state="rejected", started=100.0, updated=107.5, metrics={"auc": 0.5})
+    [row] = rows(history, newest=1)
     assert (row.state, row.started, row.seconds, row.metrics) == ("rejected", 100.0, 7.5, {"auc": 0.5})
 
 
-def test_a_run_whose_process_has_gone_has_died(past: Past):
-    past.told("r3", state="running", started=1.0, updated=2.0)
-    assert rows(past)[0].state == run_record.DIED
-    lock = os.open(past.logs / "r3" / "lock", os.O_RDWR | os.O_CREAT)
+def test_run_whose_process_has_gone_has_died(history: History):
+    history.write_record("r3", state="running", started=1.0, updated=2.0)
+    assert rows(history)[0].state == run_record.DIED
+    lock = os.open(history.logs / "r3" / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    assert rows(past)[0].state == "running"
+    assert rows(history)[0].state == "running"
     os.close(lock)
-    assert rows(past)[0].state == run_record.DIED
+    assert rows(history)[0].state == run_record.DIED
 
 
 @pytest.mark.parametrize(
-    ("states", "told"),
+    ("states", "message"),
     [
         ([], "done"),
         (["COMPLETE", "CACHED"], "done"),
@@ -53,35 +53,35 @@ def test_a_run_whose_process_has_gone_has_died(past: Past):
         (["COMPLETE", "CANCELED"], "interrupted"),
     ],
 )
-def test_the_state_by_the_nodes_alone(past: Past, states: list[str], told: str):
-    past.writer.run("r4")
+def test_state_by_the_nodes_alone(history: History, states: list[str], message: str):
+    history.writer.run("r4")
     for number, state in enumerate(states):
-        past.writer.execution("r4", f"N{number}", state)
-    assert rows(past, newest=1)[0].state == told
+        history.writer.execution("r4", f"N{number}", state)
+    assert rows(history, newest=1)[0].state == message
 
 
-def test_filters(past: Past):
-    past.writer.execution("r4", "Trainer", "FAILED")
-    assert [row.run for row in rows(past, states=("failed",))] == ["r4"]
-    assert [row.run for row in rows(past, states=("done",), newest=2)] == ["r3", "r2"]
-    assert rows(past, pipeline="other") == []
-    begun = {row.run: row.started for row in rows(past)}
-    assert {row.run for row in rows(past, since=begun["r3"])} == {run for run in begun if begun[run] >= begun["r3"]}
-    assert rows(past, since=begun["r4"] + 1) == []
+def test_filters(history: History):
+    history.writer.execution("r4", "Trainer", "FAILED")
+    assert [row.run for row in rows(history, states=("failed",))] == ["r4"]
+    assert [row.run for row in rows(history, states=("done",), newest=2)] == ["r3", "r2"]
+    assert rows(history, pipeline="other") == []
+    begun = {row.run: row.started for row in rows(history)}
+    assert {row.run for row in rows(history, since=begun["r3"])} == {run for run in begun if begun[run] >= begun["r3"]}
+    assert rows(history, since=begun["r4"] + 1) == []
 
 
-def test_pages_leave_nothing_out(past: Past, monkeypatch: pytest.MonkeyPatch):
+def test_paging_returns_every_run(history: History, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(run_history, "_PAGE", 2)
-    assert [row.run for row in rows(past)] == ["r3", "r2", "r1"]
+    assert [row.run for row in rows(history)] == ["r3", "r2", "r1"]
 
 
-def test_only_as_much_is_read_as_is_asked_for(past: Past):
-    first = list(itertools.islice(run_history.list_runs(past.store, past.logs), 1))
+def test_listing_stops_after_the_requested_runs(history: History):
+    first = list(itertools.islice(run_history.list_runs(history.store, history.logs), 1))
     assert [row.run for row in first] == ["r3"]
 
 
-def test_a_record_that_is_broken_is_none(past: Past):
-    (past.logs / "r3").mkdir(parents=True)
-    (past.logs / "r3" / "run.json").write_text("{")
-    assert run_record.record(past.logs, "r3") is None
-    assert rows(past)[0].state == "done"
+def test_record_that_is_broken_is_none(history: History):
+    (history.logs / "r3").mkdir(parents=True)
+    (history.logs / "r3" / "run.json").write_text("{")
+    assert run_record.record(history.logs, "r3") is None
+    assert rows(history)[0].state == "done"

@@ -1,4 +1,4 @@
-"""What is written for Airflow: a manifest that says all, and a DAG file that needs nothing else."""
+"""The files for Airflow: a complete manifest, and a DAG file that depends on nothing else."""
 
 from __future__ import annotations
 
@@ -22,24 +22,30 @@ def _written(folder: Path, schedule: ScheduleConfig | None = None) -> dict[str, 
     assert (
         write_dag(Dag("toy", GRAPH, ("--config", "toy.yaml"), folder / "logs", schedule), folder) == folder / "toy.py"
     )
-    told: dict[str, object] = json.loads((folder / "toy" / "manifest.json").read_text())
-    return told
+    record: dict[str, object] = json.loads((folder / "toy" / "manifest.json").read_text())
+    return record
 
 
-def test_the_manifest_says_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_manifest_describes_the_whole_dag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PYTHONPATH", "/mine")
     monkeypatch.setenv("METADATA_PASSWORD", "open sesame")
-    told = _written(tmp_path, ScheduleConfig.model_validate({"start": "2026-01-01", "every": "0 3 * * *", "pool": "p"}))
-    assert told["nodes"] == [
+    manifest = _written(
+        tmp_path, ScheduleConfig.model_validate({"start": "2026-01-01", "every": "0 3 * * *", "pool": "p"})
+    )
+    assert manifest["nodes"] == [
         {"id": "ExampleGen", "upstream": []},
         {"id": "Trainer", "upstream": ["ExampleGen"]},
     ]
-    assert (told["python"], told["folder"], told["logs"]) == (sys.executable, str(Path.cwd()), str(tmp_path / "logs"))
-    assert told["environment"] == {"PYTHONPATH": "/mine"}
-    schedule = told["schedule"]
+    assert (manifest["python"], manifest["folder"], manifest["logs"]) == (
+        sys.executable,
+        str(Path.cwd()),
+        str(tmp_path / "logs"),
+    )
+    assert manifest["environment"] == {"PYTHONPATH": "/mine"}
+    schedule = manifest["schedule"]
     assert isinstance(schedule, dict)
     assert (schedule["every"], schedule["start"], schedule["pool"]) == ("0 3 * * *", "2026-01-01", "p")
-    assert Path(str(told["runner"])).is_file()
+    assert Path(str(manifest["runner"])).is_file()
 
 
 def test_without_a_section_somebody_starts_it(tmp_path: Path):
@@ -48,7 +54,7 @@ def test_without_a_section_somebody_starts_it(tmp_path: Path):
     assert (schedule["every"], schedule["catch_up"], schedule["retries"]) == (None, False, 2)
 
 
-def test_the_dag_imports_nothing_of_ours(tmp_path: Path):
+def test_dag_imports_nothing_of_ours(tmp_path: Path):
     _written(tmp_path)
     tree = ast.parse((tmp_path / "toy.py").read_text())
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -57,7 +63,7 @@ def test_the_dag_imports_nothing_of_ours(tmp_path: Path):
     assert ours == {"airflow"}
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path):
+def test_folder_that_cannot_be_written_is_reported(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
         write_dag(Dag("toy", GRAPH, (), tmp_path, None), tmp_path / "file")

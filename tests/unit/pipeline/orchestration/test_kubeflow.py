@@ -37,11 +37,11 @@ def job(schedule: dict[str, Any] | None = None, **section: Any) -> kubeflow.Job:
 
 
 def tasks(spec: dict[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = spec["root"]["dag"]["tasks"]
-    return told
+    of_graph: dict[str, Any] = spec["root"]["dag"]["tasks"]
+    return of_graph
 
 
-def test_a_container_for_each_node_and_one_that_compiles_before_them() -> None:
+def test_container_for_each_node_and_one_that_compiles_before_them() -> None:
     spec, _ = kubeflow.documents(job())
     assert spec["pipelineInfo"]["name"] == "my-people"
     waits = {name: task.get("dependentTasks", []) for name, task in tasks(spec).items()}
@@ -63,7 +63,7 @@ def test_a_container_for_each_node_and_one_that_compiles_before_them() -> None:
     assert executors["exec-example-gen"]["container"]["args"][7:9] == ["--span", "{{$.inputs.parameters['span']}}"]
 
 
-def test_a_run_that_is_not_due_ends_before_anything_is_compiled() -> None:
+def test_run_that_is_not_due_ends_before_anything_is_compiled() -> None:
     spec, platform = kubeflow.documents(job({"only_if": "new_span", "span": "date"}))
     assert list(tasks(spec)) == ["due", "run"]
     assert tasks(spec)["run"]["triggerPolicy"] == {"condition": "inputs.parameter_values['due'] == 'yes'"}
@@ -76,7 +76,7 @@ def test_a_run_that_is_not_due_ends_before_anything_is_compiled() -> None:
     )
 
 
-def test_what_the_section_and_the_schedule_say_is_on_every_container() -> None:
+def test_section_and_schedule_are_applied_to_every_container() -> None:
     spec, platform = kubeflow.documents(
         job(
             {"retries": 1, "retry_minutes": 0.5, "timeout_hours": 2},
@@ -88,8 +88,8 @@ def test_what_the_section_and_the_schedule_say_is_on_every_container() -> None:
         )
     )
     executors = spec["deploymentSpec"]["executors"]
-    for told in platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"].values():
-        assert told == {
+    for settings in platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"].values():
+        assert settings == {
             "pvcMount": [{"constant": "pipeline", "mountPath": "/mnt/all"}],
             "secretAsEnv": [
                 {
@@ -109,11 +109,11 @@ def test_what_the_section_and_the_schedule_say_is_on_every_container() -> None:
     retried = {"maxRetryCount": 1, "backoffDuration": "30s", "backoffFactor": 1.0}
     assert [task["retryPolicy"] for task in tasks(spec).values()] == [retried] * 4
     assert "/mnt/all/out" in executors["exec-compile"]["container"]["args"]
-    # No retries at all are said by saying nothing.
+    # Without retries the field is absent.
     assert "retryPolicy" not in tasks(kubeflow.documents(job({"retries": 0}))[0])["trainer"]
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     file = tmp_path / "new" / "people.yaml"
     kubeflow.write(job(), file)
     assert list(yaml.safe_load_all(file.read_text())) == [*kubeflow.documents(job())]
@@ -124,7 +124,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"image": "example.com:5000/pipeline"}, "a tag or a digest"),
         ({"image": "pipeline:latest"}, "a tag or a digest"),
@@ -134,22 +134,22 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         ({"secrets": {"A": {"secret": "s"}}}, "key"),
     ],
 )
-def test_a_section_that_cannot_work_is_refused(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_section_that_cannot_work_is_rejected(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         KubeflowConfig.model_validate({**SECTION, **wrong})
 
 
-def test_two_orchestrators_at_once_are_refused() -> None:
+def test_two_orchestrators_at_once_are_rejected() -> None:
     ended = light_command("--kubeflow", "--vertex", "--output", "x.yaml")
     assert (ended.exit_code, "not allowed with argument --kubeflow" in ended.err) == (2, True)
 
 
-def test_a_digest_pins_an_image() -> None:
+def test_digest_pins_an_image() -> None:
     image = f"example.com:5000/pipeline@sha256:{'0' * 64}"
     assert KubeflowConfig.model_validate({**SECTION, "image": image}).image == image
 
 
-def test_a_config_that_cannot_run_there_is_refused(tmp_path: Path) -> None:
+def test_config_that_cannot_run_there_is_rejected(tmp_path: Path) -> None:
     data = people.write(tmp_path / "people.csv", people.rows())
     config = str(people.write_config(tmp_path / "people.yaml", data))
     with pytest.raises(InputError, match="expected a kubeflow section"):
@@ -165,18 +165,18 @@ def test_a_config_that_cannot_run_there_is_refused(tmp_path: Path) -> None:
         kubeflow_client.submit(loaded, section, tmp_path / "people.yaml")
 
 
-def test_without_kfp_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_kfp_is_reported_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(kubeflow_client.PYTHON, raising=False)
     monkeypatch.setattr(kubeflow_client, "_OWN", tmp_path / "none")
     data = people.write(tmp_path / "people.csv", people.rows())
     loaded = load(str(people.write_config(tmp_path / "people.yaml", data))).config
     section = KubeflowConfig.model_validate({**SECTION, "host": "https://example.com"})
-    with pytest.raises(MachineError, match="kfp is needed") as told:
+    with pytest.raises(MachineError, match="kfp is needed") as raised:
         kubeflow_client.submit(loaded, section, tmp_path / "people.yaml")
-    assert "tools/environment.sh kubeflow" in told.value.remedy
+    assert "tools/environment.sh kubeflow" in raised.value.remedy
 
 
-def test_a_span_is_told_by_number_day_or_word() -> None:
+def test_span_is_given_by_number_day_or_word() -> None:
     assert _span("newest") is None
     assert _span("17") == 17
     assert _span("1970-01-31") == 30

@@ -1,4 +1,4 @@
-"""One node at a time, through TFX's real launcher: what it returns, and what it leaves in ML Metadata."""
+"""One node at a time, through TFX's real launcher: its results, and its records in ML Metadata."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import ml_metadata as mlmd
 import pytest
-from children import in_child
+from in_fork_server import in_child
 from ml_metadata.proto import metadata_store_pb2 as proto
-from toy_jobs import compile_in_child
+from toy_runs import compile_in_child
 
 from components.errors import InputError
 from pipeline.core.metadata.store import Store
-from pipeline.core.records import CACHED, DONE, FAILED, LEAVE, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
+from pipeline.core.records import CACHED, DONE, EXCLUDE, FAILED, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
 from pipeline.orchestration.local import processes
 
 CHAIN = ("Source", "Add", "Actor", "Rows")
@@ -52,7 +52,7 @@ def states(folder: Path, run: str) -> dict[str, str]:
     return {each.node: each.state for each in Store(folder / "metadata.db").executions(run)}
 
 
-def test_the_graph_comes_in_order_with_what_stands_upstream(tmp_path: Path):
+def test_graph_is_in_topological_order_with_upstream_nodes(tmp_path: Path):
     assert Toy(tmp_path).graph == (
         GraphNode("Source", (), RUN),
         GraphNode("Add", ("Source",), RUN),
@@ -74,16 +74,16 @@ def test_nodes_run_then_come_from_the_cache_then_are_left_alone(tmp_path: Path):
     assert len(Store(tmp_path / "metadata.db").executions("r1")) == 4
 
 
-def test_a_node_whose_condition_is_false_is_skipped(tmp_path: Path):
+def test_node_whose_condition_is_false_is_skipped(tmp_path: Path):
     assert Toy(tmp_path, "condition", value=1).run_all("r1", ("Source", "Add")) == [DONE, SKIPPED]
     assert Toy(tmp_path, "condition", value=200).run_all("r2", ("Source", "Add")) == [DONE, DONE]
 
 
-def test_a_missing_input_is_a_failure_although_the_launcher_says_nothing(tmp_path: Path):
+def test_missing_input_is_a_failure_although_the_launcher_returns_none(tmp_path: Path):
     outcome = Toy(tmp_path).run("Add", "r1")
     assert outcome.state == FAILED
     assert outcome.error is not None
-    assert "Add could not start: an input it needs is not there" in outcome.error.headline
+    assert "Add could not start: an input is missing" in outcome.error.headline
     assert "min_count has not met" in (tmp_path / "test.log").read_text()
 
 
@@ -96,7 +96,7 @@ def test_a_missing_input_is_a_failure_although_the_launcher_says_nothing(tmp_pat
         ("gate", "too many gaps", 3),
     ],
 )
-def test_a_failure_is_told_and_a_second_attempt_counts(tmp_path: Path, script: str, headline: str, exit_code: int):
+def test_failure_is_recorded_and_a_second_attempt_counted(tmp_path: Path, script: str, headline: str, exit_code: int):
     (tmp_path / "Actor.script").write_text(script)
     toy = Toy(tmp_path)
     assert toy.run_all("r1", ("Source", "Add")) == [DONE, DONE]
@@ -113,9 +113,9 @@ def test_a_failure_is_told_and_a_second_attempt_counts(tmp_path: Path, script: s
     assert states(tmp_path, "r1") == dict.fromkeys(CHAIN, "COMPLETE")
 
 
-def test_a_second_attempt_records_its_own_inputs_and_properties(tmp_path: Path):
+def test_second_attempt_records_its_own_inputs_and_properties(tmp_path: Path):
     toy = Toy(tmp_path)
-    # Without its input it fails, and leaves an execution that knows no inputs.
+    # Without its input it fails, and records an execution without inputs.
     assert toy.run_all("r1", ("Add", "Source", "Add")) == [FAILED, DONE, DONE]
 
     add = Store(tmp_path / "metadata.db").execution("r1", "Add")
@@ -130,7 +130,7 @@ def test_a_second_attempt_records_its_own_inputs_and_properties(tmp_path: Path):
     assert execution.custom_properties["amount"].int_value == 1
 
 
-def test_a_partial_run_stands_on_the_newest_run_that_has_what_it_needs(tmp_path: Path):
+def test_partial_run_uses_the_newest_run_with_its_inputs(tmp_path: Path):
     toy = Toy(tmp_path)
     assert toy.run_all("r1") == [DONE] * 4
     assert toy.run_all("r2") == [CACHED] * 4
@@ -138,7 +138,7 @@ def test_a_partial_run_stands_on_the_newest_run_that_has_what_it_needs(tmp_path:
     assert Toy(tmp_path, value=2).run_all("r3", ("Source",)) == [DONE]
 
     partial = toy.partial("r4", ("Actor",), ("Actor",))
-    assert partial.actions == {"Source": REUSE, "Add": REUSE, "Actor": RUN, "Rows": LEAVE}
+    assert partial.actions == {"Source": REUSE, "Add": REUSE, "Actor": RUN, "Rows": EXCLUDE}
     assert states(tmp_path, "r4") == {"Source": "CACHED", "Add": "CACHED"}
     assert partial.run("Actor", "r4").state == CACHED
     # Once more, as a resumed run does it.
@@ -146,26 +146,26 @@ def test_a_partial_run_stands_on_the_newest_run_that_has_what_it_needs(tmp_path:
     assert len(Store(tmp_path / "metadata.db").executions("r4")) == 3
 
 
-def test_a_run_up_to_a_node_needs_no_earlier_run(tmp_path: Path):
+def test_run_up_to_a_node_needs_no_earlier_run(tmp_path: Path):
     partial = Toy(tmp_path).partial("r1", to_nodes=("Add",))
-    assert partial.actions == {"Source": RUN, "Add": RUN, "Actor": LEAVE, "Rows": LEAVE}
+    assert partial.actions == {"Source": RUN, "Add": RUN, "Actor": EXCLUDE, "Rows": EXCLUDE}
     assert partial.run_all("r1", ("Source", "Add")) == [DONE, DONE]
 
 
-def test_a_resolver_runs_again_in_a_partial_run(tmp_path: Path):
+def test_resolver_runs_again_in_a_partial_run(tmp_path: Path):
     toy = Toy(tmp_path, "resolver")
     assert toy.run_all("r1", ("Source", "Latest", "Add")) == [DONE, DONE, DONE]
     partial = toy.partial("r2", ("Add",))
-    assert partial.actions == {"Source": LEAVE, "Latest": RUN, "Add": RUN}
+    assert partial.actions == {"Source": EXCLUDE, "Latest": RUN, "Add": RUN}
     assert partial.run_all("r2", ("Latest", "Add")) == [DONE, CACHED]
 
 
-def test_nothing_to_start_from_is_told(tmp_path: Path):
+def test_partial_run_without_an_earlier_run_is_rejected(tmp_path: Path):
     with pytest.raises(InputError, match="nothing to start from: no earlier run has outputs of Source, Add"):
         Toy(tmp_path).partial("r1", ("Actor",))
 
 
-def test_an_unknown_node_is_told_with_the_nearest_name(tmp_path: Path):
-    with pytest.raises(InputError, match="expected a node of this pipeline, received 'Actr'") as told:
+def test_unknown_node_is_reported_with_the_nearest_name(tmp_path: Path):
+    with pytest.raises(InputError, match="expected a node of this pipeline, received 'Actr'") as raised:
         Toy(tmp_path).partial("r1", ("Actr",))
-    assert told.value.remedy == "did you mean Actor?"
+    assert raised.value.remedy == "did you mean Actor?"

@@ -1,4 +1,4 @@
-"""What is written for Vertex AI Pipelines, and what is told beside it or refused."""
+"""The spec for Vertex AI Pipelines, its warnings, and rejected configs."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def config_of(folder: Path, *assignments: str, **sections: Any) -> Config:
 def written(folder: Path, config: Config) -> tuple[Any, Any]:
     """The spec as it stands in the file, and its deployment; a field that the messages do not have is an error."""
     file = folder / "specs" / "people.yaml"
-    told = vertex.write(config, file)
+    warnings = vertex.write(config, file)
     read = yaml.safe_load(file.read_text())
-    assert read == told
+    assert read == warnings
     spec = json_format.ParseDict(read, pipeline_spec_pb2.PipelineSpec())
     return spec, json_format.ParseDict(read["deploymentSpec"], pipeline_spec_pb2.PipelineDeploymentConfig())
 
 
-def test_the_spec(tmp_path: Path):
+def test_spec(tmp_path: Path):
     (tmp_path / "people.pbtxt").write_text(people.SCHEMA)
     resources = {"Trainer": {"cpu": 8, "memory_gb": 32, "accelerator": "NVIDIA_L4", "accelerators": 2}}
     config = config_of(
@@ -61,7 +61,7 @@ def test_the_spec(tmp_path: Path):
     containers = {name for name in tasks if executors[f"{name}_executor"].HasField("container")}
     lookups = {f"LatestBlessedModel-model{part}-resolver" for part in ("", "-blessing")}
     assert set(tasks) - containers == lookups
-    assert "DataGate" in tasks["Transform"].dependent_tasks, "nothing is transformed before the gate has spoken"
+    assert "DataGate" in tasks["Transform"].dependent_tasks, "nothing is transformed before the gate has passed"
     for name in containers:
         container, task = executors[f"{name}_executor"].container, tasks[name]
         assert (container.image, list(container.command)[:3]) == (
@@ -101,7 +101,7 @@ def test_without_a_cache_and_a_schedule(tmp_path: Path):
     assert {"BaseModel-model-resolver", "LatestBlessedModel-model-resolver", "SchemaGen"} <= set(spec.root.dag.tasks)
 
 
-def test_a_query_is_driven_too(tmp_path: Path):
+def test_query_is_driven_too(tmp_path: Path):
     query = {"path": [], "bigquery": {"query": "SELECT * FROM people"}, "label": people.CONFIG["data"]["label"]}
     _, deployment = written(tmp_path, config_of(tmp_path, data=query))
     hook = deployment.executors["ExampleGen_executor"].container.lifecycle.pre_cache_check
@@ -109,7 +109,7 @@ def test_a_query_is_driven_too(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("assignment", "told", "remedy"),
+    ("assignment", "message", "remedy"),
     [
         ("pipeline.name=my_people", "received my_people", "pipeline.name=my-people"),
         ("pipeline.name=2people", "received 2people", "pipeline.name=people"),
@@ -118,14 +118,14 @@ def test_a_query_is_driven_too(tmp_path: Path):
         ("vertex=null", "expected a section vertex", "docs/vertex.md"),
     ],
 )
-def test_what_it_does_not_do_is_refused(tmp_path: Path, assignment: str, told: str, remedy: str):
+def test_unsupported_config_is_rejected(tmp_path: Path, assignment: str, message: str, remedy: str):
     extra = ["training.strategy={kind: multi_worker, workers: 2}"] if "cluster" in assignment else []
-    with pytest.raises(InputError, match=told) as raised:
+    with pytest.raises(InputError, match=message) as raised:
         vertex.check(config_of(tmp_path, assignment, *extra))
     assert remedy in raised.value.remedy
 
 
-def test_a_file_that_is_no_yaml_or_cannot_be_written(tmp_path: Path):
+def test_file_that_is_no_yaml_or_cannot_be_written(tmp_path: Path):
     config = config_of(tmp_path)
     with pytest.raises(InputError, match=r"expected FILE\.yaml, received .*people\.json"):
         vertex.write(config, tmp_path / "people.json")
@@ -134,7 +134,7 @@ def test_a_file_that_is_no_yaml_or_cannot_be_written(tmp_path: Path):
         vertex.write(config, tmp_path / "file" / "people.yaml")
 
 
-def test_a_schema_that_no_argument_holds(tmp_path: Path):
+def test_schema_that_no_argument_holds(tmp_path: Path):
     more = "".join(f'feature {{ name: "column_{number}" type: INT }}\n' for number in range(3000))
     (tmp_path / "people.pbtxt").write_text(people.SCHEMA + more)
     config = config_of(tmp_path, schema={"path": str(tmp_path / "people.pbtxt")})
@@ -145,7 +145,7 @@ def test_a_schema_that_no_argument_holds(tmp_path: Path):
 
 
 def test_paths_and_addresses_of_this_machine_are_reported(tmp_path: Path):
-    told = vertex.warnings(
+    warnings = vertex.warnings(
         config_of(
             tmp_path,
             "push.directory=models",
@@ -154,9 +154,9 @@ def test_paths_and_addresses_of_this_machine_are_reported(tmp_path: Path):
             "runtime.portable={job_endpoint: 'localhost:8099'}",
         )
     )
-    found = [line.partition(": ")[0] for line in told]
+    found = [line.partition(": ")[0] for line in warnings]
     assert found == ["data.path", "push.directory", "model.build", "runtime.engine"]
-    assert "mine/network.py:build is on this machine" in told[2]
+    assert "mine/network.py:build is on this machine" in warnings[2]
 
 
 def test_paths_that_containers_see_are_not_reported(tmp_path: Path):
@@ -165,7 +165,7 @@ def test_paths_that_containers_see_are_not_reported(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("field", "told"),
+    ("field", "message"),
     [
         ("root=/tmp/people", "gs://"),
         ("region=Europe", "expected a text that matches"),
@@ -177,6 +177,6 @@ def test_paths_that_containers_see_are_not_reported(tmp_path: Path):
         ("resources={Trainer: {accelerators: 3}}", "expected one of 1, 2, 4, 8, 16"),
     ],
 )
-def test_a_section_that_cannot_be(tmp_path: Path, field: str, told: str):
-    with pytest.raises(InputError, match=told):
+def test_section_that_cannot_be(tmp_path: Path, field: str, message: str):
+    with pytest.raises(InputError, match=message):
         config_of(tmp_path, f"vertex.{field}")

@@ -1,4 +1,4 @@
-"""What is sent to Vertex AI for a run and for a schedule, held against a stand-in for its REST API."""
+"""What is sent to Vertex AI for a run and for a schedule, checked with a fake of its REST API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import people
 import pytest
-from vertex_stand_in import Api, stand_in
+from fake_vertex_api import Api, serve
 
 from components.errors import InputError, MachineError
 from pipeline.authoring.config import Config, load
@@ -25,7 +25,7 @@ NETWORK = "projects/12345/global/networks/mine"
 
 @pytest.fixture
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    with stand_in(tmp_path, monkeypatch) as started:
+    with serve(tmp_path, monkeypatch) as started:
         yield started
 
 
@@ -44,7 +44,7 @@ def config_of(folder: Path, endpoint: str, **sections: Any) -> Config:
     return load(str(people.write_config(folder / "people.yaml", data, vertex=vertex, **sections))).config
 
 
-def test_a_run(api: Api, tmp_path: Path):
+def test_run(api: Api, tmp_path: Path):
     [line] = submit(config_of(tmp_path, api.address), SPEC)
     [(query, job)] = api.made("pipelineJobs")
     assert re.fullmatch(r"people-\d{14}", query["pipelineJobId"])
@@ -60,7 +60,7 @@ def test_a_run(api: Api, tmp_path: Path):
     assert [path for method, path, _, _ in api.sent if path != "/token"] == [f"/v1/{PARENT}/pipelineJobs"]
 
 
-def test_a_schedule_takes_the_place_of_the_one_before(api: Api, tmp_path: Path):
+def test_schedule_takes_the_place_of_the_one_before(api: Api, tmp_path: Path):
     schedule = {"start": "2999-02-03", "every": "@weekly"}
     [first] = submit(config_of(tmp_path, api.address, schedule=schedule), SPEC)
     [earlier] = api.schedules
@@ -81,7 +81,7 @@ def test_a_schedule_takes_the_place_of_the_one_before(api: Api, tmp_path: Path):
     assert not api.made("pipelineJobs")
 
 
-def test_a_schedule_that_is_refused_leaves_the_one_before(api: Api, tmp_path: Path):
+def test_rejected_schedule_keeps_the_former_one(api: Api, tmp_path: Path):
     config = config_of(tmp_path, api.address, schedule={"start": "2026-01-01"})
     submit(config, SPEC)
     before = dict(api.schedules)
@@ -92,7 +92,7 @@ def test_a_schedule_that_is_refused_leaves_the_one_before(api: Api, tmp_path: Pa
     assert api.schedules == before
 
 
-def test_what_a_schedule_asks_for_in_vain_is_told(api: Api, tmp_path: Path):
+def test_schedule_fields_without_effect_are_reported(api: Api, tmp_path: Path):
     path = {"data": {**people.CONFIG["data"], "path": str(tmp_path / "{SPAN}" / "people.csv")}}
     schedule = {"start": "2026-01-01", "catch_up": True, "only_if": "new_span"}
     _, catch_up, only_if = submit(config_of(tmp_path, api.address, schedule=schedule, **path), SPEC)
@@ -105,7 +105,7 @@ def test_what_a_schedule_asks_for_in_vain_is_told(api: Api, tmp_path: Path):
     assert len(api.sent) == sent
 
 
-def test_nobody_there_and_no_credentials(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_missing_server_and_missing_credentials_are_reported(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(MachineError, match="Vertex AI does not answer"):
         submit(config_of(tmp_path, "http://127.0.0.1:1"), SPEC)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nothing.json"))

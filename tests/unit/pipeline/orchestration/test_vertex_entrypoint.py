@@ -26,7 +26,7 @@ def call(folder: Path, what: str, executor: str, outputs: dict[str, str], parame
 def line(folder: Path, what: str, executor: str, outputs: dict[str, str], parameters: dict[str, str]) -> list[str]:
     """The arguments of a container."""
     names = {key: f"projects/1/locations/x/metadataStores/default/artifacts/{key}" for key in outputs}
-    told = {
+    executor_input = {
         "inputs": {"parameterValues": parameters},
         "outputs": {
             "artifacts": {
@@ -38,11 +38,11 @@ def line(folder: Path, what: str, executor: str, outputs: dict[str, str], parame
     }
     types = {"parameters": {name: {"parameterType": "STRING"} for name in parameters}}
     arguments = [what, "people", "--executor_class_path", executor]
-    arguments += ["--json_serialized_invocation_args", json.dumps(told)]
+    arguments += ["--json_serialized_invocation_args", json.dumps(executor_input)]
     return [*arguments, "--json_serialized_inputs_spec_args", json.dumps(types), "--direct_num_workers=1"]
 
 
-def test_an_error_that_nobody_has_put_into_words(tmp_path: Path):
+def test_error_that_nobody_has_put_into_words(tmp_path: Path):
     ended = call(
         tmp_path, "execute", "components.data_gate.curated_schema.Executor", {"schema": "tfx.Schema"}, {"text": "no"}
     )
@@ -54,7 +54,7 @@ def test_an_error_that_nobody_has_put_into_words(tmp_path: Path):
     assert not (tmp_path / "1").exists()
 
 
-def test_an_error_of_ours_keeps_headline_and_remedy(tmp_path: Path):
+def test_error_of_ours_keeps_headline_and_remedy(tmp_path: Path):
     parameters = {"input_base": str(tmp_path), "input_config": '{"splits": [{"name": "all-0", "pattern": "*.csv"}]}'}
     ended = call(tmp_path, "drive", "components.ingest.driver.Driver", {"examples": "tfx.Examples"}, parameters)
     assert ended.exit_code == 1
@@ -63,7 +63,7 @@ def test_an_error_of_ours_keeps_headline_and_remedy(tmp_path: Path):
     assert remedy.startswith("  remedy: set data.path")
 
 
-def test_what_a_driver_settles_is_told(tmp_path: Path):
+def test_driver_writes_its_output_parameters(tmp_path: Path):
     parameters = {"input_config": '{"splits": [{"name": "all-0", "pattern": "SELECT * FROM people"}]}'}
     driver = "tfx.components.example_gen.driver.QueryBasedDriver"
     arguments = line(tmp_path, "drive", driver, {"examples": "tfx.Examples"}, parameters)
@@ -71,8 +71,8 @@ def test_what_a_driver_settles_is_told(tmp_path: Path):
     process = [sys.executable, "-m", vertex_entrypoint.__name__, *arguments]
     ended = subprocess.run(process, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert ended.returncode == 0, ended.stderr
-    told = json.loads((tmp_path / "1" / "run-7" / "SchemaGen_-5" / "executor_output.json").read_text())
-    assert told["parameterValues"]["span"] == 0
-    assert json.loads(told["parameterValues"]["input_config"])["splits"][0]["pattern"] == "SELECT * FROM people"
-    [examples] = told["artifacts"]["examples"]["artifacts"]
+    record = json.loads((tmp_path / "1" / "run-7" / "SchemaGen_-5" / "executor_output.json").read_text())
+    assert record["parameterValues"]["span"] == 0
+    assert json.loads(record["parameterValues"]["input_config"])["splits"][0]["pattern"] == "SELECT * FROM people"
+    [examples] = record["artifacts"]["examples"]["artifacts"]
     assert examples["uri"] == str(tmp_path / "examples")

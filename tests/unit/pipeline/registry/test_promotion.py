@@ -60,7 +60,7 @@ def test_from_the_first_version_to_a_rollback(push_folder: PushFolder) -> None:
     assert all(line.by for line in history)
 
 
-def test_a_version_can_be_unstaged(push_folder: PushFolder) -> None:
+def test_version_can_be_unstaged(push_folder: PushFolder) -> None:
     promotion.promote(push_folder, 1)
     promotion.canary(push_folder, 2, 10)
     assert promotion.unstage(push_folder, 2).stages == Stages(stable=1)
@@ -71,7 +71,7 @@ def test_a_version_can_be_unstaged(push_folder: PushFolder) -> None:
     assert promotion.rollback(push_folder).stages == Stages(stable=1)
 
 
-def test_a_rollback_can_name_the_version(push_folder: PushFolder) -> None:
+def test_rollback_can_name_the_version(push_folder: PushFolder) -> None:
     for number in (1, 2, 3):
         promotion.promote(push_folder, number)
     assert promotion.rollback(push_folder, to=1).stages == Stages(stable=1)
@@ -91,7 +91,7 @@ REFUSED: dict[str, tuple[Callable[[PushFolder], State], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_an_impossible_change_is_an_error_and_changes_nothing(push_folder: PushFolder, case: str) -> None:
+def test_impossible_change_is_an_error_and_changes_nothing(push_folder: PushFolder, case: str) -> None:
     promotion.promote(push_folder, 1)
     before = serving_state.read(push_folder.path)
     act, message = REFUSED[case]
@@ -100,7 +100,7 @@ def test_an_impossible_change_is_an_error_and_changes_nothing(push_folder: PushF
     assert serving_state.read(push_folder.path) == before
 
 
-def test_a_canary_needs_a_stable_version(push_folder: PushFolder) -> None:
+def test_canary_needs_a_stable_version(push_folder: PushFolder) -> None:
     with pytest.raises(InputError, match="expected a stable version") as raised:
         promotion.canary(push_folder, 2, 10)
     assert "promote 2" in raised.value.remedy
@@ -109,7 +109,7 @@ def test_a_canary_needs_a_stable_version(push_folder: PushFolder) -> None:
 @pytest.mark.parametrize(
     "act", [promotion.promote, lambda push_folder, number: promotion.canary(push_folder, number, 5), promotion.rollback]
 )
-def test_a_version_that_was_modified_gets_no_stage(
+def test_version_that_was_modified_gets_no_stage(
     push_folder: PushFolder, act: Callable[[PushFolder, int], State]
 ) -> None:
     promotion.promote(push_folder, 1)
@@ -129,7 +129,7 @@ def test_with_a_key_an_unsigned_version_gets_no_stage(push_folder: PushFolder) -
     assert promotion.promote(push_folder, 5).stable == 5
 
 
-def test_the_settings_are_kept_unless_a_config_has_others(push_folder: PushFolder) -> None:
+def test_settings_are_kept_unless_a_config_has_others(push_folder: PushFolder) -> None:
     promotion.promote(push_folder, 1)
     assert 'name: "taxi"' in labels(push_folder)
     other_settings = RolloutConfig(model_name="trips", base_path="/models/trips")
@@ -140,7 +140,7 @@ def test_the_settings_are_kept_unless_a_config_has_others(push_folder: PushFolde
     assert 'base_path: "/models/trips"' in labels(push_folder)
 
 
-def test_the_same_change_again_writes_the_files_again(push_folder: PushFolder) -> None:
+def test_same_change_again_writes_the_files_again(push_folder: PushFolder) -> None:
     promotion.promote(push_folder, 1)
     (Path(push_folder.path) / rollout.FOLDER / "models.config").unlink()
     promotion.promote(push_folder, 1)

@@ -39,7 +39,7 @@ class Command:
         return code, captured.out.replace(str(self.folder), "PUSHED"), captured.err.replace(str(self.folder), "PUSHED")
 
 
-def test_a_rollout_from_beginning_to_end(command: Command) -> None:
+def test_rollout_from_beginning_to_end(command: Command) -> None:
     assert command("promote", "1") == (0, "PUSHED: stable 1\n", "")
     assert command("canary", "2", "--percent", "12.5") == (0, "PUSHED: stable 1, canary 2 at 12.5 %\n", "")
     assert command("promote", "2", "--reason", "it holds") == (0, "PUSHED: stable 2\n", "")
@@ -51,7 +51,7 @@ def test_a_rollout_from_beginning_to_end(command: Command) -> None:
     assert command("promote", "3", "--stage", "none") == (0, "PUSHED: no stable version\n", "")
 
 
-def test_the_list_shows_stage_and_manifest(command: Command) -> None:
+def test_list_shows_stage_and_manifest(command: Command) -> None:
     command("promote", "1")
     command("canary", "2", "--percent", "10")
     (command.folder / "3" / "manifest.json").unlink()
@@ -66,7 +66,7 @@ def test_the_list_shows_stage_and_manifest(command: Command) -> None:
     assert (first.split()[1], first.split()[-1]) == ("stable", "unsigned")
 
 
-def test_the_list_as_json(command: Command) -> None:
+def test_list_as_json(command: Command) -> None:
     command("promote", "1")
     command("canary", "2", "--percent", "10", "--reason", "a try")
     expected = json.loads(command("models", "--json")[1])
@@ -94,7 +94,7 @@ def test_the_list_as_json(command: Command) -> None:
     }
 
 
-def test_an_empty_push_folder_is_reported(
+def test_empty_push_folder_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(KEY_ENVIRONMENT, raising=False)
@@ -113,7 +113,7 @@ def test_unchanged_versions_pass(command: Command) -> None:
     assert len(command("verify", "3", "1")[1].splitlines()) == 2
 
 
-def test_a_version_with_one_byte_changed_is_refused(command: Command) -> None:
+def test_version_with_one_byte_changed_is_rejected(command: Command) -> None:
     file = command.folder / "2" / "variables" / "variables.index"
     file.write_bytes(b"valuez")
     code, out, err = command("verify")
@@ -149,8 +149,8 @@ def test_with_a_key_signatures_are_checked(command: Command, monkeypatch: pytest
         (("verify", "9"), "PUSHED has no version 9; the newest is 3"),
         (("canary", "2"), "expected both VERSION and --percent P"),
         (("canary", "--percent", "2"), "expected both VERSION and --percent P"),
-        (("canary",), "expected VERSION --percent P, or --stop alone"),
-        (("canary", "2", "--stop"), "expected VERSION --percent P, or --stop alone"),
+        (("canary",), "expected VERSION --percent P, or only --stop"),
+        (("canary", "2", "--stop"), "expected VERSION --percent P, or only --stop"),
         (("canary", "--stop"), "there is no canary to stop: no stable version"),
     ],
 )
@@ -161,13 +161,13 @@ def test_invalid_arguments_are_an_error(command: Command, words: tuple[str, ...]
 
 
 @pytest.mark.parametrize("percent", ["0", "100", "ten", "0.001", "nan"])
-def test_an_invalid_share_is_an_error(command: Command, percent: str) -> None:
+def test_invalid_share_is_an_error(command: Command, percent: str) -> None:
     with pytest.raises(SystemExit) as raised:
         command("canary", "2", "--percent", percent)
     assert raised.value.code == 2
 
 
-def test_a_damaged_state_is_reported(command: Command) -> None:
+def test_damaged_state_is_reported(command: Command) -> None:
     (command.folder / "registry.json").write_text("{")
     for words in (("models",), ("promote", "1"), ("rollback",), ("canary", "--stop")):
         code, _, err = command(*words)

@@ -95,7 +95,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_full_batch_starts_at_once_and_each_request_receives_its_own_rows(threads: ThreadPoolExecutor) -> None:
+def test_full_batch_starts_at_once_and_each_request_receives_its_own_rows(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
         rows: list[int] = []
         joined = batcher(threads, model := Model())
@@ -106,7 +106,7 @@ def test_a_full_batch_starts_at_once_and_each_request_receives_its_own_rows(thre
     run(main)
 
 
-def test_a_batch_that_is_not_full_starts_after_the_timeout(threads: ThreadPoolExecutor) -> None:
+def test_batch_that_is_not_full_starts_after_the_timeout(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
         joined = batcher(threads, model := Model())
         waiting = [send(joined, 1), send(joined, 2)]
@@ -119,7 +119,7 @@ def test_a_batch_that_is_not_full_starts_after_the_timeout(threads: ThreadPoolEx
     run(main)
 
 
-def test_a_batch_starts_when_all_clients_of_the_previous_one_are_back(threads: ThreadPoolExecutor) -> None:
+def test_batch_starts_when_all_clients_of_the_previous_one_are_back(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
         joined = batcher(threads, model := Model(), expected=2)
         assert await answers(send(joined, 1), send(joined, 2)) == [[2], [4]]
@@ -168,7 +168,7 @@ def test_concurrency_is_limited_and_waiting_batches_fill(threads: ThreadPoolExec
 @pytest.mark.parametrize("error", [RequestError("wrong"), ValueError("wrong"), MemoryError()])
 @settings(deadline=None, max_examples=30)
 @given(wrong=st.sets(st.integers(0, 15)))
-def test_a_wrong_request_fails_alone(error: Exception, wrong: set[int]) -> None:
+def test_wrong_request_fails_alone(error: Exception, wrong: set[int]) -> None:
     async def main(loop: Clock) -> None:
         joined = batcher(threads, Model(error), rows=16)
         sent = [send(joined, WRONG if number in wrong else number) for number in range(16)]
@@ -180,7 +180,7 @@ def test_a_wrong_request_fails_alone(error: Exception, wrong: set[int]) -> None:
         run(main)
 
 
-def test_a_client_that_disconnects_delays_nobody(threads: ThreadPoolExecutor) -> None:
+def test_client_that_disconnects_delays_nobody(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
         joined = batcher(threads, model := Model())
         send(joined, 1).cancel()

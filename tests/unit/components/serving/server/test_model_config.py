@@ -50,7 +50,7 @@ def test_from_flags_the_greatest_version_is_wanted(base: Path) -> None:
     assert version_folders(ModelConfig(base_path=str(base))) == {11: base / "11"}
 
 
-def test_a_folder_that_is_not_there_yet_has_no_versions(base: Path) -> None:
+def test_missing_folder_has_no_versions(base: Path) -> None:
     assert version_folders(ModelConfig(base_path=str(base / "nowhere"))) == {}
 
 
@@ -91,12 +91,12 @@ def test_no_model_config(tmp_path: Path, content: str, word: str) -> None:
         read_configs(tmp_path / "models.config")
 
 
-def test_an_empty_file_wants_nothing(tmp_path: Path) -> None:
+def test_empty_file_wants_nothing(tmp_path: Path) -> None:
     (tmp_path / "models.config").touch()
     assert read_configs(tmp_path / "models.config") == {}
 
 
-def test_a_file_that_is_gone(tmp_path: Path) -> None:
+def test_file_that_is_gone(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="No such file"):
         read_configs(tmp_path / "models.config")
 

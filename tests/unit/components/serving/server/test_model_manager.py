@@ -91,7 +91,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, made: Path) -> Try:
     return run
 
 
-def test_a_new_version_comes_before_the_old_one_goes(run: Try) -> None:
+def test_new_version_comes_before_the_old_one_goes(run: Try) -> None:
     async def steps(served: Served) -> None:
         served.put(1)
         assert await served.update() == {1: AVAILABLE}
@@ -105,7 +105,7 @@ def test_a_new_version_comes_before_the_old_one_goes(run: Try) -> None:
     run(steps)
 
 
-def test_a_version_in_use_stays_until_its_last_request_is_answered(run: Try) -> None:
+def test_version_in_use_stays_until_its_last_request_is_answered(run: Try) -> None:
     async def steps(served: Served) -> None:
         served.put(1)
         await served.update()
@@ -125,7 +125,7 @@ def test_a_version_in_use_stays_until_its_last_request_is_answered(run: Try) -> 
 
 
 @pytest.mark.parametrize("damage", ["a byte", "no graph", "another manifest"])
-def test_a_damaged_version_is_not_loaded_and_the_old_one_serves_on(run: Try, damage: str) -> None:
+def test_damaged_version_is_not_loaded_and_the_old_one_serves_on(run: Try, damage: str) -> None:
     async def steps(served: Served) -> None:
         served.put(1)
         await served.update()
@@ -153,7 +153,7 @@ def test_a_damaged_version_is_not_loaded_and_the_old_one_serves_on(run: Try, dam
     run(steps)
 
 
-def test_a_version_whose_manifest_was_removed_is_not_loaded(run: Try) -> None:
+def test_version_whose_manifest_was_removed_is_not_loaded(run: Try) -> None:
     async def steps(served: Served) -> None:
         (served.put(1) / "manifest.json").unlink()
         assert await served.update() == {1: END}
@@ -188,7 +188,7 @@ def test_with_a_key_what_is_not_signed_is_not_loaded(run: Try) -> None:
     run(steps)
 
 
-def test_a_label_waits_for_its_version(run: Try) -> None:
+def test_label_waits_for_its_version(run: Try) -> None:
     async def steps(served: Served) -> None:
         def want(number: int) -> None:
             policy = f"model_version_policy {{ specific {{ versions: {number} }} }}"
@@ -210,7 +210,7 @@ def test_a_label_waits_for_its_version(run: Try) -> None:
     run(steps)
 
 
-def test_a_broken_config_changes_nothing(run: Try, caplog: pytest.LogCaptureFixture) -> None:
+def test_broken_config_changes_nothing(run: Try, caplog: pytest.LogCaptureFixture) -> None:
     async def steps(served: Served) -> None:
         served.put(1)
         await served.update()
@@ -257,11 +257,11 @@ def test_unknown_models_versions_and_labels(run: Try) -> None:
             served.manager.find("m")
         served.put(1)
         await served.update()
-        for ask in (served.manager.find, served.manager.status):
+        for look_up in (served.manager.find, served.manager.status):
             with not_served("version 7"):
-                ask("m", 7)
+                look_up("m", 7)
             with not_served(r"expected a label of \[\], received 'stable'"):
-                ask("m", label="stable")
+                look_up("m", label="stable")
 
     run(steps)
 

@@ -41,7 +41,7 @@ def add(log: RequestLog, name: str) -> threading.Event:
 
 
 @pytest.mark.parametrize(("rate", "share"), [(0.0, 0.0), (0.25, 0.25), (1.0, 1.0)])
-def test_the_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: float, share: float) -> None:
+def test_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: float, share: float) -> None:
     monkeypatch.setattr(request_log, "_QUEUE_RECORDS", 0)
     log = RequestLog(tmp_path / "new" / "log", rate, BYTES)
     for number in range(2000):
@@ -70,7 +70,7 @@ log.close()
 """
 
 
-def test_a_killed_process_leaves_every_record_that_left_the_queue(tmp_path: Path) -> None:
+def test_killed_process_keeps_every_record_that_it_has_written(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False).returncode == -signal.SIGKILL
     assert recorded(tmp_path) == []
     RequestLog(tmp_path, 1.0, BYTES).close()
@@ -89,7 +89,7 @@ def test_only_the_user_of_the_server_can_read_it(tmp_path: Path) -> None:
     assert [stat.S_IMODE(path.stat().st_mode) for path in (file.parent, file)] == [0o700, 0o600]
 
 
-def test_the_oldest_files_are_deleted_when_the_folder_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_files_are_deleted_when_the_folder_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_log, "_FILE_BYTES", 1)
     log = RequestLog(tmp_path, 1.0, 1000)
     for number in range(200):
@@ -101,7 +101,7 @@ def test_the_oldest_files_are_deleted_when_the_folder_is_full(tmp_path: Path, mo
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 1000
 
 
-def test_a_file_is_visible_when_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_visible_when_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_log, "_FILE_BYTES", 1)
     visible: list[list[str]] = []
     log = RequestLog(tmp_path, 1.0, BYTES)
@@ -127,7 +127,7 @@ def test_records_that_arrive_too_fast_are_dropped(tmp_path: Path, monkeypatch: p
     assert recorded(tmp_path) == ["slow", "0", "1", "2", "3"]
 
 
-def test_a_failing_disk_stops_neither_the_log_nor_its_end(
+def test_failing_disk_stops_neither_the_log_nor_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: Any) -> None:

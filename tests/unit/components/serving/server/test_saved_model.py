@@ -57,7 +57,7 @@ def test_inputs_and_outputs_go_by_their_names(model: SavedModel) -> None:
     }  # fmt: skip
 
 
-def test_a_model_with_control_flow_is_served_too(model: SavedModel) -> None:
+def test_model_with_control_flow_is_served_too(model: SavedModel) -> None:
     assert model.signature("loop").run({"n": np.array([3, 0, 1])})["steps"].tolist() == [3, 3, 3]
 
 
@@ -81,7 +81,7 @@ def test_single_values_beside_rows(old: SavedModel) -> None:
         ("pairs", {"pairs": np.zeros([2, 3], np.int64)}, "expected shape [-1, 2], received [2, 3]"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_it_runs(
+def test_invalid_inputs_are_rejected_before_the_call(
     model: SavedModel, name: str, inputs: dict[str, Any], word: str
 ) -> None:
     with pytest.raises(RequestError) as caught:
@@ -117,7 +117,7 @@ def test_which_signatures_are_batched(inputs: list[Any], outputs: list[Any], bat
     assert Signature("s", "", accepted, returned, None).batches == batches
 
 
-def test_a_signature_that_is_not_there(model: SavedModel) -> None:
+def test_missing_signature(model: SavedModel) -> None:
     with pytest.raises(RequestError, match=r"expected a signature of .*'serving_default'.*, received 'nope'"):
         model.signature("nope")
 
@@ -130,9 +130,7 @@ def test_a_signature_that_is_not_there(model: SavedModel) -> None:
         ("strict", {"x": floats(-1)}, "x is below zero"),
     ],
 )
-def test_what_the_graph_refuses_is_told_in_one_line(
-    old: SavedModel, name: str, inputs: dict[str, Any], word: str
-) -> None:
+def test_graph_errors_are_reported_in_one_line(old: SavedModel, name: str, inputs: dict[str, Any], word: str) -> None:
     with pytest.raises(RequestError) as caught:
         old.signature(name).run(inputs)
     assert (caught.value.http_status, word in str(caught.value), "\n" in str(caught.value)) == (400, True, False)
@@ -171,7 +169,7 @@ def test_recorded_requests_warm_it_up(folder: Path, tmp_path: Path, caplog: pyte
         (b"\xff", "parsing"),
     ],
 )
-def test_a_failing_warm_up_is_a_failure_to_load(folder: Path, tmp_path: Path, record: bytes, word: str) -> None:
+def test_failing_warm_up_is_a_failure_to_load(folder: Path, tmp_path: Path, record: bytes, word: str) -> None:
     with pytest.raises(Exception, match=word):
         warmed(folder, tmp_path, request(example(1)), record)
 

@@ -69,7 +69,7 @@ def test_rows_of_batches(versions: list[Version]) -> None:
     assert values[at(f"{name}_sum", **labels)] == 68
 
 
-def test_the_state_of_every_version(versions: list[Version]) -> None:
+def test_state_of_every_version(versions: list[Version]) -> None:
     values = samples(Metrics(lambda: versions, lambda: 3))
     assert values == {
         at("request_log_dropped"): 3,
@@ -78,7 +78,7 @@ def test_the_state_of_every_version(versions: list[Version]) -> None:
     }
 
 
-def test_an_unloaded_version_is_removed(versions: list[Version]) -> None:
+def test_unloaded_version_is_removed(versions: list[Version]) -> None:
     metrics = Metrics(lambda: versions, lambda: 3)
     for version in versions:
         metrics.request(version, "predict", "REST", "OK", 0.001)

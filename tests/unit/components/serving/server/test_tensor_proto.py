@@ -62,7 +62,7 @@ def test_arrays_arrive_as_they_were(array: Any) -> None:
         (proto(1, []), 0.0),
     ],
 )
-def test_the_last_value_fills_the_rest(sent: Any, expected: Any) -> None:
+def test_last_value_fills_the_rest(sent: Any, expected: Any) -> None:
     assert from_proto(sent).tolist() == expected
 
 
@@ -91,13 +91,13 @@ def test_no_tensor(sent: Any, word: str) -> None:
     assert word in rejection(sent)
 
 
-def test_an_unknown_rank_is_no_tensor() -> None:
+def test_unknown_rank_is_no_tensor() -> None:
     sent = proto(1, [], float_val=[1])
     sent.tensor_shape.unknown_rank = True
     assert "is not valid" in rejection(sent)
 
 
-def test_a_million_dimensions_take_no_time() -> None:
+def test_million_dimensions_take_no_time() -> None:
     sent = proto(1, [])
     sent.tensor_shape.dim.extend([type(sent.tensor_shape.dim.add())(size=1 << 62)] * 500_000)
     before = time.process_time()

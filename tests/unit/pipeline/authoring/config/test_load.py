@@ -42,7 +42,7 @@ def refused(path: Path, *assignments: str) -> list[str]:
     return [line.replace(f"{path.parent}/", "") for line in (error.details or (error.headline,))]
 
 
-def test_a_config_has_its_file_name_and_every_default(config: Path) -> None:
+def test_config_has_its_file_name_and_every_default(config: Path) -> None:
     loaded = load(str(config)).config
     assert loaded.pipeline.name == "trips"
     assert loaded.training.steps == 1000
@@ -59,7 +59,7 @@ def test_set_changes_any_field_and_reads_yaml(config: Path) -> None:
     assert loaded.pipeline.name == "other"
 
 
-def test_the_config_is_frozen(config: Path) -> None:
+def test_config_is_frozen(config: Path) -> None:
     with pytest.raises(ValueError, match="frozen"):
         load(str(config)).config.training.steps = 3  # type: ignore[misc]
 
@@ -80,13 +80,13 @@ def test_all_problems_come_at_once_each_with_its_line(config: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
-        ("  label: tips > 0.2 * fare\n", "", "trips.yaml:1: data: 'label' has to be given, and is missing"),
+        ("  label: tips > 0.2 * fare\n", "", "trips.yaml:1: data: 'label' is required and missing"),
         ("tips > 0.2", "__import__('os') > 0.2", "expected columns, numbers, strings"),
         ("tips > 0.2 * fare", "1 > 2", "expected an expression over at least one column"),
         ("tips > 0.2 * fare", "tips >", "expected a column or an expression such as tips > 0.2 * fare"),
-        ("tips > 0.2 * fare", "fare", "fare is the label itself, so the model would read the answer"),
+        ("tips > 0.2 * fare", "fare", "fare is the label itself, so the model would read the label"),
         ("tips > 0.2 * fare", "fare > miles", "fare, miles make up the whole label"),
         ("{min: 0.9}", "{}", "expected min, max, worse_by or worse_by_fraction, received none of them"),
         ("{min: 0.9}", "{min: 0.9, max: 0.1}", "expected min at most max"),
@@ -99,17 +99,21 @@ def test_all_problems_come_at_once_each_with_its_line(config: Path) -> None:
         ("fare: z_score", "fare: {clip: {}}", "expected low, high or both, received neither"),
         ("fare: z_score", "fare: {clip: {low: 2, high: 2}}", "expected low below high, received 2 and 2"),
         ("fare: z_score", "fare: 3", "expected an operation such as z_score"),
-        ("fare: z_score", "fare: z_score\n    fare: log", "the key 'fare' stands here twice"),
+        ("fare: z_score", "fare: z_score\n    fare: log", "the key 'fare' appears twice"),
         (
             "fare: z_score",
             "fare: [log, z_score, log]",
-            "features.columns.fare.2: another operation makes a feature 'fare_log'",
+            "features.columns.fare.2: another operation also makes a feature 'fare_log'",
         ),
         ("fare: z_score", "fare: {cyclical: {period: 0}}", "fare.cyclical.period: expected a value greater than 0"),
         ("fare: z_score", "fare: {text: {buckets: 5, vocabulary: 5}}", "expected buckets or vocabulary, received both"),
         ("fare: z_score", "fare: {date_parts: [weekdy]}", "received 'weekdy'; did you mean 'weekday'?"),
         ("fare: z_score", "fare: {date_parts: []}", "fare.date_parts: expected at least one part, received none"),
-        ("fare: z_score", "fare: {date_parts: [hour, day, hour]}", "another operation makes a feature 'fare_hour'"),
+        (
+            "fare: z_score",
+            "fare: {date_parts: [hour, day, hour]}",
+            "another operation also makes a feature 'fare_hour'",
+        ),
         ("fare: z_score", "fare: {date_parts: {parts: [day, hour], unit: days}}", "received days"),
         ("fare: z_score", "fare: {date_part: {part: minute, unit: days}}", "received days"),
         ("fare: z_score", "fare: {date_part: {part: year, embedding: 8}}", "year is a number and has no embedding"),
@@ -123,26 +127,26 @@ def test_all_problems_come_at_once_each_with_its_line(config: Path) -> None:
             "fare: {hash: {buckets: 9, embedding: 0}}",
             "embedding: expected a value greater than or equal",
         ),
-        ("data:", "data: [", "this is no YAML"),
+        ("data:", "data: [", "this is not valid YAML"),
     ],
 )
-def test_a_wrong_line_is_told(config: Path, old: str, new: str, told: str) -> None:
+def test_wrong_field_is_reported_with_its_line(config: Path, old: str, new: str, message: str) -> None:
     assert old in CONFIG
     config.write_text(CONFIG.replace(old, new))
     (line,) = refused(config)
-    assert told in line
+    assert message in line
     assert line.startswith("trips.yaml")
 
 
 @pytest.mark.parametrize(
-    ("cross", "told"),
+    ("cross", "message"),
     [
         ("place: {columns: [fare], buckets: 9}", "place: expected two columns or more, each once, received fare"),
         (
             "place: {columns: [fare, fare], buckets: 9}",
             "place: expected two columns or more, each once, received fare, fare",
         ),
-        ("place: {columns: [fare, miles]}", "features.crosses.place: 'buckets' has to be given, and is missing"),
+        ("place: {columns: [fare, miles]}", "features.crosses.place: 'buckets' is required and missing"),
         ("place: {colums: [fare, miles], buckets: 9}", "place.colums: unknown key; did you mean 'columns'?"),
         (
             "a place: {columns: [fare, miles], buckets: 9}",
@@ -151,9 +155,9 @@ def test_a_wrong_line_is_told(config: Path, old: str, new: str, told: str) -> No
         ("place: {columns: [tips, company], buckets: 9}", "tips, fare make up the whole label 'tips > 0.2 * fare'"),
     ],
 )
-def test_a_wrong_cross_is_told(config: Path, cross: str, told: str) -> None:
+def test_wrong_cross_is_reported(config: Path, cross: str, message: str) -> None:
     config.write_text(CONFIG.replace("features:\n", f"features:\n  crosses:\n    {cross}\n"))
-    assert told in " | ".join(refused(config))
+    assert message in " | ".join(refused(config))
 
 
 def test_features_have_the_names_of_what_makes_them(config: Path) -> None:
@@ -176,7 +180,7 @@ def test_features_have_the_names_of_what_makes_them(config: Path) -> None:
     assert FeaturesConfig.model_validate_json(features.model_dump_json()) == features
 
 
-def test_the_columns_of_a_cross_have_to_be_there_and_hold_no_floats(config: Path) -> None:
+def test_columns_of_a_cross_have_to_be_there_and_hold_no_floats(config: Path) -> None:
     config.write_text(
         CONFIG.replace("features:\n", "features:\n  crosses:\n    place: {columns: [company, stret], buckets: 9}\n")
     )
@@ -190,7 +194,7 @@ def test_the_columns_of_a_cross_have_to_be_there_and_hold_no_floats(config: Path
     assert problem.message == "cross takes text or bytes or whole numbers, and 'stret' holds numbers"
 
 
-def test_several_parts_of_a_date_tell_a_wrong_dtype_once(config: Path) -> None:
+def test_wrong_dtype_of_date_parts_is_reported_once(config: Path) -> None:
     config.write_text(CONFIG.replace("fare: z_score", "fare: {date_parts: [day, hour]}"))
     (problem,) = check_dtypes(load(str(config)).config, {"fare": "float"})
     assert problem.key == ("features", "columns", "fare", 0, "date_parts")
@@ -201,17 +205,17 @@ def test_dlrm_has_no_widths_of_single_features(config: Path) -> None:
     assert load(str(config)).config.model.width(100, 4) == 4
     config.write_text(f"{config.read_text()}model: {{kind: dlrm}}\n")
     (line,) = refused(config)
-    assert line.startswith("trips.yaml:7: features.columns.company.vocab.embedding: dlrm's vectors are all")
+    assert line.startswith("trips.yaml:7: features.columns.company.vocab.embedding: with dlrm, all vectors")
 
 
-def test_a_wrong_assignment_is_told_as_it_was_typed(config: Path) -> None:
+def test_wrong_assignment_is_reported_as_typed(config: Path) -> None:
     assert refused(config, "training.steps=lots") == [
         "--set training.steps=lots: training.steps: expected a whole number, received 'lots'"
     ]
     assert "expected section.field=value" in refused(config, "training.steps")[0]
 
 
-def test_a_missing_config_is_told(tmp_path: Path) -> None:
+def test_missing_config_is_reported(tmp_path: Path) -> None:
     assert refused(tmp_path / "none.yaml") == ["no config at none.yaml"]
 
 
@@ -225,7 +229,7 @@ def test_own_features_need_an_own_model(config: Path) -> None:
     assert "expected an import path" in refused(config, "model.run_fn=nodots")[0]
 
 
-def test_the_shipped_configs_are_valid() -> None:
+def test_shipped_configs_are_valid() -> None:
     shipped = sorted(Path("configs").glob("*.yaml"))
     assert [path.stem for path in shipped] == ["clicks", "digits", "taxi"]
     for path in shipped:

@@ -155,14 +155,14 @@ def ops(config: Config, column: str) -> list[str]:
 def test_every_draft_is_a_valid_config_with_a_word_on_each_column(name: str, tmp_path: Path) -> None:
     found, config = drafted(name, tmp_path)
     text = found.config("schema.pbtxt")
-    told = {line.split(":")[0].strip(" #") for line in text.splitlines() if "#" in line}
-    assert set(found.columns) <= told
+    commented = {line.split(":")[0].strip(" #") for line in text.splitlines() if "#" in line}
+    assert set(found.columns) <= commented
     assert set(config.features.columns) == set(found.features)
     assert {op.op for column in config.features.columns.values() for op in column} <= set(OPS)
     assert max(map(len, text.splitlines())) < 250
 
 
-def test_a_census_keeps_its_tail_and_knows_what_is_missing(tmp_path: Path) -> None:
+def test_census_keeps_its_tail_and_knows_what_is_missing(tmp_path: Path) -> None:
     found, config = drafted("people", tmp_path)
     assert config.data.csv.skip_initial_space
     assert config.data.csv.null_values == ("", "?")
@@ -174,7 +174,7 @@ def test_a_census_keeps_its_tail_and_knows_what_is_missing(tmp_path: Path) -> No
     assert config.model.kind == "tabm"
 
 
-def test_a_small_table_has_few_bins_and_no_less_than_300_steps(tmp_path: Path) -> None:
+def test_small_table_has_few_bins_and_no_less_than_300_steps(tmp_path: Path) -> None:
     _, config = drafted("flowers", tmp_path)
     assert config.data.task == "multiclass"
     assert config.features.columns["width"][1].model_dump()["bins"] == 4
@@ -201,7 +201,7 @@ def test_many_ids_are_learned_by_another_model_at_a_rate_of_their_own(
     assert drafted("people", tmp_path)[1].training.table_learning_rate is None
 
 
-def test_a_price_has_a_bound_of_its_variance_and_no_copy_of_itself(tmp_path: Path) -> None:
+def test_price_has_a_bound_of_its_variance_and_no_copy_of_itself(tmp_path: Path) -> None:
     found, config = drafted("houses", tmp_path)
     assert config.data.csv.delimiter == ";"
     assert config.data.task == "regression"
@@ -214,7 +214,7 @@ def test_a_price_has_a_bound_of_its_variance_and_no_copy_of_itself(tmp_path: Pat
     assert "no value" in why["remark"]
 
 
-def test_of_a_time_only_what_comes_again_is_a_feature(tmp_path: Path) -> None:
+def test_timestamps_contribute_only_recurring_parts(tmp_path: Path) -> None:
     found, config = drafted("trips", tmp_path)
     assert config.features.columns["began"][0].model_dump()["parts"] == ("month", "weekday", "hour")
     assert config.features.columns["ended_at"][0].model_dump()["unit"] == "seconds"
@@ -242,7 +242,7 @@ def test_lists_of_texts_are_split_and_lists_of_numbers_left_out(tmp_path: Path) 
 
 @pytest.mark.both_lines
 @pytest.mark.parametrize("name", ["houses", "people", "lists"])
-def test_the_schema_knows_every_column_and_demands_what_was_there(name: str, tmp_path: Path) -> None:
+def test_schema_knows_every_column_and_demands_what_was_there(name: str, tmp_path: Path) -> None:
     found, _ = drafted(name, tmp_path)
     path = tmp_path / "schema.pbtxt"
     path.write_text(schema(found.table))
@@ -250,11 +250,11 @@ def test_the_schema_knows_every_column_and_demands_what_was_there(name: str, tmp
     assert list(found.columns) == sorted(known, key=list(found.columns).index)
     whole = {column for column, values in found.table.columns.items() if not values.null_count}
     # One that is nearly always there has to be there in nearly as many rows, and one without values need not be.
-    assert whole <= {column for column, told in known.items() if told.required}
+    assert whole <= {column for column, domain in known.items() if domain.required}
     assert "remark" not in known or not known["remark"].required
 
 
-def test_of_many_rows_a_random_part_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_table_is_sampled_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.authoring.scaffold.sample._SAMPLE_ROWS", 200)
     found, _ = drafted("codes", tmp_path)
     assert found.table.rows == ROWS
@@ -265,7 +265,7 @@ def test_of_many_rows_a_random_part_is_sampled(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("rows", "label", "task", "told"),
+    ("rows", "label", "task", "message"),
     [
         ({"a": [1, 2, 3], "y": [1, 1, 1]}, "y", None, "'y' is the same in all 3 rows"),
         ({"a": [1, 2, 3], "y": [1, None, 0]}, "y", None, "'y' is missing in 1 of 3 rows"),
@@ -277,19 +277,21 @@ def test_of_many_rows_a_random_part_is_sampled(tmp_path: Path, monkeypatch: pyte
         ({"a": [1, 1, 1], "y": [1, 0, 1]}, "y", None, "expected a column that can be a feature"),
     ],
 )
-def test_what_cannot_be_learned_is_told(rows: Rows, label: str, task: Any, told: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=told.replace("^", r"\^")):
+def test_label_that_cannot_be_learned_is_rejected(
+    rows: Rows, label: str, task: Any, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message.replace("^", r"\^")):
         draft([written("bad", rows, tmp_path)], label, task)
 
 
-def test_a_rare_class_is_told(tmp_path: Path) -> None:
+def test_rare_class_is_reported(tmp_path: Path) -> None:
     rows = {"a": range(100), "y": ["x"] * 50 + ["y"] * 47 + ["z"] * 3}
     found = draft([written("rare", rows, tmp_path)], "y")
     assert found.task.notes == ("too few rows to be learned or evaluated: 'z' (3)",)
     assert "# too few rows to be learned or evaluated: 'z' (3)" in found.config("s")
 
 
-def test_rows_that_cannot_be_read_are_allowed_and_told(tmp_path: Path) -> None:
+def test_unreadable_rows_are_allowed_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "torn.csv"
     lines = [f"{number % 37},{number % 2}" + (",extra" if number % 50 == 0 else "") for number in range(500)]
     path.write_text("a,y\n" + "\n".join(lines) + "\n")

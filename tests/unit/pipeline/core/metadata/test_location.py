@@ -21,7 +21,7 @@ from pipeline.core.metadata.location import Database, location
         ("mysql://ada%40x@[::1]:3307/a%20b", Database("mysql", "::1", 3307, "a b", "ada@x")),
     ],
 )
-def test_a_location_is_parsed_and_printed(text: str, expected: object):
+def test_location_is_parsed_and_printed(text: str, expected: object):
     assert location(text) == expected
     assert location(str(expected)) == expected
 
@@ -37,7 +37,7 @@ def test_a_location_is_parsed_and_printed(text: str, expected: object):
         ("mysql://ada@db:port/tfx", "cannot be parsed"),
     ],
 )
-def test_an_invalid_location_is_an_input_error(text: str, message: str):
+def test_invalid_location_is_an_input_error(text: str, message: str):
     with pytest.raises(InputError) as raised:
         location(text)
     assert re.search(message, raised.value.headline)
@@ -55,6 +55,6 @@ def test_an_invalid_location_is_an_input_error(text: str, message: str):
         ({"backend": "mysql", "host": "h", "database": "d", "user": "u", "tls": {"ca": "a", "key": "k"}}, "together"),
     ],
 )
-def test_an_inconsistent_section_is_refused(section: dict[str, object], message: str):
+def test_inconsistent_section_is_rejected(section: dict[str, object], message: str):
     with pytest.raises(ValidationError, match=message):
         MetadataConfig.model_validate(section)

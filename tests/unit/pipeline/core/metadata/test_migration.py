@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command import command, light_command
 from ml_metadata.metadata_store.metadata_store import downgrade_schema
-from past import Past
+from stored_history import History
 
 from components.errors import InputError, MachineError
 from pipeline.authoring.preflight import check_store
@@ -18,14 +18,14 @@ from pipeline.core.metadata.store import Store
 
 
 @pytest.fixture
-def old(past: Past) -> Path:
+def old(history: History) -> Path:
     """A store of schema version 7."""
-    assert isinstance(past.place, Path)
-    downgrade_schema(connection_config(past.place), 7)
-    return past.place
+    assert isinstance(history.location, Path)
+    downgrade_schema(connection_config(history.location), 7)
+    return history.location
 
 
-def test_an_old_store_is_refused_wherever_it_is_opened(old: Path):
+def test_old_store_is_rejected_wherever_it_is_opened(old: Path):
     for open_it in (check_store, Store):
         with pytest.raises(MachineError, match="expected schema version 10, received 7") as raised:
             open_it(old)
@@ -34,12 +34,12 @@ def test_an_old_store_is_refused_wherever_it_is_opened(old: Path):
     assert Tables(old, oldest=0).version == 7
 
 
-def test_it_is_copied_then_migrated(old: Path):
+def test_migration_copies_the_store_first(old: Path):
     content = old.read_bytes()
     ended = command("metadata", "migrate", "--store", str(old))
     copy = old.with_name("metadata.db.version-7")
     assert ended.exit_code == 0
-    assert ended.out.splitlines() == [f"{old}: schema version 7 is now 10", f"as it was before: {copy}"]
+    assert ended.out.splitlines() == [f"{old}: schema version 7 is now 10", f"copy of the earlier state: {copy}"]
     assert [run.name for run in Store(old).runs()] == ["r3", "r2", "r1"]
     assert len(copy.read_bytes()) == len(content)
     assert Tables(copy, oldest=0).version == 7
@@ -55,7 +55,7 @@ def test_no_copy_is_overwritten(old: Path):
     assert (copy.read_text(), Tables(old, oldest=0).version) == ("precious", 7)
 
 
-def test_a_missing_store_is_not_created(tmp_path: Path):
+def test_missing_store_is_not_created(tmp_path: Path):
     with pytest.raises(MachineError):
         migrate(tmp_path / "none.db")
     assert list(tmp_path.iterdir()) == []

@@ -64,13 +64,13 @@ def test_artifacts_are_the_outputs_of_the_runs_successful_nodes(writer: Writer, 
     assert [artifact.uri for artifact in store.artifacts("r1", "Model")] == ["/new"]
 
 
-def test_a_missing_store_is_an_error_and_not_created(tmp_path: Path):
+def test_missing_store_is_an_error_and_not_created(tmp_path: Path):
     with pytest.raises(MachineError, match=r"none\.db cannot be opened"):
         Store(tmp_path / "none.db")
     assert not (tmp_path / "none.db").exists()
 
 
-def test_a_store_without_references_is_closed(writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_store_without_references_is_closed(writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     connect, opened = sqlite3.connect, []
 
     def watched(*given: Any, **more: Any) -> sqlite3.Connection:
@@ -91,7 +91,7 @@ def test_a_store_without_references_is_closed(writer: Writer, tmp_path: Path, mo
             connection.execute("SELECT 1")
 
 
-def test_a_schema_of_another_release_is_refused(writer: Writer, tmp_path: Path):
+def test_schema_of_another_release_is_rejected(writer: Writer, tmp_path: Path):
     with sqlite3.connect(tmp_path / "metadata.db") as connection:
         connection.execute("UPDATE MLMDEnv SET schema_version = 11")
     connection.close()

@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from past import Past
-from reported import HARM, write_run
+from report_runs import HARM, write_run
+from stored_history import History
 
 from pipeline.core.run_record import RunRecord, new_run
 from pipeline.inspection.report import live_pages, runs_page
@@ -17,8 +17,8 @@ from pipeline.inspection.report.live_pages import Pages, Response
 
 
 @pytest.fixture(autouse=True)
-def anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The list is made anew as soon as it is another."""
+def refreshed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list is rebuilt on every change."""
     monkeypatch.setattr(live_pages, "_PAUSE_FACTOR", 0)
 
 
@@ -42,7 +42,7 @@ def test_without_a_store_the_list_waits(pages: Pages):
     assert pages.respond("/run/r1/").status == 404
 
 
-def test_a_run_is_there_before_any_store_is(pages: Pages, going: RunRecord):
+def test_run_is_there_before_any_store_is(pages: Pages, going: RunRecord):
     listed = text(pages.respond("/"))
     assert f'<a href="run/{going.run}/">{going.run}</a>' in listed
     assert "running" in listed
@@ -50,7 +50,7 @@ def test_a_run_is_there_before_any_store_is(pages: Pages, going: RunRecord):
     going.close()
 
 
-def test_a_page_is_another_one_as_soon_as_its_run_is(pages: Pages, going: RunRecord):
+def test_page_is_another_one_as_soon_as_its_run_is(pages: Pages, going: RunRecord):
     path = f"/run/{going.run}/"
     first = pages.respond(path)
     assert pages.respond(path, first.tag).status == 304
@@ -67,7 +67,7 @@ def test_a_page_is_another_one_as_soon_as_its_run_is(pages: Pages, going: RunRec
     assert pages.respond(path, third.tag).status == 304
 
 
-def test_the_list_is_another_one_as_soon_as_a_run_is(pages: Pages, going: RunRecord, tmp_path: Path):
+def test_list_is_another_one_as_soon_as_a_run_is(pages: Pages, going: RunRecord, tmp_path: Path):
     first = pages.respond("/")
     assert pages.respond("/", first.tag).status == 304
     other = new_run(tmp_path / "logs", "toy", (), ())
@@ -82,7 +82,7 @@ def test_the_list_is_another_one_as_soon_as_a_run_is(pages: Pages, going: RunRec
     assert "r1</a>" in text(pages.respond("/"))
 
 
-def test_whoever_asks_later_learns_of_a_death_as_well(pages: Pages, going: RunRecord):
+def test_dead_run_is_reported_to_every_client(pages: Pages, going: RunRecord):
     first = pages.respond("/")
     going.close()
     others = [pages.respond("/"), pages.respond("/")]
@@ -91,14 +91,14 @@ def test_whoever_asks_later_learns_of_a_death_as_well(pages: Pages, going: RunRe
     assert pages.respond("/", others[-1].tag).status == 304
 
 
-def test_a_record_that_is_none_is_no_run(pages: Pages, tmp_path: Path):
-    for name, told in (("list", "[]"), ("other", '{"state": "done"}'), ("torn", "{")):
+def test_record_that_is_none_is_no_run(pages: Pages, tmp_path: Path):
+    for name, content in (("list", "[]"), ("other", '{"state": "done"}'), ("torn", "{")):
         (tmp_path / "logs" / name).mkdir(parents=True)
-        (tmp_path / "logs" / name / "run.json").write_text(told)
+        (tmp_path / "logs" / name / "run.json").write_text(content)
     assert "No run yet." in text(pages.respond("/"))
 
 
-def test_the_list_is_not_made_more_often_than_it_can_be_afforded(
+def test_list_is_not_made_more_often_than_it_can_be_afforded(
     pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(live_pages, "_PAUSE_FACTOR", 1e9)
@@ -113,7 +113,7 @@ def test_with_its_end_a_run_has_its_whole_report(pages: Pages, going: RunRecord,
     going.save()
     before = pages.respond(f"/run/{going.run}/")
     write_run(tmp_path, going.run)
-    assert pages.respond(f"/run/{going.run}/", before.tag).status == 304, "the store alone says nothing"
+    assert pages.respond(f"/run/{going.run}/", before.tag).status == 304, "the store alone changes nothing"
     going.state = "done"
     going.save()
     going.close()
@@ -123,9 +123,9 @@ def test_with_its_end_a_run_has_its_whole_report(pages: Pages, going: RunRecord,
     assert not list(tmp_path.glob("logs/*/report.html")), "it is not written down"
 
 
-def test_a_run_of_stock_tfx_goes_on_as_its_executions_do(past: Past):
-    pages = Pages(past.place, past.logs, None)
-    past.writer.execution("r4", "Trainer", "RUNNING", inputs={"examples": past.artifacts["rows 3"]})
+def test_state_of_a_stock_run_follows_its_executions(history: History):
+    pages = Pages(history.location, history.logs, None)
+    history.writer.execution("r4", "Trainer", "RUNNING", inputs={"examples": history.artifacts["rows 3"]})
     going = pages.respond("/run/r4/")
     assert "Running: Trainer." in text(going)
     assert pages.respond("/run/r4/", going.tag).status == 304
@@ -134,34 +134,34 @@ def test_a_run_of_stock_tfx_goes_on_as_its_executions_do(past: Past):
     assert pages.respond("/run/r3/", ended.tag).status == 304
 
 
-def test_of_another_pipeline_nothing_is_told(past: Past):
-    new_run(past.logs, "toy", (), ()).close()
-    pages = Pages(past.place, past.logs, "other")
+def test_runs_of_another_pipeline_are_not_listed(history: History):
+    new_run(history.logs, "toy", (), ()).close()
+    pages = Pages(history.location, history.logs, "other")
     assert "No run yet." in text(pages.respond("/"))
     assert pages.respond("/run/r1/").status == 404
 
 
-def test_a_long_history_leaves_out_what_has_not_come_to_the_store_as_well(past: Past, monkeypatch: pytest.MonkeyPatch):
+def test_long_list_omits_old_runs_that_are_not_in_the_store(history: History, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(runs_page, "MOST", 2)
     for run, started in (("old", 1.0), ("new", time.time() + 60)):
-        past.told(run, pipeline="toy", state="failed", started=started, updated=started + 5, nodes={}, error=None)
-    listed = text(Pages(past.place, past.logs, None).respond("/"))
+        history.write_record(
+            run, pipeline="toy", state="failed", started=started, updated=started + 5, nodes={}, error=None
+        )
+    listed = text(Pages(history.location, history.logs, None).respond("/"))
     assert "run/new/" in listed
     assert "run/old/" not in listed
     assert "Older runs are left out" in listed
 
 
-def test_a_run_that_ended_before_any_node_says_why(past: Past):
-    error = {"headline": "the module does not compile", "details": [], "remedy": "mend it", "exit_code": 2}
-    past.told("r9", pipeline="toy", state="failed", started=1.0, updated=6.0, nodes={}, error=error)
-    page = text(Pages(past.place, past.logs, None).respond("/run/r9/"))
+def test_run_that_failed_before_any_node_shows_its_error(history: History):
+    error = {"headline": "the module does not compile", "details": [], "remedy": "fix it", "exit_code": 2}
+    history.write_record("r9", pipeline="toy", state="failed", started=1.0, updated=6.0, nodes={}, error=error)
+    page = text(Pages(history.location, history.logs, None).respond("/run/r9/"))
     assert "the module does not compile" in page
     assert "The run has ended: failed." in page
 
 
-def test_a_store_that_does_not_open_is_told_and_the_runs_are_still_listed(
-    pages: Pages, going: RunRecord, tmp_path: Path
-):
+def test_store_error_is_reported_and_runs_are_still_listed(pages: Pages, going: RunRecord, tmp_path: Path):
     (tmp_path / "metadata.db").write_text("no store")
     listed = text(pages.respond("/"))
     assert "cannot be opened" in listed
@@ -200,7 +200,7 @@ def test_logs_are_there_and_nothing_else_of_the_disk(pages: Pages, going: RunRec
     going.close()
 
 
-def test_of_a_long_log_there_is_the_end(pages: Pages, going: RunRecord, monkeypatch: pytest.MonkeyPatch):
+def test_long_log_is_served_from_its_end(pages: Pages, going: RunRecord, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(live_pages, "_LOG_BYTES", 4)
     going.log("A").write_text("0123456789")
     assert pages.respond(f"/run/{going.run}/A.log").body == b"6789"
@@ -210,8 +210,8 @@ def test_of_a_long_log_there_is_the_end(pages: Pages, going: RunRecord, monkeypa
 def test_names_that_mean_harm_stay_names(tmp_path: Path, pages: Pages):
     outside = tmp_path / "outside"
     outside.mkdir()
-    told = {"run": "x", "pipeline": "secret", "state": "done", "started": 1, "updated": 2, "nodes": {}}
-    (outside / "run.json").write_text(json.dumps(told))
+    record = {"run": "x", "pipeline": "secret", "state": "done", "started": 1, "updated": 2, "nodes": {}}
+    (outside / "run.json").write_text(json.dumps(record))
     writer = write_run(tmp_path, "r1", harm=HARM)
     for run in (HARM, "..", "../outside", "/etc", "%2e%2e"):
         writer.execution(run, "Trainer")

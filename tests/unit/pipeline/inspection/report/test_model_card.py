@@ -6,39 +6,39 @@ import json
 import re
 from pathlib import Path
 
-from reported import HARM, content_of, write_run
+from report_runs import HARM, content_of, write_run
 from store_writer import Writer
 
 from pipeline.inspection.report import model_card
 
 
-def test_it_has_the_schemas_fields_and_what_the_run_knows(tmp_path: Path):
+def test_card_has_the_schemas_fields_and_the_runs_values(tmp_path: Path):
     write_run(tmp_path)
-    told = json.loads(model_card.to_json(content_of(tmp_path)))
+    record = json.loads(model_card.to_json(content_of(tmp_path)))
     sections = {"model_details", "model_parameters", "quantitative_analysis", "considerations"}
-    assert set(told) == {"schema_version", *sections}
-    assert told["model_details"]["name"] == "toy"
-    assert told["model_parameters"]["model_architecture"] == "wide_deep"
-    assert told["model_parameters"]["data"][0] == {"name": "train", "description": "8 rows of 2 columns"}
-    metrics = told["quantitative_analysis"]["performance_metrics"]
+    assert set(record) == {"schema_version", *sections}
+    assert record["model_details"]["name"] == "toy"
+    assert record["model_parameters"]["model_architecture"] == "wide_deep"
+    assert record["model_parameters"]["data"][0] == {"name": "train", "description": "8 rows of 2 columns"}
+    metrics = record["quantitative_analysis"]["performance_metrics"]
     interval = {"lower_bound": "0.6250", "upper_bound": "0.8750"}
     assert {"type": "auc", "value": "0.7500", "confidence_interval": interval, "threshold": "at least 0.5"} in metrics
     assert {"type": "auc", "value": "0.5000", "slice": "company = Blue", "threshold": "at least 0.6"} in metrics
-    [_, limit] = [each["description"] for each in told["considerations"]["limitations"]]
+    [_, limit] = [each["description"] for each in record["considerations"]["limitations"]]
     assert limit.startswith("It does not meet a bound: auc where company = Blue")
 
 
-def test_it_has_as_tables_what_the_report_draws(tmp_path: Path):
+def test_card_contains_the_plots_as_tables(tmp_path: Path):
     write_run(tmp_path)
     text = model_card.to_markdown(content_of(tmp_path))
     assert "| label | as 0 | as 1 |\n|---|---|---|\n| 0 | 387.5 | 137.5 |\n| 1 | 112.5 | 362.5 |" in text
     assert "| mean prediction | mean label | rows |\n|---|---|---|\n| 0.05000 | 0.02500 | 100 |" in text
 
 
-def test_what_only_people_know_is_left_to_them(tmp_path: Path):
+def test_sections_for_people_are_marked_as_empty(tmp_path: Path):
     write_run(tmp_path)
-    told = model_card.card(content_of(tmp_path))
-    assert told["considerations"]["users"] == told["considerations"]["ethical_considerations"] == []
+    card = model_card.card(content_of(tmp_path))
+    assert card["considerations"]["users"] == card["considerations"]["ethical_considerations"] == []
     assert "### Users\n\n*Not filled in yet.*" in model_card.to_markdown(content_of(tmp_path))
 
 
@@ -57,6 +57,6 @@ def test_names_from_outside_are_not_markdown(tmp_path: Path):
     assert "\x1b" not in text
 
 
-def test_a_run_of_which_nothing_is_known_has_a_card(tmp_path: Path):
+def test_run_of_which_nothing_is_known_has_a_card(tmp_path: Path):
     Writer(tmp_path / "metadata.db").execution("r1", "CsvExampleGen", "FAILED")
     assert "*Nothing was measured.*" in model_card.to_markdown(content_of(tmp_path))

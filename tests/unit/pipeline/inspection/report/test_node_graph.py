@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from reported import HARM
+from report_runs import HARM
 
 from pipeline.inspection.report.node_graph import MOST, draw, transitive_reduction
 
@@ -13,12 +13,12 @@ def nodes(*names: str) -> dict[str, dict[str, object]]:
     return {name: {"state": "done", "seconds": 1.5} for name in names}
 
 
-def test_what_follows_from_other_arrows_is_not_drawn():
+def test_implied_edges_are_removed():
     upstream = {"A": (), "B": ("A",), "C": ("A", "B"), "D": ("A", "C", "B")}
     assert transitive_reduction(upstream) == {"A": [], "B": ["A"], "C": ["B"], "D": ["C"]}
 
 
-def test_an_arrow_goes_past_the_nodes_between():
+def test_arrow_goes_past_the_nodes_between():
     drawn = draw(nodes("A", "S", "B", "C"), {"B": ("A",), "C": ("B", "S")})
     root = ET.fromstring(str(drawn))  # noqa: S314 - our own
     places = {str(box.findtext("text")): box.find("rect") for box in root.iter("g")}
@@ -39,7 +39,7 @@ def test_many_nodes_side_by_side_take_several_rows():
     assert float((root.get("viewBox") or "").split()[2]) < 450
 
 
-def test_every_node_is_told_with_its_state():
+def test_every_node_is_drawn_with_its_state():
     drawn = str(draw({"A": {"state": "done", "seconds": 2.0}, "B": {"state": "not run", "seconds": 0.0}}, {}))
     assert "<desc>A done; B not run</desc>" in drawn
     assert "done · 2.0 s" in drawn

@@ -1,4 +1,4 @@
-"""The server of the pages: who may ask for what, and how it answers."""
+"""The server of the pages: which requests it accepts, and its responses."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from command import light_command
-from past import Past
-from watching import fetched, served
+from stored_history import History
+from ui_server import fetched, served
 
 from components.errors import InputError, MachineError
 from pipeline.inspection.report.live_pages import Pages
@@ -21,8 +21,8 @@ from pipeline.inspection.report.server import HOST, Server
 
 
 @pytest.fixture
-def server(past: Past) -> Iterator[Server]:
-    with Server(Pages(past.place, past.logs, None), 0) as made:
+def server(history: History) -> Iterator[Server]:
+    with Server(Pages(history.location, history.logs, None), 0) as made:
         thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield made
@@ -30,7 +30,7 @@ def server(past: Past) -> Iterator[Server]:
         thread.join()
 
 
-def asked(server: Server, path: str = "/", method: str = "GET", **headers: str) -> http.client.HTTPResponse:
+def fetch(server: Server, path: str = "/", method: str = "GET", **headers: str) -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection(*server.server_address)
     connection.putrequest(method, path, skip_host="Host" in headers)
     for name, value in headers.items():
@@ -42,12 +42,12 @@ def asked(server: Server, path: str = "/", method: str = "GET", **headers: str) 
     return answer
 
 
-def test_it_listens_on_this_machine_alone(server: Server):
+def test_server_listens_on_loopback_only(server: Server):
     assert server.server_address[0] == HOST == "127.0.0.1"
 
 
-def test_a_page_allows_nothing_but_itself(server: Server):
-    answer = asked(server)
+def test_page_allows_nothing_but_itself(server: Server):
+    answer = fetch(server)
     assert answer.status == 200
     policy = dict(each.split(" ", 1) for each in answer.headers["Content-Security-Policy"].split("; "))
     assert policy["default-src"] == "'none'"
@@ -59,75 +59,75 @@ def test_a_page_allows_nothing_but_itself(server: Server):
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-def test_the_version_that_is_known_is_not_sent_again(server: Server):
-    first = asked(server, "/run/r1/")
-    again = asked(server, "/run/r1/", If_None_Match=first.headers["ETag"])
+def test_version_that_is_known_is_not_sent_again(server: Server):
+    first = fetch(server, "/run/r1/")
+    again = fetch(server, "/run/r1/", If_None_Match=first.headers["ETag"])
     assert (again.status, again.body) == (304, b"")  # type: ignore[attr-defined]
-    assert asked(server, "/run/r1/", If_None_Match='"other"').status == 200
+    assert fetch(server, "/run/r1/", If_None_Match='"other"').status == 200
 
 
-def test_a_head_has_no_body(server: Server):
-    head, whole = asked(server, method="HEAD"), asked(server)
+def test_head_has_no_body(server: Server):
+    head, whole = fetch(server, method="HEAD"), fetch(server)
     assert head.body == b""  # type: ignore[attr-defined]
     assert head.headers["Content-Length"] == str(len(whole.body))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "WHATEVER"])
-def test_nothing_can_be_changed(server: Server, method: str):
-    answer = asked(server, method=method)
+def test_write_methods_are_rejected(server: Server, method: str):
+    answer = fetch(server, method=method)
     assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8600", "localhost.evil.example", "127.0.0.1.evil.example", ""]
 )
-def test_another_name_that_leads_here_is_refused(server: Server, host: str):
-    answer = asked(server, Host=host)
+def test_another_name_that_leads_here_is_rejected(server: Server, host: str):
+    answer = fetch(server, Host=host)
     assert answer.status == 421
     assert b"r1" not in answer.body  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST:1", "127.0.0.1:9999"])
 def test_this_machines_names_are_taken(server: Server, host: str):
-    assert asked(server, Host=host).status == 200
+    assert fetch(server, Host=host).status == 200
 
 
-def test_what_follows_a_question_mark_does_not_matter(server: Server):
-    assert asked(server, "/run/r1/?a=/../b").status == 200
+def test_query_string_is_ignored(server: Server):
+    assert fetch(server, "/run/r1/?a=/../b").status == 200
 
 
-def test_what_breaks_inside_is_told_on_the_screen_alone(
+def test_internal_error_is_printed_on_the_terminal_only(
     server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(server.pages, "respond", lambda path, client_tag: 1 / 0)
-    answer = asked(server)
+    answer = fetch(server)
     assert answer.status == 500
     assert b"Zero" not in answer.body  # type: ignore[attr-defined]
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_a_client_that_goes_away_is_no_error(server: Server, capfd: pytest.CaptureFixture[str]):
+def test_client_that_goes_away_is_no_error(server: Server, capfd: pytest.CaptureFixture[str]):
     for _ in range(5):
         with socket.create_connection(server.server_address) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             client.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
-    assert asked(server).status == 200
+    assert fetch(server).status == 200
     assert capfd.readouterr().err == ""
 
 
-def test_a_port_that_is_taken(server: Server):
+def test_port_that_is_taken(server: Server):
     with pytest.raises(MachineError, match="another program listens on it"):
         Server(server.pages, server.server_address[1])
 
 
 @pytest.mark.parametrize("port", [-1, 65536])
-def test_a_port_that_cannot_be(past: Past, port: int):
+def test_port_that_cannot_be(history: History, port: int):
     with pytest.raises(InputError, match="expected 0 to 65535"):
-        Server(Pages(past.place, past.logs, None), port)
+        Server(Pages(history.location, history.logs, None), port)
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_the_verb_serves_until_it_is_ended(tmp_path: Path, ending: signal.Signals):
+def test_verb_serves_until_it_is_ended(tmp_path: Path, ending: signal.Signals):
     with served(tmp_path / "metadata.db") as (address, process):
         assert "No run yet." in fetched(address)
         os.kill(process.pid, ending)
@@ -135,14 +135,14 @@ def test_the_verb_serves_until_it_is_ended(tmp_path: Path, ending: signal.Signal
         assert (process.returncode, err) == (0, "")
 
 
-def test_the_verb_refuses_what_is_no_store_and_imports_nothing_heavy(tmp_path: Path):
+def test_verb_rejects_what_is_no_store_and_imports_nothing_heavy(tmp_path: Path):
     (tmp_path / "metadata.db").write_text("no store")
     ended = light_command("serve-ui", "--store", str(tmp_path / "metadata.db"), "--port", "0")
     assert ended.exit_code == 1
     assert "cannot be opened" in ended.err
 
 
-def test_the_first_word_names_a_config(tmp_path: Path):
+def test_first_word_names_a_config(tmp_path: Path):
     ended = light_command("serve-ui", str(tmp_path / "none.yaml"))
     assert ended.exit_code == 2
     assert "none.yaml" in ended.err

@@ -1,4 +1,4 @@
-"""A run's report: what it tells, what it leaves out with a word, and that nobody's names can harm its readers."""
+"""A run's report: its content, its notes on missing data, and that all names are escaped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from reported import HARM, content_of, write_run
+from report_runs import HARM, content_of, write_run
 from store_writer import Writer
 
 from components.config_section import Task
@@ -59,10 +59,10 @@ def page_of(folder: Path, run: str = "r1") -> str:
     return render(content_of(folder, run), folder / "logs" / run)
 
 
-def test_it_tells_all_that_the_run_has_written_down(tmp_path: Path):
+def test_page_shows_everything_that_the_run_recorded(tmp_path: Path):
     write_run(tmp_path)
     found = Parsed(page_of(tmp_path)).text
-    for told in (
+    for expected in (
         "rows train 8",
         "Out-of-range values",
         "company_vocab 3",
@@ -82,7 +82,7 @@ def test_it_tells_all_that_the_run_has_written_down(tmp_path: Path):
         "no earlier run of the pipeline has statistics",
         "nothing was pushed",
     ):
-        assert told in found, told
+        assert expected in found, expected
 
 
 def test_classes_have_their_names_and_the_rest_is_one(tmp_path: Path):
@@ -94,7 +94,7 @@ def test_classes_have_their_names_and_the_rest_is_one(tmp_path: Path):
     assert "ROC" not in found
 
 
-def test_nothing_but_a_newline_ends_the_name_of_a_class(tmp_path: Path):
+def test_class_names_end_at_a_newline_only(tmp_path: Path):
     write_run(tmp_path, task="multiclass", classes=2)
     file = tmp_path / "r1" / "graph" / "transform_fn" / "assets" / "vocabulary_label_classes"
     file.write_bytes("a\u2028b\rc\nd\n".encode())
@@ -102,7 +102,7 @@ def test_nothing_but_a_newline_ends_the_name_of_a_class(tmp_path: Path):
     assert "label as a\\u2028b\\rc as d as 1,000 others correct" in found
 
 
-def test_a_regression_has_its_residuals(tmp_path: Path):
+def test_regression_has_its_residuals(tmp_path: Path):
     write_run(tmp_path, task="regression")
     found = Parsed(page_of(tmp_path)).text
     assert "Label by prediction" in found
@@ -110,14 +110,14 @@ def test_a_regression_has_its_residuals(tmp_path: Path):
     assert not any(word in found for word in ("ROC", "onfusion"))
 
 
-def test_an_evaluation_without_plots_or_intervals_says_so_and_nothing_else(tmp_path: Path):
+def test_evaluation_without_plots_or_intervals_is_marked_so(tmp_path: Path):
     write_run(tmp_path)
     folder = tmp_path / "r1" / "evaluation"
     (folder / "plots.json").unlink()
-    told = json.loads((folder / "verdict.json").read_text())
-    for each in told["slices"]:
+    record = json.loads((folder / "verdict.json").read_text())
+    for each in record["slices"]:
         del each["intervals"]
-    (folder / "verdict.json").write_text(json.dumps(told))
+    (folder / "verdict.json").write_text(json.dumps(record))
     found = Parsed(page_of(tmp_path)).text
     assert "Left out: the data of the charts was not recorded." in found
     assert "overall 4 0.7500 0.7000 (+0.05)" in found
@@ -133,7 +133,7 @@ def test_names_from_outside_stay_text(tmp_path: Path, task: Task):
     assert parsed.tags == plain.tags
     assert {name for name, _ in parsed.attributes} == {name for name, _ in plain.attributes}
     assert not {"script", "img", "link", "iframe"} & parsed.tags
-    assert "<script>alert(1)</script>" in parsed.text, "told, but as text"
+    assert "<script>alert(1)</script>" in parsed.text, "shown, but as text"
     assert "\x1b" not in page
     assert "\u202e" not in html.unescape(page)
     assert "{{ 7 * 7 }}" in parsed.text, "a name is not a template"
@@ -144,7 +144,7 @@ def page_of_plain(folder: Path, task: Task) -> str:
     return page_of(folder / "plain")
 
 
-def test_it_asks_for_nothing(tmp_path: Path):
+def test_page_loads_nothing(tmp_path: Path):
     write_run(tmp_path, harm=HARM)
     parsed = Parsed(page_of(tmp_path))
     links = [value or "" for name, value in parsed.attributes if name == "href"]
@@ -174,7 +174,7 @@ def test_no_page_grows_without_end(tmp_path: Path):
     assert len(page) < 1_000_000
 
 
-def test_the_data_is_held_against_the_run_before(tmp_path: Path):
+def test_data_is_held_against_the_run_before(tmp_path: Path):
     writer = write_run(tmp_path)
     write_run(tmp_path, "r2", writer, fares=3.0)
     assert "Split train, compared with run r1" in Parsed(page_of(tmp_path, "r2")).text
@@ -182,7 +182,7 @@ def test_the_data_is_held_against_the_run_before(tmp_path: Path):
     assert "No column of train has a distance of 0.01 or more from run r2" in Parsed(page_of(tmp_path, "r3")).text
 
 
-def test_what_stock_tfx_has_not_recorded_is_left_out_with_a_word(tmp_path: Path):
+def test_values_missing_from_a_stock_run_are_explained(tmp_path: Path):
     writer = Writer(tmp_path / "metadata.db")
     writer.execution("r1", "CsvExampleGen")
     parsed = Parsed(page_of(tmp_path))
@@ -212,7 +212,7 @@ def test_what_stock_tfx_has_not_recorded_is_left_out_with_a_word(tmp_path: Path)
         ("evaluation/plots.json", "cannot be read: UnicodeDecodeError"),
     ],
 )
-def test_a_damaged_file_costs_its_part_alone(tmp_path: Path, file: str, reason: str):
+def test_damaged_file_costs_its_part_alone(tmp_path: Path, file: str, reason: str):
     write_run(tmp_path)
     (tmp_path / "r1" / file).write_bytes(b"\xff\x07{")
     found = Parsed(page_of(tmp_path)).text
@@ -222,14 +222,14 @@ def test_a_damaged_file_costs_its_part_alone(tmp_path: Path, file: str, reason: 
 
 
 @pytest.mark.parametrize(
-    ("value", "baseline", "told"),
+    ("value", "baseline", "message"),
     [(0.75, 0.5, "+0.25"), (0.5, 0.75, "\N{MINUS SIGN}0.25"), (1.0, 1.0, "+0"), (math.nan, 1.0, "not comparable")],
 )
-def test_how_far_a_metric_is_from_the_baselines(value: float, baseline: float, told: str):
-    assert environment().filters["change"](value, baseline) == told
+def test_how_far_a_metric_is_from_the_baselines(value: float, baseline: float, message: str):
+    assert environment().filters["change"](value, baseline) == message
 
 
-def test_the_logs_beside_the_page_are_linked(tmp_path: Path):
+def test_logs_beside_the_page_are_linked(tmp_path: Path):
     write_run(tmp_path)
     logs = tmp_path / "logs" / "r1"
     logs.mkdir(parents=True)
@@ -243,19 +243,19 @@ def test_the_logs_beside_the_page_are_linked(tmp_path: Path):
     assert ("href", "Trainer.log") not in Parsed(away).attributes
 
 
-def test_what_a_stock_transform_counts_of_its_own_rows_is_left_aside(tmp_path: Path):
+def test_statistics_of_a_stock_transform_are_ignored(tmp_path: Path):
     writer = Writer(tmp_path / "metadata.db")
     before = [writer.artifact("ExampleStatistics", str(tmp_path / "pre_transform_stats"))]
     writer.execution("r1", "Transform", outputs=before)
     write_run(tmp_path, "r1", writer)
     after = [writer.artifact("ExampleAnomalies", str(tmp_path / "post_transform_anomalies"))]
     writer.execution("r1", "Transform", outputs=after)
-    told = content_of(tmp_path)
-    assert (list(told.columns), told.judged) == (["train", "eval"], ["train", "eval"])
-    assert {each.column for each in told.anomalies} == {"fare"}
+    result = content_of(tmp_path)
+    assert (list(result.columns), result.judged) == (["train", "eval"], ["train", "eval"])
+    assert {each.column for each in result.anomalies} == {"fare"}
 
 
-def test_a_page_that_is_served_asks_for_newer_ones_of_itself_and_for_nothing_else(tmp_path: Path):
+def test_served_page_polls_only_its_own_address(tmp_path: Path):
     write_run(tmp_path)
     alone, served = (render(content_of(tmp_path), tmp_path, tag) for tag in ("", "0123"))
     assert "<script" not in alone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reported import HARM
+from report_runs import HARM
 
 from pipeline.inspection.report import runs_page
 from pipeline.inspection.report.write import NAME
@@ -15,7 +15,7 @@ def row(run: str, started: float = 1.0, **metrics: float) -> RunListEntry:
     return RunListEntry(run, "toy", "done", started, 2.0, verdict="blessed", metrics=metrics)
 
 
-def test_runs_are_told_and_reports_linked_where_they_are(tmp_path: Path):
+def test_runs_are_listed_with_links_to_existing_reports(tmp_path: Path):
     logs = tmp_path / "out" / "toy" / "logs"
     (logs / "r 2").mkdir(parents=True)
     (logs / "r 2" / NAME).write_text("")

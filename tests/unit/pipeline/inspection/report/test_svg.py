@@ -1,4 +1,4 @@
-"""Charts: numbers as they are told, histograms of any bins, lines of any values."""
+"""Charts: formatted numbers, histograms of any bins, lines of any values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reported import HARM
+from report_runs import HARM
 
 from pipeline.inspection.report import svg
 
@@ -18,7 +18,7 @@ ANY = st.floats()
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         (0.0, "0"),
         (1.0, "1"),
@@ -32,15 +32,15 @@ ANY = st.floats()
         (math.inf, "inf"),
     ],
 )
-def test_numbers_have_four_digits_that_count(value: float, told: str):
-    assert svg.figure(value) == told
+def test_numbers_have_four_digits_that_count(value: float, message: str):
+    assert svg.figure(value) == message
 
 
 def heights(chart: str) -> list[float]:
     return [float(each) for each in re.findall(r"v-([0-9.]+)h", chart)]
 
 
-def test_a_histogram_has_bars_of_equal_width():
+def test_histogram_has_bars_of_equal_width():
     chart = str(svg.histogram([(0.0, 12.0, 0.5), (12.0, 24.0, 0.5)], (0.0, 24.0), "x"))
     assert heights(chart) == pytest.approx([38.0] * svg.BARS, abs=0.1)
     chart = str(svg.histogram([(0.0, 6.0, 0.5), (6.0, 24.0, 0.5)], (0.0, 24.0), "x"))
@@ -48,18 +48,18 @@ def test_a_histogram_has_bars_of_equal_width():
     assert heights(chart)[6:] == pytest.approx([38.0 / 3] * 18, abs=0.1)
 
 
-def test_a_single_value_is_one_bar():
+def test_single_value_is_one_bar():
     assert len(heights(str(svg.histogram([(3.0, 3.0, 1.0)], (3.0, 3.0), "x")))) == 1
 
 
-def test_a_long_tail_does_not_press_the_rest_flat():
+def test_long_tail_does_not_press_the_rest_flat():
     bins = [(0.0, 1.0, 0.3), (1.0, 2.0, 0.3), (2.0, 3.0, 0.3), (3.0, 1e6, 0.1)]
     assert svg.histogram_range([bins]) == (0.0, 6.0)
     assert svg.histogram_range([[(0.0, 1.0, 0.5), (1.0, math.inf, 0.5)]])[1] < 10
     assert svg.histogram_range([[]]) == (0.0, 0.0)
 
 
-def test_a_single_point_says_where_it_is_and_how_high():
+def test_single_point_is_labelled_with_its_coordinates():
     chart = svg.lines({"train": [(11.0, 0.6464271)]}, "loss by step")
     assert re.findall(r"<text[^>]*>([^<]*)", chart) == ["0.6464", "step 11"]
 
@@ -77,7 +77,7 @@ def test_any_points_make_a_line_within_the_chart(points: list[tuple[float, float
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(ANY, ANY)))
-def test_what_is_no_number_is_not_drawn(points: list[tuple[float, float]]):
+def test_points_without_a_number_are_not_drawn(points: list[tuple[float, float]]):
     chart = str(svg.lines({"train": points}, "loss"))
     ET.fromstring(chart)  # noqa: S314 - our own
     assert "nan" not in chart.replace("no finite value", "")
@@ -90,18 +90,18 @@ def test_any_bins_make_a_histogram(bins: list[tuple[float, float, float]]):
     ET.fromstring(str(svg.histogram(ordered, svg.histogram_range([ordered]), "x")))  # noqa: S314 - our own
 
 
-def test_who_does_not_see_a_chart_is_told_of_it():
+def test_chart_has_a_text_alternative():
     chart = str(svg.lines({f"train{HARM}": [(1.0, 0.5), (2.0, 0.25)]}, f"loss{HARM}"))
     root = ET.fromstring(chart)  # noqa: S314 - our own
-    title, told = root.find("title"), root.find("desc")
+    title, description = root.find("title"), root.find("desc")
     assert root.get("role") == "img"
     assert title is not None
     assert str(title.text).startswith("loss</title>")
-    assert told is not None
-    assert "from 0.5000 to 0.2500" in str(told.text)
+    assert description is not None
+    assert "from 0.5000 to 0.2500" in str(description.text)
 
 
-def test_a_line_has_no_more_points_than_can_be_seen_and_keeps_the_last():
+def test_line_has_no_more_points_than_can_be_seen_and_keeps_the_last():
     shown = svg.thinned([(float(x), 0.0) for x in range(100_000)])
     assert len(shown) <= 401
     assert (shown[0][0], shown[-1][0]) == (0.0, 99_999.0)

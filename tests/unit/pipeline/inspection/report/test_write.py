@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from command import light_command
-from reported import the_run, write_run
+from report_runs import the_run, write_run
 
 from components.errors import InputError, MachineError
 from pipeline.inspection.report import write
@@ -19,7 +19,7 @@ def test_no_id_leads_out_of_the_logs(tmp_path: Path, run: str):
         write.report_path(tmp_path, run)
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path: Path):
+def test_file_that_cannot_be_written_is_reported(tmp_path: Path):
     write_run(tmp_path)
     (tmp_path / "report.html").mkdir()
     store, run = the_run(tmp_path)
@@ -27,7 +27,7 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path):
         write.write_report(store, tmp_path / "logs", run, tmp_path / "report.html")
 
 
-def test_the_verb_writes_the_latest_runs_report_and_its_model_card(tmp_path: Path):
+def test_verb_writes_the_latest_runs_report_and_its_model_card(tmp_path: Path):
     write_run(tmp_path)
     ended = light_command("report", "--store", str(tmp_path / "metadata.db"), "--model-card")
     folder = tmp_path / "logs" / "r1"
@@ -37,7 +37,7 @@ def test_the_verb_writes_the_latest_runs_report_and_its_model_card(tmp_path: Pat
     assert json.loads((folder / "model-card.json").read_text())["model_details"]["name"] == "toy"
 
 
-def test_the_verb_writes_where_it_is_told(tmp_path: Path):
+def test_report_is_written_to_the_given_path(tmp_path: Path):
     write_run(tmp_path)
     page = tmp_path / "elsewhere" / "page.html"
     ended = light_command("report", "r1", "--store", str(tmp_path / "metadata.db"), "--to", str(page))
@@ -45,7 +45,7 @@ def test_the_verb_writes_where_it_is_told(tmp_path: Path):
     assert page.read_text().startswith("<!doctype html>")
 
 
-def test_the_page_on_all_runs_links_to_their_reports(tmp_path: Path):
+def test_page_on_all_runs_links_to_their_reports(tmp_path: Path):
     write_run(tmp_path)
     store = ("--store", str(tmp_path / "metadata.db"))
     assert light_command("report", *store).exit_code == 0

@@ -7,23 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_config import load_small
 
 from components.errors import InputError, MachineError
-from pipeline.authoring.config import Config, Loaded, load
+from pipeline.authoring.config import Config, Loaded
 from pipeline.orchestration.engines import checks
 
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> Loaded:
-    (tmp_path / "rows.csv").write_text("fare,tips\n1.5,0\n")
-    config = tmp_path / "small.yaml"
-    config.write_text(
-        f"data: {{path: {tmp_path / 'rows.csv'}, label: tips}}\n"
-        "features: {columns: {fare: z_score}}\n"
-        "evaluation: {thresholds: {auc: {min: 0.5}}}\n"
-        f"runtime: {{output: {tmp_path / 'out'}}}\n"
-    )
-    return load(str(config))
+    return load_small(tmp_path)
 
 
 def check(loaded: Loaded) -> None:
@@ -41,7 +34,7 @@ def on(loaded: Loaded, engine: str, section: dict[str, Any], **more: Any) -> Loa
 
 
 @pytest.mark.parametrize("engine", ["flink", "spark", "portable"])
-def test_an_engine_has_to_answer(loaded: Loaded, engine: str) -> None:
+def test_engine_has_to_answer(loaded: Loaded, engine: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         section = {"job_endpoint": f"localhost:{server.getsockname()[1]}"}
         check(on(loaded, engine, section))
@@ -62,20 +55,20 @@ def test_each_pool_has_to_answer(loaded: Loaded) -> None:
 
 
 @pytest.mark.parametrize("engine", ["flink", "spark"])
-def test_a_jar_has_to_be_there_and_java_with_it(
+def test_jar_has_to_be_there_and_java_with_it(
     loaded: Loaded, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jar, java = tmp_path / "server.jar", tmp_path / "bin" / "java"
-    asked = on(loaded, engine, {"job_server_jar": str(jar)})
+    settings = on(loaded, engine, {"job_server_jar": str(jar)})
     with pytest.raises(InputError, match=f"runtime.{engine}.job_server_jar: expected a file, received"):
-        check(asked)
+        check(settings)
     jar.touch()
     monkeypatch.setenv("PATH", str(java.parent))
     with pytest.raises(MachineError, match="there is no java on PATH"):
-        check(asked)
+        check(settings)
     java.parent.mkdir()
     java.touch(mode=0o755)
-    check(asked)
+    check(settings)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +80,7 @@ def test_a_jar_has_to_be_there_and_java_with_it(
         ("portable", {"worker_pools": ["pool.invalid:50000"]}),
     ],
 )
-def test_an_engine_on_other_machines_cannot_read_this_ones_disk(
+def test_engine_on_other_machines_cannot_read_this_ones_disk(
     loaded: Loaded, tmp_path: Path, engine: str, section: dict[str, Any]
 ) -> None:
     with pytest.raises(InputError, match=f"engine {engine} works on other machines") as raised:

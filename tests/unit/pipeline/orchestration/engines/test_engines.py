@@ -59,25 +59,25 @@ def test_direct_names_its_mode_and_works_in_memory() -> None:
 
 
 def test_direct_in_several_processes() -> None:
-    asked = runtime("direct", {"mode": "multi_processing", "workers": 3})
-    assert engines.beam_args(asked)[:3] == [
+    settings = runtime("direct", {"mode": "multi_processing", "workers": 3})
+    assert engines.beam_args(settings)[:3] == [
         IN_PROCESS,
         "--direct_running_mode=multi_processing",
         "--direct_num_workers=3",
     ]
-    # Forked ones take the place of Beam's own only where Beam is told no other mode.
-    assert engines.ingest_args(asked, 0) == [
+    # The forked runner replaces Beam's own only if no other mode is set.
+    assert engines.ingest_args(settings, 0) == [
         f"--runner={engines.FORKED}",
         "--direct_running_mode=in_memory",
         "--direct_num_workers=3",
     ]
-    assert engines.describe(asked, 0) == [
+    assert engines.describe(settings, 0) == [
         "Beam: direct, on this machine, 3 worker processes for each node, as runtime.direct.mode says",
         "Beam: ExampleGen in 3 forked workers",
     ]
 
 
-def test_a_large_input_gets_as_many_workers_as_it_is_worth_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_input_gets_more_workers_and_the_choice_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct.os, "sched_getaffinity", lambda _: set(range(4)))
     large = 200 << 20
     forked = [f"--runner={engines.FORKED}", "--direct_running_mode=in_memory"]
@@ -95,7 +95,7 @@ def test_a_large_input_gets_as_many_workers_as_it_is_worth_and_that_is_said(monk
         assert engines.ingest_args(RuntimeConfig(beam_args=(option,)), 1 << 40) == []
 
 
-def test_dataflow_leaves_nothing_that_costs_or_opens_to_a_default() -> None:
+def test_dataflow_options_with_cost_or_public_access_are_set_explicitly() -> None:
     assert engines.beam_args(runtime("dataflow", DATAFLOW)) == [
         "--runner=DataflowRunner",
         "--project=rides",
@@ -154,7 +154,7 @@ def test_dataflow_with_all_there_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"region": "Iowa"}, "region"),
         ({"temp_location": "/tmp/here"}, "temp_location"),  # noqa: S108 - refused
@@ -170,14 +170,14 @@ def test_dataflow_with_all_there_is() -> None:
         ({"max_workers": 100_000}, "max_workers"),
     ],
 )
-def test_dataflow_refuses(change: dict[str, Any], told: str) -> None:
-    assert told in refused("dataflow", DATAFLOW | change)
+def test_dataflow_rejects(change: dict[str, Any], message: str) -> None:
+    assert message in refused("dataflow", DATAFLOW | change)
 
 
 @pytest.mark.parametrize(("engine", "runner"), [("flink", "FlinkRunner"), ("spark", "SparkRunner")])
 def test_flink_and_spark_behind_a_job_server_that_runs(engine: str, runner: str) -> None:
-    asked = runtime(engine, SERVER | {"worker_pool": "localhost:50001", "workers_per_machine": 2})
-    assert engines.beam_args(asked) == [
+    settings = runtime(engine, SERVER | {"worker_pool": "localhost:50001", "workers_per_machine": 2})
+    assert engines.beam_args(settings) == [
         f"--runner={runner}",
         "--job_endpoint=jobs:8099",
         "--environment_type=EXTERNAL",
@@ -185,9 +185,11 @@ def test_flink_and_spark_behind_a_job_server_that_runs(engine: str, runner: str)
         "--sdk_worker_parallelism=2",
         NONE,
     ]
-    assert engines.addresses(asked) == ("jobs:8099",)
-    assert engines.jar(asked) is None
-    assert engines.describe(asked, 0)[0].startswith(f"Beam: {engine}, job server jobs:8099, Python in the worker pool")
+    assert engines.addresses(settings) == ("jobs:8099",)
+    assert engines.jar(settings) is None
+    assert engines.describe(settings, 0)[0].startswith(
+        f"Beam: {engine}, job server jobs:8099, Python in the worker pool"
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,12 +197,12 @@ def test_flink_and_spark_behind_a_job_server_that_runs(engine: str, runner: str)
     [("flink", "flink:8081", "flink_master"), ("spark", "spark://spark:7077", "spark_master_url")],
 )
 def test_flink_and_spark_with_the_jar_of_a_job_server(engine: str, master: str, named: str) -> None:
-    asked = runtime(engine, {"job_server_jar": "jars/server.jar", "master": master})
-    options = engines.beam_args(asked)
+    settings = runtime(engine, {"job_server_jar": "jars/server.jar", "master": master})
+    options = engines.beam_args(settings)
     assert f"--{engine}_job_server_jar=jars/server.jar" in options
     assert f"--{named}={master}" in options
-    assert engines.addresses(asked) == ()
-    assert engines.jar(asked) == "jars/server.jar"
+    assert engines.addresses(settings) == ()
+    assert engines.jar(settings) == "jars/server.jar"
 
 
 def test_flinks_parallelism() -> None:
@@ -208,7 +210,7 @@ def test_flinks_parallelism() -> None:
 
 
 @pytest.mark.parametrize("engine", ["flink", "spark"])
-def test_a_job_server_is_one_that_runs_or_a_jar(engine: str) -> None:
+def test_job_server_is_one_that_runs_or_a_jar(engine: str) -> None:
     assert "expected either job_endpoint or job_server_jar, received none" in refused(engine, {})
     assert "received both" in refused(engine, SERVER | {"job_server_jar": "server.jar"})
     assert "nothing is downloaded" in refused(engine, {"job_server_jar": "https://example.org/server.jar"})
@@ -257,15 +259,15 @@ def test_sparks_master_is_one_of_spark() -> None:
     ],
 )
 def test_portable(section: dict[str, Any], options: list[str], addresses: tuple[str, ...]) -> None:
-    asked = runtime("portable", section)
-    assert engines.beam_args(asked) == [*options, NONE]
-    assert engines.addresses(asked) == addresses
-    said = engines.describe(asked, 0)[0]
-    assert all(address in said for address in addresses)
-    assert ("LOOPBACK" in said) == ("--environment_type=LOOPBACK" in options)
+    settings = runtime("portable", section)
+    assert engines.beam_args(settings) == [*options, NONE]
+    assert engines.addresses(settings) == addresses
+    line = engines.describe(settings, 0)[0]
+    assert all(address in line for address in addresses)
+    assert ("LOOPBACK" in line) == ("--environment_type=LOOPBACK" in options)
 
 
-def test_portable_refuses_what_has_no_workers() -> None:
+def test_portable_rejects_what_has_no_workers() -> None:
     assert "received neither" in refused("portable", {})
     assert "a job service takes one pool, received 2" in refused("portable", SERVER | {"worker_pools": ["a:1", "b:2"]})
     assert "expected a worker pool for jobs:8099" in refused("portable", SERVER)
@@ -292,22 +294,22 @@ def test_portable_refuses_what_has_no_workers() -> None:
         ("portable", {"worker_pools": ["pool:50000"], "shared_folders": True}, True),
     ],
 )
-def test_whose_workers_see_the_folders_of_this_machine(engine: str, section: dict[str, Any], here: bool) -> None:
+def test_engines_whose_workers_read_this_disk(engine: str, section: dict[str, Any], here: bool) -> None:
     assert engines.reads_this_disk(runtime(engine, section)) == here
 
 
 @pytest.mark.parametrize("engine", list(WITH))
-def test_the_users_options_come_last_and_what_they_take_the_place_of_is_told(engine: str) -> None:
+def test_user_options_come_last_and_overridden_ones_are_reported(engine: str) -> None:
     args = ["--runner=MyRunner", "--experiments=more", "--labels=a=b", "--save_main_session"]
-    asked = runtime(engine, **WITH[engine], beam_args=args)
-    assert engines.beam_args(asked)[-4:] == args
-    told = engines.describe(asked, 1 << 40)
-    own = next(option for option in engines.beam_args(asked) if option.startswith("--runner"))
-    assert told[1:] == [f"Beam: --runner=MyRunner of runtime.beam_args instead of {own}"]
+    settings = runtime(engine, **WITH[engine], beam_args=args)
+    assert engines.beam_args(settings)[-4:] == args
+    lines = engines.describe(settings, 1 << 40)
+    own = next(option for option in engines.beam_args(settings) if option.startswith("--runner"))
+    assert lines[1:] == [f"Beam: --runner=MyRunner of runtime.beam_args instead of {own}"]
 
 
 @pytest.mark.parametrize("engine", [name for name in WITH if name != "direct"])
-def test_an_engine_without_its_section_is_refused(engine: str) -> None:
+def test_engine_without_its_section_is_rejected(engine: str) -> None:
     assert f"engine: {engine} needs a section {engine} with " in refused(engine)
 
 
@@ -329,13 +331,13 @@ def test_one_config_carries_several_engines_and_the_command_line_chooses(tmp_pat
     assert runners["flink"] == "--runner=FlinkRunner"
     with pytest.raises(InputError, match=r"small.yaml:4: runtime: engine: spark needs a section spark"):
         load(str(config), ["runtime.engine=spark"])
-    with pytest.raises(InputError, match=r"dask is refused: tried, Beam's Dask runner loses"):
+    with pytest.raises(InputError, match=r"dask is refused: Beam's Dask runner loses"):
         load(str(config), ["runtime.engine=dask"])
     with pytest.raises(InputError, match=r"expected one of direct, dataflow, flink, spark, portable, received 'flonk'"):
         load(str(config), ["runtime.engine=flonk"])
 
 
-def test_the_page_on_engines_shows_sections_that_each_engine_takes() -> None:
+def test_page_on_engines_shows_sections_that_each_engine_takes() -> None:
     shown = [yaml.safe_load(text)["runtime"] for text in re.findall(r"```yaml\n(runtime:.*?)```", PAGE, re.DOTALL)]
     assert {section["engine"] for section in shown} >= set(WITH)
     for section in shown:

@@ -27,18 +27,18 @@ def start(task: str, folder: Path, workers: int = 2) -> subprocess.Popen[str]:
     )
 
 
-def test_the_work_is_shared_by_processes_that_end_with_it(tmp_path: Path) -> None:
+def test_work_is_shared_by_processes_that_end_with_it(tmp_path: Path) -> None:
     process = start("count", tmp_path)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    told = json.loads(out.splitlines()[-1])
-    assert told["squares"] == [number * number for number in range(100)]
-    assert len(told["workers"]) == 2
-    assert told["own"] not in told["workers"]
-    assert not any(psutil.pid_exists(worker) for worker in told["workers"])
+    record = json.loads(out.splitlines()[-1])
+    assert record["squares"] == [number * number for number in range(100)]
+    assert len(record["workers"]) == 2
+    assert record["own"] not in record["workers"]
+    assert not any(psutil.pid_exists(worker) for worker in record["workers"])
 
 
-def test_an_error_of_a_worker_keeps_its_words(tmp_path: Path) -> None:
+def test_error_of_a_worker_keeps_its_words(tmp_path: Path) -> None:
     process = start("raise", tmp_path)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1
@@ -46,14 +46,14 @@ def test_an_error_of_a_worker_keeps_its_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("whom", "told"),
+    ("whom", "message"),
     [
         ("worker", "a worker of Beam was killed by signal 9"),
         ("nursery", "the process that forks Beam's workers was killed"),
         ("parent", None),
     ],
 )
-def test_nobody_outlives_a_kill(tmp_path: Path, whom: str, told: str | None) -> None:
+def test_no_worker_outlives_a_killed_process(tmp_path: Path, whom: str, message: str | None) -> None:
     process = start("wait", tmp_path)
     try:
         while process.poll() is None and len(list(tmp_path.iterdir())) < 2:
@@ -67,8 +67,8 @@ def test_nobody_outlives_a_kill(tmp_path: Path, whom: str, told: str | None) -> 
         _, err = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == (-signal.SIGKILL if told is None else 1)
-    assert ("was killed" in err) == (told is not None)
-    assert (told or "") in err
+    assert process.returncode == (-signal.SIGKILL if message is None else 1)
+    assert ("was killed" in err) == (message is not None)
+    assert (message or "") in err
     _, alive = psutil.wait_procs(tree, timeout=30)
     assert not alive

@@ -40,27 +40,27 @@ def start(task: str, folder: Path, pools: tuple[Server, Server]) -> subprocess.P
 
 
 def test_each_pool_has_a_part_in_the_work(tmp_path: Path, pools: tuple[Server, Server]) -> None:
-    before = [pool.asked for pool in pools]
+    before = [pool.workers_started for pool in pools]
     process = start("count", tmp_path / "work", pools)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    told = json.loads(out.splitlines()[-1])
-    assert told["squares"] == [number * number for number in range(100)]
-    assert len(told["workers"]) == 2
-    assert told["own"] not in told["workers"]
-    assert [pool.asked - earlier for pool, earlier in zip(pools, before, strict=True)] == [1, 1]
+    record = json.loads(out.splitlines()[-1])
+    assert record["squares"] == [number * number for number in range(100)]
+    assert len(record["workers"]) == 2
+    assert record["own"] not in record["workers"]
+    assert [pool.workers_started - earlier for pool, earlier in zip(pools, before, strict=True)] == [1, 1]
     # They end with the job, though the pools do not.
-    assert all(map(ends, told["workers"]))
+    assert all(map(ends, record["workers"]))
 
 
-def test_an_error_of_a_worker_keeps_its_words(tmp_path: Path, pools: tuple[Server, Server]) -> None:
+def test_error_of_a_worker_keeps_its_words(tmp_path: Path, pools: tuple[Server, Server]) -> None:
     process = start("raise", tmp_path / "work", pools)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "error[2]: seven was met" in err
 
 
-def test_a_worker_that_is_killed_is_not_waited_for(tmp_path: Path, pools: tuple[Server, Server]) -> None:
+def test_worker_that_is_killed_is_not_waited_for(tmp_path: Path, pools: tuple[Server, Server]) -> None:
     work = tmp_path / "work"
     process = start("wait", work, pools)
     try:

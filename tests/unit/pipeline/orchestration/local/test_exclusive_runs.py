@@ -25,7 +25,7 @@ with exclusive_run(Path(sys.argv[1]), "people"):
 """
 
 
-def test_a_second_run_is_refused_until_the_first_ends(tmp_path: Path):
+def test_second_run_is_rejected_until_the_first_ends(tmp_path: Path):
     folder = tmp_path / "out" / "people"
     holder = subprocess.Popen(
         [sys.executable, "-c", _HOLDS, folder], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

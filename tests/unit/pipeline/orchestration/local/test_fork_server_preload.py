@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from children import in_child
-from imported import modules
+from imported_modules import modules
+from in_fork_server import in_child
 
 
 def test_sections_find_their_docstrings_while_modules_are_few(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from children import in_child, result_of
-from toy_jobs import compile_in_child, run_toy
+from in_fork_server import in_child, result_of
+from toy_runs import compile_in_child, run_toy
 
 from pipeline.core.metadata.store import Store
 from pipeline.core.records import RunResult
@@ -23,11 +23,11 @@ def states(result: RunResult) -> dict[str, str]:
     return {node.id: node.state for node in result.nodes}
 
 
-def test_a_run_is_done_then_all_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_run_is_done_then_all_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     first = run_toy(tmp_path)
     assert (first.state, first.exit_code, first.error) == ("done", 0, None)
     assert states(first) == dict.fromkeys(["Source", "Add", "Actor", "Rows"], "done")
-    assert (first.facts.rows_read, first.facts.rows) == (12, {"train": 8, "eval": 4})
+    assert (first.summary.rows_read, first.summary.rows) == (12, {"train": 8, "eval": 4})
     assert first.nodes[3].rows == 12
     assert all(node.seconds > 0 and node.cpu_seconds > 0 and node.peak_memory_mb > 50 for node in first.nodes)
     lines = capsys.readouterr().out.splitlines()
@@ -36,13 +36,13 @@ def test_a_run_is_done_then_all_cache(tmp_path: Path, capsys: pytest.CaptureFixt
 
     second = run_toy(tmp_path)
     assert states(second) == dict.fromkeys(["Source", "Add", "Actor", "Rows"], "cached")
-    assert second.facts.rows == first.facts.rows
+    assert second.summary.rows == first.summary.rows
     assert second.run > first.run
-    told = json.loads((tmp_path / "logs" / second.run / "run.json").read_text())
-    assert (told["state"], told["nodes"]["Rows"]["state"]) == ("done", "cached")
+    record = json.loads((tmp_path / "logs" / second.run / "run.json").read_text())
+    assert (record["state"], record["nodes"]["Rows"]["state"]) == ("done", "cached")
 
 
-def test_a_run_writes_its_report_and_names_it_last(tmp_path: Path):
+def test_run_writes_its_report_and_names_it_last(tmp_path: Path):
     result = run_toy(tmp_path)
     assert result.report == tmp_path / "logs" / result.run / "report.html"
     page = result.report.read_text()
@@ -50,7 +50,7 @@ def test_a_run_writes_its_report_and_names_it_last(tmp_path: Path):
     assert json.loads((result.report.parent / "run.json").read_text())["nodes"]["Add"]["upstream"] == ["Source"]
 
 
-def test_a_report_that_cannot_be_written_costs_nothing_but_itself(tmp_path: Path):
+def test_report_that_cannot_be_written_costs_nothing_but_itself(tmp_path: Path):
     first = run_toy(tmp_path)
     assert first.report is not None
     first.report.unlink()
@@ -61,7 +61,7 @@ def test_a_report_that_cannot_be_written_costs_nothing_but_itself(tmp_path: Path
 
 
 def test_nodes_that_do_not_depend_on_each_other_run_side_by_side(tmp_path: Path):
-    # Each waits in its own pipe until the test has heard of both.
+    # Each waits in its own pipe until both have started.
     pipes = {name: tmp_path / f"{name}.pipe" for name in ("Left", "Right")}
     for name, pipe in pipes.items():
         os.mkfifo(pipe)
@@ -88,14 +88,14 @@ def test_all_that_a_node_prints_is_in_its_own_log(tmp_path: Path, capfd: pytest.
     assert result.state == "done"
     log = (tmp_path / "logs" / result.run / "Actor.log").read_text()
     assert log.startswith("=== Actor, ")
-    for told in ("\nout\n", "UserWarning: careful", "\nnative\n", "I absl: "):
-        assert told in log
+    for printed in ("\nout\n", "UserWarning: careful", "\nnative\n", "I absl: "):
+        assert printed in log
     assert len(log) > 4 << 20
-    told = capfd.readouterr()
-    assert (told.out, told.err) == ("", "")
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("", "")
 
 
-def test_the_figures_are_of_the_whole_process_tree(tmp_path: Path):
+def test_figures_are_of_the_whole_process_tree(tmp_path: Path):
     (tmp_path / "Actor.script").write_text("burn")
     result = run_toy(tmp_path)
     actor, add = result.nodes[2], result.nodes[1]
@@ -103,7 +103,7 @@ def test_the_figures_are_of_the_whole_process_tree(tmp_path: Path):
     assert actor.peak_memory_mb > add.peak_memory_mb + 150
 
 
-def test_a_run_from_and_to_a_node(tmp_path: Path):
+def test_run_from_and_to_a_node(tmp_path: Path):
     none = run_toy(tmp_path, from_nodes=("Actor",))
     assert (none.state, none.exit_code) == ("failed", 2)
     assert none.error is not None
@@ -116,7 +116,7 @@ def test_a_run_from_and_to_a_node(tmp_path: Path):
     assert states(rest) == {"Source": "cached", "Add": "cached", "Actor": "done", "Rows": "done"}
 
 
-def test_a_pipeline_that_does_not_compile_is_told(tmp_path: Path):
+def test_pipeline_that_does_not_compile_is_reported(tmp_path: Path):
     result = run_toy(tmp_path, "broken")
     assert (result.state, result.exit_code, result.nodes) == ("failed", 1, ())
     assert result.error is not None
@@ -124,7 +124,7 @@ def test_a_pipeline_that_does_not_compile_is_told(tmp_path: Path):
     assert "Traceback" in (tmp_path / "logs" / result.run / "pipeline.log").read_text()
 
 
-def test_an_unknown_run_is_not_resumed(tmp_path: Path):
+def test_unknown_run_is_not_resumed(tmp_path: Path):
     result = run_toy(tmp_path, resume="20200101T000000-0000")
     assert (result.state, result.exit_code) == ("failed", 2)
 

@@ -43,47 +43,47 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 
 
 def written(file: str) -> dict[str, Any]:
-    told = json.loads(Path(file).read_text())
-    return {**told, **{key: artifact_utils.parse_artifact_dict(told[key]) for key in ("inputs", "outputs")}}
+    record = json.loads(Path(file).read_text())
+    return {**record, **{key: artifact_utils.parse_artifact_dict(record[key]) for key in ("inputs", "outputs")}}
 
 
 def uris(artifacts: dict[str, list[Any]]) -> dict[str, list[str]]:
     return {key: [artifact.uri for artifact in each] for key, each in artifacts.items()}
 
 
-def test_the_newest_run_that_has_the_data_is_trained_on(config: Config, tmp_path: Path):
+def test_newest_run_that_has_the_data_is_trained_on(config: Config, tmp_path: Path):
     file = job_file.place(str(tmp_path / "to"))
     inputs = job_file.write(config, file)
-    told = written(file)
-    assert uris(told["inputs"]) == {
+    result = written(file)
+    assert uris(result["inputs"]) == {
         "examples": ["/shared/second/transformed_examples"],
         "transform_graph": ["/shared/second/transform_graph"],
         "schema": ["/shared/second/schema"],
     }
-    assert inputs == sorted(uri for each in uris(told["inputs"]).values() for uri in each)
-    [examples] = told["inputs"]["examples"]
+    assert inputs == sorted(uri for each in uris(result["inputs"]).values() for uri in each)
+    [examples] = result["inputs"]["examples"]
     assert (examples.type_name, artifact_utils.decode_split_names(examples.split_names)) == (
         "Examples",
         ["train", "eval"],
     )
 
 
-def test_a_named_run_is_trained_on(config: Config, tmp_path: Path):
+def test_named_run_is_trained_on(config: Config, tmp_path: Path):
     file = job_file.place(str(tmp_path))
     job_file.write(config, file, "first")
     assert uris(written(file)["inputs"])["schema"] == ["/shared/first/schema"]
 
 
-def test_the_outputs_lie_beside_the_job_file(config: Config, tmp_path: Path):
+def test_outputs_lie_beside_the_job_file(config: Config, tmp_path: Path):
     file = job_file.place(f"{tmp_path}/to/")
     job_file.write(config, file)
     assert file == f"{tmp_path}/to/job.json"
-    told = written(file)["outputs"]
-    assert uris(told) == {"model": [f"{tmp_path}/to/model"], "model_run": [f"{tmp_path}/to/model_run"]}
-    assert [told["model"][0].type_name, told["model_run"][0].type_name] == ["Model", "ModelRun"]
+    result = written(file)["outputs"]
+    assert uris(result) == {"model": [f"{tmp_path}/to/model"], "model_run": [f"{tmp_path}/to/model_run"]}
+    assert [result["model"][0].type_name, result["model_run"][0].type_name] == ["Model", "ModelRun"]
 
 
-def test_the_parameters_are_the_trainers_own(config: Config, tmp_path: Path):
+def test_parameters_are_the_trainers_own(config: Config, tmp_path: Path):
     file = job_file.place(str(tmp_path))
     job_file.write(config, file)
     parameters = written(file)["exec_properties"]
@@ -94,7 +94,7 @@ def test_the_parameters_are_the_trainers_own(config: Config, tmp_path: Path):
     assert json.loads(parameters["train_args"]) == {"num_steps": 7}
 
 
-def test_the_same_job_may_be_written_again_and_another_one_may_not(config: Config, tmp_path: Path):
+def test_same_job_may_be_written_again_and_another_one_may_not(config: Config, tmp_path: Path):
     file = job_file.place(str(tmp_path))
     job_file.write(config, file)
     before = Path(file).read_text()
@@ -104,34 +104,34 @@ def test_the_same_job_may_be_written_again_and_another_one_may_not(config: Confi
     assert Path(file).read_text() == before
 
 
-def test_a_run_that_is_not_there_or_has_no_data_is_told(config: Config, tmp_path: Path):
+def test_run_that_is_missing_or_has_no_data_is_reported(config: Config, tmp_path: Path):
     file = job_file.place(str(tmp_path / "to"))
     with pytest.raises(InputError, match="toy has no run 'frist'; did you mean 'first'"):
         job_file.write(config, file, "frist")
-    with pytest.raises(InputError, match="run third has no outputs of SchemaGen and Transform") as told:
+    with pytest.raises(InputError, match="run third has no outputs of SchemaGen and Transform") as raised:
         job_file.write(config, file, "third")
-    assert "--to Transform" in told.value.remedy
+    assert "--to Transform" in raised.value.remedy
     assert not Path(file).exists()
 
 
-def test_a_pipeline_that_has_never_run_is_told(config: Config, tmp_path: Path):
+def test_pipeline_that_has_never_run_is_reported(config: Config, tmp_path: Path):
     unrun = config.model_copy(update={"runtime": config.runtime.model_copy(update={"output": str(tmp_path / "out")})})
-    with pytest.raises(InputError, match="toy has never run") as told:
+    with pytest.raises(InputError, match="toy has never run") as raised:
         job_file.write(unrun, job_file.place(str(tmp_path)), options=("--config", "of mine.yaml"))
-    assert told.value.remedy.endswith(": python runner.py --local --config 'of mine.yaml' --to Transform")
+    assert raised.value.remedy.endswith(": python runner.py --local --config 'of mine.yaml' --to Transform")
 
 
-def test_a_uri_stays_one():
+def test_uri_stays_one():
     assert job_file.place("gs://bucket/run 7/") == "gs://bucket/run 7/job.json"
 
 
-def test_what_stands_before_the_trainer_has_to_have_run(config: Config, tmp_path: Path):
+def test_nodes_before_the_trainer_must_have_run(config: Config, tmp_path: Path):
     changed = config.model_copy(
         update={
             "tune": TuneConfig.model_validate({"dropout": {"linear": [0, 0.5]}}),
             "training": config.training.model_copy(update={"warm_start": True}),
         }
     )
-    with pytest.raises(InputError, match="no run of toy has outputs of BaseModel and SchemaGen") as told:
+    with pytest.raises(InputError, match="no run of toy has outputs of BaseModel and SchemaGen") as raised:
         job_file.write(changed, job_file.place(str(tmp_path / "to")))
-    assert told.value.remedy.endswith(" --to Tuner --to BaseModel")
+    assert raised.value.remedy.endswith(" --to Tuner --to BaseModel")

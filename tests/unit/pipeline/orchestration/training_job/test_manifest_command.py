@@ -1,4 +1,4 @@
-"""`runner.py manifest` as it is typed: the manifest alone on stdout, the job file where it was asked for."""
+"""`runner.py manifest` as it is typed: the manifest alone on stdout, the job file at the given path."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def plan_of(job: Path) -> dict[str, object]:
-    told = json.loads(json.loads(job.read_text())["exec_properties"]["custom_config"])["plan"]
-    training: dict[str, object] = json.loads(told)["training"]
+    record = json.loads(json.loads(job.read_text())["exec_properties"]["custom_config"])["plan"]
+    training: dict[str, object] = json.loads(record)["training"]
     return training
 
 
@@ -49,7 +49,7 @@ def plan_of(job: Path) -> dict[str, object]:
     ],
     ids=["tfjob", "jobset", "vertex"],
 )
-def test_the_manifest_is_printed_and_the_job_file_written(
+def test_manifest_is_printed_and_the_job_file_written(
     options: tuple[str, ...], kind: Callable[..., object], cluster: str, config: str, tmp_path: Path
 ):
     ended = command("manifest", "--config", config, *options, "--image", IMAGE, "--to", f"{tmp_path}/to")
@@ -62,7 +62,7 @@ def test_the_manifest_is_printed_and_the_job_file_written(
     assert "note: every task reads /shared/first/schema, /shared/first/transform" in ended.err
 
 
-def test_before_any_run_the_command_to_begin_with_is_told(config: str, tmp_path: Path):
+def test_first_command_is_shown_before_any_run(config: str, tmp_path: Path):
     options = ("--image", IMAGE, "--to", f"{tmp_path}/to", "--output", f"{tmp_path}/out")
     ended = command("manifest", "--config", config, *options)
     assert ended.exit_code == 2

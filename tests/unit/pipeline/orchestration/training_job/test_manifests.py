@@ -1,4 +1,4 @@
-"""Each manifest by its published schema, and the tasks in it by the config that asks for them."""
+"""Each manifest by its published schema, and its tasks by the config."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ def tf_configs(shape: tuple[str, ...]) -> list[dict[str, Any]]:
     made = []
     for job in jobs(shape).values():
         [container] = job["template"]["spec"]["containers"]
-        index, told = container["env"]
+        index, variable = container["env"]
         assert index["valueFrom"]["fieldRef"]["fieldPath"].endswith("['batch.kubernetes.io/job-completion-index']")
         for number in range(job["completions"]):
-            made.append(json.loads(told["value"].replace(f"$({index['name']})", str(number))))
+            made.append(json.loads(variable["value"].replace(f"$({index['name']})", str(number))))
     return made
 
 
 @every_shape
-def test_a_tfjob_is_one_by_kubeflows_own_model(shape: tuple[str, ...]):
+def test_tfjob_is_one_by_kubeflows_own_model(shape: tuple[str, ...]):
     made = manifests.tfjob_manifest(config(*shape), IMAGE, JOB)
     client = ApiClient()
     read = client.deserialize(SimpleNamespace(data=json.dumps(made)), "KubeflowOrgV1TFJob")
@@ -72,7 +72,7 @@ def test_a_tfjob_is_one_by_kubeflows_own_model(shape: tuple[str, ...]):
 
 
 @every_shape
-def test_a_custom_job_is_one_by_vertex_ais_own_message(shape: tuple[str, ...]):
+def test_custom_job_is_one_by_vertex_ais_own_message(shape: tuple[str, ...]):
     made = manifests.vertex_manifest(config(*shape), IMAGE, JOB)
     # A field that the message does not know is refused.
     read = json_format.ParseDict(made, CustomJob.pb(CustomJob()))
@@ -80,7 +80,7 @@ def test_a_custom_job_is_one_by_vertex_ais_own_message(shape: tuple[str, ...]):
 
 
 @every_shape
-def test_a_jobset_is_one_by_kubeflow_trainers_own_model(shape: tuple[str, ...]):
+def test_jobset_is_one_by_kubeflow_trainers_own_model(shape: tuple[str, ...]):
     made = manifests.jobset_manifest(config(*shape), IMAGE, JOB)
     read = JobsetV1alpha2JobSet.model_validate(made)
     assert read.model_dump(by_alias=True, exclude_unset=True) == made
@@ -98,16 +98,14 @@ def test_a_jobset_is_one_by_kubeflow_trainers_own_model(shape: tuple[str, ...]):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_the_config_says_which_tasks_there_are(
-    shape: tuple[str, ...], tfjob_replicas: dict[str, int], vertex_pools: list[int]
-):
+def test_tasks_follow_the_config(shape: tuple[str, ...], tfjob_replicas: dict[str, int], vertex_pools: list[int]):
     assert replicas(shape) == tfjob_replicas
     assert pools(shape) == vertex_pools
     as_jobs = {name: job["completions"] for name, job in jobs(shape).items()}
     assert as_jobs == {kind.lower(): count for kind, count in tfjob_replicas.items()}
 
 
-def test_an_empty_pool_of_vertex_ai_says_nothing():
+def test_empty_worker_pool_of_vertex_ai_is_an_empty_object():
     made = manifests.vertex_manifest(config(*WORKERS, *EVALUATOR), IMAGE, JOB)["jobSpec"]["workerPoolSpecs"]
     assert made[2] == {}
 
@@ -125,7 +123,7 @@ def test_every_task_runs_the_same_command(shape: tuple[str, ...]):
         assert pool["containerSpec"] == {"imageUri": IMAGE, "command": COMMAND}
 
 
-def test_only_a_task_that_a_signal_took_is_started_anew():
+def test_only_tasks_killed_by_a_signal_are_restarted():
     for spec in manifests.tfjob_manifest(config(*SERVERS), IMAGE, JOB)["spec"]["tfReplicaSpecs"].values():
         assert spec["restartPolicy"] == "ExitCode"
     for job in jobs(SERVERS).values():
@@ -139,7 +137,7 @@ def test_restarts_are_those_of_the_config():
     assert manifests.jobset_manifest(config(*WORKERS), IMAGE, JOB)["spec"]["failurePolicy"]["maxRestarts"] == 7
 
 
-def test_the_job_is_done_when_its_chief_is_or_else_all_its_workers():
+def test_job_is_done_when_its_chief_is_or_else_all_its_workers():
     policies = {
         shape: manifests.tfjob_manifest(config(*shape), IMAGE, JOB)["spec"]["successPolicy"]
         for shape in (SERVERS, WORKERS)
@@ -154,21 +152,21 @@ def test_the_job_is_done_when_its_chief_is_or_else_all_its_workers():
     assert targets == [["chief"], ["worker"]]
 
 
-def test_vertex_ai_starts_workers_in_step_anew_all_together():
+def test_vertex_ai_restarts_synchronous_workers_together():
     for shape, together in ((WORKERS, True), (SERVERS, False), (MIRRORED, False)):
         scheduling = manifests.vertex_manifest(config(*shape), IMAGE, JOB)["jobSpec"]["scheduling"]
         assert scheduling == {"restartJobOnWorkerRestart": together}
 
 
-def test_a_jobset_tells_each_task_the_cluster_and_its_place():
-    told = tf_configs((*SERVERS, *EVALUATOR))
-    assert [(each["task"]["type"], each["task"]["index"]) for each in told] == [
+def test_jobset_gives_each_task_the_cluster_and_its_index():
+    configs = tf_configs((*SERVERS, *EVALUATOR))
+    assert [(each["task"]["type"], each["task"]["index"]) for each in configs] == [
         ("chief", 0),
         *[("worker", index) for index in range(3)],
         *[("ps", index) for index in range(2)],
         ("evaluator", 0),
     ]
-    for each in told:
+    for each in configs:
         assert each["cluster"] == {
             "chief": ["train-taxi-chief-0-0.train-taxi:2222"],
             "worker": [f"train-taxi-worker-0-{index}.train-taxi:2222" for index in range(3)],
@@ -176,7 +174,7 @@ def test_a_jobset_tells_each_task_the_cluster_and_its_place():
         }
 
 
-def test_a_single_task_is_told_of_no_cluster():
+def test_single_task_gets_no_cluster():
     [container] = jobs(MIRRORED)["worker"]["template"]["spec"]["containers"]
     assert "env" not in container
 
@@ -185,11 +183,11 @@ def test_a_single_task_is_told_of_no_cluster():
     ("pipeline", "name"),
     [("taxi", "train-taxi"), ("2_many", "train-2-many"), ("long_" * 12, "train-" + "long-" * 6 + "long")],
 )
-def test_the_name_is_fit_for_hosts(pipeline: str, name: str):
+def test_name_is_fit_for_hosts(pipeline: str, name: str):
     assert manifests.jobset_manifest(config(f"pipeline.name={pipeline}"), IMAGE, JOB)["metadata"]["name"] == name
 
 
-def test_a_tpu_is_refused():
+def test_tpu_is_rejected():
     for manifest in (manifests.tfjob_manifest, manifests.vertex_manifest, manifests.jobset_manifest):
         with pytest.raises(InputError, match="received tpu"):
             manifest(config("training.strategy.kind=tpu"), IMAGE, JOB)

@@ -1,4 +1,4 @@
-"""The stand-in for the training operator sets TF_CONFIG as the operator does."""
+"""The fake training operator sets TF_CONFIG as the operator does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_task_has_the_same_cluster_with_the_evaluator_and_its_own_index():
     assert len(set(addresses)) == len(addresses)
 
 
-def test_a_single_task_has_no_tf_config():
+def test_single_task_has_no_tf_config():
     config = load("configs/taxi.yaml", ["training.strategy.kind=none"]).config
     [task] = tasks(manifests.tfjob_manifest(config, "image", "/shared/job.json"))
     assert task.tf_config is None

@@ -13,7 +13,7 @@ from typing import Any
 from forked_command import ForkedCommand
 
 from pipeline.cli.reporting import REPORTING
-from pipeline.cli.run_output import Mode, Screen, summary
+from pipeline.cli.run_output import Mode, ProgressDisplay, print_summary
 from pipeline.core.records import RunResult
 from pipeline.orchestration.local.scheduler import LocalJob, run
 
@@ -23,7 +23,7 @@ _SECONDS = 300
 
 def compile_in_child(folder: Path, shape: str, value: int, store: str = "") -> bytes:
     """Compiles a toy pipeline where TFX is imported."""
-    from toys import compile_toy
+    from toy_pipelines import compile_toy
 
     return compile_toy(folder, shape, value, store)
 
@@ -38,7 +38,7 @@ def run_toy(
     folder: Path, shape: str = "chain", value: int = 1, store: str = "", screen: Mode = "plain", **options: Any
 ) -> RunResult:
     """Runs a toy pipeline in this process."""
-    return run(toy_job(folder, shape, value, store, **options), functools.partial(Screen, screen))
+    return run(toy_job(folder, shape, value, store, **options), functools.partial(ProgressDisplay, screen))
 
 
 def start_toy(folder: Path, shape: str = "chain", **options: Any) -> ForkedCommand:
@@ -49,15 +49,15 @@ def start_toy(folder: Path, shape: str = "chain", **options: Any) -> ForkedComma
 
 def result_of_toy(started: ForkedCommand) -> dict[str, Any]:
     """What a toy pipeline that has been started comes to."""
-    told: dict[str, Any] = json.loads(started.wait(_SECONDS)[1])
-    return told
+    record: dict[str, Any] = json.loads(started.wait(_SECONDS)[1])
+    return record
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs one, and prints its result: FOLDER SHAPE OPTIONS, these as JSON."""
     folder, shape, options = Path(arguments[0]), arguments[1], json.loads(arguments[2])
     result = run_toy(folder, shape, **options)
-    summary(result, options.get("screen", "plain"))
+    print_summary(result, options.get("screen", "plain"))
     return result.exit_code
 
 

@@ -1,19 +1,18 @@
-"""A stand-in for Vertex AI's REST API on loopback: it takes jobs and schedules, and remembers what it was sent."""
+"""A fake of Vertex AI's REST API on loopback: it accepts jobs and schedules, and records the requests."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import threading
 import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import google_credentials
 import pytest
+from fake_service import JsonHandler, serving
 
 
 @dataclass
@@ -40,7 +39,7 @@ class Api:
 
 
 @contextlib.contextmanager
-def stand_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Api]:
+def serve(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Api]:
     """Serves the API; Google's client finds credentials for it, whose key is made here.
 
     Args:
@@ -48,62 +47,43 @@ def stand_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Api]:
       patch: of the environment.
     """
     api = Api()
-    with ThreadingHTTPServer(("127.0.0.1", 0), _handler(api)) as server:
-        api.address = f"http://127.0.0.1:{server.server_address[1]}"
+    with serving(_handler(api)) as port:
+        api.address = f"http://127.0.0.1:{port}"
         patch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(google_credentials.write(folder, f"{api.address}/token")))
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield api
-        finally:
-            server.shutdown()
-            thread.join()
+        yield api
 
 
-def _handler(api: Api) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+def _handler(api: Api) -> type[JsonHandler]:
+    class Handler(JsonHandler):
         def do_GET(self) -> None:
             self._take()
-            self._answer(200, {"schedules": list(api.schedules.values())})
+            self.respond({"schedules": list(api.schedules.values())})
 
         def do_POST(self) -> None:
             path, query, body = self._take()
             if path == "/token":
-                self._answer(200, google_credentials.TOKEN)
+                self.respond(google_credentials.TOKEN)
             elif api.refuses:
-                self._answer(api.refuses[0], {"error": {"code": api.refuses[0], "message": api.refuses[1]}})
+                self.respond({"error": {"code": api.refuses[0], "message": api.refuses[1]}}, api.refuses[0])
             elif path.endswith("/pipelineJobs"):
-                self._answer(200, {**body, "name": f"{path.removeprefix('/v1/')}/{query['pipelineJobId']}"})
+                self.respond({**body, "name": f"{path.removeprefix('/v1/')}/{query['pipelineJobId']}"})
             else:
                 name = f"{path.removeprefix('/v1/')}/{len(api.sent)}"
                 api.schedules[name] = {**body, "name": name}
-                self._answer(200, api.schedules[name])
+                self.respond(api.schedules[name])
 
         def do_DELETE(self) -> None:
             path, _, _ = self._take()
             del api.schedules[path.removeprefix("/v1/")]
-            self._answer(200, {"name": f"{path.removeprefix('/v1/')}/operations/1", "done": True})
-
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name
-            pass
+            self.respond({"name": f"{path.removeprefix('/v1/')}/operations/1", "done": True})
 
         def _take(self) -> tuple[str, dict[str, str], Any]:
-            told = urllib.parse.urlsplit(self.path)
-            content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            url = urllib.parse.urlsplit(self.path)
+            content = self.body()
             is_json = self.headers.get("Content-Type") == "application/json"
             body = json.loads(content) if is_json and content else content.decode()
-            assert told.path == "/token" or self.headers["Authorization"].startswith("Bearer ")
-            api.sent.append((self.command, told.path, dict(urllib.parse.parse_qsl(told.query)), body))
-            return told.path, api.sent[-1][2], body
-
-        def _answer(self, status: int, told: Any) -> None:
-            content = json.dumps(told).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            assert url.path == "/token" or self.headers["Authorization"].startswith("Bearer ")
+            api.sent.append((self.command, url.path, dict(urllib.parse.parse_qsl(url.query)), body))
+            return url.path, api.sent[-1][2], body
 
     return Handler

@@ -1,4 +1,4 @@
-"""Runs StatisticsGen with the engine's options, as its node does; for a stand-in of Dataflow, so without credentials.
+"""Runs StatisticsGen with the engine's options, as its node does; for a fake of Dataflow, so without credentials.
 
 Reads {"examples", "splits", "statistics", "beam_args"} on stdin, and writes {"done": true} at its end.
 """
@@ -15,17 +15,17 @@ from tfx.components.statistics_gen.executor import Executor
 from tfx.types import artifact_utils, standard_artifacts
 
 
-def _main(told: dict[str, Any]) -> None:
+def _main(request: dict[str, Any]) -> None:
     # Both would ask Google's servers, for minutes.
     auth._Credentials.get_service_credentials = classmethod(lambda cls, options=None: None)
     GoogleCloudOptions._warn_if_soft_delete_policy_enabled = lambda self, name: None
     examples = standard_artifacts.Examples()
-    examples.uri = told["examples"]
-    examples.split_names = artifact_utils.encode_split_names(told["splits"])
+    examples.uri = request["examples"]
+    examples.split_names = artifact_utils.encode_split_names(request["splits"])
     examples.set_string_custom_property("payload_format", "FORMAT_TF_EXAMPLE")
     statistics = standard_artifacts.ExampleStatistics()
-    statistics.uri = told["statistics"]
-    context = Executor.Context(beam_pipeline_args=told["beam_args"], tmp_dir=told["statistics"], unique_id="1")
+    statistics.uri = request["statistics"]
+    context = Executor.Context(beam_pipeline_args=request["beam_args"], tmp_dir=request["statistics"], unique_id="1")
     Executor(context).Do({"examples": [examples]}, {"statistics": [statistics]}, {"exclude_splits": "[]"})
     sys.stdout.write(json.dumps({"done": True}) + "\n")
 

@@ -19,7 +19,7 @@ def torn_requests(logs: Path) -> int:
     return sum(log.read_bytes().count(_TORN) for log in logs.glob("*.log"))
 
 
-def assert_undisturbed(told: Mapping[str, int], steps: int, logs: Path) -> None:
+def assert_undisturbed(counts: Mapping[str, int], steps: int, logs: Path) -> None:
     """That a training took its steps, and nothing was started again that TensorFlow has not torn."""
-    assert told["steps"] >= steps
-    assert torn_requests(logs) or dict(told) == {"steps": steps, "restarts": 0, "repeated": 0, "damaged": 0}
+    assert counts["steps"] >= steps
+    assert torn_requests(logs) or dict(counts) == {"steps": steps, "restarts": 0, "repeated": 0, "damaged": 0}

@@ -1,6 +1,6 @@
 """What the Evaluator saw of some rows: its own extractors, its own config, over the run's examples; a program.
 
-    python evaluator_side.py OUTPUT RUN ROWS LABEL_COLUMN > seen.json
+    python evaluator_program.py OUTPUT RUN ROWS LABEL_COLUMN > seen.json
 
 seen: `examples` (serialized, base64), `unlabelled` (the same without the label's column), `columns` (column → value
 per row, None where it is missing), `predictions` and `labels`, in the same order. Half of the rows are those with

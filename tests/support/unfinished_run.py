@@ -1,4 +1,4 @@
-"""A run that goes on as far as it is told, and writes itself down as a real one does.
+"""A run that takes one step per line on stdin, and writes its record as a real one does.
 
 Reads the folder of a pipeline, then a step a line: a node and its state, or how the run ends. Writes the run's id, then
 a line for each step that is done. With the end comes what such a run leaves in its store.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from reported import write_run
+from report_runs import write_run
 
 from pipeline.core.run_record import new_run
 

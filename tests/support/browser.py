@@ -20,11 +20,11 @@ needs_browser = pytest.mark.needs("chromium")
 def watched(context: Any) -> Any:
     """A fresh tab that remembers what it has `asked` for, and what was `said`: by its console, or in boxes."""
     tab = context.new_page()
-    tab.asked, tab.said = [], []
-    tab.on("request", lambda request: tab.asked.append(request.url))
-    tab.on("console", lambda message: tab.said.append(message.text))
-    tab.on("pageerror", lambda error: tab.said.append(str(error)))
-    tab.on("dialog", lambda dialog: (tab.said.append(dialog.message), dialog.dismiss()))
+    tab.requests, tab.messages = [], []
+    tab.on("request", lambda request: tab.requests.append(request.url))
+    tab.on("console", lambda message: tab.messages.append(message.text))
+    tab.on("pageerror", lambda error: tab.messages.append(str(error)))
+    tab.on("dialog", lambda dialog: (tab.messages.append(dialog.message), dialog.dismiss()))
     return tab
 
 

@@ -1,4 +1,4 @@
-"""Private parts of TFX and TensorFlow Transform that our components use."""
+"""Private parts of TFX and TensorFlow Transform; those that need a base class of TFX have a module each."""
 
 from __future__ import annotations
 
@@ -34,6 +34,15 @@ def stateful_working_dir(executor: BaseExecutor) -> str | None:
     """
     context = executor_context(executor)
     return str(context.stateful_working_dir) if context and context.stateful_working_dir else None
+
+
+def temporary_dir(executor: BaseExecutor) -> str:
+    """Returns the URI of the folder that TFX deletes after this attempt, by a private method.
+
+    Args:
+      executor: a running executor.
+    """
+    return str(executor._get_tmp_dir())
 
 
 def transform_resources(loader: SavedModelLoader) -> dict[str, Any]:

@@ -26,16 +26,16 @@ class Evaluated:
       plots: as read from theirs.
       marks: names of the files in the blessing's folder.
       blessing: its properties.
-      asked: the scores in the requests that were recorded.
-      answered: the probabilities in their responses.
+      sent: the scores in the requests that were recorded.
+      received: the probabilities in their responses.
     """
 
     verdict: Verdict
     plots: Plots
     marks: list[str]
     blessing: dict[str, Any]
-    asked: list[float]
-    answered: list[float]
+    sent: list[float]
+    received: list[float]
 
 
 def columns() -> dict[str, Any]:
@@ -103,13 +103,15 @@ def evaluate(
     Executor(context).Do(inputs, outputs, properties)
 
     blessing = outputs["blessing"][0]
-    told = {key: blessing.get_string_custom_property(key) for key in ("current_model", "baseline_model", "forced")}
-    told |= {key: blessing.get_int_custom_property(key) for key in ("blessed", "current_model_id", "baseline_model_id")}
+    facts = {key: blessing.get_string_custom_property(key) for key in ("current_model", "baseline_model", "forced")}
+    facts |= {
+        key: blessing.get_int_custom_property(key) for key in ("blessed", "current_model_id", "baseline_model_id")
+    }
     verdict = Verdict.from_json((folder / "evaluation" / "verdict.json").read_text())
     marks = [entry.name for entry in (folder / "blessing").iterdir()]
     plots = Plots.from_json((folder / "evaluation" / "plots.json").read_text())
     return Evaluated(
-        verdict, plots, marks, told, *_recorded(folder / "evaluation" / "predictions.tfrecord", ANSWER[task])
+        verdict, plots, marks, facts, *_recorded(folder / "evaluation" / "predictions.tfrecord", ANSWER[task])
     )
 
 
@@ -158,15 +160,15 @@ def _recorded(file: Path, answer: str) -> tuple[list[float], list[float]]:
     import tensorflow as tf
     from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-    asked, answered = [], []
+    sent, received = [], []
     for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator() if file.exists() else ():
         log = PredictionLog.FromString(record).predict_log
         assert log.request.model_spec.signature_name == "serving_default"
         [(name, given)] = log.request.inputs.items()
         assert name == "examples"
         [row] = tf.make_ndarray(given)
-        asked.append(tf.train.Example.FromString(row).features.feature["score"].float_list.value[0])
+        sent.append(tf.train.Example.FromString(row).features.feature["score"].float_list.value[0])
         [(name, given)] = log.response.outputs.items()
         assert name == answer
-        answered.append(float(tf.make_ndarray(given)[0, -1]))
-    return asked, answered
+        received.append(float(tf.make_ndarray(given)[0, -1]))
+    return sent, received

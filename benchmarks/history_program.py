@@ -1,6 +1,6 @@
-"""Lists all runs of a store, each with its nodes' states, as ML Metadata's own library has to be asked.
+"""Lists all runs of a store, each with its nodes' states, with the calls that ML Metadata's own library requires.
 
-python -m benchmarks.history_side FILE
+python -m benchmarks.history_program FILE
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Asks an exported model for the rows of a CSV file, through its signature `raw`.
 
-python -m benchmarks.quality_side MODEL ROWS.csv ANSWERS.npy
+python -m benchmarks.quality_program MODEL ROWS.csv ANSWERS.npy
 
 ANSWERS: probabilities of the label, shape [rows]; of several classes, in the order of their texts as numbers, shape
 [rows, classes]; or predictions, shape [rows].
@@ -23,13 +23,13 @@ def main(model: str, rows: str, answers: str) -> None:
     signature = tf.saved_model.load(model).signatures["raw"]
     table = pd.read_csv(rows)
     _, wanted = signature.structured_input_signature
-    told = signature(**{name: _tensor(table[name], spec.dtype) for name, spec in wanted.items()})
-    if "probabilities" in told:
+    outputs = signature(**{name: _tensor(table[name], spec.dtype) for name, spec in wanted.items()})
+    if "probabilities" in outputs:
         # The model's classes stand in the order of their frequency.
-        order = np.argsort(told["classes"][0].numpy().astype(float))
-        np.save(answers, told["probabilities"].numpy()[:, order])
+        order = np.argsort(outputs["classes"][0].numpy().astype(float))
+        np.save(answers, outputs["probabilities"].numpy()[:, order])
     else:
-        (values,) = told.values()
+        (values,) = outputs.values()
         np.save(answers, values.numpy()[:, 0])
 
 

@@ -1,7 +1,8 @@
-"""Pushes a model to a URL in a fork of the node server, whose TensorFlow knows a stand-in for the object store.
+"""Pushes a model to a URL in a fork of the node server, whose TensorFlow reaches a fake object store.
 
 The argument is a JSON object: `directory`, `model` (the folder of a Model artifact), `out` (a folder for what
-stays with the run), `push` (the section of the config) and `times`. Each push is told by its version, or by its error.
+stays with the run), `push` (the section of the config) and `times`. It prints each push's version or
+error.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from components.pusher.plan import PushPlan
 
 def main(arguments: Sequence[str]) -> int:
     """Pushes as often as asked."""
-    told = json.loads(arguments[0])
-    plan = PushPlan(push=PushConfig.model_validate(told["push"]), model_name="taxi")
-    node = Pusher(plan, told["directory"], model=Channel(type=Model))
+    record = json.loads(arguments[0])
+    plan = PushPlan(push=PushConfig.model_validate(record["push"]), model_name="taxi")
+    node = Pusher(plan, record["directory"], model=Channel(type=Model))
     model = Model()
-    model.uri = told["model"]
+    model.uri = record["model"]
     ended = []
-    for _ in range(told["times"]):
+    for _ in range(record["times"]):
         pushed = PushedModel()
-        pushed.uri = told["out"]
+        pushed.uri = record["out"]
         try:
             Executor().Do({"model": [model]}, {"pushed_model": [pushed]}, node.exec_properties)
             ended.append(pushed.get_string_custom_property("pushed_version"))

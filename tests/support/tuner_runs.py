@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from training import Prepared, artifact, inputs_of, plan_of
+from trainer_runs import Prepared, artifact, inputs_of, plan_of
 
 from components import errors
 

@@ -16,7 +16,7 @@ from command import ROOT, SUPPORT
 
 
 class Going:
-    """A run in a process of its own, which takes the steps that it is told.
+    """A run in a process of its own, which takes one step per line on its stdin.
 
     Args:
       folder: of the pipeline, with `metadata.db` and `logs`.
@@ -27,25 +27,25 @@ class Going:
 
     def __init__(self, folder: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(SUPPORT / "going_run.py")],
+            [sys.executable, str(SUPPORT / "unfinished_run.py")],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(SUPPORT)))},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.run = self._told(str(folder))
+        self.run = self._send(str(folder))
 
     def step(self, what: str) -> None:
         """Has it done before this returns."""
-        assert self._told(what) == "done"
+        assert self._send(what) == "done"
 
     def end(self) -> None:
         """Ends the process, whether the run has ended or not."""
         self._process.kill()
         self._process.communicate()
 
-    def _told(self, line: str) -> str:
+    def _send(self, line: str) -> str:
         ours, theirs = self._process.stdin, self._process.stdout
         assert ours is not None
         assert theirs is not None
@@ -93,9 +93,9 @@ def fetched(address: str, path: str = "") -> str:
     return body
 
 
-def _address(told: IO[str] | None) -> str:
-    assert told is not None
-    for line in told:
+def _address(output: IO[str] | None) -> str:
+    assert output is not None
+    for line in output:
         if found := re.search(r"http://\S+", line):
             return found[0]
-    raise AssertionError("it has told no address")
+    raise AssertionError("it printed no address")

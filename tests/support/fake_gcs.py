@@ -1,7 +1,7 @@
-"""A stand-in for Google Cloud Storage at its HTTP boundary: clients of TensorFlow and Beam talk to it by a proxy.
+"""A fake of Google Cloud Storage at its HTTP boundary, which the clients of TensorFlow and Beam reach by a proxy.
 
-They know one address, https://….googleapis.com, so this is the proxy that they are told to use; the proxy opens the
-connection itself, with a certificate of its own that they are told to trust.
+They know one address, https://….googleapis.com, so this is their configured proxy; the proxy opens the
+connection itself, with a certificate of its own that they are configured to trust.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ import email
 import json
 import re
 import ssl
-import threading
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from fake_service import JsonHandler, serving
 
 HOSTS = ("www.googleapis.com", "storage.googleapis.com", "iamcredentials.googleapis.com")
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
@@ -67,7 +66,7 @@ class Bucket:
 
 
 @contextlib.contextmanager
-def stand_in(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
+def serve(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
     """Serves a bucket; gives the environment in which a process of TensorFlow or Beam finds it, under any name.
 
     Args:
@@ -76,28 +75,21 @@ def stand_in(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
     """
     context = _certificate(folder)
     credentials = google_credentials.write(folder, f"https://{HOSTS[0]}/token")
-    with ThreadingHTTPServer(("127.0.0.1", 0), _handler(bucket, context)) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield {
-                "https_proxy": f"http://127.0.0.1:{server.server_address[1]}",
-                # gRPC between processes on this machine goes straight.
-                "no_proxy": "localhost,127.0.0.1",
-                "CURL_CA_BUNDLE": str(folder / "certificate.pem"),
-                "REQUESTS_CA_BUNDLE": str(folder / "certificate.pem"),
-                "GOOGLE_AUTH_TOKEN_FOR_TESTING": "a token",
-                "GOOGLE_APPLICATION_CREDENTIALS": str(credentials),
-                "GCS_RETRY_CONFIG_MAX_RETRIES": "0",
-            }
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(_handler(bucket, context)) as port:
+        yield {
+            "https_proxy": f"http://127.0.0.1:{port}",
+            # gRPC between processes on this machine goes straight.
+            "no_proxy": "localhost,127.0.0.1",
+            "CURL_CA_BUNDLE": str(folder / "certificate.pem"),
+            "REQUESTS_CA_BUNDLE": str(folder / "certificate.pem"),
+            "GOOGLE_AUTH_TOKEN_FOR_TESTING": "a token",
+            "GOOGLE_APPLICATION_CREDENTIALS": str(credentials),
+            "GCS_RETRY_CONFIG_MAX_RETRIES": "0",
+        }
 
 
-def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[JsonHandler]:
+    class Handler(JsonHandler):
         # An answer is two small packets, and the second must not wait for a word on the first.
         disable_nagle_algorithm = True
 
@@ -115,64 +107,64 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
             self.connection.close()
 
         def do_GET(self) -> None:
-            path, query = self._asked()
+            path, query = self._target()
             match path:
                 case ["storage", "v1", "b", _]:
-                    self._tell({"kind": "storage#bucket", "location": "US"})
+                    self._respond({"kind": "storage#bucket", "location": "US"})
                 case ["storage", "v1", "b", _, "storageLayout"]:
                     # TensorFlow 2.21 wants to know whether a folder can be renamed as such.
-                    self._tell({"kind": "storage#storageLayout", "hierarchicalNamespace": {"enabled": False}})
+                    self._respond({"kind": "storage#storageLayout", "hierarchicalNamespace": {"enabled": False}})
                 case ["storage", "v1", "b", _, "o"]:
-                    self._tell(_listed(bucket.objects, query.get("prefix", ""), query.get("delimiter")))
+                    self._respond(_listed(bucket.objects, query.get("prefix", ""), query.get("delimiter")))
                 case ["download", "storage", "v1", "b", _, "o", name]:
                     self._content(bucket.objects.get(name))
                 case ["storage", "v1", "b", _, "o", name]:
-                    self._tell(_described(name, bucket.objects[name]) if name in bucket.objects else None)
+                    self._respond(_described(name, bucket.objects[name]) if name in bucket.objects else None)
                 case [_, *parts]:
                     self._content(bucket.objects.get("/".join(parts)))
 
         def do_POST(self) -> None:
-            path, query = self._asked()
-            body = self._body()
+            path, query = self._target()
+            body = self.body()
             match path:
                 case ["token"]:
-                    self._tell(google_credentials.TOKEN)
+                    self._respond(google_credentials.TOKEN)
                 case ["batch", *_]:
                     self._batch(body)
                 case ["storage", *_]:
-                    self._answer(*_changed(bucket, "POST", path))
+                    self.answer(*_changed(bucket, "POST", path))
                 case _:
                     self._upload(query, body)
 
         def do_PUT(self) -> None:
-            _, query = self._asked()
-            name, body = query["name"], self._body()
+            _, query = self._target()
+            name, body = query["name"], self.body()
             there = _RANGE.fullmatch(self.headers.get("Content-Range", ""))
             whole = (bucket.uploads.pop(name, b"") if there and int(there[1]) else b"") + body
             if there and there[3] == "*":
                 bucket.uploads[name] = whole
-                self._answer(308, b"", {"Range": f"bytes=0-{len(whole) - 1}"})
+                self.answer(308, b"", {"Range": f"bytes=0-{len(whole) - 1}"})
             else:
                 self._store(name, whole)
 
         def do_DELETE(self) -> None:
-            path, _ = self._asked()
-            self._answer(*_changed(bucket, "DELETE", path))
+            path, _ = self._target()
+            self.answer(*_changed(bucket, "DELETE", path))
 
         def _upload(self, query: dict[str, str], body: bytes) -> None:
             """All of an object, or the beginning of one that comes in chunks."""
             name, content = query.get("name", ""), body
             if query["uploadType"] == "multipart":
-                told, content = _parts(self.headers["Content-Type"], body)
-                name = json.loads(told)["name"]
+                payload, content = _parts(self.headers["Content-Type"], body)
+                name = json.loads(payload)["name"]
             elif query["uploadType"] == "resumable":
                 name = name or json.loads(body)["name"]
             if (end := next(filter(name.endswith, bucket.refused), None)) is not None:
                 bucket.refused.remove(end)
-                self._answer(403, b"{}")
+                self.answer(403, b"{}")
             elif query["uploadType"] == "resumable":
                 session = urllib.parse.urlencode({**query, "name": name})
-                self._answer(200, b"", {"Location": f"https://{HOSTS[0]}/session?{session}"})
+                self.answer(200, b"", {"Location": f"https://{HOSTS[0]}/session?{session}"})
             else:
                 self._store(name, content)
 
@@ -184,21 +176,18 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
                 status, content = _changed(bucket, method, _path(urllib.parse.urlsplit(target).path))
                 answers.append(
                     f"--b\r\nContent-Type: application/http\r\nContent-ID: <response-a+{number}>\r\n\r\n"
-                    f"HTTP/1.1 {status} Told\r\nContent-Type: application/json\r\n\r\n{content.decode()}\r\n"
+                    f"HTTP/1.1 {status} Done\r\nContent-Type: application/json\r\n\r\n{content.decode()}\r\n"
                 )
-            told = ("".join(answers) + "--b--\r\n").encode()
-            self._answer(200, told, {"Content-Type": "multipart/mixed; boundary=b"})
+            payload = ("".join(answers) + "--b--\r\n").encode()
+            self.answer(200, payload, {"Content-Type": "multipart/mixed; boundary=b"})
 
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name
-            pass
+        def _target(self) -> tuple[list[str], dict[str, str]]:
+            url = urllib.parse.urlsplit(self.path)
+            return _path(url.path), dict(urllib.parse.parse_qsl(url.query))
 
-        def _asked(self) -> tuple[list[str], dict[str, str]]:
-            told = urllib.parse.urlsplit(self.path)
-            return _path(told.path), dict(urllib.parse.parse_qsl(told.query))
-
-        def _body(self) -> bytes:
+        def body(self) -> bytes:
             if self.headers.get("Transfer-Encoding") != "chunked":
-                return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                return super().body()
             content = b""
             while size := int(self.rfile.readline(), 16):
                 content += self.rfile.read(size)
@@ -209,11 +198,11 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
         def _store(self, name: str, content: bytes) -> None:
             bucket.objects[name] = content
             bucket.wrote(name)
-            self._tell(_described(name, content))
+            self._respond(_described(name, content))
 
         def _content(self, content: bytes | None) -> None:
             if content is None:
-                self._answer(404, b"")
+                self.answer(404, b"")
                 return
             first, last = 0, len(content) - 1
             if wanted := self.headers.get("Range"):
@@ -221,18 +210,10 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[BaseHTTPRequestHan
                 last = min(last, end)
             part = content[first : last + 1]
             # Such as the real one: past the end there is nothing to range over.
-            self._answer(206 if part else 416, part)
+            self.answer(206 if part else 416, part)
 
-        def _tell(self, told: Any) -> None:
-            self._answer(404 if told is None else 200, json.dumps(told or {}).encode())
-
-        def _answer(self, status: int, content: bytes, headers: Mapping[str, str] | None = None) -> None:
-            self.send_response(status)
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+        def _respond(self, payload: Any) -> None:
+            self.respond(payload or {}, 404 if payload is None else 200)
 
     return Handler
 
@@ -243,8 +224,8 @@ def _described(name: str, content: bytes) -> dict[str, str]:
     return {"name": name, "size": str(len(content)), "generation": "1", "updated": at, "crc32c": checksum}
 
 
-def _path(told: str) -> list[str]:
-    return [urllib.parse.unquote(part) for part in told.strip("/").split("/")]
+def _path(url: str) -> list[str]:
+    return [urllib.parse.unquote(part) for part in url.strip("/").split("/")]
 
 
 def _changed(bucket: Bucket, method: str, path: list[str]) -> tuple[int, bytes]:
@@ -257,8 +238,8 @@ def _changed(bucket: Bucket, method: str, path: list[str]) -> tuple[int, bytes]:
         case "POST", [*_, source, ("copyTo" | "rewriteTo") as how, "b", _, "o", name] if source in bucket.objects:
             bucket.objects[name] = bucket.objects[source]
             bucket.wrote(name)
-            told = _described(name, bucket.objects[name])
-            return 200, json.dumps({"done": True, "resource": told} if how == "rewriteTo" else told).encode()
+            described = _described(name, bucket.objects[name])
+            return 200, json.dumps({"done": True, "resource": described} if how == "rewriteTo" else described).encode()
     return 404, b"{}"
 
 
@@ -308,7 +289,7 @@ def _certificate(folder: Path) -> ssl.SSLContext:
         .not_valid_after(now + datetime.timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in HOSTS]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        # Python 3.13 wants to be told what an authority is for.
+        # Python 3.13 requires the key usage of an authority.
         .add_extension(_USES, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())

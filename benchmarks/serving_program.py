@@ -1,7 +1,7 @@
 """What the serving benchmark runs in processes of their own.
 
-python -m benchmarks.serving_side request VERSION FOLDER
-python -m benchmarks.serving_side call REQUESTS VERSION PAUSE
+python -m benchmarks.serving_program request VERSION FOLDER
+python -m benchmarks.serving_program call REQUESTS VERSION PAUSE
 
 VERSION is the folder of a model that was warmed up. `request` writes the first of its warm-up requests into FOLDER, as
 the body that each API takes. `call` calls the model with all of them, sleeps PAUSE seconds after each, and prints how
@@ -59,7 +59,7 @@ def call(count: int, version: Path, pause: float) -> dict[str, list[int]]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Does what the arguments say."""
+    """Runs the subcommand."""
     if arguments[0] == "request":
         write_request(Path(arguments[1]), Path(arguments[2]))
     else:

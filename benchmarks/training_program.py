@@ -1,8 +1,8 @@
 """One side of the training benchmark, as a process of its own: makes training ready, and tells what the steps took.
 
-python -m benchmarks.training_side input SIDE STEPS CONFIG [FIELD=VALUE …]
-python -m benchmarks.training_side examples FOLDER
-python -m benchmarks.training_side scaling FOLDER STEPS TRAINING
+python -m benchmarks.training_program input SIDE STEPS CONFIG [FIELD=VALUE …]
+python -m benchmarks.training_program examples FOLDER
+python -m benchmarks.training_program scaling FOLDER STEPS TRAINING
 
 - `input`: steps of a config's training, on what its run has transformed, and in turns with them, so that a noisy
   neighbour meets both, steps on one batch that lies in memory. SIDE is where the real batches come from: `ours`, or

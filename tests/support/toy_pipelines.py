@@ -105,7 +105,7 @@ def act(words: list[str]) -> None:
 
 def _fail_inside_beam() -> None:
     def refuse(_element: int) -> None:
-        raise InputError("trips.csv, row 7: expected 18 fields, received 17", "mend the row", ["3 more"])
+        raise InputError("trips.csv, row 7: expected 18 fields, received 17", "fix the row", ["3 more"])
 
     with beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(["--direct_running_mode=in_memory"])) as p:
         _ = p | beam.Create([1]) | beam.Map(refuse)
@@ -121,14 +121,14 @@ def compile_toy(folder: Path, shape: str, value: int = 1, store: str = "") -> by
       value: the number it begins with; another one is nowhere in the cache.
       store: a database's URL, instead of the file in the folder.
     """
-    place = location(store) if store else folder / "metadata.db"
+    database = location(store) if store else folder / "metadata.db"
     source = Source(value=value)
     toy = pipeline.Pipeline(
         pipeline_name="toy",
         pipeline_root=str(folder / "artifacts"),
         components=[source, *_SHAPES[shape](folder, source.outputs["number"])],
         enable_cache=True,
-        metadata_connection_config=to_ir(place),
+        metadata_connection_config=to_ir(database),
     )
     return bytes(Compiler().compile(toy).SerializeToString())
 

@@ -13,7 +13,7 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
 from components.config_section import Task
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
-from components.evaluator.verdict import Check, Measured, Verdict
+from components.evaluator.verdict import Check, SliceMetrics, Verdict
 from pipeline.core.metadata.store import Run, Store
 from pipeline.inspection.report import content
 from pipeline.inspection.report.content import Content
@@ -84,7 +84,7 @@ def write_run(
 def verdict(harm: str = "", slices: int = 0) -> Verdict:
     """That of a model which is below one bound."""
     where = {f"company{harm}": f"Blue{harm}"}
-    several = [Measured({"company": str(number)}, number, {"auc": 0.5}, {}) for number in range(slices)]
+    several = [SliceMetrics({"company": str(number)}, number, {"auc": 0.5}, {}) for number in range(slices)]
     return Verdict(
         blessed=False,
         forced=None,
@@ -94,8 +94,8 @@ def verdict(harm: str = "", slices: int = 0) -> Verdict:
             Check("auc", where, f"at least 0.6{harm}", 0.5, None, 2, passed=False, why=f"few rows{harm}"),
         ),
         slices=(
-            Measured({}, 4, {"auc": 0.75, f"loss{harm}": 0.25}, {"auc": 0.7}, {"auc": (0.625, 0.875)}),
-            Measured(where, 2, {"auc": 0.5}, {"auc": 0.55}),
+            SliceMetrics({}, 4, {"auc": 0.75, f"loss{harm}": 0.25}, {"auc": 0.7}, {"auc": (0.625, 0.875)}),
+            SliceMetrics(where, 2, {"auc": 0.5}, {"auc": 0.55}),
             *several,
         ),
     )
@@ -125,8 +125,8 @@ def plots(task: Task = "binary", classes: int = 2) -> Plots:
 
 def write_statistics(file: Path, harm: str = "", columns: int = 0, fares: float = 1.0) -> None:
     """What TFDV counts of a column of numbers and a column of texts, and of more columns of numbers."""
-    told = statistics_pb2.DatasetFeatureStatisticsList()
-    rows = told.datasets.add(num_examples=10)
+    statistics = statistics_pb2.DatasetFeatureStatisticsList()
+    rows = statistics.datasets.add(num_examples=10)
     for name in (f"fare{harm}", *(f"more{number}" for number in range(columns))):
         feature = rows.features.add(type=statistics_pb2.FeatureNameStatistics.FLOAT)
         feature.path.step.append(name)
@@ -145,17 +145,17 @@ def write_statistics(file: Path, harm: str = "", columns: int = 0, fares: float 
         texts.rank_histogram.buckets.add(label=text, sample_count=count)
         texts.top_values.add(value=text, frequency=count)
     file.parent.mkdir(parents=True)
-    file.write_bytes(told.SerializeToString())
+    file.write_bytes(statistics.SerializeToString())
 
 
 def write_anomalies(file: Path, harm: str = "") -> None:
     """One column that does not fit the schema."""
-    told = anomalies_pb2.Anomalies()
-    info = told.anomaly_info[f"fare{harm}"]
+    anomalies = anomalies_pb2.Anomalies()
+    info = anomalies.anomaly_info[f"fare{harm}"]
     info.short_description, info.description = f"Out-of-range values{harm}", f"Unexpectedly high value: 40.{harm}"
     info.severity = anomalies_pb2.AnomalyInfo.ERROR
     file.parent.mkdir(parents=True)
-    file.write_bytes(told.SerializeToString())
+    file.write_bytes(anomalies.SerializeToString())
 
 
 def write_graph(folder: Path, harm: str = "", classes: int = 2) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 
 import people
 import psutil
-from children import in_child, result_of
 from command import command
+from in_fork_server import in_child, result_of
 
 from pipeline.orchestration.local.processes import ChildProcess, start_server
 
@@ -112,8 +112,8 @@ class Training:
             assert time.monotonic() < deadline, self.log.read_text()[-3000:]
         _, alive = psutil.wait_procs(family, timeout=10)
         assert not alive
-        told: dict[str, Any] = result_of(self._task)
-        return told
+        result: dict[str, Any] = result_of(self._task)
+        return result
 
 
 def train(

@@ -1,7 +1,7 @@
 """What the paper calculation of scale.py stands on, each in a process of its own.
 
-python -m benchmarks.scale_side save|restore FOLDER
-python -m benchmarks.scale_side steps FOLDER COUNT
+python -m benchmarks.scale_program save|restore FOLDER
+python -m benchmarks.scale_program steps FOLDER COUNT
 
 - `save`, `restore`: a checkpoint of a table of 1,000,000 x 32 and of Adam's two moments of it, to the disk and back.
 - `steps`: steps of the large DLRM on a batch in memory; the CPU-seconds of each of them are left in FOLDER. Wall time
@@ -48,7 +48,7 @@ def _save(folder: Path) -> None:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
 
-    measure.tell(work)
+    measure.report(work)
 
 
 def _restore(folder: Path) -> None:
@@ -57,7 +57,7 @@ def _restore(folder: Path) -> None:
         # Written a moment ago, it would be read from memory.
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    measure.tell(lambda: checkpoint.read(str(folder / "step")).assert_consumed())
+    measure.report(lambda: checkpoint.read(str(folder / "step")).assert_consumed())
 
 
 def _steps(folder: Path, count: int) -> None:
@@ -76,9 +76,9 @@ def _steps(folder: Path, count: int) -> None:
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
     def step() -> None:
         with tf.GradientTape() as tape:
-            told = loss(label, network(batch, training=True))
+            value = loss(label, network(batch, training=True))
         variables = network.trainable_variables
-        optimizer.apply_gradients(zip(tape.gradient(told, variables), variables, strict=True))
+        optimizer.apply_gradients(zip(tape.gradient(value, variables), variables, strict=True))
 
     seconds: list[float] = []
 
@@ -90,7 +90,7 @@ def _steps(folder: Path, count: int) -> None:
 
     for _ in range(_WARM_UP):
         step()
-    measure.tell(work)
+    measure.report(work)
     (folder / STEPS_FILE).write_text(json.dumps(seconds))
 
 

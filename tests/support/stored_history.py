@@ -14,19 +14,19 @@ from pipeline.core.metadata.store import Store
 
 
 @dataclass
-class Past:
+class History:
     """What was written.
 
     Attributes:
       writer: into the store.
-      place: of the store.
+      location: of the store.
       logs: where runs write things down themselves.
       artifacts: by a name of ours.
       executions: `run.node` → its number.
     """
 
     writer: Writer
-    place: Location
+    location: Location
     logs: Path
     artifacts: dict[str, proto.Artifact]
     executions: dict[str, int]
@@ -34,29 +34,29 @@ class Past:
     @property
     def store(self) -> Store:
         """It, to be read."""
-        return Store(self.place)
+        return Store(self.location)
 
     def number(self, name: str) -> int:
         """The number of an artifact."""
         return int(self.artifacts[name].id)
 
-    def told(self, run: str, **told: object) -> None:
+    def write_record(self, run: str, **record: object) -> None:
         """Writes a run's own record."""
         (self.logs / run).mkdir(parents=True, exist_ok=True)
-        (self.logs / run / "run.json").write_text(json.dumps({"run": run, **told}))
+        (self.logs / run / "run.json").write_text(json.dumps({"run": run, **record}))
 
 
-def write(folder: Path, place: Location | None = None) -> Past:
-    """Writes it into a folder, as a pipeline's lies below `out/`; the store into another place, if one is named."""
-    place = place or folder / "metadata.db"
-    writer = Writer(place)
-    made = Past(writer, place, folder / "logs", {}, {})
+def write_history(folder: Path, location: Location | None = None) -> History:
+    """Writes it into a folder with the layout of `out/<pipeline>`; the store into another location, if one is given."""
+    location = location or folder / "metadata.db"
+    writer = Writer(location)
+    made = History(writer, location, folder / "logs", {}, {})
 
     def artifact(name: str, kind: str, **properties: int | str) -> proto.Artifact:
-        place = folder / "artifacts" / name
-        place.mkdir(parents=True, exist_ok=True)
-        (place / "content").write_text(name * 100)
-        made.artifacts[name] = writer.artifact(kind, str(place), **properties)
+        content = folder / "artifacts" / name / "content"
+        content.parent.mkdir(parents=True, exist_ok=True)
+        content.write_text(name * 100)
+        made.artifacts[name] = writer.artifact(kind, str(content.parent), **properties)
         return made.artifacts[name]
 
     def ran(run: str, node: str, state: str, outputs: list[str], **more: object) -> None:

@@ -1,4 +1,4 @@
-"""A small stand-in for Vertex AI Pipelines: it runs a written spec, each container's command on this machine.
+"""A small fake of Vertex AI Pipelines: it runs a written spec, each container's command on this machine.
 
 What it knows of the service is what TFX's own sources say of it: how it calls a container, where outputs go, what a
 resolver asks for, and that a driver may settle parameters before the cache is looked into.
@@ -19,8 +19,8 @@ from typing import Any
 
 import yaml
 from command import ROOT, SECONDS
+from fake_gcs import Bucket
 from forked_command import ForkedCommand
-from gcs_stand_in import Bucket
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
@@ -40,7 +40,7 @@ class Stored:
       uri: where it lies.
       maker: the task that has made it.
       run: in which run.
-      metadata: as the task has told it.
+      metadata: as the task has written it.
     """
 
     name: str
@@ -168,20 +168,20 @@ class Service:
             key: [self._new(call, key, made.artifact_type)]
             for key, made in call.component.output_definitions.artifacts.items()
         }
-        told = call.told(inputs, outputs, parameters)
+        message = call.executor_input(inputs, outputs, parameters)
         log = ""
         if call.container.HasField("lifecycle"):
             hook = call.container.lifecycle.pre_cache_check
-            code, log = self._process([*hook.command, *hook.args], told)
+            code, log = self._process([*hook.command, *hook.args], message)
             if code:
                 return Task("failed", inputs, log=log)
-            # The executor is told what it was told before: it has to look itself what the driver has settled.
+            # The executor gets the same message: it has to read the driver's output itself.
             parameters.update(self._output(call).parameter_values)
         key = call.key(inputs, parameters)
         if call.task.caching_options.enable_cache and key in self._cache:
             return Task("cached", inputs, self._cache[key], log)
         for attempt in range(call.task.retry_policy.max_retry_count + 1):
-            code, more = self._process([*call.container.command, *call.container.args], told)
+            code, more = self._process([*call.container.command, *call.container.args], message)
             log += f"=== attempt {attempt + 1} ===\n{more}"
             if not code:
                 break
@@ -214,13 +214,13 @@ class Service:
         """An object."""
         return self._bucket.objects[_SCHEME.sub("", uri)]
 
-    def _process(self, line: list[str], told: str) -> tuple[int, str]:
+    def _process(self, line: list[str], message: str) -> tuple[int, str]:
         """Runs a container's command in the project's folder, as in the image; its exit code, and what it writes.
 
         The first one is a process, the others are forks of the node server.
         """
-        filled = [told if word == "{{$}}" else word for word in line]
-        assert not [word for word in filled if "{{$" in word and word != told], "a placeholder that nobody fills in"
+        filled = [message if word == "{{$}}" else word for word in line]
+        assert not [word for word in filled if "{{$" in word and word != message], "a placeholder that nobody fills in"
         python, option, module, *arguments = filled
         assert (python, option, module) == ("python", "-m", vertex_entrypoint.__name__)
         environment = {**os.environ, **self._environment}
@@ -263,7 +263,7 @@ class _Call:
     def output_file(self) -> str:
         return f"{self.folder}/executor_output.json"
 
-    def told(
+    def executor_input(
         self, inputs: Mapping[str, list[Stored]], outputs: Mapping[str, list[Stored]], parameters: Mapping[str, Any]
     ) -> str:
         """The ExecutorInput."""
@@ -285,12 +285,12 @@ class _Call:
 
     def key(self, inputs: Mapping[str, list[Stored]], parameters: Mapping[str, Any]) -> str:
         """What the cache goes by: the container, its inputs and its parameters."""
-        told = {
+        parts = {
             "container": json_format.MessageToDict(self.container),
             "inputs": {key: [each.name for each in several] for key, several in inputs.items()},
             "parameters": {key: json_format.MessageToDict(value) for key, value in parameters.items()},
         }
-        return json.dumps(told, sort_keys=True)
+        return json.dumps(parts, sort_keys=True)
 
 
 def _holds(clause: str, artifact: Stored, inputs: Mapping[str, list[Stored]]) -> bool:
@@ -309,7 +309,7 @@ def _holds(clause: str, artifact: Stored, inputs: Mapping[str, list[Stored]]) ->
             return f'"{artifact.name}"' == wanted
         case ["metadata", key, "number_value"]:
             return bool(artifact.metadata.get(key) == float(wanted))
-    raise AssertionError(f"the stand-in does not know how to ask for {clause}")
+    raise AssertionError(f"unsupported clause of a resolver's filter: {clause}")
 
 
 def _above(task: Any) -> set[str]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from children import in_child
-from training import Prepared
+from in_fork_server import in_child
+from trainer_runs import Prepared
 
 _TABLE = re.compile(r"network/[^/]+/rows/\.ATTRIBUTES/VARIABLE_VALUE")
 

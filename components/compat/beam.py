@@ -1,0 +1,124 @@
+"""Private and undocumented parts of Beam's runner for one machine (FnApiRunner), which our runners are built on.
+
+Checked with Beam 2.74 and 2.77.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+from apache_beam.portability.api import beam_runner_api_pb2, endpoints_pb2
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
+    ExternalWorkerHandler,
+    GrpcWorkerHandler,
+    WorkerHandler,
+)
+from apache_beam.runners.worker import sdk_worker_main
+from apache_beam.transforms import environments
+from google.protobuf import json_format, text_format
+
+
+class WorkersRunner(FnApiRunner):  # type: ignore[misc]
+    """Beam's runner, with a number of workers of an environment of ours."""
+
+    def run_in(
+        self, environment: environments.Environment, workers: int, pipeline: Any, options: PipelineOptions
+    ) -> Any:
+        """Runs a pipeline as `FnApiRunner.run_pipeline` does.
+
+        Hook: `_default_environment` and `_num_workers`. The public option `--direct_num_workers` logs a warning that
+        several workers need another running mode, which does not apply to workers of another environment.
+
+        Args:
+          environment: where the work is done, see `register_workers`.
+          workers: how many.
+          pipeline: the pipeline.
+          options: the pipeline's.
+        """
+        self._default_environment = environment
+        self._num_workers, options.view_as(DirectOptions).direct_num_workers = workers, None
+        return super().run_pipeline(pipeline, options)
+
+
+def register_workers(urn: str, handler: Callable[..., WorkerHandler]) -> Callable[[bytes], environments.Environment]:
+    """Registers a kind of worker; returns the constructor of environments with such workers.
+
+    Hook: the registries of environments and of worker handlers. Beam has no other extension point for workers.
+
+    Args:
+      urn: the name of the kind.
+      handler: creates Beam's side of a worker from an environment's payload, and from the state, provision info and
+        gRPC server that the base classes below require.
+    """
+
+    @environments.Environment.register_urn(urn, bytes)
+    class Workers(environments.Environment):  # type: ignore[misc]
+        def __init__(
+            self, payload: bytes, capabilities: Any = (), artifacts: Any = (), resource_hints: Any = None
+        ) -> None:
+            super().__init__(capabilities or environments.python_sdk_capabilities(), artifacts, resource_hints)
+            self._payload = payload
+
+        def to_runner_api_parameter(self, _: Any) -> tuple[str, bytes]:
+            return urn, self._payload
+
+        @staticmethod
+        def from_runner_api_parameter(payload: bytes, capabilities: Any, artifacts: Any, hints: Any, _: Any) -> Workers:
+            return Workers(payload, capabilities, artifacts, hints)
+
+    WorkerHandler.register_environment(urn, bytes)(handler)
+    return Workers
+
+
+class ProcessHandler(GrpcWorkerHandler):  # type: ignore[misc]
+    """Beam's side of a worker in a process that the subclass starts, in `start_worker`, with `run_harness`."""
+
+    def __init__(self, _: bytes, state: Any, provision_info: Any, grpc_server: Any) -> None:
+        super().__init__(state, provision_info, grpc_server)
+
+    def harness_environment(self) -> dict[str, str]:
+        """The argument of `run_harness`: the worker's id, Beam's address, and the pipeline's options."""
+        address = endpoints_pb2.ApiServiceDescriptor(url=self.control_address)
+        return {
+            "WORKER_ID": self.worker_id,
+            "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(address),
+            "PIPELINE_OPTIONS": json_format.MessageToJson(self.provision_info.provision_info.pipeline_options),
+        }
+
+    def stop_worker(self) -> None:
+        """A worker ends when its connection does, which is closed by then."""
+
+
+def run_harness(environment: dict[str, str]) -> None:
+    """Runs Beam's worker in this process until its connection is closed; see `ProcessHandler.harness_environment`."""
+    _, harness, _ = sdk_worker_main.create_harness(environment)
+    harness.run()
+
+
+class PoolHandler(ExternalWorkerHandler):  # type: ignore[misc]
+    """Beam's side of a worker in a worker pool.
+
+    Args:
+      address: host:port of the pool.
+      watch: passes the worker's answers on. Beam iterates over its result from the worker's connection to its end.
+      state: Beam's, as the next two.
+      provision_info: Beam's.
+      grpc_server: Beam's.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        watch: Callable[[Iterable[Any]], Iterable[Any]],
+        state: Any,
+        provision_info: Any,
+        grpc_server: Any,
+    ) -> None:
+        endpoint = endpoints_pb2.ApiServiceDescriptor(url=address)
+        super().__init__(beam_runner_api_pb2.ExternalPayload(endpoint=endpoint), state, provision_info, grpc_server)
+        # Hook: Beam passes the answers to `set_input` when the worker connects, and does not report their end.
+        set_input = self.control_conn.set_input
+        self.control_conn.set_input = lambda answers: set_input(watch(answers))

@@ -1,0 +1,67 @@
+"""The private parts of Beam that components/compat/beam.py relies on are as they were when it was written."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.runners.worker import sdk_worker_main
+from apache_beam.transforms import environments
+
+from components.compat import beam as compat
+
+pytestmark = pytest.mark.both_lines
+
+RENEW = "Beam has changed: adapt components/compat/beam.py"
+
+
+def test_the_runner_reads_its_environment_and_number_of_workers_from_its_attributes():
+    runner = FnApiRunner()
+    assert {"_default_environment", "_num_workers"} <= vars(runner).keys(), RENEW
+    source = inspect.getsource(FnApiRunner.run_pipeline)
+    assert "self._num_workers = pipeline_direct_num_workers or self._num_workers" in source, RENEW
+    assert "to_runner_api(default_environment=self._default_environment)" in source, RENEW
+    assert PipelineOptions([]).view_as(DirectOptions).direct_num_workers is not None
+
+
+def test_an_environment_of_ours_survives_the_runners_messages():
+    urn = "tfx-pipeline:env:test"
+    received: list[bytes] = []
+    environment = compat.register_workers(urn, lambda payload, *_: received.append(payload))
+    message = environment(b"payload").to_runner_api(None)
+    assert (message.urn, message.payload) == (urn, b"payload"), RENEW
+    assert set(message.capabilities) == set(environments.python_sdk_capabilities()), RENEW
+    restored = environments.Environment.from_runner_api(message, None)
+    assert restored.to_runner_api(None) == message, RENEW
+    worker_handlers.WorkerHandler.create(message, None, None, None)
+    assert received == [b"payload"], RENEW
+
+
+@pytest.mark.parametrize(
+    ("handler", "parameters"),
+    [
+        (worker_handlers.GrpcWorkerHandler, ["state", "provision_info", "grpc_server"]),
+        (worker_handlers.ExternalWorkerHandler, ["external_payload", "state", "provision_info", "grpc_server"]),
+    ],
+)
+def test_the_handlers_take_our_arguments_and_have_a_control_connection(handler: type, parameters: list[str]):
+    assert list(inspect.signature(handler).parameters) == parameters, RENEW
+    source = inspect.getsource(worker_handlers.GrpcWorkerHandler.__init__)
+    assert "self.control_conn = " in source, RENEW
+    assert "self.control_address = " in source, RENEW
+
+
+def test_a_workers_answers_arrive_in_set_input():
+    connection = worker_handlers.ControlConnection()
+    connection.set_input(iter(()))
+    assert "set_input(" in inspect.getsource(worker_handlers.BeamFnControlServicer.Control), RENEW
+
+
+def test_a_harness_reads_its_environment():
+    assert next(iter(inspect.signature(sdk_worker_main.create_harness).parameters)) == "environment", RENEW
+    source = inspect.getsource(sdk_worker_main)
+    for name in ("WORKER_ID", "CONTROL_API_SERVICE_DESCRIPTOR", "PIPELINE_OPTIONS"):
+        assert name in source, RENEW
