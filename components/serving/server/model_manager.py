@@ -121,8 +121,8 @@ class Version:
         if not self._users and self._unused is not None:
             self._unused.set()
 
-    def load(self, options: LoadOptions) -> None:
-        """Verify and load the version; a failure is stored in `error` and logged."""
+    def load(self, options: LoadOptions) -> bool:
+        """Verify and load the version; return whether it is loaded. A failure is stored in `error` and logged."""
         self.state, self._changed = LOADING, self._change_times()
         try:
             if (self.folder / manifests.NAME).exists():
@@ -131,15 +131,14 @@ class Version:
                 headline = f"{self.folder}: expected a {manifests.NAME}, found none"
                 raise InputError(headline, "push the model again, or start the server with --allow_unverified")
             self.saved_model = SavedModel(self.folder, options.intra_op_threads)
-            self.state = AVAILABLE
-            text = f"loaded, {self.saved_model.warm_up_requests} requests to warm up"
-            logging.info("model %s: version %d is %s", self.model, self.number, text)
+            return True
         except Exception as error:
-            self.state, self.error = END, f"{type(error).__name__}: {error}"[:500]
+            self.error = f"{type(error).__name__}: {error}"[:500]
             remedy = "push another version"
             if isinstance(error, PipelineError):
                 self.error, remedy = error.headline, error.remedy
             logging.error("model %s: version %d is not loaded: %s; %s", self.model, self.number, self.error, remedy)
+            return False
 
     def should_load(self) -> bool:
         """Return whether it was unloaded, or its files changed since it failed to load."""
@@ -211,20 +210,29 @@ class ModelManager:
                 versions = self._versions.setdefault(name, {})
                 for number, folder in folders.items():
                     if number not in versions or versions[number].should_load():
-                        versions[number] = Version(name, number, folder)
-                        await run(self._thread, versions[number].load, self._options)
-                # A label keeps its version loaded until the label's new version is loaded.
-                loaded, labels = _loaded(versions), self._labels.get(name, {})
-                self._labels[name] = labels = {
-                    label: number if number in loaded else labels.get(label, number)
-                    for label, number in config.version_labels.items()
-                }
-                if not folders or not loaded.isdisjoint(folders):
-                    await self._unload(versions, versions.keys() - folders.keys() - set(labels.values()))
+                        version = versions[number] = Version(name, number, folder)
+                        is_loaded = await run(self._thread, version.load, self._options)
+                        # In one step with the labels: a request that finds the version can use them.
+                        version.state = AVAILABLE if is_loaded else END
+                        self._set_labels(name, config)
+                        if version.saved_model:
+                            text = f"loaded, {version.saved_model.warm_up_requests} warm-up requests"
+                            logging.info("model %s: version %d is %s", name, number, text)
+                self._set_labels(name, config)
+                if not folders or not _loaded(versions).isdisjoint(folders):
+                    await self._unload(versions, versions.keys() - folders.keys() - set(self._labels[name].values()))
             for name in self._versions.keys() - configs.keys():
                 await self._unload(self._versions[name], set(self._versions[name]))
                 del self._versions[name]
                 self._labels.pop(name, None)
+
+    def _set_labels(self, name: str, config: ModelConfig) -> None:
+        """Set a model's labels. A label keeps its version until the label's new version is loaded."""
+        loaded, labels = _loaded(self._versions[name]), self._labels.get(name, {})
+        self._labels[name] = {
+            label: number if number in loaded else labels.get(label, number)
+            for label, number in config.version_labels.items()
+        }
 
     async def _unload(self, versions: dict[int, Version], numbers: set[int]) -> None:
         for version in map(versions.__getitem__, numbers):
