@@ -34,6 +34,7 @@ from components.trainer.prediction_head import PREDICTION_KEY
 from components.tuner.component import Tuner
 from components.tuner.plan import tuning_plan
 from pipeline.authoring.config import Config
+from pipeline.authoring.config.examples_format import examples_format
 from pipeline.core.metadata.connection import to_ir
 
 
@@ -77,7 +78,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
     own_model = config.model.run_fn is not None
 
-    examples = example_gen(config.data, inputs.source)
+    examples = example_gen(config.data, inputs.source, examples_format(config))
     examples.with_beam_pipeline_args(list(inputs.ingest_beam_args))
     statistics = StatisticsGen(examples=examples.outputs["examples"])
     schema = _schema(inputs.schema, statistics)

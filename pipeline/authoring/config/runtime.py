@@ -229,6 +229,8 @@ class RuntimeConfig(Section):
     """Further options for Beam, such as --experiments=name; they override the engine's own; a run prints which."""
     parallel_nodes: PositiveInt | None = None
     """Number of nodes that may run at the same time; one per core if not given."""
+    vectorised: bool = True
+    """Whether the project's columnar executors process the data; false selects TFX's own, row by row."""
     cache: bool = True
     """Whether a node with unchanged inputs and parameters reuses its earlier outputs."""
 
