@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.components.util import examples_utils
 from tfx.proto import example_gen_pb2
-from tfx.types import standard_artifacts
+from tfx.types import artifact_utils, standard_artifacts
 
 from components.data import file_io
 from components.data.examples import Examples, Format
@@ -22,6 +23,13 @@ _FORMATS: Mapping[int, Format] = {
 def format_of(artifact: standard_artifacts.Examples) -> Format | None:
     """Returns how the rows of an artifact are stored; None: as SequenceExamples or other messages."""
     return _FORMATS.get(examples_utils.get_payload_format(artifact))
+
+
+def splits_of(artifact: standard_artifacts.Examples) -> list[str]:
+    """Returns the names of an artifact's splits."""
+    if artifact.has_custom_property(examples_utils.CUSTOM_SPLIT_PATTERN_PROPERTY_NAME):
+        return list(json.loads(artifact.get_string_custom_property(examples_utils.CUSTOM_SPLIT_PATTERN_PROPERTY_NAME)))
+    return list(artifact_utils.decode_split_names(artifact.split_names))
 
 
 def examples_of(artifact: standard_artifacts.Examples, split: str, schema: schema_pb2.Schema | None = None) -> Examples:

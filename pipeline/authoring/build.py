@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfx.components import ExampleValidator, SchemaGen, StatisticsGen, Trainer, Transform
+from tfx.components import ExampleValidator, SchemaGen, Trainer, Transform
+from tfx.components import StatisticsGen as StockStatisticsGen
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.components.base.executor_spec import ExecutorClassSpec
 from tfx.orchestration import pipeline
@@ -26,6 +27,7 @@ from components.ingest.input_files import FilePatterns
 from components.pusher.component import Pusher
 from components.pusher.plan import PushPlan
 from components.serving.component import InfraValidator
+from components.statistics.component import StatisticsGen
 from components.trainer import run_fn as trainer_run
 from components.trainer.component import base_model
 from components.trainer.executor import Executor
@@ -80,7 +82,8 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
 
     examples = example_gen(config.data, inputs.source, examples_format(config))
     examples.with_beam_pipeline_args(list(inputs.ingest_beam_args))
-    statistics = StatisticsGen(examples=examples.outputs["examples"])
+    compute = StatisticsGen if config.runtime.vectorised else StockStatisticsGen
+    statistics = compute(examples=examples.outputs["examples"])
     schema = _schema(inputs.schema, statistics)
     validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
     gate = DataGate(
@@ -177,7 +180,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     )
 
 
-def _schema(schema: Path | str | None, statistics: StatisticsGen) -> Any:
+def _schema(schema: Path | str | None, statistics: StockStatisticsGen) -> Any:
     """The curated schema, or one inferred from the training split in which every column may be missing."""
     if schema is None:
         return SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=False)

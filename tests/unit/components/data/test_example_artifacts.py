@@ -12,7 +12,7 @@ from tfx.components.util import examples_utils
 from tfx.proto import example_gen_pb2
 from tfx.types import standard_artifacts
 
-from components.data.example_artifacts import examples_of, format_of
+from components.data.example_artifacts import examples_of, format_of, splits_of
 from components.data.examples import ParquetWriter, to_lists
 from components.errors import InputError, MachineError
 
@@ -82,5 +82,6 @@ def test_patterns_of_an_artifact_from_elsewhere_are_followed(tmp_path: Path) -> 
     (tmp_path / "Split-eval").rename(tmp_path / "elsewhere")
     key, value = examples_utils.get_custom_split_patterns_key_and_property({"eval": "elsewhere/*-00001-*"})
     imported.set_string_custom_property(key, value)
+    assert splits_of(imported) == splits_of(artifact(tmp_path)) == ["eval"]
     (path,) = examples_of(imported, "eval").paths
     assert path == str(tmp_path / "elsewhere/data_parquet-00001-of-00002.parquet")
