@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from components.data import example_encoder, examples
-from components.data.tfrecord import frame_head
+from components.data import examples
+from components.data.tfrecord_writer import framed_examples, with_frames
 from components.ingest import column_types, shard_writer
 from components.ingest.blocks import (
     BadRow,
@@ -191,7 +191,7 @@ class BundleWriter:
         self._left_out += int(np.count_nonzero(indices == LEFT_OUT))
         rows: pa.Array | pa.RecordBatch = converted
         if self._settings.stored == "tfrecord":
-            rows = shard_writer.with_frames(block.records) if block.records is not None else _encoded(converted)
+            rows = framed_examples(converted) if block.records is None else with_frames(block.records)
         writer.write(rows, indices, (first.path, first.number))
 
     def _split_column(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
@@ -224,10 +224,6 @@ def guess_kinds(settings: IngestSettings, file_ranges: Iterable[FileRange], read
             if invalid:
                 converter.convert(drop_rows(block, {value.row for value in invalid}).columns)
     return converter.kinds
-
-
-def _encoded(rows: pa.RecordBatch) -> pa.Array:
-    return example_encoder.encode(rows, frame_head, shard_writer.CHECKSUM_PLACEHOLDER)
 
 
 def _merge_written(one: Mapping[str, Kind] | None, other: Mapping[str, Kind] | None) -> Mapping[str, Kind] | None:

@@ -1,8 +1,4 @@
-"""Writes rows into files, several for each split: Parquet, or gzip TFRecords of serialized records.
-
-The framing of a record is TensorFlow's (tensorflow/core/lib/io/record_writer): its length, a checksum of that, the
-record, a checksum of that.
-"""
+"""Writes rows into files, several for each split: Parquet, or gzip TFRecords of serialized records."""
 
 from __future__ import annotations
 
@@ -12,20 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from google_crc32c import value as crc32c
-from isal import isal_zlib
 
-from components.data import example_encoder, file_io
+from components.data import file_io
 from components.data.examples import ParquetWriter, to_lists
-from components.data.tfrecord import FOOT, HEAD, frame_head, mask
+from components.data.tfrecord_writer import TfrecordWriter
 from components.ingest.split_assignment import LEFT_OUT, SplitIndices
 
-CHECKSUM_PLACEHOLDER = bytes(FOOT)
-"""The bytes that follow a record until its checksum is computed."""
-_GZIP_LEVEL = 1
 _SHARD = 64 << 20
 """Bytes of rows (not compressed) after which the next file begins: enough to read at full speed, and few enough that
 several workers can read in parallel."""
@@ -68,7 +58,7 @@ class Writer:
 
         Args:
           rows: columns of int64, float32, binary or null, or lists of them, for Parquet; or framed records, see
-            `with_frames`; binary [rows]. One writer takes the one or the other.
+            `tfrecord_writer`; binary [rows]. One writer takes the one or the other.
           indices: the index of the split of each row, or LEFT_OUT; shape [rows].
           order: the file and the range that the first row comes from.
         """
@@ -121,8 +111,8 @@ class _Open:
 
     def __init__(self, shard: Shard, schema: pa.Schema | None) -> None:
         self.schema, self._shard, self._rows = schema, shard, 0
-        self._file: ParquetWriter | _TfrecordWriter
-        self._file = _TfrecordWriter(shard.path) if schema is None else ParquetWriter(shard.path, schema)
+        self._file: ParquetWriter | TfrecordWriter
+        self._file = TfrecordWriter(shard.path) if schema is None else ParquetWriter(shard.path, schema)
 
     @property
     def size(self) -> int:
@@ -138,26 +128,6 @@ class _Open:
         """Completes the file."""
         self._file.close()
         return dataclasses.replace(self._shard, rows=self._rows)
-
-
-class _TfrecordWriter:
-    """Writes framed records to a gzip file."""
-
-    def __init__(self, path: str) -> None:
-        self.bytes = 0
-        self._file = file_io.create(path)
-        self._packer = isal_zlib.compressobj(_GZIP_LEVEL, wbits=31)
-
-    def write(self, records: pa.Array) -> None:
-        """Appends records."""
-        data = _with_checksums(records)
-        self._file.write(self._packer.compress(data))
-        self.bytes += len(data)
-
-    def close(self) -> None:
-        """Writes what is pending."""
-        with self._file:
-            self._file.write(self._packer.flush())
 
 
 def _with_known_types(batch: pa.RecordBatch, types: dict[str, pa.DataType]) -> pa.RecordBatch:
@@ -180,21 +150,3 @@ def _has_values(column: pa.Array) -> bool:
 def _typed(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     at = batch.schema.get_field_index(field.name)
     return pa.nulls(batch.num_rows, field.type) if at < 0 else batch.column(at).cast(field.type)
-
-
-def with_frames(records: pa.Array) -> pa.Array:
-    """Returns serialized records (binary), each after its head and before a placeholder for its checksum."""
-    head = example_encoder.by_length(example_encoder.lengths(records), frame_head)
-    return example_encoder.join([head, records, pa.scalar(CHECKSUM_PLACEHOLDER, pa.binary())], len(records))
-
-
-def _with_checksums(records: pa.Array) -> npt.NDArray[np.uint8]:
-    """Returns the bytes of framed records with their checksums filled in; shape [bytes]."""
-    ends = example_encoder.offsets_of(records).astype(np.int64)
-    data = records.buffers()[2].to_pybytes()
-    starts, stops = (ends[:-1] + HEAD).tolist(), (ends[1:] - FOOT).tolist()
-    sums = [crc32c(data[start:stop]) for start, stop in zip(starts, stops, strict=True)]
-    checks = np.asarray(mask(np.array(sums, "<u4"))).view(np.uint8).reshape(-1, FOOT)
-    filled: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8).copy()
-    filled[(ends[1:] - FOOT)[:, None] + np.arange(FOOT)] = checks
-    return filled[ends[0] : ends[-1]]

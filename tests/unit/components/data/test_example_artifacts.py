@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.components.util import examples_utils
 from tfx.proto import example_gen_pb2
 from tfx.types import standard_artifacts
 
-from components.data.example_artifacts import examples_of, format_of, splits_of
+from components.data.example_artifacts import examples_of, format_of, splits_of, write_tfrecords
+from components.data.example_encoder import encode
 from components.data.examples import ParquetWriter, to_lists
 from components.errors import InputError, MachineError
 
@@ -58,6 +60,19 @@ def test_a_schema_selects_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize("payload", [None, example_gen_pb2.FORMAT_TF_EXAMPLE])
 def test_an_artifact_without_another_payload_holds_tf_examples(tmp_path: Path, payload: int | None) -> None:
     assert examples_of(artifact(tmp_path, payload), "eval").format == "tfrecord"
+
+
+@pytest.mark.parametrize("rows", [None, 3])
+def test_tfrecords_for_tfx_are_written_from_columns(tmp_path: Path, rows: int | None) -> None:
+    columns = artifact(tmp_path)
+    written = write_tfrecords(columns, str(tmp_path / "out"), ["eval"], rows)
+    assert format_of(written) == "tfrecord"
+    assert splits_of(written) == ["eval"]
+    files = sorted((tmp_path / "out/Split-eval").iterdir())
+    count = 2 if rows is None else 1
+    assert [path.name for path in files] == [f"data_tfrecord-{at:05d}-of-{count:05d}.gz" for at in range(count)]
+    expected = encode(ROWS).to_pylist() * 2
+    assert list(tf.data.TFRecordDataset(list(map(str, files)), "GZIP").as_numpy_iterator()) == expected[:rows]
 
 
 def test_sequence_examples_are_an_input_error(tmp_path: Path) -> None:
