@@ -48,7 +48,7 @@ class BuildInputs:
       source: the input files and their format; None for a query.
       schema: the curated schema, a file that is named for its content, or its text; None if it is inferred.
       beam_args: Beam's options for all nodes.
-      ingest_beam_args: Beam's further options for ExampleGen.
+      worker_beam_args: Beam's further options for columnar nodes, which fork workers where the input is large.
       transform_code: digest of the code that Transform runs, so that the cache notices an edit.
       trainer_code: the same for the Trainer.
       tuner_code: the same for the Tuner.
@@ -60,7 +60,7 @@ class BuildInputs:
     source: FilePatterns | None
     schema: Path | str | None
     beam_args: tuple[str, ...]
-    ingest_beam_args: tuple[str, ...]
+    worker_beam_args: tuple[str, ...]
     transform_code: str
     trainer_code: str
     tuner_code: str
@@ -81,9 +81,11 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     own_model = config.model.run_fn is not None
 
     examples = example_gen(config.data, inputs.source, examples_format(config))
-    examples.with_beam_pipeline_args(list(inputs.ingest_beam_args))
+    examples.with_beam_pipeline_args(list(inputs.worker_beam_args))
     compute = StatisticsGen if config.runtime.vectorised else StockStatisticsGen
     statistics = compute(examples=examples.outputs["examples"])
+    if config.runtime.vectorised:
+        statistics.with_beam_pipeline_args(list(inputs.worker_beam_args))
     schema = _schema(inputs.schema, statistics)
     validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
     gate = DataGate(

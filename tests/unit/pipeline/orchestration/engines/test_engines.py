@@ -66,14 +66,14 @@ def test_direct_in_several_processes() -> None:
         "--direct_num_workers=3",
     ]
     # Forked ones take the place of Beam's own only where Beam is told no other mode.
-    assert engines.ingest_args(asked, 0) == [
+    assert engines.worker_args(asked, 0) == [
         f"--runner={engines.FORKED}",
         "--direct_running_mode=in_memory",
         "--direct_num_workers=3",
     ]
     assert engines.describe(asked, 0) == [
         "Beam: direct, on this machine, 3 worker processes for each node, as runtime.direct.mode says",
-        "Beam: ExampleGen in 3 forked workers",
+        "Beam: ExampleGen and StatisticsGen in 3 forked workers",
     ]
 
 
@@ -81,18 +81,21 @@ def test_a_large_input_gets_as_many_workers_as_it_is_worth_and_that_is_said(monk
     monkeypatch.setattr(direct.os, "sched_getaffinity", lambda _: set(range(4)))
     large = 200 << 20
     forked = [f"--runner={engines.FORKED}", "--direct_running_mode=in_memory"]
-    assert engines.ingest_args(RuntimeConfig(), 100 << 20) == []
-    assert engines.ingest_args(RuntimeConfig(), large) == [*forked, "--direct_num_workers=3"]
-    assert engines.ingest_args(RuntimeConfig(), 1 << 40) == [*forked, "--direct_num_workers=4"]
+    assert engines.worker_args(RuntimeConfig(), 100 << 20) == []
+    assert engines.worker_args(RuntimeConfig(), large) == [*forked, "--direct_num_workers=3"]
+    assert engines.worker_args(RuntimeConfig(), 1 << 40) == [*forked, "--direct_num_workers=4"]
     assert engines.describe(RuntimeConfig(), 100 << 20)[1:] == []
     assert engines.describe(RuntimeConfig(), large)[1:] == [
+        "Beam: ExampleGen and StatisticsGen in 3 forked workers, for 200 MiB of input"
+    ]
+    assert engines.describe(RuntimeConfig(vectorised=False), large)[1:] == [
         "Beam: ExampleGen in 3 forked workers, for 200 MiB of input"
     ]
-    assert engines.ingest_args(runtime("direct", {"workers": 2}), large) == [*forked, "--direct_num_workers=2"]
-    assert engines.ingest_args(runtime("direct", {"mode": "in_memory"}), large) == []
-    assert engines.ingest_args(runtime("flink", SERVER), large) == []
+    assert engines.worker_args(runtime("direct", {"workers": 2}), large) == [*forked, "--direct_num_workers=2"]
+    assert engines.worker_args(runtime("direct", {"mode": "in_memory"}), large) == []
+    assert engines.worker_args(runtime("flink", SERVER), large) == []
     for option in ("--direct_num_workers=1", "--direct_running_mode=multi_threading", "--runner=DataflowRunner"):
-        assert engines.ingest_args(RuntimeConfig(beam_args=(option,)), 1 << 40) == []
+        assert engines.worker_args(RuntimeConfig(beam_args=(option,)), 1 << 40) == []
 
 
 def test_dataflow_leaves_nothing_that_costs_or_opens_to_a_default() -> None:
