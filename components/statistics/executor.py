@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import tensorflow_data_validation as tfdv
-from absl import logging
 from tensorflow_metadata.proto.v0 import statistics_pb2
 from tfx import types
 from tfx.components.statistics_gen import executor
