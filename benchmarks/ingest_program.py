@@ -4,7 +4,8 @@ python -m benchmarks.ingest_program SIDE INPUT OUTPUT [BEAM OPTIONS]
 
 | side | input | what it does |
 |---|---|---|
-| `ours` | a CSV or a Parquet file | our ExampleGen's executor |
+| `ours` | a CSV or a Parquet file | our ExampleGen's executor, which writes TFRecords |
+| `ours-columns` | the same | our ExampleGen's executor, which writes Parquet |
 | `stock-csv` | a CSV file | the executor of TFX's CsvExampleGen |
 | `stock-parquet` | a Parquet file | TFX's Parquet executor |
 | `read-csv` | a CSV file of taxi trips | pyarrow's reader alone, the types of the columns given, on one thread |
@@ -20,7 +21,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks import measure
 
@@ -32,7 +33,8 @@ def main(side: str, source: Path, output: Path, beam_args: list[str]) -> None:
     """Does the work of a side, and prints the measurement as one line of JSON."""
     # Each imports and prepares before the measurement begins.
     prepare: dict[str, Callable[[], Callable[[], object]]] = {
-        "ours": lambda: _ours(source, output, beam_args),
+        "ours": lambda: _ours(source, output, beam_args, "tfrecord"),
+        "ours-columns": lambda: _ours(source, output, beam_args, "parquet"),
         "stock-csv": lambda: _stock(source, output, beam_args),
         "stock-parquet": lambda: _stock(source, output, beam_args),
         "read-csv": lambda: _read_csv(source),
@@ -42,7 +44,9 @@ def main(side: str, source: Path, output: Path, beam_args: list[str]) -> None:
     measure.report(prepare[side]())
 
 
-def _ours(source: Path, output: Path, beam_args: list[str]) -> Callable[[], object]:
+def _ours(
+    source: Path, output: Path, beam_args: list[str], stored: Literal["parquet", "tfrecord"]
+) -> Callable[[], object]:
     _set_environment()
     from components.ingest import input_files
     from components.ingest.component import example_gen
@@ -50,7 +54,7 @@ def _ours(source: Path, output: Path, beam_args: list[str]) -> Callable[[], obje
     from components.ingest.executor import Executor
 
     config = DataConfig.model_validate({"path": str(source), "format": source.suffix[1:], "label": "tips"})
-    return _execution(Executor, example_gen(config, input_files.find(config)), output, beam_args)
+    return _execution(Executor, example_gen(config, input_files.find(config), stored), output, beam_args)
 
 
 def _stock(source: Path, output: Path, beam_args: list[str]) -> Callable[[], object]:

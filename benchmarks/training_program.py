@@ -33,6 +33,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
+from components.data import tfrecord_writer
 from components.data.example_encoder import encode
 from components.features import feature_names
 from components.features.ops import Dense, Ids
@@ -171,7 +172,7 @@ def _examples(folder: Path) -> None:
     columns = {name: random.integers(0, IDS, ROWS) for name in _ids()}
     columns |= {name: random.normal(size=ROWS).astype(np.float32) for name in _numbers()}
     columns[feature_names.LABEL] = random.integers(0, 2, ROWS).astype(np.float32)
-    records = shard_writer.with_frames(
+    records = tfrecord_writer.with_frames(
         encode(pa.RecordBatch.from_pydict({key: pa.array(each) for key, each in columns.items()}))
     )
     writer = shard_writer.Writer(str(folder), ["train"])

@@ -40,7 +40,8 @@ def encode(batch: pa.RecordBatch, head: Callable[[int], bytes] | None = None, fo
     """Encodes each row as a serialized tf.Example.
 
     Args:
-      batch: columns of int64, float32, binary or null, or lists of one of these without nulls inside.
+      batch: columns of int64, float32, binary or null, or lists of one of these without nulls inside; or a batch of
+        `Examples`.
       head: returns the bytes to write before an example of a given length.
       foot: the bytes to write after each example.
 
@@ -131,6 +132,9 @@ def _feature(name: str, column: pa.Array) -> list[Part] | Bytes:
     """Encodes one column: for each row the tags of its map entry, and its values."""
     if column.null_count == len(column):
         return [pa.scalar(_missing(name), pa.binary())]
+    if pa.types.is_large_list(column.type):
+        item = column.type.value_type
+        column = column.cast(pa.list_(pa.binary() if pa.types.is_large_binary(item) else item))
     if pa.types.is_list(column.type):
         flat = _flat(column.flatten(), repeated=True)
         ends = flat.ends[np.append(0, np.cumsum(np.asarray(pc.list_value_length(column).fill_null(0))))]

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from components.data import example_encoder
-from components.data.tfrecord import frame_head
+from components.data import examples
+from components.data.tfrecord_writer import framed_examples, with_frames
 from components.ingest import column_types, shard_writer
 from components.ingest.blocks import (
     BadRow,
@@ -42,12 +42,14 @@ class IngestSettings:
       config: the section of the config.
       properties: the properties of the rows' format.
       folder: where shards and bad rows go, under temporary names.
+      stored: how the examples are stored.
       guess: the kinds of the columns, guessed from a few rows.
     """
 
     config: IngestConfig
     properties: ReaderProperties
     folder: str
+    stored: examples.Format
     guess: Mapping[str, Kind] = field(default_factory=dict)
 
     @property
@@ -187,11 +189,10 @@ class BundleWriter:
         first = block.sources[0].file_range
         indices = self._splitter.assign(converted if key is None else key, first.split, self._borders)
         self._left_out += int(np.count_nonzero(indices == LEFT_OUT))
-        if block.records is None:
-            records = example_encoder.encode(converted, frame_head, shard_writer.CHECKSUM_PLACEHOLDER)
-        else:
-            records = shard_writer.with_frames(block.records)
-        writer.write(records, indices, (first.path, first.number))
+        rows: pa.Array | pa.RecordBatch = converted
+        if self._settings.stored == "tfrecord":
+            rows = framed_examples(converted) if block.records is None else with_frames(block.records)
+        writer.write(rows, indices, (first.path, first.number))
 
     def _split_column(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Returns the one column that assigns rows to splits, if the config names one: its values as they are read.

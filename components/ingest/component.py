@@ -10,6 +10,7 @@ from tfx.components.example_gen.component import FileBasedExampleGen, QueryBased
 from tfx.dsl.components.base import executor_spec
 from tfx.proto import example_gen_pb2
 
+from components.data import examples
 from components.files import is_remote
 from components.ingest.config import DataConfig, Format
 from components.ingest.driver import EXAMPLE_GEN, Driver, range_config
@@ -17,7 +18,9 @@ from components.ingest.executor import Executor
 from components.ingest.input_files import FilePatterns
 
 
-def example_gen(config: DataConfig, source: FilePatterns | None) -> FileBasedExampleGen | QueryBasedExampleGen:
+def example_gen(
+    config: DataConfig, source: FilePatterns | None, stored: examples.Format
+) -> FileBasedExampleGen | QueryBasedExampleGen:
     """The node `ExampleGen`, whose one output is `examples`.
 
     Its driver resolves fingerprint, span and version of the input; the executor receives the part of the config that
@@ -26,12 +29,15 @@ def example_gen(config: DataConfig, source: FilePatterns | None) -> FileBasedExa
     Args:
       config: the `data` section.
       source: its input files; None for a query.
+      stored: how the examples are stored; SequenceExamples are stored as tfrecord anyway.
     """
+    payload = example_gen_pb2.FORMAT_PARQUET if stored == "parquet" else example_gen_pb2.FORMAT_TF_EXAMPLE
     spans = range_config(config.spans) if config.spans.model_fields_set else None
     if source is None:
         return QueryBasedExampleGen(
             input_config=_input({"all-0": config.bigquery.query if config.bigquery else ""}),
             output_config=_output(config),
+            output_data_format=payload,
             custom_config=_section(config, "bigquery"),
             range_config=spans,
             custom_executor_spec=executor_spec.BeamExecutorSpec(Executor),
@@ -41,9 +47,7 @@ def example_gen(config: DataConfig, source: FilePatterns | None) -> FileBasedExa
         input_base=source.base if is_remote(source.base) else str(Path(source.base).absolute()),
         input_config=_input(source.patterns),
         output_config=_output(config),
-        output_data_format=(
-            example_gen_pb2.FORMAT_TF_SEQUENCE_EXAMPLE if sequences else example_gen_pb2.FORMAT_TF_EXAMPLE
-        ),
+        output_data_format=example_gen_pb2.FORMAT_TF_SEQUENCE_EXAMPLE if sequences else payload,
         custom_config=_section(config, source.format),
         range_config=spans,
         custom_executor_spec=executor_spec.BeamExecutorSpec(Executor),

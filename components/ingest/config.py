@@ -225,6 +225,9 @@ class DataConfig(IngestConfig):
     """What to predict: a column, or an expression of columns such as `tips > 0.2 * fare`."""
     task: Task = "binary"
     """The kind of prediction: one of two classes, one of several classes, or a number."""
+    examples_format: Literal["auto", "parquet", "tfrecord"] = "auto"
+    """How nodes store examples. parquet: as columns. tfrecord: as tf.Examples, row by row, which TFX's own components
+    read. auto: parquet, unless a node of the pipeline reads only tfrecord; the log names it."""
 
     @model_validator(mode="after")
     def _one_source(self) -> DataConfig:

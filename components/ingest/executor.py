@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -25,7 +25,7 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import proto_utils
 
 from components import errors
-from components.data import file_io
+from components.data import examples, file_io
 from components.errors import InputError, MachineError
 from components.ingest import beam_pipeline, bigquery_reader, input_files, quarantine, readers
 from components.ingest.beam_pipeline import Manifest
@@ -65,12 +65,14 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         input_config, config = _configs(exec_properties)
         base = exec_properties.get(standard_component_specs.INPUT_BASE_KEY)
         artifact = artifact_utils.get_single_instance(output_dict[standard_component_specs.EXAMPLES_KEY])
+        payload = exec_properties[standard_component_specs.OUTPUT_DATA_FORMAT_KEY]
+        stored: examples.Format = "parquet" if payload == example_gen_pb2.FORMAT_PARQUET else "tfrecord"
         parts = file_io.join(artifact.uri, ".parts")
         fileio.makedirs(parts)
         try:
-            position_unit, manifest = self._run(input_config, base, config, parts)
+            position_unit, manifest = self._run(input_config, base, config, parts, stored)
             _check_counts(manifest, config.split.names())
-            _commit(manifest.shards, artifact.uri)
+            _commit(manifest.shards, artifact.uri, stored)
             if manifest.bad:
                 folder = file_io.join(artifact.uri, quarantine.FOLDER)
                 fileio.makedirs(folder)
@@ -82,7 +84,12 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         _describe(artifact, manifest, config.split.names(), exec_properties)
 
     def _run(
-        self, input_config: example_gen_pb2.Input, base: str | None, config: IngestConfig, parts: str
+        self,
+        input_config: example_gen_pb2.Input,
+        base: str | None,
+        config: IngestConfig,
+        parts: str,
+        stored: examples.Format,
     ) -> tuple[str, Manifest]:
         """Runs the Beam pipeline, which writes to the folder `parts`; returns the position unit and the manifest."""
         path = file_io.join(parts, "manifest.json")
@@ -92,11 +99,11 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
                 if config.bigquery:
                     query = input_config.splits[0].pattern
                     elements = bigquery_reader.blocks(pipeline, query, config, config.bigquery)
-                    settings = IngestSettings(config, bigquery_reader.PROPERTIES, parts)
+                    settings = IngestSettings(config, bigquery_reader.PROPERTIES, parts, stored)
                 else:
                     files = _files(input_config, base or "")
                     reader = readers.reader(config, [file for file, _ in files])
-                    settings = _settings(config, files, reader, parts)
+                    settings = _settings(config, files, reader, parts, stored)
                     elements = beam_pipeline.file_ranges(pipeline, files, reader)
                 beam_pipeline.ingest(elements, settings, reader, path)
         except Exception as error:
@@ -128,9 +135,11 @@ def _files(input_config: example_gen_pb2.Input, base: str) -> list[beam_pipeline
     return list(files.items())
 
 
-def _settings(config: IngestConfig, files: Sequence[beam_pipeline.File], reader: Reader, parts: str) -> IngestSettings:
+def _settings(
+    config: IngestConfig, files: Sequence[beam_pipeline.File], reader: Reader, parts: str, stored: examples.Format
+) -> IngestSettings:
     """Returns the workers' settings, with the types guessed from three files."""
-    settings = IngestSettings(config, reader.properties, parts)
+    settings = IngestSettings(config, reader.properties, parts, stored)
     some = dict.fromkeys([files[0], files[len(files) // 2], files[-1]])
     first_ranges = [reader.first_range(path, split) for path, split in some]
     return dataclasses.replace(settings, guess=guess_kinds(settings, first_ranges, reader))
@@ -162,14 +171,15 @@ def _check_counts(manifest: Manifest, splits: Sequence[str]) -> None:
             )
 
 
-def _commit(written: Iterable[Shard], uri: str) -> None:
-    """Renames the complete shards to the names that TFX's readers look for."""
+def _commit(written: Iterable[Shard], uri: str, stored: examples.Format) -> None:
+    """Renames the complete shards to the names that TFX gives them."""
+    prefix, suffix = _NAMES[stored]
     for split, shards in itertools.groupby(sorted(written), key=lambda shard: shard.split):
         folder = file_io.join(uri, f"Split-{split}")
         fileio.makedirs(folder)
         of_split = list(shards)
         for number, shard in enumerate(of_split):
-            name = f"{write_split.DEFAULT_TF_RECORD_FILE_NAME}-{number:05d}-of-{len(of_split):05d}.gz"
+            name = f"{prefix}-{number:05d}-of-{len(of_split):05d}{suffix}"
             fileio.rename(shard.path, file_io.join(folder, name), overwrite=True)
 
 
@@ -190,4 +200,9 @@ def _describe(
     logging.info("rows: %s; types of the columns: %s", counts, column_types)
 
 
+_NAMES: Mapping[examples.Format, tuple[str, str]] = {
+    "parquet": (write_split.DEFAULT_PARQUET_FILE_NAME, ".parquet"),
+    "tfrecord": (write_split.DEFAULT_TF_RECORD_FILE_NAME, ".gz"),
+}
+"""Format → how the names of files begin and end."""
 _TYPES = {Kind.MISSING: "missing", Kind.INT: "int", Kind.FLOAT: "float", Kind.BYTES: "bytes"}

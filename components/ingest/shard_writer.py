@@ -1,43 +1,35 @@
-"""Writes serialized records into gzip TFRecord files, several for each split.
-
-The framing of a record is TensorFlow's (tensorflow/core/lib/io/record_writer): its length, a checksum of that, the
-record, a checksum of that.
-"""
+"""Writes rows into files, several for each split: Parquet, or gzip TFRecords of serialized records."""
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import IO, Any
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from google_crc32c import value as crc32c
-from isal import isal_zlib
+import pyarrow.compute as pc
 
-from components.data import example_encoder, file_io
-from components.data.tfrecord import FOOT, HEAD, frame_head, mask
+from components.data import file_io
+from components.data.examples import ParquetWriter, to_lists
+from components.data.tfrecord_writer import TfrecordWriter
 from components.ingest.split_assignment import LEFT_OUT, SplitIndices
 
-CHECKSUM_PLACEHOLDER = bytes(FOOT)
-"""The bytes that follow a record until its checksum is computed."""
-_GZIP_LEVEL = 1
 _SHARD = 64 << 20
-"""Bytes of records (not compressed) after which the next file begins: enough to read at full speed, and few enough that
+"""Bytes of rows (not compressed) after which the next file begins: enough to read at full speed, and few enough that
 several workers can read in parallel."""
 
 
 @dataclass(frozen=True, order=True)
 class Shard:
-    """A file of records of one split, not yet under its final name.
+    """A file of rows of one split, not yet under its final name.
 
     Attributes:
       split: the name of the split.
       order: the sort key for the final numbers of a split's shards: the file and range of the first row, and a counter.
       path: the temporary path.
-      rows: records in the file.
+      rows: rows in the file.
     """
 
     split: str
@@ -46,18 +38,8 @@ class Shard:
     rows: int
 
 
-@dataclass
-class _File:
-    order: tuple[str, int, int]
-    path: str
-    sink: IO[bytes]
-    packer: Any = field(default_factory=lambda: isal_zlib.compressobj(_GZIP_LEVEL, wbits=31))
-    rows: int = 0
-    size: int = 0
-
-
 class Writer:
-    """Writes records to the files of their splits; call `close` for the list of files.
+    """Writes rows to the files of their splits; call `close` for the list of files.
 
     Args:
       folder: where the files go, under names that no other writer uses.
@@ -67,22 +49,24 @@ class Writer:
     def __init__(self, folder: str, splits: Iterable[str]) -> None:
         self._folder, self._splits = folder, list(splits)
         self._name = uuid.uuid4().hex
-        self._open: dict[str, _File] = {}
+        self._open: dict[str, _Open] = {}
+        self._types: dict[str, dict[str, pa.DataType]] = {}
         self._written: list[Shard] = []
 
-    def write(self, records: pa.Array, indices: SplitIndices, order: tuple[str, int]) -> None:
-        """Writes records.
+    def write(self, rows: pa.Array | pa.RecordBatch, indices: SplitIndices, order: tuple[str, int]) -> None:
+        """Writes rows.
 
         Args:
-          records: framed records, see `with_frames`; binary [records].
-          indices: the index of the split of each record, or LEFT_OUT; shape [records].
-          order: the file and the range that the first record comes from.
+          rows: columns of int64, float32, binary or null, or lists of them, for Parquet; or framed records, see
+            `tfrecord_writer`; binary [rows]. One writer takes the one or the other.
+          indices: the index of the split of each row, or LEFT_OUT; shape [rows].
+          order: the file and the range that the first row comes from.
         """
         first, last = int(indices.min(initial=0)), int(indices.max(initial=LEFT_OUT))
         for index in range(max(first, 0), last + 1):
             chosen = np.flatnonzero(indices == index)
             if len(chosen):
-                part = records if len(chosen) == len(records) else records.take(pa.array(chosen))
+                part = rows if len(chosen) == len(indices) else pc.take(rows, pa.array(chosen))
                 self._append(self._splits[index], part, order)
 
     def close(self) -> list[Shard]:
@@ -97,42 +81,72 @@ class Writer:
             file_io.remove(shard.path)
         self._written = []
 
-    def _append(self, split: str, records: pa.Array, order: tuple[str, int]) -> None:
+    def _append(self, split: str, rows: pa.Array | pa.RecordBatch, order: tuple[str, int]) -> None:
         file = self._open.get(split)
+        if isinstance(rows, pa.RecordBatch):
+            rows = _with_known_types(to_lists(rows), self._types.setdefault(split, {}))
+            # A column of nulls has a type from its first value on: the next file begins there, at most twice for each
+            # column of the data.
+            if file and file.schema != rows.schema:
+                self._complete(split)
+                file = None
         if file is None:
-            file = self._open[split] = self._create(split, order)
-        data = _with_checksums(records)
-        file.sink.write(file.packer.compress(data))
-        file.rows += len(records)
-        file.size += len(data)
+            file = self._open[split] = self._create(split, rows, order)
+        file.write(rows)
         if file.size >= _SHARD:
             self._complete(split)
 
-    def _create(self, split: str, order: tuple[str, int]) -> _File:
+    def _create(self, split: str, rows: pa.Array | pa.RecordBatch, order: tuple[str, int]) -> _Open:
         number = len(self._written) + len(self._open)
-        path = file_io.join(self._folder, f"{split}-{self._name}-{number}.gz")
-        return _File((*order, number), path, file_io.create(path))
+        path = file_io.join(self._folder, f"{split}-{self._name}-{number}")
+        schema = rows.schema if isinstance(rows, pa.RecordBatch) else None
+        return _Open(Shard(split, (*order, number), path, 0), schema)
 
     def _complete(self, split: str) -> None:
-        file = self._open.pop(split)
-        with file.sink:
-            file.sink.write(file.packer.flush())
-        self._written.append(Shard(split, file.order, file.path, file.rows))
+        self._written.append(self._open.pop(split).close())
 
 
-def with_frames(records: pa.Array) -> pa.Array:
-    """Returns serialized records (binary), each after its head and before a placeholder for its checksum."""
-    head = example_encoder.by_length(example_encoder.lengths(records), frame_head)
-    return example_encoder.join([head, records, pa.scalar(CHECKSUM_PLACEHOLDER, pa.binary())], len(records))
+class _Open:
+    """A file that is being written; `schema`: of its columns, None for TFRecords."""
+
+    def __init__(self, shard: Shard, schema: pa.Schema | None) -> None:
+        self.schema, self._shard, self._rows = schema, shard, 0
+        self._file: ParquetWriter | TfrecordWriter
+        self._file = TfrecordWriter(shard.path) if schema is None else ParquetWriter(shard.path, schema)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the rows, not compressed."""
+        return self._file.bytes
+
+    def write(self, rows: pa.Array | pa.RecordBatch) -> None:
+        """Appends rows."""
+        self._file.write(rows)
+        self._rows += len(rows)
+
+    def close(self) -> Shard:
+        """Completes the file."""
+        self._file.close()
+        return dataclasses.replace(self._shard, rows=self._rows)
 
 
-def _with_checksums(records: pa.Array) -> npt.NDArray[np.uint8]:
-    """Returns the bytes of framed records with their checksums filled in; shape [bytes]."""
-    ends = example_encoder.offsets_of(records).astype(np.int64)
-    data = records.buffers()[2].to_pybytes()
-    starts, stops = (ends[:-1] + HEAD).tolist(), (ends[1:] - FOOT).tolist()
-    sums = [crc32c(data[start:stop]) for start, stop in zip(starts, stops, strict=True)]
-    checks = np.asarray(mask(np.array(sums, "<u4"))).view(np.uint8).reshape(-1, FOOT)
-    filled: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8).copy()
-    filled[(ends[1:] - FOOT)[:, None] + np.arange(FOOT)] = checks
-    return filled[ends[0] : ends[-1]]
+def _with_known_types(batch: pa.RecordBatch, types: dict[str, pa.DataType]) -> pa.RecordBatch:
+    """Returns a batch with all columns so far, sorted by name as in tf.Examples; adds to the types of these columns.
+
+    A column has the type of its values; without any value, it is null.
+    """
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        known = types.setdefault(name, column.type)
+        if column.type != known and (pa.types.is_null(known) or _has_values(column)):
+            types[name] = column.type
+    schema = pa.schema(sorted(types.items()))
+    return pa.RecordBatch.from_arrays([_typed(batch, field) for field in schema], schema=schema)
+
+
+def _has_values(column: pa.Array) -> bool:
+    return not pa.types.is_null(column.type) and len(column.flatten()) > 0
+
+
+def _typed(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    at = batch.schema.get_field_index(field.name)
+    return pa.nulls(batch.num_rows, field.type) if at < 0 else batch.column(at).cast(field.type)

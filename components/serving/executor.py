@@ -35,10 +35,12 @@ from tensorflow_serving.apis import (
 from tfx import types
 from tfx.components.infra_validator import error_types
 from tfx.dsl.io import fileio
+from tfx.proto import infra_validator_pb2
 from tfx.types import artifact_utils, standard_component_specs
-from tfx.utils import path_utils
+from tfx.utils import path_utils, proto_utils
 
 from components.compat.tfx.infra_validator import InfraValidatorExecutor, container_runner
+from components.data import example_artifacts
 from components.errors import MachineError, find, first_line
 from components.serving.check_result import FILE, ServingCheckResult
 from components.serving.config import ServingConfig
@@ -87,7 +89,7 @@ class Executor(InfraValidatorExecutor):
         """Checks the model.
 
         Args:
-          input_dict: `model`, raw `examples`, and `evaluation` if there is one.
+          input_dict: `model`, raw `examples` in either format, and `evaluation` if there is one.
           output_dict: `blessing`, which receives what TFX's InfraValidator writes, and check.json.
           exec_properties: TFX's, `plan` (a ServingConfig as JSON), and `predictions` (the file in `evaluation`).
 
@@ -98,6 +100,11 @@ class Executor(InfraValidatorExecutor):
         self._result = ServingCheckResult(self._config.check if self._config.check == "server" else self._config.image)
         self._predicted = _read_predictions(input_dict.get(EVALUATION, []), exec_properties[PREDICTIONS])
         model = artifact_utils.get_single_instance(input_dict[standard_component_specs.MODEL_KEY])
+        given = input_dict.get(standard_component_specs.EXAMPLES_KEY)
+        if given and example_artifacts.format_of(given[0]) == "parquet":
+            spec = exec_properties[standard_component_specs.REQUEST_SPEC_KEY]
+            rows = _rows_to_send(given[0], spec, f"{self._get_tmp_dir()}/examples")
+            input_dict = {**input_dict, standard_component_specs.EXAMPLES_KEY: [rows]}
         if not _takes_examples(path_utils.serving_model_path(model.uri)):
             logging.warning("serving_default takes no serialized tf.Examples: the model is loaded, but not called")
             input_dict = {key: each for key, each in input_dict.items() if key != standard_component_specs.EXAMPLES_KEY}
@@ -293,6 +300,13 @@ def _read_predictions(evaluation: Sequence[types.Artifact], name: str) -> list[A
     files = [file for artifact in evaluation if fileio.exists(file := f"{artifact.uri}/{name}")]
     records: Iterable[bytes] = tf.data.TFRecordDataset(files).as_numpy_iterator() if files else ()
     return [prediction_log_pb2.PredictionLog.FromString(record).predict_log for record in records]
+
+
+def _rows_to_send(examples: types.Artifact, request_spec: str, folder: str) -> types.Artifact:
+    """Returns the first rows of the split to read as TFRecords, which is all that TFX builds requests from."""
+    spec = proto_utils.json_to_proto(request_spec, infra_validator_pb2.RequestSpec())
+    split = spec.split_name or example_artifacts.splits_of(examples)[0]
+    return example_artifacts.write_tfrecords(examples, folder, [split], spec.num_examples or 1)
 
 
 def _takes_examples(model: str) -> bool:

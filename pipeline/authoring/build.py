@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfx.components import ExampleValidator, SchemaGen, StatisticsGen, Trainer, Transform
+from tfx.components import ExampleValidator, SchemaGen, Trainer, Transform
+from tfx.components import StatisticsGen as StockStatisticsGen
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.components.base.executor_spec import ExecutorClassSpec
 from tfx.orchestration import pipeline
@@ -26,6 +27,7 @@ from components.ingest.input_files import FilePatterns
 from components.pusher.component import Pusher
 from components.pusher.plan import PushPlan
 from components.serving.component import InfraValidator
+from components.statistics.component import StatisticsGen
 from components.trainer import run_fn as trainer_run
 from components.trainer.component import base_model
 from components.trainer.executor import Executor
@@ -34,6 +36,7 @@ from components.trainer.prediction_head import PREDICTION_KEY
 from components.tuner.component import Tuner
 from components.tuner.plan import tuning_plan
 from pipeline.authoring.config import Config
+from pipeline.authoring.config.examples_format import examples_format
 from pipeline.core.metadata.connection import to_ir
 
 
@@ -45,7 +48,7 @@ class BuildInputs:
       source: the input files and their format; None for a query.
       schema: the curated schema, a file that is named for its content, or its text; None if it is inferred.
       beam_args: Beam's options for all nodes.
-      ingest_beam_args: Beam's further options for ExampleGen.
+      worker_beam_args: Beam's further options for columnar nodes, which fork workers where the input is large.
       transform_code: digest of the code that Transform runs, so that the cache notices an edit.
       trainer_code: the same for the Trainer.
       tuner_code: the same for the Tuner.
@@ -57,7 +60,7 @@ class BuildInputs:
     source: FilePatterns | None
     schema: Path | str | None
     beam_args: tuple[str, ...]
-    ingest_beam_args: tuple[str, ...]
+    worker_beam_args: tuple[str, ...]
     transform_code: str
     trainer_code: str
     tuner_code: str
@@ -77,9 +80,12 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
     own_model = config.model.run_fn is not None
 
-    examples = example_gen(config.data, inputs.source)
-    examples.with_beam_pipeline_args(list(inputs.ingest_beam_args))
-    statistics = StatisticsGen(examples=examples.outputs["examples"])
+    examples = example_gen(config.data, inputs.source, examples_format(config))
+    examples.with_beam_pipeline_args(list(inputs.worker_beam_args))
+    compute = StatisticsGen if config.runtime.vectorised else StockStatisticsGen
+    statistics = compute(examples=examples.outputs["examples"])
+    if config.runtime.vectorised:
+        statistics.with_beam_pipeline_args(list(inputs.worker_beam_args))
     schema = _schema(inputs.schema, statistics)
     validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
     gate = DataGate(
@@ -176,7 +182,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     )
 
 
-def _schema(schema: Path | str | None, statistics: StatisticsGen) -> Any:
+def _schema(schema: Path | str | None, statistics: StockStatisticsGen) -> Any:
     """The curated schema, or one inferred from the training split in which every column may be missing."""
     if schema is None:
         return SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=False)

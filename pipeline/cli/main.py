@@ -34,6 +34,7 @@ VERBS = {
     "serve-ui": "serve the same pages on this machine, also for unfinished runs",
     "why-not-cached": "explain why a node ran instead of reusing cached outputs",
     "export": "write the whole metadata store as JSON Lines, or as OpenLineage events",
+    "export-examples": "write examples as TFRecords, for stock TFX",
     "gc": "list artifacts that no kept run and no pushed version needs, and remove them",
     "due": "print whether a scheduled run is due",
     "metadata": "migrate a metadata store of an older release",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from components.errors import InputError
 from components.files import write_atomically
 from components.ingest import input_files
 from pipeline.authoring.config import Config
+from pipeline.authoring.config.examples_format import examples_format, tfrecord_readers
 from pipeline.core.records import GraphNode
 from pipeline.orchestration import engines
 
@@ -83,11 +85,14 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
     trainer = ("components.features", "components.models", "components.trainer")
     model = _module(config.model.run_fn or config.model.build)
     size = input_files.local_size(config.data) if input_bytes is None else input_bytes
+    readers = tfrecord_readers(config)
+    reason = f": {', '.join(readers)} reads nothing else" if readers and config.data.examples_format == "auto" else ""
+    logging.info("examples are stored as %s%s", examples_format(config), reason)
     return BuildInputs(
         source=None if config.data.bigquery else input_files.find(config.data),
         schema=_schema(config, managed),
         beam_args=tuple(engines.beam_args(config.runtime)),
-        ingest_beam_args=tuple(engines.ingest_args(config.runtime, size)),
+        worker_beam_args=tuple(engines.worker_args(config.runtime, size)),
         transform_code=user_code.digest("components.features", *_module(config.features.preprocessing_fn)),
         trainer_code=user_code.digest(*trainer, *model),
         tuner_code=user_code.digest(*trainer, "components.tuner", *model),

@@ -19,6 +19,9 @@ from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples
 
+from components.data import example_artifacts
+from components.data.examples import Examples as BatchFiles
+from components.data.examples import Format
 from components.errors import InputError
 from components.ingest import beam_pipeline, input_files, quarantine, readers
 from components.ingest.blocks import FileRange, Reader
@@ -35,6 +38,7 @@ BEAM = (
 )
 TWO_WORKERS = (BEAM[0], "--direct_running_mode=multi_threading", "--direct_num_workers=2", BEAM[2])
 
+FORMATS: tuple[Format, ...] = ("tfrecord", "parquet")
 Value = int | float | str | bytes | list[Any] | None
 Row = dict[str, Value]
 
@@ -46,10 +50,14 @@ def data(path: object, **more: Any) -> DataConfig:
 
 
 def ingest(
-    config: DataConfig, out: Path, executor: type[BaseBeamExecutor] = Executor, beam: tuple[str, ...] = BEAM
+    config: DataConfig,
+    out: Path,
+    executor: type[BaseBeamExecutor] = Executor,
+    beam: tuple[str, ...] = BEAM,
+    stored: Format = "tfrecord",
 ) -> Examples:
     """Runs driver and executor; returns the artifact `examples`, in the folder `out`."""
-    node = example_gen(config, None if config.bigquery else input_files.find(config))
+    node = example_gen(config, None if config.bigquery else input_files.find(config), stored)
     driver = (QueryBasedDriver if config.bigquery else Driver)(None)
     properties = driver.resolve_exec_properties(dict(node.exec_properties), None, None)
     examples = Examples()
@@ -77,6 +85,8 @@ def records(examples: Examples, split: str) -> list[bytes]:
 
 def rows(examples: Examples, split: str) -> list[Row]:
     """The examples of a split as Python values: text where it is UTF-8, a list where there is not one value."""
+    if example_artifacts.format_of(examples) == "parquet":
+        return _rows(example_artifacts.examples_of(examples, split))
     return [_row(record) for record in records(examples, split)]
 
 
@@ -104,7 +114,7 @@ def counts(examples: Examples) -> dict[str, int]:
     result = {name: examples.get_int_custom_property(f"rows_{name}") for name in names}
     assert result["read"] == sum(result.values()) - result["read"]
     for split in splits(examples):
-        assert len(records(examples, split)) == result[split] > 0
+        assert len(rows(examples, split)) == result[split] > 0
     return result
 
 
@@ -135,6 +145,8 @@ class Shared:
 def run_without_beam(config: DataConfig, folder: Path, workers: int = 1) -> Shared:
     """Runs the ingest without Beam, whose start takes a second: ranges go to the workers in turn.
 
+    Checks that both formats get the same rows.
+
     Args:
       config: the files, and how they are read.
       folder: a new folder for what is written.
@@ -144,11 +156,25 @@ def run_without_beam(config: DataConfig, folder: Path, workers: int = 1) -> Shar
       InputError: as the executor.
     """
     folder.mkdir()
+    result, columns = (_run_once(config, folder / each, workers, each) for each in FORMATS)
+    assert {split: list(map(_present, each)) for split, each in columns.rows.items()} == {
+        split: list(map(_present, each)) for split, each in result.rows.items()
+    }
+    return result
+
+
+def _present(row: Row) -> str:
+    """The values of a row; an input of tf.Examples, of which some lack a feature, may have none for it."""
+    return repr({name: value for name, value in row.items() if value is not None})
+
+
+def _run_once(config: DataConfig, folder: Path, workers: int, stored: Format) -> Shared:
+    folder.mkdir()
     found_in = input_files.find(config)
     section = config.ingest(found_in.format)
     files = [(path, input_files.split_of(name)) for name, paths in input_files.files(config).items() for path in paths]
     reader = readers.reader(section, [path for path, _ in files])
-    settings = IngestSettings(section, reader.properties, str(folder))
+    settings = IngestSettings(section, reader.properties, str(folder), stored)
     settings = dataclasses.replace(settings, guess=guess_kinds(settings, [reader.first_range(*files[0])], reader))
     file_ranges = [file_range for path, split in files for file_range in reader.ranges(path, split)]
     first = list(_run_workers(settings, None, file_ranges, reader, workers))
@@ -158,8 +184,11 @@ def run_without_beam(config: DataConfig, folder: Path, workers: int = 1) -> Shar
     manifest = beam_pipeline.Manifest.read(str(folder / "manifest.json"))
     of_split: dict[str, list[Row]] = {}
     for shard in manifest.shards:
-        read = tf.data.TFRecordDataset(shard.path, compression_type="GZIP").as_numpy_iterator()
-        of_shard = [_row(record) for record in read]
+        if stored == "parquet":
+            of_shard = _rows(BatchFiles((shard.path,), stored))
+        else:
+            read = tf.data.TFRecordDataset(shard.path, compression_type="GZIP").as_numpy_iterator()
+            of_shard = [_row(record) for record in read]
         assert len(of_shard) == shard.rows
         of_split.setdefault(shard.split, []).extend(of_shard)
     bad = read_bad_rows(quarantine.write(manifest.quarantined, reader.properties.position_unit, str(folder)))
@@ -215,6 +244,18 @@ def _row(record: bytes) -> Row:
         values = [_value(value) for value in getattr(feature, kind).value] if kind else []
         row[name] = None if kind is None else values[0] if len(values) == 1 else values
     return {name: row[name] for name in sorted(row)}
+
+
+def _rows(files: BatchFiles) -> list[Row]:
+    lists = [row for batch in files.batches() for row in batch.to_pylist()]
+    return [{name: _of_list(row[name]) for name in sorted(row)} for row in lists]
+
+
+def _of_list(values: list[Any] | None) -> Value:
+    if values is None:
+        return None
+    converted = list(map(_value, values))
+    return converted[0] if len(converted) == 1 else converted
 
 
 def _value(value: Any) -> Value:

@@ -14,6 +14,7 @@ from components.models.config import ModelConfig
 from components.names import column_name, did_you_mean
 from components.trainer.config import TrainingConfig
 from pipeline.authoring.config.document import Problem, of_validation
+from pipeline.authoring.config.examples_format import tfrecord_readers
 from pipeline.authoring.config.root import Config
 
 LABEL = ("data", "label")
@@ -28,7 +29,16 @@ def check_config(config: Config) -> list[Problem]:
         *_tune(config),
         *_metrics(config),
         *_schedule(config),
+        *_examples_format(config),
     ]
+
+
+def _examples_format(config: Config) -> Iterator[Problem]:
+    """Parquet, for nodes that read only TFRecords."""
+    readers = tfrecord_readers(config)
+    if config.data.examples_format == "parquet" and readers:
+        message = f"{', '.join(readers)} of this pipeline reads only tfrecord, received parquet; leave it out"
+        yield Problem(("data", "examples_format"), message)
 
 
 def _schedule(config: Config) -> Iterator[Problem]:

@@ -81,9 +81,9 @@ class DirectConfig(Section):
     """Beam on this machine."""
 
     mode: Literal["auto", "in_memory", "multi_processing"] = "auto"
-    """in_memory: in the node's own process. multi_processing: in several processes, those of ExampleGen forked, those
-    of other nodes Beam's own, which first import everything: four times the CPU on 15,000 rows. auto: in memory, but
-    ExampleGen forks a worker for each 64 MiB of input."""
+    """in_memory: in the node's own process. multi_processing: in several processes, those of ExampleGen and
+    StatisticsGen forked, those of other nodes Beam's own, which first import everything: four times the CPU on 15,000
+    rows. auto: in memory, but ExampleGen and StatisticsGen fork a worker for each 64 MiB of input."""
     workers: PositiveInt | None = None
     """Worker processes; with auto, the maximum. Without a number, one per core."""
 
@@ -230,6 +230,8 @@ class RuntimeConfig(Section):
     """Further options for Beam, such as --experiments=name; they override the engine's own; a run prints which."""
     parallel_nodes: PositiveInt | None = None
     """Maximum number of nodes that run at the same time; by default one per core."""
+    vectorised: bool = True
+    """Whether the project's columnar executors process the data; false selects TFX's own, row by row."""
     cache: bool = True
     """Whether a node with unchanged inputs and parameters reuses its earlier outputs."""
 

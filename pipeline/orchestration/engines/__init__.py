@@ -13,7 +13,7 @@ from pipeline.orchestration.engines.direct import FORKED, Direct
 from pipeline.orchestration.engines.job_server import Flink, Spark
 from pipeline.orchestration.engines.portable import Portable
 
-__all__ = ["FORKED", "addresses", "beam_args", "describe", "ingest_args", "jar", "reads_this_disk"]
+__all__ = ["FORKED", "addresses", "beam_args", "describe", "jar", "reads_this_disk", "worker_args"]
 
 _ENGINES: Mapping[str, Engine[Any]] = {
     "direct": Direct(),
@@ -33,16 +33,16 @@ def beam_args(runtime: RuntimeConfig) -> list[str]:
     return [*_engine_options(runtime), *runtime.beam_args]
 
 
-def ingest_args(runtime: RuntimeConfig, size: int) -> list[str]:
-    """Beam's options for ExampleGen: on this machine, forked workers in proportion to the input's size.
+def worker_args(runtime: RuntimeConfig, size: int) -> list[str]:
+    """Beam's options for columnar nodes alone: on this machine, forked workers in proportion to the input's size.
 
-    They are forked from its process in milliseconds; Beam's own workers would import TensorFlow and TFX first.
+    They are forked from the node's process in milliseconds; Beam's own workers would import TensorFlow and TFX first.
 
     Args:
       runtime: how the nodes run; a runner or a number of workers in `beam_args` is not changed.
-      size: of the input, in bytes.
+      size: of the pipeline's input, in bytes.
     """
-    return direct.ingest_options(_ingest_workers(runtime, size))
+    return direct.forked_options(_forked_workers(runtime, size))
 
 
 def describe(runtime: RuntimeConfig, size: int) -> list[str]:
@@ -50,13 +50,14 @@ def describe(runtime: RuntimeConfig, size: int) -> list[str]:
 
     Args:
       runtime: how the nodes run.
-      size: of ExampleGen's input, in bytes; 0 if it is not on this machine.
+      size: of the pipeline's input, in bytes; 0 if it is not on this machine.
     """
     lines = [f"Beam: {runtime.engine}, {_of(runtime).describe(_section(runtime))}"]
-    workers = _ingest_workers(runtime, size)
+    workers = _forked_workers(runtime, size)
     if workers > 1:
         by_size = f", for {size / 2**20:,.0f} MiB of input" if runtime.direct.mode == "auto" else ""
-        lines.append(f"Beam: ExampleGen in {workers} forked workers{by_size}")
+        nodes = "ExampleGen and StatisticsGen" if runtime.vectorised else "ExampleGen"
+        lines.append(f"Beam: {nodes} in {workers} forked workers{by_size}")
     return lines + [
         f"Beam: {user_options} of runtime.beam_args instead of {option}" for option, user_options in _conflicts(runtime)
     ]
@@ -90,9 +91,9 @@ def _engine_options(runtime: RuntimeConfig) -> list[str]:
     return options if any(option.startswith("--sdk_container_image") for option in options) else [*options, _NO_PACKAGE]
 
 
-def _ingest_workers(runtime: RuntimeConfig, size: int) -> int:
+def _forked_workers(runtime: RuntimeConfig, size: int) -> int:
     is_set = any(option.startswith(("--runner", "--direct_")) for option in runtime.beam_args)
-    return 1 if is_set or runtime.engine != "direct" else direct.ingest_workers(runtime.direct, size)
+    return 1 if is_set or runtime.engine != "direct" else direct.forked_workers(runtime.direct, size)
 
 
 def _conflicts(runtime: RuntimeConfig) -> list[tuple[str, str]]:

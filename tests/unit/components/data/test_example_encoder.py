@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from components.data.example_encoder import encode
+from components.data.examples import to_lists
 
 pytestmark = pytest.mark.both_lines
 
@@ -81,6 +82,7 @@ def batches(draw: st.DrawFn) -> pa.RecordBatch:
 @example(batch(a=pa.array([math.nan, math.inf, -math.inf, -0.0, 1e-45], pa.float32())))
 def test_rows_are_encoded_as_protobuf_encodes_them(block: pa.RecordBatch) -> None:
     assert encode(block).to_pylist() == by_protobuf(block)
+    assert encode(to_lists(block)).to_pylist() == by_protobuf(block)
 
 
 @pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 16_383, 16_384, 65_535, 65_536, 3_000_000])

@@ -65,6 +65,22 @@ def test_examples_are_those_of_tfx_on_real_trips(tmp_path: Path, rows: int) -> N
     assert {path.name for path in (tmp_path / "ours").rglob("*.gz")} == {"data_tfrecord-00000-of-00001.gz"}
 
 
+def test_parquet_has_the_rows_of_the_tf_examples(table: Path, tmp_path: Path) -> None:
+    with (table / "1.csv").open("a") as file:
+        file.write(",,\n1\n")
+    one, other = (
+        ingest(data(table, bad_rows={"max_fraction": 1}), tmp_path / each, stored=each) for each in ingest_runs.FORMATS
+    )
+    assert by_split(one) == by_split(other)
+    assert counts(one) == counts(other)
+    assert ingest_runs.bad_rows(one) == ingest_runs.bad_rows(other)
+    assert ingest_runs.types(one) == ingest_runs.types(other)
+    for key in ("file_format", "input_fingerprint"):
+        assert one.get_string_custom_property(key) == other.get_string_custom_property(key) != ""
+    assert other.get_string_custom_property("payload_format") == "FORMAT_PARQUET"
+    assert {path.name for path in (tmp_path / "parquet").glob("Split-*/*")} == {"data_parquet-00000-of-00001.parquet"}
+
+
 def test_rows_are_counted_and_nothing_else_is_left(table: Path, tmp_path: Path) -> None:
     examples = ingest(data(table, split={"train": 3, "eval": 1, "test": 1}), tmp_path / "out")
     result = counts(examples)
@@ -145,7 +161,7 @@ def test_interrupted_run_does_not_block_the_next(table: Path, tmp_path: Path) ->
 
 
 def test_file_that_has_gone_since_is_rejected(table: Path, tmp_path: Path) -> None:
-    node = example_gen(data(table), input_files.find(data(table)))
+    node = example_gen(data(table), input_files.find(data(table)), "tfrecord")
     pattern = pattern_of(node).pattern
     shutil.rmtree(table)
     with pytest.raises(InputError, match="no file matches"):
@@ -159,7 +175,7 @@ def test_fingerprint_covers_the_very_files_that_are_read(table: Path, tmp_path: 
     shutil.copytree(table, odd)
     for path in (table, odd, table / "1.csv", odd / "1.csv", table / "[01].csv", tmp_path / "*" / "0.csv"):
         config = data(path)
-        node = example_gen(config, input_files.find(config))
+        node = example_gen(config, input_files.find(config), "tfrecord")
         processor = FileBasedInputProcessor(node.exec_properties["input_base"], [pattern_of(node)])
         assert processor.resolve_span_and_version() == (0, None)
         fingerprint = processor.get_input_fingerprint(0, None)
@@ -169,7 +185,7 @@ def test_fingerprint_covers_the_very_files_that_are_read(table: Path, tmp_path: 
 
 def test_new_label_ingests_nothing_again(table: Path) -> None:
     one, other = (
-        example_gen(DataConfig(path=str(table), label=label, task=task), input_files.find(data(table)))
+        example_gen(DataConfig(path=str(table), label=label, task=task), input_files.find(data(table)), "tfrecord")
         for label, task in (("a", "binary"), ("b", "regression"))
     )
     assert one.id == "ExampleGen"

@@ -165,6 +165,8 @@ def test_examples_in_tfrecord_files_are_passed_on_byte_for_byte(tmp_path: Path) 
     assert counts(examples)["read"] == 60
     assert ingest_runs.types(examples) == {"a": "int", "b": "bytes", "c": "float"}
     assert examples.get_string_custom_property("payload_format") == "FORMAT_TF_EXAMPLE"
+    columns = ingest(data(tmp_path / "in"), tmp_path / "columns", stored="parquet")
+    assert by_split(columns) == by_split(examples)
     # The same rows as text, but for the lists, land in the same splits.
     lines = "".join(f"{row},{'x' if row % 3 == 1 else ''}\n" for row in range(60))
     (tmp_path / "in.csv").write_text("a,b\n" + lines)
@@ -242,6 +244,8 @@ def test_sequence_examples_are_passed_on_and_reported_as_what_they_are(tmp_path:
     config = data(path, tfrecord={"payload": "sequence_example"}, **ANY)
     examples = ingest(config, tmp_path / "out")
     assert examples.get_string_custom_property("payload_format") == "FORMAT_TF_SEQUENCE_EXAMPLE"
+    columns = ingest(config, tmp_path / "columns", stored="parquet")
+    assert columns.get_string_custom_property("payload_format") == "FORMAT_TF_SEQUENCE_EXAMPLE"
     # The record is hashed, not the few values of its context.
     train, evaluation = records(examples, "train"), records(examples, "eval")
     assert sorted(train + evaluation) == sorted(result)

@@ -1,4 +1,4 @@
-"""Records in TFRecord files, as TensorFlow reads them: a new file where one is full, and none left over."""
+"""Rows in TFRecord files, as TensorFlow reads them, and in Parquet: a new file where one is full, none left over."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
+from components.data import examples as data_examples
+from components.data.examples import Examples
+from components.data.tfrecord_writer import with_frames
 from components.ingest import shard_writer
 from components.ingest.shard_writer import Shard, Writer
 from components.ingest.split_assignment import LEFT_OUT
@@ -18,7 +21,7 @@ pytestmark = pytest.mark.both_lines
 
 
 def records(*values: bytes) -> pa.Array:
-    return shard_writer.with_frames(pa.array(values, pa.binary()))
+    return with_frames(pa.array(values, pa.binary()))
 
 
 def indices(*numbers: int) -> Any:
@@ -84,4 +87,61 @@ def test_discarded_shards_are_removed(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_no_rows_create_no_file(tmp_path: Path) -> None:
     assert Writer(str(tmp_path), ["train"]).close() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def columns(**values: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(values)
+
+
+def read_columns(shard: Shard) -> dict[str, Any]:
+    values: dict[str, Any] = pa.Table.from_batches(Examples((shard.path,), "parquet").batches()).to_pydict()
+    return values
+
+
+def test_columns_are_sorted_and_each_split_gets_its_rows(tmp_path: Path) -> None:
+    writer = Writer(str(tmp_path), ["train", "eval"])
+    rows = columns(b=pa.array([1, None, 3, 4]), a=pa.array([[b"x"], None, [], [b"y", b"z"]]))
+    writer.write(rows, indices(0, 1, LEFT_OUT, 0), ("x.csv", 3))
+    writer.write(rows.slice(0, 1), indices(0), ("x.csv", 4))
+    eval_, train = sorted(writer.close())
+    assert (train.split, train.rows, train.order[:2]) == ("train", 3, ("x.csv", 3))
+    assert list(read_columns(train).items()) == [("a", [[b"x"], [b"y", b"z"], [b"x"]]), ("b", [[1], [4], [1]])]
+    assert read_columns(eval_) == {"a": [None], "b": [None]}
+
+
+def test_a_new_file_is_begun_where_a_column_gets_its_first_value_and_only_there(tmp_path: Path) -> None:
+    writer = Writer(str(tmp_path), ["train"])
+    blocks = [
+        columns(a=pa.array([1])),
+        columns(a=pa.array([2]), b=pa.nulls(1)),
+        columns(a=pa.nulls(1)),
+        # Lists without values, which a reader may know as lists of another type.
+        columns(a=pa.array([3]), b=pa.array([[]], pa.list_(pa.binary()))),
+        columns(b=pa.array([[4, 5]])),
+        columns(a=pa.array([6]), b=pa.array([[]], pa.list_(pa.binary()))),
+    ]
+    for number, block in enumerate(blocks):
+        writer.write(block, indices(0), ("x.csv", number))
+    written = writer.close()
+    assert [read_columns(shard) for shard in written] == [
+        {"a": [[1]]},
+        {"a": [[2], None], "b": [None, None]},
+        {"a": [[3]], "b": [[]]},
+        {"a": [None, [6]], "b": [[4, 5], []]},
+    ]
+    assert [shard.rows for shard in written] == [1, 2, 1, 2]
+    assert sorted(written) == written
+
+
+def test_a_new_parquet_file_is_begun_where_one_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_writer, "_SHARD", 100)
+    monkeypatch.setattr(data_examples, "BATCH_ROWS", 10)
+    writer = Writer(str(tmp_path), ["train"])
+    for number in range(5):
+        writer.write(columns(a=pa.array(range(8))), indices(*[0] * 8), ("x.csv", number))
+    written = writer.close()
+    assert [shard.rows for shard in written] == [16, 16, 8]
+    assert [row for shard in written for row in read_columns(shard)["a"]] == [[value] for value in range(8)] * 5
+    writer.discard()
     assert list(tmp_path.iterdir()) == []

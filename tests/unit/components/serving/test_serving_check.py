@@ -12,15 +12,19 @@ from typing import Any
 
 import grpc
 import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 from serving import Server, example, line, serving
 from tensorflow_serving.apis import get_model_status_pb2, prediction_log_pb2
 from tfx.components.infra_validator import error_types
+from tfx.components.util import examples_utils
 from tfx.dsl.components.base import base_executor
+from tfx.proto import example_gen_pb2
 from tfx.types import Channel, artifact_utils
 from tfx.types.standard_artifacts import Examples, InfraBlessing, Model, ModelEvaluation
 
+from components.data.examples import ParquetWriter
 from components.errors import MachineError
 from components.serving import executor
 from components.serving.check_result import FILE
@@ -46,6 +50,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tf.io.TFRecordWriter(str(split / "data-00000-of-00001.gz"), options) as writer:
         for x in XS:
             writer.write(example(x))
+    names, column = ["x"], pa.array([[x] for x in XS], pa.large_list(pa.float32()))
+    (folder / "columns/Split-eval").mkdir(parents=True)
+    columns = ParquetWriter(str(folder / "columns/Split-eval/data.parquet"), pa.schema({"x": column.type}))
+    columns.write(pa.RecordBatch.from_arrays([column], names))
+    columns.close()
     return folder
 
 
@@ -80,23 +89,27 @@ def running(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
 def check(folder: Path, tmp_path: Path) -> Callable[..., tuple[InfraBlessing, dict[str, Any]]]:
     """Runs the check; returns the blessing and what was found."""
 
-    def run(evaluation: Path | None = None, model: Path | None = None, **section: Any) -> Any:
+    def run(
+        evaluation: Path | None = None,
+        model: Path | None = None,
+        examples: str = "examples",
+        requested: int = 64,
+        **section: Any,
+    ) -> Any:
         node = InfraValidator(
-            ServingConfig(**section),
+            ServingConfig(examples=requested, **section),
             "line",
             model=Channel(type=Model),
             examples=Channel(type=Examples),
             evaluation=Channel(type=ModelEvaluation),
             predictions=PREDICTIONS,
         )
-        trained, examples, blessing = Model(), Examples(), InfraBlessing()
-        trained.uri, examples.uri, blessing.uri = (
-            str(model or folder / "model"),
-            str(folder / "examples"),
-            str(tmp_path),
-        )
-        examples.split_names = artifact_utils.encode_split_names(["eval"])
-        inputs = {"model": [trained], "examples": [examples]}
+        trained, rows, blessing = Model(), Examples(), InfraBlessing()
+        trained.uri, rows.uri, blessing.uri = str(model or folder / "model"), str(folder / examples), str(tmp_path)
+        rows.split_names = artifact_utils.encode_split_names(["eval"])
+        if examples == "columns":
+            examples_utils.set_payload_format(rows, example_gen_pb2.FORMAT_PARQUET)
+        inputs = {"model": [trained], "examples": [rows]}
         if evaluation is not None:
             evaluated = ModelEvaluation()
             evaluated.uri = str(evaluation)
@@ -157,8 +170,9 @@ def test_model_that_cannot_be_loaded_is_rejected_with_the_servers_reason(
 
 
 @pytest.mark.usefixtures("running")
-def test_examples_of_the_split_are_requested_without_predictions(check: Any) -> None:
-    blessing, found = check(examples=3)
+@pytest.mark.parametrize("examples", ["examples", "columns"])
+def test_examples_of_the_split_are_requested_without_predictions(check: Any, tmp_path: Path, examples: str) -> None:
+    blessing, found = check(examples=examples, requested=3)
     assert blessing.get_int_custom_property("blessed") == 1
     assert found["compared"] == 0
     assert found["timed"] == 200

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tfx.components.statistics_gen.executor import Executor as StockStatisticsExecutor
 from tfx.proto.orchestration import pipeline_pb2
 
-from pipeline.authoring.config import load
+from components.statistics.executor import Executor as StatisticsExecutor
+from pipeline.authoring.build import build
+from pipeline.authoring.config import Config, load
 from pipeline.core.records import NODES
-from pipeline.orchestration.compiler import compile_pipeline
+from pipeline.orchestration.compiler import compile_pipeline, resolve_inputs
 
 
 @pytest.fixture
@@ -20,7 +24,7 @@ def rows(tmp_path: Path) -> str:
     return str(path)
 
 
-def compiled(tmp_path: Path, rows: str, *assignments: str) -> Any:
+def small(tmp_path: Path, rows: str, *assignments: str) -> Config:
     config = tmp_path / "small.yaml"
     config.write_text(
         f"data: {{path: {rows}, label: tips > 0.2 * fare}}\n"
@@ -28,7 +32,11 @@ def compiled(tmp_path: Path, rows: str, *assignments: str) -> Any:
         "evaluation: {thresholds: {auc: {min: 0.5}}}\n"
         f"runtime: {{output: {tmp_path / 'out'}}}\n"
     )
-    ir = compile_pipeline(load(str(config), assignments).config)
+    return load(str(config), assignments).config
+
+
+def compiled(tmp_path: Path, rows: str, *assignments: str) -> Any:
+    ir = compile_pipeline(small(tmp_path, rows, *assignments))
     return {node.pipeline_node.node_info.id: node.pipeline_node for node in pipeline_pb2.Pipeline.FromString(ir).nodes}
 
 
@@ -116,3 +124,18 @@ def test_edited_schema_is_another_schema(tmp_path: Path, rows: str) -> None:
 def test_cache_can_be_left_unused(tmp_path: Path, rows: str) -> None:
     nodes = compiled(tmp_path, rows, "runtime.cache=false")
     assert not any(node.execution_options.caching_options.enable_cache for node in nodes.values())
+
+
+@pytest.mark.parametrize("vectorised", [True, False])
+def test_columnar_nodes_fork_workers_for_a_large_input(tmp_path: Path, rows: str, vectorised: bool) -> None:
+    config = small(tmp_path, rows, f"runtime.vectorised={vectorised}")
+    inputs = dataclasses.replace(resolve_inputs(config), worker_beam_args=("--direct_num_workers=3",))
+    nodes = {node.id: node for node in build(config, inputs).components}
+    forked = {
+        name
+        for name, node in nodes.items()
+        if "--direct_num_workers=3" in getattr(node.executor_spec, "beam_pipeline_args", ())
+    }
+    assert forked == ({"ExampleGen", "StatisticsGen"} if vectorised else {"ExampleGen"})
+    executor = nodes["StatisticsGen"].executor_spec.executor_class
+    assert executor is (StatisticsExecutor if vectorised else StockStatisticsExecutor)

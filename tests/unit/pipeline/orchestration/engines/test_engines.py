@@ -66,14 +66,14 @@ def test_direct_in_several_processes() -> None:
         "--direct_num_workers=3",
     ]
     # The forked runner replaces Beam's own only if no other mode is set.
-    assert engines.ingest_args(settings, 0) == [
+    assert engines.worker_args(settings, 0) == [
         f"--runner={engines.FORKED}",
         "--direct_running_mode=in_memory",
         "--direct_num_workers=3",
     ]
     assert engines.describe(settings, 0) == [
         "Beam: direct, on this machine, 3 worker processes for each node, as runtime.direct.mode says",
-        "Beam: ExampleGen in 3 forked workers",
+        "Beam: ExampleGen and StatisticsGen in 3 forked workers",
     ]
 
 
@@ -81,18 +81,21 @@ def test_large_input_gets_more_workers_and_the_choice_is_reported(monkeypatch: p
     monkeypatch.setattr(direct.os, "sched_getaffinity", lambda _: set(range(4)))
     large = 200 << 20
     forked = [f"--runner={engines.FORKED}", "--direct_running_mode=in_memory"]
-    assert engines.ingest_args(RuntimeConfig(), 100 << 20) == []
-    assert engines.ingest_args(RuntimeConfig(), large) == [*forked, "--direct_num_workers=3"]
-    assert engines.ingest_args(RuntimeConfig(), 1 << 40) == [*forked, "--direct_num_workers=4"]
+    assert engines.worker_args(RuntimeConfig(), 100 << 20) == []
+    assert engines.worker_args(RuntimeConfig(), large) == [*forked, "--direct_num_workers=3"]
+    assert engines.worker_args(RuntimeConfig(), 1 << 40) == [*forked, "--direct_num_workers=4"]
     assert engines.describe(RuntimeConfig(), 100 << 20)[1:] == []
     assert engines.describe(RuntimeConfig(), large)[1:] == [
+        "Beam: ExampleGen and StatisticsGen in 3 forked workers, for 200 MiB of input"
+    ]
+    assert engines.describe(RuntimeConfig(vectorised=False), large)[1:] == [
         "Beam: ExampleGen in 3 forked workers, for 200 MiB of input"
     ]
-    assert engines.ingest_args(runtime("direct", {"workers": 2}), large) == [*forked, "--direct_num_workers=2"]
-    assert engines.ingest_args(runtime("direct", {"mode": "in_memory"}), large) == []
-    assert engines.ingest_args(runtime("flink", SERVER), large) == []
+    assert engines.worker_args(runtime("direct", {"workers": 2}), large) == [*forked, "--direct_num_workers=2"]
+    assert engines.worker_args(runtime("direct", {"mode": "in_memory"}), large) == []
+    assert engines.worker_args(runtime("flink", SERVER), large) == []
     for option in ("--direct_num_workers=1", "--direct_running_mode=multi_threading", "--runner=DataflowRunner"):
-        assert engines.ingest_args(RuntimeConfig(beam_args=(option,)), 1 << 40) == []
+        assert engines.worker_args(RuntimeConfig(beam_args=(option,)), 1 << 40) == []
 
 
 def test_dataflow_options_with_cost_or_public_access_are_set_explicitly() -> None:

@@ -1,0 +1,108 @@
+"""Examples artifacts of TFX as record batches, whichever node wrote them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.components.example_gen import write_split
+from tfx.components.util import examples_utils
+from tfx.dsl.io import fileio
+from tfx.proto import example_gen_pb2
+from tfx.types import artifact_utils, standard_artifacts
+
+from components.data import file_io
+from components.data.examples import Examples, Format
+from components.data.tfrecord_writer import TfrecordWriter, framed_examples
+from components.errors import InputError, MachineError
+
+_FORMATS: Mapping[int, Format] = {
+    example_gen_pb2.FORMAT_TF_EXAMPLE: "tfrecord",
+    example_gen_pb2.FORMAT_PARQUET: "parquet",
+}
+
+
+def format_of(artifact: standard_artifacts.Examples) -> Format | None:
+    """Returns how the rows of an artifact are stored; None: as SequenceExamples or other messages."""
+    return _FORMATS.get(examples_utils.get_payload_format(artifact))
+
+
+def splits_of(artifact: standard_artifacts.Examples) -> list[str]:
+    """Returns the names of an artifact's splits."""
+    if artifact.has_custom_property(examples_utils.CUSTOM_SPLIT_PATTERN_PROPERTY_NAME):
+        return list(json.loads(artifact.get_string_custom_property(examples_utils.CUSTOM_SPLIT_PATTERN_PROPERTY_NAME)))
+    return list(artifact_utils.decode_split_names(artifact.split_names))
+
+
+def examples_of(artifact: standard_artifacts.Examples, split: str, schema: schema_pb2.Schema | None = None) -> Examples:
+    """Returns the rows of one split of an artifact.
+
+    Args:
+      artifact: raw or transformed examples.
+      split: the name of the split.
+      schema: the columns to read; see `Examples`.
+
+    Raises:
+      InputError: the rows are no tf.Examples.
+      MachineError: the split has no files.
+      ValueError: the artifact has no such split.
+    """
+    stored = format_of(artifact)
+    if stored is None:
+        received = examples_utils.get_payload_format_string(artifact)
+        raise InputError(
+            f"{artifact.uri}: expected examples of FORMAT_TF_EXAMPLE or FORMAT_PARQUET, received {received}",
+            "set data.tfrecord.payload to example",
+        )
+    (pattern,) = examples_utils.get_split_file_patterns([artifact], split)
+    paths = tuple(sorted(file_io.file_system(pattern).glob(pattern)))
+    if not paths:
+        raise MachineError(f"{pattern}: expected files of examples, received none", "run again with --no-cache")
+    return Examples(paths, stored, schema)
+
+
+def write_tfrecords(
+    artifact: standard_artifacts.Examples, folder: str, splits: Sequence[str], rows: int | None = None
+) -> standard_artifacts.Examples:
+    """Writes an artifact again as TFX stores examples by default: gzip TFRecords of tf.Examples, batch by batch.
+
+    Args:
+      artifact: raw or transformed examples.
+      folder: a new folder, local or remote.
+      splits: the splits to write.
+      rows: how many rows to write of each split, from the first on; None: all.
+
+    Returns:
+      The new artifact, whose splits have the names of files that TFX's components look for.
+
+    Raises:
+      InputError, MachineError: as `examples_of` and `Examples`.
+    """
+    written = standard_artifacts.Examples()
+    written.uri, written.split_names = folder, artifact_utils.encode_split_names(list(splits))
+    examples_utils.set_payload_format(written, example_gen_pb2.FORMAT_TF_EXAMPLE)
+    for split in splits:
+        examples = examples_of(artifact, split)
+        files = [(path,) for path in examples.paths] if rows is None else [examples.paths]
+        uri = artifact_utils.get_split_uri([written], split)
+        fileio.makedirs(uri)
+        for number, paths in enumerate(files):
+            name = f"{write_split.DEFAULT_TF_RECORD_FILE_NAME}-{number:05d}-of-{len(files):05d}.gz"
+            writer = TfrecordWriter(file_io.join(uri, name))
+            for batch in _first(dataclasses.replace(examples, paths=paths).batches(), rows):
+                writer.write(framed_examples(batch))
+            writer.close()
+    return written
+
+
+def _first(batches: Iterator[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
+    """Yields batches with `rows` rows in all, or all of them."""
+    if rows is None:
+        yield from batches
+        return
+    while rows > 0 and (batch := next(batches, None)) is not None:
+        yield batch.slice(0, rows)
+        rows -= batch.num_rows

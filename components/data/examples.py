@@ -1,0 +1,259 @@
+"""Examples between nodes, as record batches; the only module that knows how the rows of a split are stored.
+
+A split is stored in Parquet files, or in gzip TFRecord files of tf.Examples, which TFX's own components read. Either
+way, batches have the types that TFX's decoder of tf.Examples returns: large_list of int64, float32 or large_binary,
+null where a row has no value, and the type null for a column without any value.
+
+A row group of a Parquet file is a batch and the unit of parallel work; the writer bounds its rows and bytes, and with
+them the memory of every reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from components.data import file_io, tfrecord
+from components.errors import InputError, MachineError
+
+Format = Literal["parquet", "tfrecord"]
+
+BATCH_ROWS, BATCH_BYTES = 1 << 16, 32 << 20
+"""Greatest number of rows of a batch, and bytes (not compressed) after which the next batch begins."""
+
+_TYPES = {
+    schema_pb2.INT: pa.large_list(pa.int64()),
+    schema_pb2.FLOAT: pa.large_list(pa.float32()),
+    schema_pb2.BYTES: pa.large_list(pa.large_binary()),
+}
+
+
+class FileRange(NamedTuple):
+    """Row groups [first, last) of a file; a TFRecord file is one range."""
+
+    path: str
+    first: int = 0
+    last: int = 1
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The rows of a split.
+
+    Attributes:
+      paths: its files, sorted.
+      format: how they are stored.
+      schema: the columns to read, in this order: all batches have the same Arrow schema. None: all columns that a file
+        has; in some batches a column may be of type null, or missing in TFRecord files.
+    """
+
+    paths: tuple[str, ...]
+    format: Format
+    schema: schema_pb2.Schema | None = None
+
+    def ranges(self, path: str) -> list[FileRange]:
+        """Divides a file into ranges for parallel work.
+
+        Raises:
+          MachineError: it is not a Parquet file.
+        """
+        if self.format == "tfrecord":
+            return [FileRange(path)]
+        with _parquet(path) as file:
+            return [FileRange(path, at, at + 1) for at in range(file.num_row_groups)]
+
+    def read(self, file_range: FileRange) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a range, in the order of the file.
+
+        Raises:
+          InputError: a column has another type than in the schema.
+          MachineError: the file cannot be read.
+        """
+        read = _read_tfrecord if self.format == "tfrecord" else _read_parquet
+        return read(file_range, self.schema)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields all rows in the order of the files; raises the errors of `ranges` and `read`."""
+        for path in self.paths:
+            for file_range in self.ranges(path):
+                yield from self.read(file_range)
+
+
+class ReadExamples(beam.PTransform):  # type: ignore[misc]
+    """Reads a split as a PCollection of record batches; its errors are those of `Examples`."""
+
+    def __init__(self, examples: Examples) -> None:
+        super().__init__()
+        self._examples = examples
+
+    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
+        """Applies the transform to the root of a pipeline."""
+        return (
+            pipeline
+            | "Files" >> beam.Create(self._examples.paths, reshuffle=False)
+            | "Divide" >> beam.FlatMap(self._examples.ranges)
+            | "Spread" >> beam.Reshuffle()
+            | "Read" >> beam.FlatMap(self._examples.read)
+        )
+
+
+class ParquetWriter:
+    """Writes batches to a Parquet file, in row groups of at most BATCH_ROWS rows.
+
+    Args:
+      path: local or remote; the caller gives the file its final name when it is complete.
+      schema: the Arrow schema of all batches.
+    """
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self.rows = self.bytes = 0
+        self._file = file_io.create(path)
+        # Dictionaries are built for every column; statistics of row groups are read by nobody.
+        self._writer = parquet.ParquetWriter(
+            self._file, schema, compression="zstd", write_statistics=False, use_compliant_nested_type=False
+        )
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = self._pending_bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Appends rows."""
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            part = batch.slice(start, BATCH_ROWS)
+            if self._pending_rows + part.num_rows > BATCH_ROWS or self._pending_bytes >= BATCH_BYTES:
+                self._flush()
+            self._pending.append(part)
+            self._pending_rows += part.num_rows
+            self._pending_bytes += part.nbytes
+
+    def close(self) -> None:
+        """Writes what is pending, and the footer."""
+        self._flush()
+        self._writer.close()
+        self._file.close()
+
+    def _flush(self) -> None:
+        if self._pending:
+            self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=BATCH_ROWS)
+        self.rows, self.bytes = self.rows + self._pending_rows, self.bytes + self._pending_bytes
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+
+
+def arrow_schema(schema: schema_pb2.Schema) -> pa.Schema:
+    """Returns the Arrow schema of batches that are read with a schema.
+
+    Raises:
+      InputError: a feature is of none of the types INT, FLOAT and BYTES.
+    """
+    others = [feature.name for feature in schema.feature if feature.type not in _TYPES]
+    if others:
+        raise InputError(
+            f"schema: expected the types INT, FLOAT and BYTES, received others for {', '.join(others)}",
+            "set the features' types in the schema",
+        )
+    return pa.schema([(feature.name, _TYPES[feature.type]) for feature in schema.feature])
+
+
+def to_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Converts columns of int64, float32, binary or null, or lists of one of these, to the types of batches."""
+    return pa.RecordBatch.from_arrays(list(map(_to_list, batch.columns)), batch.schema.names)
+
+
+def _to_list(column: pa.Array) -> pa.Array:
+    if column.null_count == len(column):
+        return pa.nulls(len(column))
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        return column.cast(pa.large_list(_value_type(column.type.value_type)))
+    ends = np.append(0, np.cumsum(np.asarray(column.is_valid()), dtype=np.int64))
+    # A null offset is a missing list.
+    offsets = pa.array(ends, mask=np.append(np.asarray(column.is_null()), False))
+    values = column.drop_null() if column.null_count else column
+    return pa.LargeListArray.from_arrays(offsets, values.cast(_value_type(values.type)))
+
+
+def _value_type(type_: pa.DataType) -> pa.DataType:
+    return pa.large_binary() if pa.types.is_binary(type_) or pa.types.is_string(type_) else type_
+
+
+def _read_parquet(file_range: FileRange, schema: schema_pb2.Schema | None) -> Iterator[pa.RecordBatch]:
+    target = None if schema is None else arrow_schema(schema)
+    path, first, last = file_range
+    with _parquet(path) as file:
+        columns = None if target is None else [name for name in target.names if name in file.schema_arrow.names]
+        for at in range(first, last):
+            try:
+                table = file.read_row_group(at, columns=columns, use_threads=False)
+            except (OSError, pa.ArrowException) as error:
+                raise _damaged(path, error) from error
+            (batch,) = table.combine_chunks().to_batches()
+            yield batch if target is None else _conform(path, batch, target)
+
+
+def _conform(path: str, batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """Returns the columns of a schema; those without any value, or missing in the batch, are null."""
+    arrays = []
+    for field in target:
+        at = batch.schema.get_field_index(field.name)
+        column = pa.nulls(batch.num_rows) if at < 0 else batch.column(at)
+        if pa.types.is_null(column.type):
+            column = pa.nulls(batch.num_rows, field.type)
+        if column.type != field.type:
+            raise _other_type(path, f"column {field.name}: expected {field.type}, received {column.type}")
+        arrays.append(column)
+    return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def _read_tfrecord(file_range: FileRange, schema: schema_pb2.Schema | None) -> Iterator[pa.RecordBatch]:
+    # Imported here, because it is slow, and Parquet files do not need it.
+    from tfx_bsl.coders import example_coder
+
+    decoder = example_coder.ExamplesToRecordBatchDecoder(*([] if schema is None else [schema.SerializeToString()]))
+    for records in _chunks(file_range.path):
+        try:
+            yield decoder.DecodeBatch(records)
+        except (RuntimeError, ValueError) as error:
+            raise _other_type(file_range.path, str(error)) from error
+
+
+def _chunks(path: str) -> Iterator[list[bytes]]:
+    """Yields the records of a file, of which each must match its checksum, in chunks of the size of a batch."""
+    pending: list[bytes] = []
+    size = 0
+    for records, _, damaged in tfrecord.records(path):
+        if damaged:
+            raise _damaged(path, f"the record at offset {damaged[0]} does not match its checksum")
+        pending += records
+        size += sum(map(len, records))
+        if len(pending) >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield from (pending[at : at + BATCH_ROWS] for at in range(0, len(pending), BATCH_ROWS))
+            pending, size = [], 0
+    if pending:
+        yield from (pending[at : at + BATCH_ROWS] for at in range(0, len(pending), BATCH_ROWS))
+
+
+@contextmanager
+def _parquet(path: str) -> Iterator[parquet.ParquetFile]:
+    with file_io.open_binary(path) as file:
+        try:
+            opened = parquet.ParquetFile(file)
+        except (OSError, pa.ArrowException) as error:
+            raise _damaged(path, error) from error
+        yield opened
+
+
+def _damaged(path: str, reason: object) -> MachineError:
+    return MachineError(f"{path}: the examples cannot be read: {reason}", "run ExampleGen again with --no-cache")
+
+
+def _other_type(path: str, details: str) -> InputError:
+    return InputError(
+        f"{path}: the examples do not fit the schema: {details}",
+        "set data.types, or the type in the curated schema, so that both agree",
+    )

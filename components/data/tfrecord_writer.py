@@ -1,0 +1,67 @@
+"""Writes serialized records into a gzip TFRecord file.
+
+The framing of a record is TensorFlow's (tensorflow/core/lib/io/record_writer): its length, a checksum of that, the
+record, a checksum of that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from google_crc32c import value as crc32c
+from isal import isal_zlib
+
+from components.data import example_encoder, file_io
+from components.data.tfrecord import FOOT, HEAD, frame_head, mask
+
+_CHECKSUM_PLACEHOLDER = bytes(FOOT)
+"""The bytes that follow a record until its checksum is computed."""
+_GZIP_LEVEL = 1
+
+
+class TfrecordWriter:
+    """Writes records to a file; the caller gives it its final name when it is complete.
+
+    Args:
+      path: local or remote.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.bytes = 0
+        self._file = file_io.create(path)
+        self._packer = isal_zlib.compressobj(_GZIP_LEVEL, wbits=31)
+
+    def write(self, records: pa.Array) -> None:
+        """Appends framed records, see `framed_examples` and `with_frames`; binary [records]."""
+        data = _with_checksums(records)
+        self._file.write(self._packer.compress(data))
+        self.bytes += len(data)
+
+    def close(self) -> None:
+        """Writes what is pending."""
+        with self._file:
+            self._file.write(self._packer.flush())
+
+
+def framed_examples(batch: pa.RecordBatch) -> pa.Array:
+    """Returns the rows of a batch as framed tf.Examples; see `example_encoder.encode`."""
+    return example_encoder.encode(batch, frame_head, _CHECKSUM_PLACEHOLDER)
+
+
+def with_frames(records: pa.Array) -> pa.Array:
+    """Returns serialized records (binary), each after its head and before a placeholder for its checksum."""
+    head = example_encoder.by_length(example_encoder.lengths(records), frame_head)
+    return example_encoder.join([head, records, pa.scalar(_CHECKSUM_PLACEHOLDER, pa.binary())], len(records))
+
+
+def _with_checksums(records: pa.Array) -> npt.NDArray[np.uint8]:
+    """Returns the bytes of framed records with their checksums filled in; shape [bytes]."""
+    ends = example_encoder.offsets_of(records).astype(np.int64)
+    data = records.buffers()[2].to_pybytes()
+    starts, stops = (ends[:-1] + HEAD).tolist(), (ends[1:] - FOOT).tolist()
+    sums = [crc32c(data[start:stop]) for start, stop in zip(starts, stops, strict=True)]
+    checks = np.asarray(mask(np.array(sums, "<u4"))).view(np.uint8).reshape(-1, FOOT)
+    filled: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8).copy()
+    filled[(ends[1:] - FOOT)[:, None] + np.arange(FOOT)] = checks
+    return filled[ends[0] : ends[-1]]

@@ -1,0 +1,1 @@
+"""Statistics: TFX's StatisticsGen with TFDV's combiners on large record batches."""

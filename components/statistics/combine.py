@@ -1,0 +1,106 @@
+"""The statistics of all splits as one Beam transform, in one pass over their files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import tensorflow_data_validation as tfdv
+from tensorflow_metadata.proto.v0 import statistics_pb2
+
+from components.compat import tfdv as compat
+from components.data.examples import Examples, FileRange, Format
+
+Accumulators = list[Any]
+"""The accumulator of each of TFDV's generators."""
+
+
+class ComputeStatistics(beam.PTransform):  # type: ignore[misc]
+    """Converts a PCollection of (split, file) to one of (split, DatasetFeatureStatisticsList), one for each split.
+
+    Args:
+      stored: how the files store examples.
+      options: TFDV's options as JSON, as `compat.tfdv.combiners` takes them; `sample_rate` is ignored.
+      rates: split → share of its rows to sample, from 0 to 1; all rows of the other splits are taken.
+    """
+
+    def __init__(self, stored: Format, options: str, rates: Mapping[str, float]) -> None:
+        super().__init__()
+        self._examples, self._options, self._rates = Examples((), stored), options, dict(rates)
+
+    def expand(self, files: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        return (
+            files
+            | "Divide" >> beam.FlatMap(_divide, self._examples)
+            | "Spread" >> beam.Reshuffle()
+            | "Read" >> beam.FlatMap(_read, self._examples, self._rates)
+            | "Combine" >> beam.CombinePerKey(StatisticsFn(self._options))
+        )
+
+
+class StatisticsFn(beam.CombineFn):  # type: ignore[misc]
+    """Combines record batches to statistics; None is no batch.
+
+    Args:
+      options: TFDV's options as JSON.
+    """
+
+    def __init__(self, options: str) -> None:
+        self._options = options
+
+    def setup(self) -> None:
+        """Creates the generators, which need not be pickled then."""
+        self._generators = compat.combiners(tfdv.StatsOptions.from_json(self._options))
+        for generator in self._generators:
+            generator.setup()
+
+    def create_accumulator(self) -> Accumulators:
+        """Returns the accumulators of no rows."""
+        return [generator.create_accumulator() for generator in self._generators]
+
+    def add_input(self, accumulators: Accumulators, batch: pa.RecordBatch | None) -> Accumulators:
+        """Adds the rows of a batch."""
+        if batch is None:
+            return accumulators
+        return [each.add_input(state, batch) for each, state in zip(self._generators, accumulators, strict=True)]
+
+    def merge_accumulators(self, accumulators: Iterable[Accumulators]) -> Accumulators:
+        """Merges the accumulators of several workers."""
+        states = zip(*accumulators, strict=True)
+        return [each.merge_accumulators(of_all) for each, of_all in zip(self._generators, states, strict=True)]
+
+    def compact(self, accumulators: Accumulators) -> Accumulators:
+        """Shrinks the accumulators before they are sent to another worker."""
+        return [each.compact(state) for each, state in zip(self._generators, accumulators, strict=True)]
+
+    def extract_output(self, accumulators: Accumulators) -> statistics_pb2.DatasetFeatureStatisticsList:
+        """Returns the statistics of all rows."""
+        return compat.merged_output(self._generators, accumulators)
+
+
+def _divide(file: tuple[str, str], examples: Examples) -> Iterator[tuple[str, FileRange | None]]:
+    """Yields the ranges of a file; None if it has none, so that a split without rows has statistics as well."""
+    split, path = file
+    ranges = examples.ranges(path)
+    yield from ((split, file_range) for file_range in ranges)
+    if not ranges:
+        yield split, None
+
+
+def _read(
+    element: tuple[str, FileRange | None], examples: Examples, rates: Mapping[str, float]
+) -> Iterator[tuple[str, pa.RecordBatch | None]]:
+    split, file_range = element
+    yield split, None
+    for batch in examples.read(file_range) if file_range else ():
+        yield split, _sampled(batch, rates[split]) if split in rates else batch
+
+
+def _sampled(batch: pa.RecordBatch, rate: float) -> pa.RecordBatch:
+    """Returns each row with a probability of `rate`."""
+    chosen = pa.array(np.flatnonzero(np.random.default_rng().random(batch.num_rows) < rate))
+    return pa.RecordBatch.from_arrays([column.take(chosen) for column in batch.columns], batch.schema.names)

@@ -1,0 +1,27 @@
+"""How the examples between nodes are stored: as columns, unless a node of the pipeline reads only TFRecords."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pipeline.authoring.config.root import Config
+
+_WITHOUT_COLUMNS = ("Transform", "Trainer", "Evaluator")
+"""Nodes none of whose executors reads columns."""
+_STOCK = ("StatisticsGen", "Transform", "Evaluator")
+"""Nodes that have TFX's own executor with `runtime.vectorised: false`."""
+
+
+def examples_format(config: Config) -> Literal["parquet", "tfrecord"]:
+    """Returns the format of the pipeline's Examples artifacts."""
+    chosen = config.data.examples_format
+    if chosen != "auto":
+        return chosen
+    return "tfrecord" if tfrecord_readers(config) else "parquet"
+
+
+def tfrecord_readers(config: Config) -> list[str]:
+    """Returns the nodes that read examples only from TFRecords."""
+    stock = () if config.runtime.vectorised else _STOCK
+    own_code = ("Trainer",) if config.model.run_fn else ()
+    return sorted({*_WITHOUT_COLUMNS, *stock, *own_code})

@@ -1,0 +1,82 @@
+"""`runner.py export-examples RUN|ARTIFACT FOLDER`: examples as the TFRecords that stock TFX reads."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from components.errors import InputError
+from components.files import is_remote
+from pipeline.cli import options as shared
+from pipeline.cli.output import find_run, show, suppress_native_stderr
+
+if TYPE_CHECKING:
+    from pipeline.core.metadata.store import Artifact
+
+HELP = "Write an Examples artifact into a folder as gzip TFRecords of tf.Examples, which any TFX component reads."
+_EXAMPLES = "Examples"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what to export, the folder and the store."""
+    parser.add_argument(
+        "what",
+        metavar="RUN|ARTIFACT",
+        help="a run, `latest`, or the number or folder of an artifact; of a run, ExampleGen's examples are written",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="a new folder")
+    shared.add_store(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the examples; the folder appears when it is complete.
+
+    Raises:
+      InputError: there is no such run or artifact, it holds no tf.Examples, or the folder exists or is a URL.
+      MachineError: the store or the examples cannot be read.
+    """
+    folder = Path(options.folder)
+    if is_remote(options.folder) or folder.exists():
+        received = "a URL" if is_remote(options.folder) else "one that exists"
+        raise InputError(f"{options.folder}: expected a new folder on this machine, received {received}", "name one")
+    found = _find(shared.open_store(options), options.what)
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    with suppress_native_stderr():
+        from tfx.types import standard_artifacts
+
+        from components.data import example_artifacts
+
+        artifact = standard_artifacts.Examples()
+        artifact.uri, artifact.split_names = found.uri, str(found.properties["split_names"])
+        if payload := found.properties.get("payload_format"):
+            artifact.set_string_custom_property("payload_format", str(payload))
+        splits = example_artifacts.splits_of(artifact)
+        example_artifacts.write_tfrecords(artifact, str(part), splits)
+    part.rename(folder)
+    show(f"{folder}: {', '.join(splits)} of artifact {found.id}")
+    return 0
+
+
+def _find(place: shared.StoreSelection, reference: str) -> Artifact:
+    """Returns the artifact with a number or folder, or the first examples of a run.
+
+    Raises:
+      InputError: there is none, or it is of another type.
+    """
+    name = reference.removeprefix("artifact:")
+    if name.isdecimal():
+        artifacts = list(place.store.artifacts_by_id([int(name)]).values())
+    else:
+        artifacts = place.store.artifacts_at(reference.rstrip("/"))
+    if not artifacts and not name.isdecimal():
+        artifacts = place.store.artifacts(find_run(place.store, place.pipeline, reference).name, _EXAMPLES)
+    if not artifacts or artifacts[0].type != _EXAMPLES:
+        received = artifacts[0].type if artifacts else "none"
+        raise InputError(
+            f"{reference}: expected an artifact of type {_EXAMPLES}, received {received}",
+            f"`python runner.py artifacts --type {_EXAMPLES}` lists them",
+        )
+    return artifacts[0]

@@ -1,0 +1,56 @@
+"""The undocumented parts of TFDV that components.compat.tfdv uses exist, and compute what TFDV's own transform does."""
+
+from __future__ import annotations
+
+import inspect
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+import tensorflow_data_validation as tfdv
+from apache_beam.testing.util import assert_that
+from tensorflow_data_validation.statistics import stats_impl
+from tensorflow_data_validation.statistics.generators import stats_generator
+from tensorflow_metadata.proto.v0 import statistics_pb2
+
+from components.compat import tfdv as compat
+
+pytestmark = pytest.mark.both_lines
+BATCH = pa.RecordBatch.from_pydict(
+    {
+        "number": pa.array([[1.5], [2.5], None, []] * 5, pa.large_list(pa.float32())),
+        "word": pa.array([[b"a", b"b"], [b"a"], None, [b"c"]] * 5, pa.large_list(pa.large_binary())),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("function", "parameters"),
+    [
+        (stats_impl.get_generators, {"options", "in_memory"}),
+        (stats_impl.extract_statistics_output, {"partial_stats", "stats_generators"}),
+    ],
+)
+def test_the_functions_take_our_arguments(function: object, parameters: set[str]) -> None:
+    actual = set(inspect.signature(function).parameters)
+    assert parameters <= actual, f"TFDV changed {function}: it lacks {parameters - actual}; change compat.tfdv"
+
+
+def test_every_generator_is_a_combiner_and_one_is_our_sketch() -> None:
+    generators = compat.combiners(tfdv.StatsOptions())
+    assert all(isinstance(each, stats_generator.CombinerStatsGenerator) for each in generators)
+    sketch, own = compat.TopKUniquesSketchStatsGenerator, stats_impl.get_generators(tfdv.StatsOptions(), in_memory=True)
+    assert [type(each) for each in generators] == [type(each) for each in own]
+    assert sum(isinstance(each, sketch) for each in generators) == 1
+
+
+def test_the_output_is_that_of_tfdvs_transform() -> None:
+    generators = compat.combiners(tfdv.StatsOptions())
+    accumulators = [each.add_input(each.create_accumulator(), BATCH) for each in generators]
+    ours = compat.merged_output(generators, accumulators)
+
+    def check(stock: list[statistics_pb2.DatasetFeatureStatisticsList]) -> None:
+        assert stock == [ours]
+
+    with beam.Pipeline() as pipeline:
+        assert_that(pipeline | beam.Create([BATCH]) | tfdv.GenerateStatistics(), check)

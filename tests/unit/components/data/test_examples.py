@@ -1,0 +1,162 @@
+"""Examples as record batches: both formats give the same batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+from apache_beam.testing.util import assert_that
+from google.protobuf import text_format
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from components.data import example_encoder, examples
+from components.data.examples import Examples, Format, ParquetWriter, ReadExamples, to_lists
+from components.errors import InputError, MachineError
+
+FORMATS: list[Format] = ["parquet", "tfrecord"]
+BATCH = pa.RecordBatch.from_pydict(
+    {
+        "count": pa.array([1, None, -3], pa.int64()),
+        "score": pa.array([0.5, 1.5, 2.5], pa.float32()),
+        "tags": pa.array([[b"a", b"b"], [], None], pa.list_(pa.binary())),
+        "text": pa.array([b"x", None, b""], pa.binary()),
+        "unused": pa.nulls(3),
+    }
+)
+SCHEMA = text_format.Parse(
+    'feature { name: "text" type: BYTES } feature { name: "count" type: INT } feature { name: "unused" type: FLOAT }'
+    'feature { name: "absent" type: INT }',
+    schema_pb2.Schema(),
+)
+
+
+def write(path: Path, format_: Format, *batches: pa.RecordBatch) -> Examples:
+    """Writes batches to one file."""
+    if format_ == "parquet":
+        writer = ParquetWriter(str(path), to_lists(batches[0]).schema)
+        for batch in batches:
+            writer.write(to_lists(batch))
+        writer.close()
+    else:
+        with tf.io.TFRecordWriter(str(path), "GZIP") as file:
+            for batch in batches:
+                for record in example_encoder.encode(batch).to_pylist():
+                    file.write(record)
+    return Examples((str(path),), format_)
+
+
+def table(batches: object) -> pa.Table:
+    return pa.Table.from_batches(batches)
+
+
+def test_both_formats_give_equal_batches(tmp_path: Path) -> None:
+    parquet, tfrecord = (table(write(tmp_path / each, each, BATCH).batches()) for each in FORMATS)
+    assert parquet.equals(tfrecord.select(parquet.schema.names))
+    assert parquet.to_pydict() == {
+        "count": [[1], None, [-3]],
+        "score": [[0.5], [1.5], [2.5]],
+        "tags": [[b"a", b"b"], [], None],
+        "text": [[b"x"], None, [b""]],
+        "unused": [None, None, None],
+    }
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_schema_selects_orders_and_types_the_columns(tmp_path: Path, format_: Format) -> None:
+    written = write(tmp_path / "file", format_, BATCH)
+    read = table(Examples(written.paths, format_, SCHEMA).batches())
+    assert read.schema == examples.arrow_schema(SCHEMA)
+    assert read.to_pydict() == {
+        "text": [[b"x"], None, [b""]],
+        "count": [[1], None, [-3]],
+        "unused": [None, None, None],
+        "absent": [None, None, None],
+    }
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_another_type_than_in_the_schema_is_an_input_error(tmp_path: Path, format_: Format) -> None:
+    written = write(tmp_path / "file", format_, BATCH)
+    schema = text_format.Parse('feature { name: "score" type: INT }', schema_pb2.Schema())
+    with pytest.raises(InputError, match="do not fit the schema"):
+        list(Examples(written.paths, format_, schema).batches())
+
+
+def test_a_schema_of_structured_data_is_an_input_error() -> None:
+    schema = text_format.Parse('feature { name: "a" type: STRUCT }', schema_pb2.Schema())
+    with pytest.raises(InputError, match="expected the types INT, FLOAT and BYTES, received others for a"):
+        examples.arrow_schema(schema)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_damaged_file_is_named(tmp_path: Path, format_: Format) -> None:
+    written = write(tmp_path / "file", format_, BATCH)
+    content = bytearray((tmp_path / "file").read_bytes())
+    content[len(content) // 3 : len(content) // 3 + 8] = bytes(8)
+    (tmp_path / "file").write_bytes(content[:-4])
+    with pytest.raises((InputError, MachineError), match=str(tmp_path / "file")):
+        list(written.batches())
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_batches_are_bounded(tmp_path: Path, format_: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examples, "BATCH_ROWS", 4)
+    monkeypatch.setattr(examples, "BATCH_BYTES", 100)
+    rows = pa.RecordBatch.from_pydict({"number": pa.array(range(10), pa.int64())})
+    large = pa.RecordBatch.from_pydict({"number": pa.array([10, 11], pa.int64())})
+    batches = list(write(tmp_path / "file", format_, rows, large).batches())
+    assert all(batch.num_rows <= 4 for batch in batches)
+    assert table(batches).to_pydict() == {"number": [[each] for each in range(12)]}
+
+
+def test_a_row_group_ends_after_bounded_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examples, "BATCH_BYTES", 1000)
+    image = pa.RecordBatch.from_pydict({"image": pa.array([bytes(2000)], pa.binary())})
+    written = write(tmp_path / "file", "parquet", image, image, image)
+    assert [batch.num_rows for batch in written.batches()] == [1, 1, 1]
+    assert len(written.ranges(written.paths[0])) == 3
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_beam_reads_every_row_once(tmp_path: Path, format_: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examples, "BATCH_ROWS", 2)
+    paths = [write(tmp_path / f"{at}", format_, BATCH, BATCH).paths[0] for at in range(2)]
+
+    def check(batches: list[pa.RecordBatch]) -> None:
+        assert sorted(map(str, table(batches).column("count").to_pylist())) == ["None"] * 4 + ["[-3]"] * 4 + ["[1]"] * 4
+
+    with beam.Pipeline() as pipeline:
+        assert_that(pipeline | ReadExamples(Examples(tuple(paths), format_, SCHEMA)), check)
+
+
+VALUES = {
+    pa.int64(): st.integers(-(1 << 63), (1 << 63) - 1),
+    pa.float32(): st.floats(width=32, allow_nan=False),
+    pa.binary(): st.binary(max_size=5),
+}
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> pa.RecordBatch:
+    rows = draw(st.integers(1, 6))
+    columns = {}
+    for name in draw(st.lists(st.sampled_from("abcde"), min_size=1, unique=True)):
+        dtype = draw(st.sampled_from(sorted(VALUES, key=str)))
+        values = VALUES[dtype]
+        if draw(st.booleans()):
+            dtype, values = pa.list_(dtype), st.lists(values, max_size=3)
+        columns[name] = pa.array(draw(st.lists(st.none() | values, min_size=rows, max_size=rows)), dtype)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches())
+def test_any_table_is_read_as_from_tf_examples(tmp_path_factory: pytest.TempPathFactory, batch: pa.RecordBatch) -> None:
+    folder = tmp_path_factory.mktemp("examples")
+    parquet, tfrecord = (table(write(folder / each, each, batch).batches()) for each in FORMATS)
+    assert parquet.equals(tfrecord.select(parquet.schema.names))

@@ -1,0 +1,77 @@
+"""Batches are combined to the same statistics however they are divided, and in whatever order they are merged."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import tensorflow_data_validation as tfdv
+from google.protobuf import json_format
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.data.examples import to_lists
+from components.statistics.combine import StatisticsFn
+
+_VALUES = {
+    pa.int64(): st.integers(-(1 << 40), 1 << 40),
+    # Without -0.0, which is equal to 0.0: either may be the quantile.
+    pa.float32(): st.floats(-(2.0**60), 2.0**60, width=32).map(lambda value: value + 0.0),
+    pa.binary(): st.binary(max_size=3),
+}
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> pa.RecordBatch:
+    rows = draw(st.integers(1, 12))
+    columns = {"nothing": pa.nulls(rows)}
+    for name in draw(st.lists(st.sampled_from("abc"), unique=True)):
+        dtype = draw(st.sampled_from(sorted(_VALUES, key=str)))
+        lists = st.none() | st.lists(_VALUES[dtype], max_size=3)
+        columns[name] = pa.array(draw(st.lists(lists, min_size=rows, max_size=rows)), pa.list_(dtype))
+    return pa.RecordBatch.from_pydict(columns)
+
+
+@pytest.fixture(scope="module")
+def combine() -> StatisticsFn:
+    result = StatisticsFn(tfdv.StatsOptions().to_json())
+    result.setup()
+    return result
+
+
+def statistics(combine: StatisticsFn, *workers: list[pa.RecordBatch]) -> Any:
+    """The statistics of the batches of several workers, merged in their order."""
+    accumulators = []
+    for batches in workers:
+        accumulator = combine.create_accumulator()
+        for batch in batches:
+            accumulator = combine.add_input(accumulator, batch)
+        accumulators.append(combine.compact(accumulator))
+    merged = json_format.MessageToDict(combine.extract_output(combine.merge_accumulators(accumulators)))
+    (dataset,) = merged["datasets"]
+    for feature in dataset.get("features", []):
+        # The order of the features is that of the first batch; mean and deviation depend on the order of the sums.
+        for name in ("mean", "stdDev"):
+            feature.get("numStats", {}).pop(name, None)
+    return {**dataset, "features": sorted(dataset.get("features", []), key=lambda each: str(each["path"]))}
+
+
+@settings(max_examples=25, deadline=None)
+@given(table=tables(), order=st.randoms(use_true_random=False))
+def test_neither_the_parts_nor_their_order_matter(
+    combine: StatisticsFn, table: pa.RecordBatch, order: random.Random
+) -> None:
+    batch = to_lists(table)
+    rows = [batch.slice(at, 1) for at in range(batch.num_rows)]
+    order.shuffle(rows)
+    cut = order.randint(0, len(rows))
+    whole = statistics(combine, [batch])
+    assert statistics(combine, rows[:cut], [], rows[cut:]) == whole
+    assert statistics(combine, *([row] for row in rows)) == whole
+
+
+def test_no_batch_is_no_rows(combine: StatisticsFn) -> None:
+    assert combine.add_input(combine.create_accumulator(), None) == combine.create_accumulator()
+    assert statistics(combine, []) == {"features": []}
