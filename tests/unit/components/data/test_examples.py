@@ -18,6 +18,8 @@ from components.data import example_encoder, examples
 from components.data.examples import Examples, Format, ParquetWriter, ReadExamples, to_lists
 from components.errors import InputError, MachineError
 
+pytestmark = pytest.mark.both_lines
+
 FORMATS: list[Format] = ["parquet", "tfrecord"]
 BATCH = pa.RecordBatch.from_pydict(
     {

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from components.data.examples import to_lists
 from components.statistics.combine import StatisticsFn
 
+pytestmark = pytest.mark.both_lines
+
 _VALUES = {
     pa.int64(): st.integers(-(1 << 40), 1 << 40),
     # Without -0.0, which is equal to 0.0: either may be the quantile.
