@@ -98,7 +98,8 @@ def _needs_stock(options: tfdv.StatsOptions, exec_properties: Mapping[str, Any])
     """Returns the option that only TFDV's transform of Beam can handle; None if there is none."""
     reasons = {
         "slicing_config": options.slicing_config,
-        "experimental_slice_sqls": options.experimental_slice_sqls,
+        # Only TFDV 1.16 has it.
+        "experimental_slice_sqls": getattr(options, "experimental_slice_sqls", None),
         "label_feature": options.label_feature,
         "feature_allowlist": options.feature_allowlist,
         "experimental_filter_read_paths": options.experimental_filter_read_paths,
