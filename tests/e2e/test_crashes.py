@@ -87,6 +87,7 @@ if "components.serving.server" in sys.orig_argv:
 """sitecustomize.py, which Python imports at its start: the server of the serving check is killed."""
 
 
+@pytest.mark.xdist_group("small")
 def test_serving_check_whose_server_is_killed_fails_and_is_tried_again(small: Runs, tmp_path: Path):
     before, checked = small.pushed, ("--set", "serving.check=server")
     (tmp_path / "sitecustomize.py").write_text(KILLED_SERVER)
