@@ -19,7 +19,7 @@ from expected_rpc_errors import assert_undisturbed
 
 from pipeline.core.metadata.store import Store
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("own")]
+pytestmark = pytest.mark.e2e
 
 BEFORE = {"ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "DataGate", "Transform"}
 
@@ -56,6 +56,7 @@ def assert_resumes(own: Runs, died: Ended, pushed: list[str], *arguments: str) -
     assert own.pushed == [*pushed, resumed.result["pushed_version"]]
 
 
+@pytest.mark.xdist_group("own")
 def test_native_abort(own: Runs, tmp_path: Path):
     before = own.pushed
     another = ("--set", "training.steps=11")
@@ -66,6 +67,7 @@ def test_native_abort(own: Runs, tmp_path: Path):
     assert_resumes(own, died, before, *another)
 
 
+@pytest.mark.xdist_group("own")
 def test_kill_from_outside(own: Runs, tmp_path: Path):
     before = own.pushed
     pipe = tmp_path / "pipe"
