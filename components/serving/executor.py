@@ -7,8 +7,8 @@ A check ends in one of two ways:
   Evaluator's by more than the tolerance, and a latency above the budget.
 - A failure, which fails the node and is never cached, so that the next run tries again: everything that kept the check
   from finishing. The server could not be started, was killed, ended, or reported an error of its own; a disk was full
-  or memory ran out; the server did not listen, load or answer in time. A server that crashes on a model cannot be told
-  from one that was killed, so that is a failure as well.
+  or memory ran out; the server did not listen, load or answer in time. A crash that a model
+  causes cannot be distinguished from a killed server, so it is a failure as well.
 """
 
 from __future__ import annotations

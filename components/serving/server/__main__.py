@@ -3,9 +3,11 @@
 import os
 import sys
 
+from components.compat.grpc import OLDER_POLLING
+
 if __name__ == "__main__":
-    # gRPC reads this when it is imported: with its older way of polling, a request takes 10 % less CPU time.
-    os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
+    for name, value in OLDER_POLLING.items():  # before gRPC is loaded
+        os.environ.setdefault(name, value)
     from components.serving.server.app import main
 
     sys.exit(main())

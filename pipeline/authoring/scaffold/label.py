@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,11 @@ from components.errors import InputError
 from components.features import expression
 from components.names import column_name, did_you_mean
 from pipeline.authoring.scaffold.sample import Table, kind, numbers, texts
+
+_T = TypeVar("_T")
+_Values: TypeAlias = npt.NDArray[np.float64] | npt.NDArray[np.object_]
+"""Numbers, NaN where missing, or texts, None where missing."""
+_Operand: TypeAlias = _Values | float | str
 
 _CLASSES = 30
 """Number of different integers up to which a label is a class and not a quantity."""
@@ -176,31 +181,32 @@ def _rare(classes: Mapping[str, int]) -> tuple[str, ...]:
     return (f"too few rows to be learned or evaluated: {', '.join(rare[:10])}",) if rare else ()
 
 
-def _counted(values: npt.NDArray[Any]) -> dict[str, int]:
+def _counted(values: npt.NDArray[np.generic]) -> dict[str, int]:
     return {str(value): count for value, count in Counter(values.tolist()).most_common()}
 
 
-def _operand(column: pa.Array) -> npt.NDArray[Any]:
+def _operand(column: pa.Array) -> _Values:
     return texts(column) if kind(column) == "bytes" else numbers(column)
 
 
 class _Arithmetic:
     """The operations of a label expression on NumPy arrays; a comparison with a missing value is false."""
 
-    def constant(self, value: Any) -> Any:
+    def constant(self, value: _T) -> _T:
         """Returns a number or a text of the expression."""
         return value
 
-    def not_equal(self, left: Any, right: Any) -> Any:
+    def not_equal(self, left: _Operand, right: _Operand) -> npt.NDArray[np.bool_] | bool:
         """Returns where both are present and differ."""
         return (left != right) & _present(left) & _present(right)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., _Values]:
         """Returns NumPy's operation of that name."""
-        return getattr(np, name)
+        operation: Callable[..., _Values] = getattr(np, name)
+        return operation
 
 
-def _present(value: Any) -> Any:
+def _present(value: _Operand) -> npt.NDArray[np.bool_] | bool:
     if isinstance(value, np.ndarray):
         return np.array([each is not None for each in value]) if value.dtype == object else ~np.isnan(value)
     return True
