@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def rendered(page: str) -> str:
-    """The page with each block between `<!-- generated: NAME -->` and `<!-- end -->` made anew."""
+    """The page with each block between `<!-- generated: NAME -->` and `<!-- end -->` generated again."""
     return _BLOCK.sub(lambda block: f"{block[1]}{_BLOCKS[block[2]]()}{block[3]}", page)
 
 
@@ -81,10 +81,9 @@ def _fields(section: Schema, definitions: Schema, prefix: str) -> Iterator[list[
             continue
         path = f"{prefix}{name}"
         default = f"`{_yaml(field['default'])}`" if field.get("default") is not None else "none"
-        told = (
-            default if name not in section.get("required", ()) else _FILLED_IN.get(_text(section["title"]), _REQUIRED)
-        )
-        yield [f"`{path}`", _value(field, definitions), told, _text(field.get("description", ""))]
+        required = name in section.get("required", ())
+        shown = _FILLED_IN.get(_text(section["title"]), _REQUIRED) if required else default
+        yield [f"`{path}`", _value(field, definitions), shown, _text(field.get("description", ""))]
         inner, step = _inner(field)
         if inner:
             yield from _fields(definitions[inner], definitions, f"{path}{step}.")
@@ -107,8 +106,8 @@ def _value(field: Schema, definitions: Schema) -> str:
     if choices := field.get("enum") or ([field["const"]] if "const" in field else []):
         return ", ".join(f"`{choice}`" for choice in choices)
     if "anyOf" in field:
-        told = [_value(one, definitions) for one in field["anyOf"] if one.get("type") != "null"]
-        return ("; or " if any("," in one for one in told) else " or ").join(told)
+        choices = [_value(one, definitions) for one in field["anyOf"] if one.get("type") != "null"]
+        return ("; or " if any("," in each for each in choices) else " or ").join(choices)
     kind = field.get("type")
     if kind == "array" and "prefixItems" in field:
         kinds = {"number": "float", "integer": "int"}
@@ -125,7 +124,7 @@ def _value(field: Schema, definitions: Schema) -> str:
 
 
 def _members(field: Schema) -> Any:
-    """What the names of a mapping stand for; where they have to have a form, it is told beside that."""
+    """Returns the schema of a mapping's values, whether or not its names have to match a pattern."""
     return field.get("additionalProperties") or next(iter(field.get("patternProperties", {}).values()), None)
 
 

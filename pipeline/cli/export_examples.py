@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _find(place: shared.StoreSelection, reference: str) -> Artifact:
+def _find(selection: shared.StoreSelection, reference: str) -> Artifact:
     """Returns the artifact with a number or folder, or the first examples of a run.
 
     Raises:
@@ -68,11 +68,11 @@ def _find(place: shared.StoreSelection, reference: str) -> Artifact:
     """
     name = reference.removeprefix("artifact:")
     if name.isdecimal():
-        artifacts = list(place.store.artifacts_by_id([int(name)]).values())
+        artifacts = list(selection.store.artifacts_by_id([int(name)]).values())
     else:
-        artifacts = place.store.artifacts_at(reference.rstrip("/"))
+        artifacts = selection.store.artifacts_at(reference.rstrip("/"))
     if not artifacts and not name.isdecimal():
-        artifacts = place.store.artifacts(find_run(place.store, place.pipeline, reference).name, _EXAMPLES)
+        artifacts = selection.store.artifacts(find_run(selection.store, selection.pipeline, reference).name, _EXAMPLES)
     if not artifacts or artifacts[0].type != _EXAMPLES:
         received = artifacts[0].type if artifacts else "none"
         raise InputError(

@@ -8,6 +8,7 @@ import logging
 import sys
 
 from components.errors import InputError
+from components.files import is_remote
 from pipeline.cli.options import DEFAULT_CONFIG, add_config, load_config
 from pipeline.orchestration.training_job import manifests
 
@@ -54,10 +55,10 @@ def run(options: argparse.Namespace) -> int:
     logging.disable(logging.WARNING)
     from pipeline.orchestration.training_job import job_file
 
-    file = job_file.place(options.to)
+    file = job_file.path(options.to)
     manifest = _KINDS[kind](config, options.image, file)
     chosen = () if options.config == DEFAULT_CONFIG else ("--config", options.config)
-    local = [uri for uri in job_file.write(config, file, options.run, chosen) if "://" not in uri]
+    local = [uri for uri in job_file.write(config, file, options.run, chosen) if not is_remote(uri)]
     if local:
         sys.stderr.write(f"note: every task reads {', '.join(local)}; mount them at these paths\n")
     if kind == "vertex":

@@ -96,8 +96,8 @@ def test_failure_is_kept_beside_the_attempt_that_mends_it(tmp_path: Path):
     for node in CHAIN[:2]:
         toy.run(node)
     script = tmp_path / "Actor.script"
-    for deed in ("raise", "input"):
-        script.write_text(deed)
+    for action in ("raise", "input"):
+        script.write_text(action)
         assert toy.run("Actor").state == "failed"
     # To an orchestrator, what a gate has stopped is a failure like any other; 3 means something else there.
     script.write_text("gate")

@@ -59,42 +59,42 @@ def Actor(a: InputArtifact[Integer], script: Parameter[str], number: OutputArtif
 
 def act(words: list[str]) -> None:
     """The things that may go wrong in a node; `words` is what to do, then its argument."""
-    deed, argument = words[0], words[1] if len(words) > 1 else ""
-    if deed == "once":
+    action, argument = words[0], words[1] if len(words) > 1 else ""
+    if action == "once":
         # The next attempt works well.
         Path(argument).unlink()
         act(words[2:])
-    elif deed == "abort":
+    elif action == "abort":
         os.abort()
-    elif deed == "raise":
+    elif action == "raise":
         raise ValueError("no such luck\nand more of it")
-    elif deed == "exit":
+    elif action == "exit":
         sys.exit(3)
-    elif deed == "kill":
+    elif action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    elif deed == "input":
+    elif action == "input":
         _fail_inside_beam()
-    elif deed == "gate":
+    elif action == "gate":
         raise GateError("too many gaps", "fill them", ["a", "b"])
-    elif deed == "talk":
+    elif action == "talk":
         sys.stdout.write("out\n")
         warnings.warn("careful", UserWarning, stacklevel=1)
         os.write(2, b"native\n")
         for _ in range(64):
             os.write(1, b"x" * 65535 + b"\n")
-    elif deed == "burn":
+    elif action == "burn":
         burner = "while sum(__import__('os').times()[:2]) < 1: bytearray(1)\n"
         hog = f"block = bytearray(200 << 20)\n{burner}"
         subprocess.run([sys.executable, "-c", hog], check=True)
-    elif deed == "fill":
+    elif action == "fill":
         with Path(argument).open("wb") as file:
             while True:
                 file.write(b"x" * (1 << 20))
-    elif deed == "meet":
+    elif action == "meet":
         # Opening blocks until the other side of the pipe is opened, reading until it is closed again.
         Path(argument).read_text()
-    elif deed in ("wait", "refuse"):
-        if deed == "refuse":
+    elif action in ("wait", "refuse"):
+        if action == "refuse":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         # A process below this one, which nobody but us could take down.
         below = subprocess.Popen(["sleep", "1000"])

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, String
 from typing_extensions import Self
 
 from components.config_section import Section
+from components.files import is_remote
 from components.pusher.config import Address
 from pipeline.core.metadata.location import PASSWORD, PORTS, Database, Location, Tls
 
@@ -47,7 +48,7 @@ def is_here(address: str) -> bool:
 
 
 def _local_file(path: str) -> str:
-    if "://" in path:
+    if is_remote(path):
         raise ValueError(f"expected a file on this machine, because nothing is downloaded; received {path!r}")
     return path
 

@@ -162,7 +162,7 @@ class Store:
     """A metadata store, opened for reading.
 
     Args:
-      place: an SQLite file that exists, or a database on a server; as text, a path or
+      store: an SQLite file that exists, or a database on a server; as text, a path or
         `postgresql://USER@HOST:PORT/DATABASE`, with the password in the environment variable METADATA_PASSWORD.
 
     Raises:

@@ -24,7 +24,7 @@ from pipeline.orchestration.compiler import compile_pipeline
 from pipeline.orchestration.node import graph, load, nodes_of
 
 
-def place(to: str) -> str:
+def path(to: str) -> str:
     """The job file of an output folder: an absolute path, or a URI if the folder is one."""
     folder = to.rstrip("/") if is_remote(to) else Path(to).absolute()
     return f"{folder}/job.json"

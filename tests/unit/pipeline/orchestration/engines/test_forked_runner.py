@@ -49,7 +49,7 @@ def test_error_of_a_worker_keeps_its_words(tmp_path: Path) -> None:
     ("whom", "message"),
     [
         ("worker", "a worker of Beam was killed by signal 9"),
-        ("nursery", "the process that forks Beam's workers was killed"),
+        ("fork_server", "the process that forks Beam's workers was killed"),
         ("parent", None),
     ],
 )
@@ -60,9 +60,9 @@ def test_no_worker_outlives_a_killed_process(tmp_path: Path, whom: str, message:
             psutil.wait_procs([psutil.Process(process.pid)], timeout=0.1)
         assert process.poll() is None
         tree = psutil.Process(process.pid).children(recursive=True)
-        assert len(tree) == 3  # a nursery and two workers
-        (nursery,) = psutil.Process(process.pid).children()
-        victims = {"worker": int(next(tmp_path.iterdir()).name), "nursery": nursery.pid, "parent": process.pid}
+        assert len(tree) == 3  # a fork server and two workers
+        (fork_server,) = psutil.Process(process.pid).children()
+        victims = {"worker": int(next(tmp_path.iterdir()).name), "fork_server": fork_server.pid, "parent": process.pid}
         os.kill(victims[whom], signal.SIGKILL)
         _, err = process.communicate(timeout=60)
     finally:

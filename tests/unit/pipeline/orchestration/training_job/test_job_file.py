@@ -52,7 +52,7 @@ def uris(artifacts: dict[str, list[Any]]) -> dict[str, list[str]]:
 
 
 def test_newest_run_that_has_the_data_is_trained_on(config: Config, tmp_path: Path):
-    file = job_file.place(str(tmp_path / "to"))
+    file = job_file.path(str(tmp_path / "to"))
     inputs = job_file.write(config, file)
     result = written(file)
     assert uris(result["inputs"]) == {
@@ -69,13 +69,13 @@ def test_newest_run_that_has_the_data_is_trained_on(config: Config, tmp_path: Pa
 
 
 def test_named_run_is_trained_on(config: Config, tmp_path: Path):
-    file = job_file.place(str(tmp_path))
+    file = job_file.path(str(tmp_path))
     job_file.write(config, file, "first")
     assert uris(written(file)["inputs"])["schema"] == ["/shared/first/schema"]
 
 
 def test_outputs_lie_beside_the_job_file(config: Config, tmp_path: Path):
-    file = job_file.place(f"{tmp_path}/to/")
+    file = job_file.path(f"{tmp_path}/to/")
     job_file.write(config, file)
     assert file == f"{tmp_path}/to/job.json"
     result = written(file)["outputs"]
@@ -84,7 +84,7 @@ def test_outputs_lie_beside_the_job_file(config: Config, tmp_path: Path):
 
 
 def test_parameters_are_the_trainers_own(config: Config, tmp_path: Path):
-    file = job_file.place(str(tmp_path))
+    file = job_file.path(str(tmp_path))
     job_file.write(config, file)
     parameters = written(file)["exec_properties"]
     plan = TrainingPlan.model_validate_json(json.loads(parameters["custom_config"])["plan"])
@@ -95,7 +95,7 @@ def test_parameters_are_the_trainers_own(config: Config, tmp_path: Path):
 
 
 def test_same_job_may_be_written_again_and_another_one_may_not(config: Config, tmp_path: Path):
-    file = job_file.place(str(tmp_path))
+    file = job_file.path(str(tmp_path))
     job_file.write(config, file)
     before = Path(file).read_text()
     job_file.write(config, file)
@@ -105,7 +105,7 @@ def test_same_job_may_be_written_again_and_another_one_may_not(config: Config, t
 
 
 def test_run_that_is_missing_or_has_no_data_is_reported(config: Config, tmp_path: Path):
-    file = job_file.place(str(tmp_path / "to"))
+    file = job_file.path(str(tmp_path / "to"))
     with pytest.raises(InputError, match="toy has no run 'frist'; did you mean 'first'"):
         job_file.write(config, file, "frist")
     with pytest.raises(InputError, match="run third has no outputs of SchemaGen and Transform") as raised:
@@ -117,12 +117,12 @@ def test_run_that_is_missing_or_has_no_data_is_reported(config: Config, tmp_path
 def test_pipeline_that_has_never_run_is_reported(config: Config, tmp_path: Path):
     unrun = config.model_copy(update={"runtime": config.runtime.model_copy(update={"output": str(tmp_path / "out")})})
     with pytest.raises(InputError, match="toy has never run") as raised:
-        job_file.write(unrun, job_file.place(str(tmp_path)), options=("--config", "of mine.yaml"))
+        job_file.write(unrun, job_file.path(str(tmp_path)), options=("--config", "of mine.yaml"))
     assert raised.value.remedy.endswith(": python runner.py --local --config 'of mine.yaml' --to Transform")
 
 
 def test_uri_stays_one():
-    assert job_file.place("gs://bucket/run 7/") == "gs://bucket/run 7/job.json"
+    assert job_file.path("gs://bucket/run 7/") == "gs://bucket/run 7/job.json"
 
 
 def test_nodes_before_the_trainer_must_have_run(config: Config, tmp_path: Path):
@@ -133,5 +133,5 @@ def test_nodes_before_the_trainer_must_have_run(config: Config, tmp_path: Path):
         }
     )
     with pytest.raises(InputError, match="no run of toy has outputs of BaseModel and SchemaGen") as raised:
-        job_file.write(changed, job_file.place(str(tmp_path / "to")))
+        job_file.write(changed, job_file.path(str(tmp_path / "to")))
     assert raised.value.remedy.endswith(" --to Tuner --to BaseModel")
