@@ -18,7 +18,7 @@ class ServingCheckResult:
       passed: whether the model may be pushed.
       why: the reason if it may not.
       loaded_seconds: from the server's start until the model was loaded.
-      compared: answers that were compared with the Evaluator's predictions.
+      compared: answers that were compared with the predictions of the SavedModel.
       max_difference: the largest difference between them, as `tolerance` defines it.
       timed: number of requests for one row, sent one after the other.
       p50_ms: median latency of a request, in milliseconds.
@@ -38,7 +38,7 @@ class ServingCheckResult:
     def __str__(self) -> str:
         if not self.passed:
             return f"the serving check refuses the model: {self.why}"
-        answers = f"; {self.compared} answers as the Evaluator's" if self.compared else ""
+        answers = f"; {self.compared} answers as predicted" if self.compared else ""
         return f"served as a check{answers}" + (f"; p99 {self.p99_ms:.1f} ms" if self.p99_ms is not None else "")
 
     def to_json(self) -> str:

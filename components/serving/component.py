@@ -1,4 +1,4 @@
-"""The serving check as a node: TFX's InfraValidator, with the Evaluator's predictions as a further input."""
+"""The serving check as a node: TFX's InfraValidator, with the section of the config as a further parameter."""
 
 from __future__ import annotations
 
@@ -7,23 +7,18 @@ from typing import ClassVar
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.proto import infra_validator_pb2
 from tfx.types import BaseChannel, Channel
-from tfx.types.component_spec import ChannelParameter, ExecutionParameter
-from tfx.types.standard_artifacts import InfraBlessing, ModelEvaluation
+from tfx.types.component_spec import ExecutionParameter
+from tfx.types.standard_artifacts import InfraBlessing
 from tfx.types.standard_component_specs import InfraValidatorSpec
 
 from components.serving.config import ServingConfig
-from components.serving.executor import EVALUATION, PLAN, PREDICTIONS, Executor
+from components.serving.executor import PLAN, Executor
 
 
 class _Spec(InfraValidatorSpec):  # type: ignore[misc]
-    """TFX's specification, with the Evaluator's output and the section of the config."""
+    """TFX's specification, with the section of the config."""
 
-    INPUTS: ClassVar = {**InfraValidatorSpec.INPUTS, EVALUATION: ChannelParameter(type=ModelEvaluation, optional=True)}
-    PARAMETERS: ClassVar = {
-        **InfraValidatorSpec.PARAMETERS,
-        PLAN: ExecutionParameter(type=str),
-        PREDICTIONS: ExecutionParameter(type=str),
-    }
+    PARAMETERS: ClassVar = {**InfraValidatorSpec.PARAMETERS, PLAN: ExecutionParameter(type=str)}
 
 
 class InfraValidator(base_component.BaseComponent):  # type: ignore[misc]
@@ -34,23 +29,12 @@ class InfraValidator(base_component.BaseComponent):  # type: ignore[misc]
       name: the model's name in requests.
       model: the model to check.
       examples: raw examples; requests are built from the split `eval`.
-      evaluation: the Evaluator's output.
-      predictions: the file in it with predictions, which the answers are compared with.
     """
 
     SPEC_CLASS = _Spec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
 
-    def __init__(
-        self,
-        config: ServingConfig,
-        name: str,
-        *,
-        model: BaseChannel,
-        examples: BaseChannel,
-        evaluation: BaseChannel,
-        predictions: str,
-    ) -> None:
+    def __init__(self, config: ServingConfig, name: str, *, model: BaseChannel, examples: BaseChannel) -> None:
         repository, _, tag = config.image.rpartition(":")
         platform = (
             {"kubernetes": infra_validator_pb2.KubernetesConfig()}
@@ -62,7 +46,6 @@ class InfraValidator(base_component.BaseComponent):  # type: ignore[misc]
             spec=_Spec(
                 model=model,
                 examples=examples,
-                evaluation=evaluation,
                 blessing=Channel(type=InfraBlessing),
                 serving_spec=infra_validator_pb2.ServingSpec(
                     model_name=name,
@@ -80,6 +63,6 @@ class InfraValidator(base_component.BaseComponent):  # type: ignore[misc]
                     num_examples=config.examples,
                     make_warmup=True,
                 ),
-                **{PLAN: config.model_dump_json(), PREDICTIONS: predictions},
+                **{PLAN: config.model_dump_json()},
             )
         )

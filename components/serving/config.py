@@ -17,7 +17,7 @@ class ServingConfig(Section):
     examples: int = Field(default=64, ge=1, le=10_000)
     """Rows of the eval split that are sent; they also become the pushed model's warm-up requests."""
     tolerance: float = Field(default=1e-4, ge=0)
-    """Largest difference to the Evaluator's prediction, absolute for values below one, else relative."""
+    """Largest difference of an answer to the SavedModel's prediction, absolute for values below one, else relative."""
     max_p99_ms: float | None = Field(default=1000.0, gt=0)
     """Milliseconds within which 99 of 100 requests for one row must be answered, one after the other."""
     max_loading_seconds: int = Field(default=300, ge=1)

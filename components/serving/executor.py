@@ -3,8 +3,8 @@
 A check ends in one of two ways:
 
 - A verdict, which is written to the blessing and cached: the model passed, or a running server has refused it. It
-  refuses a model that it cannot load, a row that it cannot answer (see `_REFUSALS`), a prediction that differs from the
-  Evaluator's by more than the tolerance, and a latency above the budget.
+  refuses a model that it cannot load, a row that it cannot answer (see `_REFUSALS`), an answer that differs from the
+  prediction of the SavedModel in this process by more than the tolerance, and a latency above the budget.
 - A failure, which fails the node and is never cached, so that the next run tries again: everything that kept the check
   from finishing. The server could not be started, was killed, ended, or reported an error of its own; a disk was full
   or memory ran out; the server did not listen, load or answer in time. A crash that a model
@@ -17,7 +17,8 @@ import itertools
 import logging
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -29,7 +30,6 @@ from tensorflow_serving.apis import (
     get_model_status_pb2,
     model_service_pb2_grpc,
     predict_pb2,
-    prediction_log_pb2,
     prediction_service_pb2_grpc,
 )
 from tfx import types
@@ -46,7 +46,7 @@ from components.serving.check_result import FILE, ServingCheckResult
 from components.serving.config import ServingConfig
 from components.serving.local_server_runner import LocalServerRunner
 
-EVALUATION, PLAN, PREDICTIONS = "evaluation", "plan", "predictions"
+PLAN = "plan"
 
 _MIN_TIMED_REQUESTS = 200
 """Requests whose latency is measured: with fewer, the 99th percentile would be the slowest one."""
@@ -78,7 +78,7 @@ _MACHINE_FAULT = re.compile(r"ResourceExhausted|MemoryError|OOM when allocating|
 
 
 class Executor(InfraValidatorExecutor):
-    """Blesses a model that a model server loads, that answers as it answered in the Evaluator, and fast enough."""
+    """Blesses a model that a model server loads, that answers as the SavedModel predicts here, and fast enough."""
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -89,16 +89,15 @@ class Executor(InfraValidatorExecutor):
         """Checks the model.
 
         Args:
-          input_dict: `model`, raw `examples` in either format, and `evaluation` if there is one.
+          input_dict: `model`, and raw `examples` in either format.
           output_dict: `blessing`, which receives what TFX's InfraValidator writes, and check.json.
-          exec_properties: TFX's, `plan` (a ServingConfig as JSON), and `predictions` (the file in `evaluation`).
+          exec_properties: TFX's, and `plan`, a ServingConfig as JSON.
 
         Raises:
           MachineError: the check could not finish; there is no verdict.
         """
         self._config = ServingConfig.model_validate_json(exec_properties[PLAN])
         self._result = ServingCheckResult(self._config.check if self._config.check == "server" else self._config.image)
-        self._predicted = _read_predictions(input_dict.get(EVALUATION, []), exec_properties[PREDICTIONS])
         model = artifact_utils.get_single_instance(input_dict[standard_component_specs.MODEL_KEY])
         given = input_dict.get(standard_component_specs.EXAMPLES_KEY)
         if given and example_artifacts.format_of(given[0]) == "parquet":
@@ -137,7 +136,7 @@ class Executor(InfraValidatorExecutor):
             else:
                 runner = container_runner(model_path, serving_binary, spec)
             deadline = time.time() + limits.max_loading_time_seconds
-            self._check(runner, serving_binary, spec.model_name, deadline, requests)
+            self._check(model_path, runner, serving_binary, spec.model_name, deadline, requests)
         except error_types.GracefulShutdown:
             raise
         except Exception as error:
@@ -154,10 +153,19 @@ class Executor(InfraValidatorExecutor):
                 runner.Stop()
         return self._result.passed
 
-    def _check(self, runner: Any, serving_binary: Any, name: str, deadline: float, requests: Sequence[Any]) -> None:
+    def _check(
+        self,
+        model: str,
+        runner: Any,
+        serving_binary: Any,
+        name: str,
+        deadline: float,
+        requests: Sequence[Any],
+    ) -> None:
         """Starts a server, and holds it against the section of the config.
 
         Args:
+          model: the folder of the SavedModel.
           runner: TFX's, of a server that has not been started.
           serving_binary: TFX's, which has the client.
           name: the model's name in requests.
@@ -168,19 +176,22 @@ class Executor(InfraValidatorExecutor):
           ValidationFailed: the model does not pass.
           Exception: the check cannot finish.
         """
+        rows = [each for each in requests if isinstance(each, predict_pb2.PredictRequest)]
         started = time.time()
         runner.Start()
-        runner.WaitUntilRunning(deadline)
-        endpoint = runner.GetEndpoint()
-        with grpc.insecure_channel(endpoint) as channel:
-            _wait_until_loaded(runner, model_service_pb2_grpc.ModelServiceStub(channel), name, deadline)
-            self._result.loaded_seconds = time.time() - started
-            serving_binary.MakeClient(endpoint).SendRequests(requests)
-            predict = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
-            for log in self._predicted:
-                log.request.model_spec.name = name
-                self._compare(log.response, predict(log.request, timeout=_CALL_SECONDS))
-            self._measure_latency(predict, [each for each in requests if isinstance(each, predict_pb2.PredictRequest)])
+        with ThreadPoolExecutor(1) as pool:
+            # While the server starts. The server may refuse a model that does not load here either.
+            predictions = pool.submit(_predictions, model, rows)
+            runner.WaitUntilRunning(deadline)
+            endpoint = runner.GetEndpoint()
+            with grpc.insecure_channel(endpoint) as channel:
+                _wait_until_loaded(runner, model_service_pb2_grpc.ModelServiceStub(channel), name, deadline)
+                self._result.loaded_seconds = time.time() - started
+                serving_binary.MakeClient(endpoint).SendRequests(requests)
+                predict = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
+                for request, expected in zip(rows, predictions.result(), strict=True):
+                    self._compare(expected, predict(request, timeout=_CALL_SECONDS))
+                self._measure_latency(predict, rows)
 
     def _measure_latency(self, predict: Any, requests: Sequence[Any]) -> None:
         """Sends requests one after the other.
@@ -203,14 +214,13 @@ class Executor(InfraValidatorExecutor):
                 f"expected 99 of 100 requests to take {budget:g} ms at most (serving.max_p99_ms), received {p99:g} ms"
             )
 
-    def _compare(self, predicted: Any, answer: Any) -> None:
-        """Compares two PredictResponses for the same row: the Evaluator's and the server's.
+    def _compare(self, predicted: Mapping[str, npt.NDArray[Any]], answer: Any) -> None:
+        """Compares the prediction for a row, output → value, with the server's PredictResponse.
 
         Raises:
           ValidationFailed: they differ by more than the tolerance.
         """
-        for name, tensor in predicted.outputs.items():
-            expected = tf.make_ndarray(tensor)
+        for name, expected in predicted.items():
             received = tf.make_ndarray(answer.outputs[name]) if name in answer.outputs else None
             difference = _difference(expected, received)
             if difference < float("inf"):
@@ -218,7 +228,7 @@ class Executor(InfraValidatorExecutor):
             if difference > self._config.tolerance:
                 values = "nothing" if received is None else received.ravel()[:_VALUES_IN_MESSAGE].tolist()
                 raise error_types.ValidationFailed(
-                    f"{name}: expected the Evaluator's {expected.ravel()[:_VALUES_IN_MESSAGE].tolist()} within "
+                    f"{name}: expected {expected.ravel()[:_VALUES_IN_MESSAGE].tolist()} within "
                     f"{self._config.tolerance:g} (serving.tolerance), the server answers {values}"
                 )
         self._result.compared += 1
@@ -295,11 +305,17 @@ def _failure(error: Exception, logs: str) -> MachineError:
     )
 
 
-def _read_predictions(evaluation: Sequence[types.Artifact], name: str) -> list[Any]:
-    """The PredictLogs that the Evaluator has recorded: requests for one row each, and the model's answers."""
-    files = [file for artifact in evaluation if fileio.exists(file := f"{artifact.uri}/{name}")]
-    records: Iterable[bytes] = tf.data.TFRecordDataset(files).as_numpy_iterator() if files else ()
-    return [prediction_log_pb2.PredictionLog.FromString(record).predict_log for record in records]
+def _predictions(model: str, requests: Sequence[predict_pb2.PredictRequest]) -> list[dict[str, npt.NDArray[Any]]]:
+    """Returns output → value for each request, as TensorFlow computes it from the SavedModel in this process."""
+    if not requests:
+        return []
+    signatures = tf.saved_model.load(model).signatures
+    predictions = []
+    for request in requests:
+        inputs = {name: tf.constant(tf.make_ndarray(tensor)) for name, tensor in request.inputs.items()}
+        outputs = signatures[request.model_spec.signature_name](**inputs)
+        predictions.append({name: value.numpy() for name, value in outputs.items()})
+    return predictions
 
 
 def _rows_to_send(examples: types.Artifact, request_spec: str, folder: str) -> types.Artifact:

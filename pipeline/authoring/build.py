@@ -16,7 +16,6 @@ from tfx.proto import trainer_pb2
 from components.data_gate.component import DataGate
 from components.data_gate.curated_schema import CuratedSchema
 from components.data_gate.plan import GatePlan
-from components.evaluator import predictions
 from components.evaluator.baseline import baseline
 from components.evaluator.component import Evaluator
 from components.evaluator.plan import EvaluationPlan
@@ -135,7 +134,6 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
             evaluation=config.evaluation,
             task=config.data.task,
             force_bless=force_bless,
-            predictions=config.serving.examples,
         ),
         inputs.evaluator_code,
         examples=examples.outputs["examples"],
@@ -151,8 +149,6 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         name,
         model=trainer.outputs["model"],
         examples=examples.outputs["examples"],
-        evaluation=evaluation.outputs["evaluation"],
-        predictions=predictions.FILE,
     )
     checks = config.serving.check != "none"
     push = Pusher(

@@ -59,9 +59,7 @@ def test_same_config_gives_the_same_model_and_lineage(site: Airflow, example: Ru
     assert "LatestBlessedModel" in (tmp_path / "out" / name / "logs/manual__one/report.html").read_text()
     # A run on this machine finds all of it in the cache: it is the same pipeline.
     states = command("--local", "--json", *shared).states
-    assert {states[name] for name in nodes - {"LatestBlessedModel", "Evaluator", "InfraValidator", "Pusher"}} == {
-        "cached"
-    }
+    assert {states[name] for name in nodes - {"LatestBlessedModel", "Evaluator", "Pusher"}} == {"cached"}
 
 
 @pytest.mark.parametrize("deed", [pytest.param("raise", marks=pytest.mark.slow), "kill"])

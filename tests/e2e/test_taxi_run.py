@@ -42,7 +42,7 @@ def test_one_command_takes_the_rows_to_a_pushed_model(taxi: Runs):
     assert result["rows_evaluated"] == result["rows"]["eval"]
 
 
-def test_model_server_has_answered_as_the_evaluator_saw_it_and_its_rows_warm_the_version_up(taxi: Runs):
+def test_model_server_has_answered_as_predicted_and_its_rows_warm_the_version_up(taxi: Runs):
     found = taxi.first.result["serving"]
     assert (found["passed"], found["why"], found["compared"]) == (True, None, 64)
     assert found["max_difference"] < 1e-5
@@ -155,7 +155,7 @@ def test_stricter_threshold_rejects_the_model_without_training_again(taxi: Runs)
     again = taxi.again(*(word for field in stricter for word in ("--set", field)))
     result = again.result
     assert (again.exit_code, result["state"], result["verdict"]) == (3, "rejected", "not blessed")
-    assert again.nodes("done") - {"LatestBlessedModel"} == {"Evaluator", "InfraValidator", "Pusher"}
+    assert again.nodes("done") - {"LatestBlessedModel"} == {"Evaluator", "Pusher"}
     [failure] = [check for check in result["checks"] if not check["passed"]]
     assert (failure["metric"], failure["bound"]) == ("auc", "at least 0.99")
     assert failure["value"] == pytest.approx(result["metrics"]["auc"])

@@ -28,9 +28,10 @@ PATIENCE_SECONDS = 120.0
 class _Line(tf.Module):
     """y = slope · x + 1, with several signatures; `loop` counts down from x, an op at a time."""
 
-    def __init__(self, slope: float) -> None:
+    def __init__(self, slope: float, output: str) -> None:
         super().__init__()
         self.slope = tf.Variable(slope)
+        self._output = output
 
     def y(self, x: Any) -> Any:
         return self.slope * x + 1.0
@@ -40,7 +41,7 @@ class _Line(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
     def serving_default(self, examples: Any) -> Any:
-        return {"y": self.parsed(examples)}
+        return {self._output: self.parsed(examples)}
 
     @tf.function(
         input_signature=[tf.TensorSpec([None], tf.float32, name="x"), tf.TensorSpec([None], tf.string, name="name")]
@@ -57,7 +58,7 @@ class _Line(tf.Module):
         return {"steps": tf.while_loop(lambda n, _: tf.reduce_any(n > 0), lambda n, s: (n - 1, s + 1), [n, n * 0])[1]}
 
 
-def line(base: Path, number: int, slope: float = 2.0, manifest: bool = False) -> Path:
+def line(base: Path, number: int, slope: float = 2.0, manifest: bool = False, output: str = "y") -> Path:
     """Writes the model y = slope · x + 1 as a version, in one step.
 
     Args:
@@ -65,9 +66,10 @@ def line(base: Path, number: int, slope: float = 2.0, manifest: bool = False) ->
       number: the version.
       slope: of the line.
       manifest: whether to write a manifest, as a push does.
+      output: the name of the output of `serving_default`.
     """
     base.mkdir(parents=True, exist_ok=True)
-    model = _Line(slope)
+    model = _Line(slope, output)
     with tempfile.TemporaryDirectory(dir=base, prefix=".") as temporary:
         folder = Path(temporary, str(number))
         signatures = {name: getattr(model, name) for name in ("serving_default", "raw", "pairs", "loop")}

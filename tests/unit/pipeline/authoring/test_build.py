@@ -48,6 +48,7 @@ def test_nodes_are_the_ones_that_are_promised(tmp_path: Path, rows: str) -> None
     nodes = compiled(tmp_path, rows)
     assert set(nodes) == set(NODES) - {"Tuner", "BaseModel"}
     assert "DataGate" in nodes["Transform"].upstream_nodes, "nothing is transformed before the gate has passed"
+    assert set(nodes["InfraValidator"].upstream_nodes) == {"ExampleGen", "Trainer"}, "it runs beside the Evaluator"
     assert set(nodes["Pusher"].upstream_nodes) == {"ExampleGen", "Trainer", "Evaluator", "InfraValidator"}
 
 
