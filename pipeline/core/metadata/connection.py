@@ -8,9 +8,11 @@ Code that only reads uses `store.Store`, which needs no protobuf.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
+import os
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +150,8 @@ class RetryingStore(InterceptedStore):
     """
 
     def __init__(self, location: Location, mode: int, migrate: bool = False) -> None:
-        super().__init__(connection_config(location, mode), enable_upgrade_migration=migrate)
+        with _one_process_at_a_time(location):
+            super().__init__(connection_config(location, mode), enable_upgrade_migration=migrate)
         self._location = location
 
     def call(self, method_name: str, request: Message, response: Message) -> None:
@@ -166,7 +169,8 @@ class RetryingStore(InterceptedStore):
 
     def _call_with_retry(self, method_name: str, request: Message, response: Message) -> None:
         try:
-            super().call(method_name, request, response)
+            with _one_process_at_a_time(self._location):
+                super().call(method_name, request, response)
         except mlmd.errors.AbortedError:
             # The call was rolled back; on a file because another process, such as a backup, has locked it. The library
             # retries five times within seconds; a read waits for the lock, up to half a minute.
@@ -179,6 +183,22 @@ class RetryingStore(InterceptedStore):
             # The library raises the same error for a lost server and for an invalid request; the latter fails again.
             self.take_connection(connect(self._location))
             super().call(method_name, request, response)
+
+
+@contextlib.contextmanager
+def _one_process_at_a_time(location: Location) -> Iterator[None]:
+    """Lets the nodes that run side by side wait for each other's transactions on a file, which take milliseconds.
+
+    Without it, ML Metadata repeats a transaction that finds the file locked after tenths of a second. The lock is on
+    the folder, so that there is no further file; where folders cannot be locked, as on NFS, nodes do not wait.
+    """
+    with contextlib.ExitStack() as stack:
+        if isinstance(location, Path):
+            with contextlib.suppress(OSError):
+                folder = os.open(location.parent, os.O_RDONLY | os.O_CLOEXEC)
+                stack.callback(os.close, folder)
+                fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
 
 
 def migrate(location: Location) -> None:

@@ -2,12 +2,14 @@
 
 `start_server` starts multiprocessing's fork server, which imports `fork_server_preload`. A `ChildProcess` runs one
 function in a fork of it, in a session of its own, with its own log, and reports the result, an error and what it used.
+A process that has only looked a node up in the cache runs the next one as well: a fork takes as long as the look-up.
 The functions below are the ones that a run calls there: TFX is imported only in the child, never by this module.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import datetime
 import functools
 import logging
@@ -24,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,7 +34,7 @@ import psutil
 
 from components.errors import MachineError, PipelineError, to_error
 from components.processes import exit_now, kill_group, signal_at_parents_death
-from pipeline.core.records import GraphNode, NodeOutcome, RunSummary
+from pipeline.core.records import CACHED, GraphNode, NodeOutcome, RunSummary
 from pipeline.orchestration.local.signals import RUN_SIGNALS
 from pipeline.orchestration.reporting import Reporting
 
@@ -46,6 +49,12 @@ class Reply:
     """Of the child, and of the processes that it has started and waited for."""
     peak_memory_mb: float
 
+    @property
+    def can_continue(self) -> bool:
+        """Whether the process can run another function: it has only read and written metadata."""
+        cached = isinstance(self.value, NodeOutcome) and self.value.state == CACHED
+        return self.error is None and (cached or isinstance(self.value, RunSummary))
+
 
 def enter(work: bytes, log: Path, title: str, connection: Connection) -> None:
     """The main function of a child; it does not return.
@@ -55,7 +64,7 @@ def enter(work: bytes, log: Path, title: str, connection: Connection) -> None:
         child's log.
       log: the file for all output from here on, including that of native libraries.
       title: the name of this attempt in the log.
-      connection: receives one `Reply`.
+      connection: receives a `Reply`. After one that `can_continue` it sends the next `work`, `log` and `title`.
     """
     # Not in the terminal's process group: Ctrl-C is for the run's own process, which then ends its children.
     os.setsid()
@@ -64,7 +73,19 @@ def enter(work: bytes, log: Path, title: str, connection: Connection) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-    value, error = None, None
+    reply = _reply(work, log, title)
+    connection.send(reply)
+    # The other end is closed when there is no more work.
+    with contextlib.suppress(EOFError):
+        while reply.can_continue:
+            reply = _reply(*connection.recv())
+            connection.send(reply)
+    logging.shutdown()
+    exit_now(0)
+
+
+def _reply(work: bytes, log: Path, title: str) -> Reply:
+    value, error, (cpu_before, _) = None, None, used()
     try:
         _write_to(log, title)
         function, arguments = pickle.loads(work)  # noqa: S301 - from our own parent
@@ -72,9 +93,8 @@ def enter(work: bytes, log: Path, title: str, connection: Connection) -> None:
     except (Exception, SystemExit) as caught:
         logging.exception("%s failed", title)
         error = to_error(title, caught, "see the full cause in its log")
-    connection.send(Reply(value, error, *used()))
-    logging.shutdown()
-    exit_now(0)
+    cpu, peak = used()
+    return Reply(value, error, cpu - cpu_before, peak)
 
 
 def run_work(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
@@ -120,31 +140,43 @@ _UNKNOWN_EXIT_CODE = 255
 
 
 class ChildProcess:
-    """One child process, with its reply and its usage so far."""
+    """A function in a child process, with its reply and its usage so far.
 
-    def __init__(self, title: str, log: Path, function: Callable[..., Any], *arguments: Any) -> None:
+    Args:
+      title: its name in the log and in errors.
+      log: the file for its output.
+      function: importable without TFX here.
+      arguments: its arguments.
+      earlier: a child that `can_continue`, whose process runs the function if it is still alive.
+
+    Raises:
+      MachineError: the fork server has ended.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        log: Path,
+        function: Callable[..., Any],
+        *arguments: Any,
+        earlier: ChildProcess | None = None,
+    ) -> None:
         self.title = title
         self.log = log
         self.reply: Reply | None = None
         self.cpu_seconds = 0.0
         self.peak_memory_mb = 0.0
+        self._connection: Connection
+        self._process: ForkServerProcess
+        self._cpu_before = 0.0
         self._started = time.monotonic()
-        # A server that was killed is started again, and only this gives it the environment that it needs.
-        start_server()
-        self._connection, child_end = context().Pipe(duplex=False)
-        work = run_work(function, arguments)
-        self._process = context().Process(target=enter, args=(work, log, title, child_end), name=title)
-        try:
-            self._process.start()
-        except (EOFError, OSError) as error:
-            self._connection.close()
-            raise MachineError(
-                f"{title} could not start: the fork server has ended ({type(error).__name__})",
-                "see server.log; then --resume the run",
-            ) from error
-        finally:
-            child_end.close()
         self._ended: float | None = None
+        work = run_work(function, arguments)
+        if earlier is not None and earlier._send(work, log, title):
+            self._connection, self._process = earlier._connection, earlier._process
+            self._cpu_before = earlier._cpu_before + earlier.cpu_seconds
+        else:
+            self._connection, self._process = _fork(work, log, title)
         # So that a child that exits at once has figures as well.
         self.sample()
 
@@ -165,11 +197,21 @@ class ChildProcess:
             ]
         )
 
+    @property
+    def can_continue(self) -> bool:
+        """Whether its process waits for another function; see `Reply.can_continue`."""
+        return self.reply is not None and self.reply.can_continue
+
     def poll(self) -> bool:
-        """Receives the reply if there is one; returns whether the child has exited."""
+        """Receives the reply if there is one; returns whether the child has exited, or can continue."""
         self._receive()
         if self._process.exitcode is None:
-            return False
+            if not self.can_continue:
+                return False
+            if self._ended is None:
+                self._ended = time.monotonic()
+                self._count_exactly()
+            return True
         if self._ended is None:
             self._receive()
             self._ended = time.monotonic()
@@ -194,13 +236,18 @@ class ChildProcess:
                 continue
             cpu_seconds += times.user + times.system + times.children_user + times.children_system
             memory += resident
-        self.cpu_seconds = max(self.cpu_seconds, cpu_seconds)
+        self.cpu_seconds = max(self.cpu_seconds, cpu_seconds - self._cpu_before)
         self.peak_memory_mb = max(self.peak_memory_mb, memory / _MB)
 
     def signal(self, signum: signal.Signals) -> None:
         """Signals the child's process group."""
         if self._process.pid is not None:
             kill_group(self._process.pid, signum)
+
+    def end(self) -> None:
+        """Ends a process that `can_continue`."""
+        self._connection.close()
+        self._process.join()
 
     def exit_error(self) -> PipelineError:
         """The error for a child that has exited without a reply."""
@@ -216,6 +263,14 @@ class ChildProcess:
             "see its log and server.log; then --resume the run",
         )
 
+    def _send(self, work: bytes, log: Path, title: str) -> bool:
+        """Sends the next function to its process; returns whether that is still alive."""
+        try:
+            self._connection.send((work, log, title))
+        except OSError:
+            return False
+        return self._process.exitcode is None
+
     def _receive(self) -> None:
         if self.reply is None and not self._connection.closed and self._connection.poll():
             try:
@@ -228,6 +283,25 @@ class ChildProcess:
         if self.reply is not None:
             self.cpu_seconds = max(self.cpu_seconds, self.reply.cpu_seconds)
             self.peak_memory_mb = max(self.peak_memory_mb, self.reply.peak_memory_mb)
+
+
+def _fork(work: bytes, log: Path, title: str) -> tuple[Connection, ForkServerProcess]:
+    """Starts a process; returns this end of its connection, and the process."""
+    # A server that was killed is started again, and only this gives it the environment that it needs.
+    start_server()
+    connection, child_end = context().Pipe()
+    process = context().Process(target=enter, args=(work, log, title, child_end), name=title)
+    try:
+        process.start()
+    except (EOFError, OSError) as error:
+        connection.close()
+        raise MachineError(
+            f"{title} could not start: the fork server has ended ({type(error).__name__})",
+            "see server.log; then --resume the run",
+        ) from error
+    finally:
+        child_end.close()
+    return connection, process
 
 
 def compile_pipeline(compile_: Callable[[], bytes]) -> tuple[bytes, tuple[GraphNode, ...]]:

@@ -118,6 +118,8 @@ class _Run:
         self._signals = signals
         self._ir = b""
         self._running: dict[str, ChildProcess] = {}
+        self._idle: list[ChildProcess] = []
+        """Children whose processes can run another function."""
         self._started = time.monotonic()
         self._imported = 0.0
 
@@ -136,6 +138,8 @@ class _Run:
         self._record.state = state
         self._record.save()
         report = self._report()
+        for child in self._idle:
+            child.end()
         nodes = tuple(node.result() for node in self._record.nodes.values())
         seconds = time.monotonic() - self._started
         record = self._record
@@ -243,6 +247,7 @@ class _Run:
             if ended:
                 del self._running[node]
                 self._record_outcome(record, child)
+                self._keep(child)
             elif child.reply is None:
                 _copy_usage(record, child)
         self._tick()
@@ -288,7 +293,13 @@ class _Run:
             self._watch()
 
     def _start(self, title: str, log: str, function: Callable[..., Any], *arguments: Any) -> ChildProcess:
-        return ChildProcess(title, self._record.log(log), function, *arguments)
+        earlier = self._idle.pop() if self._idle else None
+        return ChildProcess(title, self._record.log(log), function, *arguments, earlier=earlier)
+
+    def _keep(self, child: ChildProcess) -> None:
+        """Keeps a child that has ended for the next function, if it can continue."""
+        if child.can_continue:
+            self._idle.append(child)
 
     def _call(self, title: str, function: Callable[..., Any], *arguments: Any, despite_signal: bool = False) -> Any:
         """Calls a function in a child process.
@@ -316,8 +327,10 @@ class _Run:
                 self._tick()
                 if self._signals.count > allowed:
                     raise InterruptedRun
-        finally:
+        except BaseException:
             child.signal(signal.SIGKILL)
+            raise
+        self._keep(child)
         if child.reply is None or child.reply.error is not None:
             raise self._failure(child)
         return child.reply.value

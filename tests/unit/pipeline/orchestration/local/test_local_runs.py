@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import os
+import signal
 import threading
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pytest
 from in_fork_server import in_child, result_of
 from toy_runs import compile_in_child, run_toy
@@ -40,6 +42,35 @@ def test_run_is_done_then_all_cache(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert second.run > first.run
     record = json.loads((tmp_path / "logs" / second.run / "run.json").read_text())
     assert (record["state"], record["nodes"]["Rows"]["state"]) == ("done", "cached")
+
+
+def test_cached_nodes_share_a_process_and_a_node_that_runs_has_its_own(tmp_path: Path):
+    first, second = run_toy(tmp_path), run_toy(tmp_path)
+    pids = [process_of(tmp_path / "logs" / first.run / f"{node.id}.log") for node in first.nodes]
+    assert len(set(pids)) == 4
+    shared = [process_of(tmp_path / "logs" / second.run / f"{node.id}.log") for node in second.nodes]
+    assert len(set(shared)) == 1
+    assert not psutil.pid_exists(shared[0])
+    # The figures are those of each node alone.
+    assert all(0 < node.cpu_seconds < 0.6 * sum(each.cpu_seconds for each in second.nodes) for node in second.nodes)
+
+
+def test_process_that_was_killed_is_not_continued(tmp_path: Path):
+    start_server()
+    ir = compile_for(tmp_path, 0)
+    assert in_child(tmp_path / "test.log", processes.run_node, ir, "Source", "r1").state == "done"
+    cached = ChildProcess("Source", tmp_path / "cached.log", processes.run_node, ir, "Source", "r2")
+    assert result_of(cached).state == "cached"
+    cached.signal(signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(process_of(tmp_path / "cached.log"))], timeout=30)
+    after = ChildProcess("Add0", tmp_path / "after.log", processes.run_node, ir, "Add0", "r2", earlier=cached)
+    assert result_of(after).state == "done"
+    assert process_of(tmp_path / "after.log") != process_of(tmp_path / "cached.log")
+
+
+def process_of(log: Path) -> int:
+    """The id of the process that wrote a log."""
+    return int(log.read_text().partition(" ===")[0].rpartition(" ")[2])
 
 
 def test_run_writes_its_report_and_names_it_last(tmp_path: Path):
