@@ -14,7 +14,7 @@ from tfx.utils import json_utils
 from components.config_section import Task
 from components.evaluator import calibration, plot_metrics, tfma_results
 from components.evaluator.config import METRICS, RATES, EvaluationConfig, slice_of
-from components.evaluator.executor import Executor
+from components.evaluator.executor import Executor, StockExecutor
 from components.evaluator.gate import PREVALENCE
 from components.evaluator.plan import EvaluationPlan
 
@@ -43,6 +43,7 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
       label_key: the label's name, in the examples or in the outputs of `preprocessing`.
       preprocessing: signatures of the model that compute label and features.
       prediction_key: the output that is the prediction; None if the model has one output.
+      vectorised: whether the metrics are computed from columns; otherwise TFX's executor computes them row by row.
     """
 
     SPEC_CLASS = EvaluatorSpec
@@ -59,6 +60,7 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
         label_key: str,
         preprocessing: tuple[str, ...],
         prediction_key: str | None,
+        vectorised: bool = True,
     ) -> None:
         spec = EvaluatorSpec(
             examples=examples,
@@ -71,7 +73,8 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
             evaluation=Channel(type=standard_artifacts.ModelEvaluation),
             blessing=Channel(type=standard_artifacts.ModelBlessing),
         )
-        super().__init__(spec=spec)
+        executor = Executor if vectorised else StockExecutor
+        super().__init__(spec=spec, custom_executor_spec=executor_spec.BeamExecutorSpec(executor))
 
 
 def eval_config(

@@ -15,6 +15,9 @@ class EvaluationPlan(Section):
     task: Task
     predictions: int = Field(default=64, ge=0)
     """Number of rows that are recorded with the model's predictions, for the serving check."""
+    label_columns: tuple[str, ...] | None = None
+    """The columns of the label, which the model's preprocessing signatures read; None: not known, as for a model of own
+    code."""
     force_bless: str | None = None
     """The reason to bless this run's model even if checks fail. As a parameter it is part of the cache key, so that the
     verdict of a forced run is not reused by another one, and vice versa."""

@@ -7,25 +7,30 @@ import logging
 
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
+from tfx.types import standard_artifacts
+
+from components.data import example_artifacts, example_encoder
+from components.evaluator import saved_model
 
 FILE = "predictions.tfrecord"
 
 _SIGNATURE = "serving_default"
 
 
-def write(model: str, examples: str, count: int, folder: str) -> None:
+def write(model: str, examples: standard_artifacts.Examples, split: str, count: int, folder: str) -> None:
     """Writes PredictionLogs of the first rows: requests of one row each, and the model's responses.
 
     Without a signature `serving_default` of one tensor of serialized tf.Examples, no file is written.
 
     Args:
       model: folder of the SavedModel.
-      examples: folder of the raw examples, gzip TFRecords.
+      examples: the raw examples.
+      split: the split to read.
       count: greatest number of rows.
       folder: where `predictions.tfrecord` is written.
     """
-    rows = _first_rows(examples, count)
-    signature = tf.saved_model.load(model).signatures[_SIGNATURE]
+    rows = _first_rows(examples, split, count)
+    signature = saved_model.load(model)[_SIGNATURE]
     inputs = signature.structured_input_signature[1]
     if not rows or not _takes_examples(inputs):
         logging.info("no predictions are recorded: %d rows, and serving_default takes %s", len(rows), inputs)
@@ -42,10 +47,18 @@ def write(model: str, examples: str, count: int, folder: str) -> None:
             writer.write(log.SerializeToString())
 
 
-def _first_rows(examples: str, count: int) -> list[bytes]:
-    files = sorted(tf.io.gfile.glob(f"{examples}/*"))
-    records = tf.data.TFRecordDataset(files, compression_type="GZIP").as_numpy_iterator()
-    return list(itertools.islice(records, count))
+def _first_rows(artifact: standard_artifacts.Examples, split: str, count: int) -> list[bytes]:
+    examples = example_artifacts.examples_of(artifact, split)
+    if examples.format == "tfrecord":
+        # A decoder would decode all rows of a batch.
+        records = tf.data.TFRecordDataset(examples.paths, compression_type="GZIP").as_numpy_iterator()
+        return list(itertools.islice(records, count))
+    rows: list[bytes] = []
+    for batch in examples.batches():
+        rows += example_encoder.encode(batch.slice(0, count - len(rows))).to_pylist()
+        if len(rows) == count:
+            break
+    return rows
 
 
 def _takes_examples(inputs: dict[str, tf.TensorSpec]) -> bool:

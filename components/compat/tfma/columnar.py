@@ -94,7 +94,8 @@ def counterpart(computation: metric_types.MetricComputation) -> Columnar | None:
 def in_one_bin(*summands: Numbers) -> Binned:
     """Returns rows that are all in bin 0, except those of which a summand is NaN."""
     values = np.stack([np.asarray(each, np.float64) for each in summands], axis=1)
-    return np.where(np.isnan(values).any(axis=1), DROPPED, 0), np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf)
+    dropped = np.isnan(values).any(axis=1)
+    return np.where(dropped, DROPPED, 0), np.where(dropped[:, np.newaxis], 0.0, values)
 
 
 def _example_count(key: Any, _: Any) -> Columnar:

@@ -5,7 +5,6 @@ TFMA has these steps only inside of a Beam transform that takes examples one by 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -148,7 +147,7 @@ def write(
         _write_records(f"{folder}/{name}-00000-of-00001.tfrecord", messages)
     _write_records(f"{folder}/validations.tfrecord", [checks.extract_output(check)])
     text = eval_config_writer._serialize_eval_run(eval_config, "<user provided PCollection>", "<unknown>", models)
-    with tf.io.gfile.GFile(os.path.join(folder, "eval_config.json"), "w") as file:
+    with tf.io.gfile.GFile(f"{folder}/eval_config.json", "w") as file:
         file.write(text + "\n")
 
 
