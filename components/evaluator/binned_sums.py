@@ -52,8 +52,8 @@ class Table:
 
     def of_slice(self, number: int) -> Sums:
         """Returns the sums of one slice."""
-        start, stop = np.searchsorted(self.slices, [number, number + 1]).tolist()
-        return Sums(self.bins[start:stop], self.rows[start:stop], self.sums[start:stop])
+        cells = slice(*(int(np.searchsorted(self.slices, each)) for each in (number, number + 1)))
+        return Sums(self.bins[cells], self.rows[cells], self.sums[cells])
 
 
 @dataclass(frozen=True)

@@ -219,14 +219,20 @@ def _of_regression(name: str, eval_config: tfma.EvalConfig | None, key_fields: d
 
     def interval(total: tuple[float, Floats], metric: str, value: float) -> Interval | None:
         rows, (squares, fourth_powers) = total
-        return intervals.of_mean(value, (squares if metric == "mean_absolute_error" else fourth_powers) / rows, rows)
+        if metric == "mean_absolute_error":
+            return intervals.of_mean(value, squares / rows, rows)
+        if metric == "root_mean_squared_error":
+            ends = intervals.of_mean(value**2, fourth_powers / rows, rows)
+            return (math.sqrt(ends[0]), math.sqrt(ends[1])) if ends else None
+        return intervals.of_mean(value, fourth_powers / rows, rows)
 
     def bounded(results: Results) -> dict[Any, Any]:
         total = results[errors].total()
         if not total[0]:
             return {}
         of = functools.partial(interval, total)
-        return _bounded(results, key_fields, ("mean_absolute_error", "mean_squared_error"), of)
+        names = ("mean_absolute_error", "mean_squared_error", "root_mean_squared_error")
+        return _bounded(results, key_fields, names, of)
 
     def plots(results: Results) -> dict[Any, Any]:
         by_plot = {compat.PREDICTIONS_PLOT: results[predicted], RESIDUALS: results[residuals]}

@@ -95,14 +95,12 @@ def _of_spec(rows: int, pairs: Mapping[str, _Pairs], spec: tfma.SlicingSpec) -> 
 
 def _joined(pairs: _Pairs, name: str, others: _Pairs) -> _Pairs:
     """Combines each pair with all values of another column in the same row."""
-    starts, stops = (np.searchsorted(others.rows, pairs.rows, side) for side in ("left", "right"))
-    counts = stops - starts
+    starts, stops = (np.asarray(np.searchsorted(others.rows, pairs.rows + later)) for later in (0, 1))
+    counts: Ints = stops - starts
     own = np.repeat(np.arange(len(counts)), counts)
-    first = np.cumsum(counts) - counts
-    other = np.arange(len(own)) - first[own] + starts[own]
-    codes, inverse = np.unique(pairs.codes[own] * len(others.values) + others.codes[other], return_inverse=True)
-    values = [
-        (*pairs.values[code // len(others.values)], (name, others.values[code % len(others.values)]))
-        for code in codes.tolist()
-    ]
+    # The position of each combination among those of its pair, from the first value of the row on.
+    other = np.arange(len(own)) - (np.cumsum(counts) - counts)[own] + starts[own]
+    base = len(others.values)
+    codes, inverse = np.unique(pairs.codes[own] * base + others.codes[other], return_inverse=True)
+    values = [(*pairs.values[code // base], (name, others.values[code % base])) for code in codes.tolist()]
     return _Pairs(pairs.rows[own], inverse, values)
