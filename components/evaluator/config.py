@@ -70,7 +70,7 @@ NUMBERED_METRICS: tuple[tuple[str, Metric, str], ...] = (
     ("precision_at_0.7", Metric("Precision", _BINARY), "thresholds"),
     ("recall_at_0.7", Metric("Recall", _BINARY), "thresholds"),
     ("f1_at_0.7", Metric("F1Score", _BINARY), "thresholds"),
-    ("binary_accuracy_at_0.7", Metric("BinaryAccuracy", _BINARY), "thresholds"),
+    ("binary_accuracy_at_0.7", Metric("BinaryAccuracy", _BINARY), "threshold"),
     ("precision_at_100", Metric("PrecisionOfTop", _BINARY, module=_OURS), "rows"),
     ("recall_at_100", Metric("RecallOfTop", _BINARY, module=_OURS), "rows"),
     ("accuracy_at_3", Metric("TopClassAccuracy", _MULTICLASS, module=_ERRORS), "classes"),
