@@ -166,13 +166,16 @@ class BatchCounter:
             )
             for name, each in evaluated.items()
         }
-        kinds = (tfma.LABELS_KEY, tfma.PREDICTIONS_KEY, tfma.TRANSFORMED_FEATURES_KEY)
+        kinds = (tfma.constants.LABELS_KEY, tfma.constants.PREDICTIONS_KEY, tfma.constants.TRANSFORMED_FEATURES_KEY)
         extracts = {
             kind: {name: values[at] for name, values in by_model.items()} if self._several else by_model[""][at]
             for at, kind in enumerate(kinds)
         }
         features = zip(batch.schema.names, batch.columns, strict=True)
-        return {**extracts, tfma.FEATURES_KEY: {name: np.array(column[row].as_py() or []) for name, column in features}}
+        return {
+            **extracts,
+            tfma.constants.FEATURES_KEY: {name: np.array(column[row].as_py() or []) for name, column in features},
+        }
 
 
 class ResultsFn(beam.CombineFn):  # type: ignore[misc]

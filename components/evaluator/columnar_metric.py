@@ -62,8 +62,7 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
     def extract_output(self, accumulator: Accumulator) -> dict[Any, Any]:
         """Returns the result, by key."""
         bins = sorted(accumulator)
-        width = self.bins(np.empty(0), np.empty((0, 1)))[1].shape[1] + 1
-        sums = np.array([accumulator[at] for at in bins]).reshape(len(bins), width)
+        sums = np.array([accumulator[at] for at in bins]).reshape(len(bins), -1) if bins else np.empty((0, 1))
         return self.result(Sums(np.array(bins, np.int64), sums[:, 0], sums[:, 1:]))
 
 

@@ -76,7 +76,10 @@ def _deviations(labels: Numbers, predictions: Numbers) -> Binned:
 
 
 def _explained_share(sums: Sums) -> float:
-    rows, (errors, labels, squares) = sums.total()
-    deviations = float(squares - labels**2 / rows) if rows else 0.0
+    rows, totals = sums.total()
+    if not rows:
+        return math.nan
+    errors, labels, squares = totals.tolist()
+    deviations = squares - labels**2 / rows
     # A sum that is smaller relative to the squares is a rounding error.
-    return 1 - float(errors) / deviations if deviations > 1e-12 * squares else math.nan
+    return float(1 - errors / deviations) if deviations > 1e-12 * squares else math.nan
