@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from components.evaluator.config import DEFAULT_METRICS, METRICS
+from components.evaluator.config import DEFAULT_METRICS, METRICS, NUMBERED_METRICS
 from components.features.config import OPS
 from pipeline.authoring.config import Config
 
@@ -59,7 +59,8 @@ def _operations() -> str:
 
 def _metrics() -> str:
     rows = []
-    for name, metric in METRICS.items():
+    numbered = ((name, metric) for name, metric, _ in NUMBERED_METRICS)
+    for name, metric in (*METRICS.items(), *numbered):
         (task,) = metric.tasks
         default = "yes" if name in DEFAULT_METRICS[task] else "if named"
         made = "ours" if metric.module else f"`{metric.tfma_class}`"

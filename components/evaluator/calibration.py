@@ -51,6 +51,28 @@ class HistogramPrevalence(_HistogramMetric):
         super().__init__(name, prevalence)
 
 
+class PrecisionOfTop(_HistogramMetric):
+    """The share of label 1 among the rows with the highest predictions.
+
+    Args:
+      name: the metric's name.
+      rows: how many rows.
+    """
+
+    def __init__(self, name: str, rows: int) -> None:
+        super().__init__(name, lambda histogram: _ratio(*_top(histogram, rows)))
+
+
+class RecallOfTop(_HistogramMetric):
+    """The share of the rows with the highest predictions in all rows with label 1; arguments as PrecisionOfTop."""
+
+    def __init__(self, name: str, rows: int) -> None:
+        def value(histogram: Histogram) -> float:
+            return _ratio(_top(histogram, rows)[0], sum(bucket.weighted_labels for bucket in histogram))
+
+        super().__init__(name, value)
+
+
 def calibration(histogram: Histogram) -> float:
     """Computes sum of predictions / sum of labels; NaN if no label is 1."""
     labels = sum(bucket.weighted_labels for bucket in histogram)
@@ -72,3 +94,21 @@ def prevalence(histogram: Histogram) -> float:
     """Computes the mean label; NaN without rows."""
     rows = sum(bucket.weighted_examples for bucket in histogram)
     return sum(bucket.weighted_labels for bucket in histogram) / rows if rows else float("nan")
+
+
+def _top(histogram: Histogram, count: int) -> tuple[float, float]:
+    """Returns the labels 1 among the `count` rows with the highest predictions, and the number of these rows.
+
+    Of the last bucket a share counts: its rows count as equal.
+    """
+    labels = rows = 0.0
+    for bucket in reversed(histogram):
+        share = min(1.0, (count - rows) / bucket.weighted_examples) if bucket.weighted_examples else 0.0
+        labels, rows = labels + share * bucket.weighted_labels, rows + share * bucket.weighted_examples
+        if rows >= count:
+            break
+    return labels, rows
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else float("nan")

@@ -13,8 +13,8 @@ from tfx.utils import json_utils
 
 from components.config_section import Task
 from components.evaluator import calibration, plot_metrics, tfma_results
-from components.evaluator.config import METRICS, RATES, EvaluationConfig, slice_of
-from components.evaluator.executor import Executor
+from components.evaluator.config import RATES, EvaluationConfig, metric, slice_of
+from components.evaluator.executor import Executor, StockExecutor
 from components.evaluator.gate import PREVALENCE
 from components.evaluator.plan import EvaluationPlan
 
@@ -43,6 +43,7 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
       label_key: the label's name, in the examples or in the outputs of `preprocessing`.
       preprocessing: signatures of the model that compute label and features.
       prediction_key: the output that is the prediction; None if the model has one output.
+      vectorised: whether the metrics are computed from columns; otherwise TFX's executor computes them row by row.
     """
 
     SPEC_CLASS = EvaluatorSpec
@@ -59,6 +60,7 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
         label_key: str,
         preprocessing: tuple[str, ...],
         prediction_key: str | None,
+        vectorised: bool = True,
     ) -> None:
         spec = EvaluatorSpec(
             examples=examples,
@@ -71,7 +73,8 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
             evaluation=Channel(type=standard_artifacts.ModelEvaluation),
             blessing=Channel(type=standard_artifacts.ModelBlessing),
         )
-        super().__init__(spec=spec)
+        executor = Executor if vectorised else StockExecutor
+        super().__init__(spec=spec, custom_executor_spec=executor_spec.BeamExecutorSpec(executor))
 
 
 def eval_config(
@@ -80,9 +83,9 @@ def eval_config(
     """Converts the `evaluation` section to TFMA's config, without thresholds, which the gate checks."""
     metrics = [tfma.MetricConfig(class_name="ExampleCount")]
     # Metrics have the config's names: TFMA's name of `accuracy` is sparse_categorical_accuracy.
-    chosen = {name: METRICS[name] for name in config.metrics_for(task)}
-    metrics += [_metric(metric.tfma_class, metric.module, name=name) for name, metric in chosen.items()]
-    if any(metric.both_classes for metric in chosen.values()):
+    chosen = {name: metric(name) for name in config.metrics_for(task)}
+    metrics += [_metric(each.tfma_class, each.module, name=name, **each.options) for name, each in chosen.items()]
+    if any(each.both_classes for each in chosen.values()):
         metrics.append(_metric("HistogramPrevalence", calibration.__name__, name=PREVALENCE))
     if config.fairness:
         metrics += [_metric(made, "", name=rate, thresholds=[config.fairness.at]) for rate, made in RATES.items()]
@@ -109,7 +112,8 @@ def _diagnostics(task: Task, names: list[str]) -> list[tfma.MetricConfig]:
     if task == "regression":
         return [_metric("RegressionDiagnostics", ours, name=_DIAGNOSTICS)]
     matrix = _metric("MultiClassConfusionMatrixPlot", "", thresholds=[0.0])
-    return [matrix, _metric("RateDiagnostics", ours, name=_DIAGNOSTICS, metrics=["accuracy"], rows=tfma_results.ROWS)]
+    shares = [name for name in names if name.partition("_at_")[0] == "accuracy"]
+    return [matrix, _metric("RateDiagnostics", ours, name=_DIAGNOSTICS, metrics=shares, rows=tfma_results.ROWS)]
 
 
 def _metric(tfma_class: str, module: str, **options: object) -> tfma.MetricConfig:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -24,6 +25,7 @@ class Metric:
       better: which values are better.
       both_classes: whether it is undefined for rows with constant labels.
       module: the module of the class, if it is not TFMA's.
+      options: arguments of the class besides its name.
     """
 
     tfma_class: str
@@ -31,9 +33,11 @@ class Metric:
     better: Better = "higher"
     both_classes: bool = False
     module: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 _OURS = "components.evaluator.calibration"
+_ERRORS = "components.evaluator.error_metrics"
 _BINARY = frozenset[Task]({"binary"})
 _MULTICLASS = frozenset[Task]({"multiclass"})
 _REGRESSION = frozenset[Task]({"regression"})
@@ -47,15 +51,33 @@ METRICS: dict[str, Metric] = {
     "expected_calibration_error": Metric("ExpectedCalibrationError", _BINARY, better="lower", module=_OURS),
     "precision": Metric("Precision", _BINARY),
     "recall": Metric("Recall", _BINARY),
+    "f1": Metric("F1Score", _BINARY),
+    "brier_score": Metric("MeanSquaredError", _BINARY, better="lower"),
     "accuracy": Metric("SparseCategoricalAccuracy", _MULTICLASS),
     "crossentropy": Metric(
         "MulticlassCrossentropy", _MULTICLASS, better="lower", module="components.evaluator.crossentropy"
     ),
     "mean_squared_error": Metric("MeanSquaredError", _REGRESSION, better="lower"),
     "mean_absolute_error": Metric("MeanAbsoluteError", _REGRESSION, better="lower"),
+    "root_mean_squared_error": Metric("RootOfSquaredErrors", _REGRESSION, better="lower", module=_ERRORS),
+    "mean_absolute_percentage_error": Metric("MeanAbsolutePercentageError", _REGRESSION, better="lower"),
+    "r_squared": Metric("ExplainedShare", _REGRESSION, module=_ERRORS),
 }
 """`calibration` is the mean prediction divided by the mean label; `expected_calibration_error` is the mean difference
 of the two over ten bins of predictions. TFMA looks for a class among its own first, so ours have other names."""
+
+NUMBERED_METRICS: tuple[tuple[str, Metric, str], ...] = (
+    ("precision_at_0.7", Metric("Precision", _BINARY), "thresholds"),
+    ("recall_at_0.7", Metric("Recall", _BINARY), "thresholds"),
+    ("f1_at_0.7", Metric("F1Score", _BINARY), "thresholds"),
+    ("binary_accuracy_at_0.7", Metric("BinaryAccuracy", _BINARY), "threshold"),
+    ("precision_at_100", Metric("PrecisionOfTop", _BINARY, module=_OURS), "rows"),
+    ("recall_at_100", Metric("RecallOfTop", _BINARY, module=_OURS), "rows"),
+    ("accuracy_at_3", Metric("TopClassAccuracy", _MULTICLASS, module=_ERRORS), "classes"),
+    ("quantile_loss_at_0.9", Metric("QuantileLoss", _REGRESSION, better="lower", module=_ERRORS), "quantile"),
+)
+"""Metrics with a number in their name: an example of the name, the metric, and the option that gets the number."""
+
 DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
     "binary": ("auc", "auc_precision_recall", "binary_accuracy", "binary_crossentropy", "calibration"),
     "multiclass": ("accuracy", "crossentropy"),
@@ -104,9 +126,38 @@ class FairnessConfig(Section):
     that is not named is measured, without a check."""
 
 
+def metric(name: str) -> Metric:
+    """Returns a metric by its name: of METRICS, with a number as in `precision_at_0.7`, or the path of a class.
+
+    Raises:
+      ValueError: there is no such metric.
+    """
+    if name in METRICS:
+        return METRICS[name]
+    if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", name):
+        module, _, made = name.rpartition(".")
+        return Metric(made, _BINARY | _MULTICLASS | _REGRESSION, module=module)
+    base, _, number = name.rpartition("_at_")
+    for example, each, option in NUMBERED_METRICS:
+        known, _, value = example.rpartition("_at_")
+        if base == known and ("." in number) is ("." in value):
+            return replace(each, options={option: _number(name, number)})
+    raise ValueError(
+        f"unknown metric {name!r}{did_you_mean(name, (*METRICS, *(example for example, _, _ in NUMBERED_METRICS)))}"
+    )
+
+
+def _number(name: str, text: str) -> int | float:
+    """Parses the number in a metric's name: a share between 0 and 1, or a count."""
+    if re.fullmatch(r"0\.\d+", text) and float(text):
+        return float(text)
+    if re.fullmatch(r"[1-9]\d*", text):
+        return int(text)
+    raise ValueError(f"{name}: expected a number between 0 and 1 or a whole one from 1 on, received {text}")
+
+
 def _metric(name: str) -> str:
-    if name not in METRICS:
-        raise ValueError(f"unknown metric {name!r}{did_you_mean(name, METRICS)}")
+    metric(name)
     return name
 
 
@@ -137,7 +188,8 @@ class EvaluationConfig(Section):
     """Metrics on the eval split, and the gate's bounds."""
 
     metrics: tuple[MetricName, ...] = ()
-    """Metrics to compute; without any, the default ones of the task."""
+    """Metrics to compute; without any, the default ones of the task. A number is part of the name, as in
+    `precision_at_0.7`; a metric of your own is the import path of its class, as in `my_metrics.Lift`."""
     slices: tuple[Slice, ...] = ()
     """Columns, or lists of columns: metrics are computed for each of their values, in addition to the whole split."""
     thresholds: Thresholds
@@ -169,6 +221,11 @@ class EvaluationConfig(Section):
         thresholds = (self.thresholds, *self.slice_thresholds.values())
         named = (*(self.metrics or DEFAULT_METRICS[task]), *(name for each in thresholds for name in each))
         return tuple(dict.fromkeys(named))
+
+    def modules(self) -> tuple[str, ...]:
+        """Returns the modules of metrics of the user's own."""
+        named = (name for name in self.metrics_for("binary") if name not in METRICS)
+        return tuple(sorted({found.module for found in map(metric, named) if found.module not in (_OURS, _ERRORS, "")}))
 
     def columns(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yields every column that the section names, with its key in the section."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import tensorflow_model_analysis as tfma
 
 from components.compat import tfma as compat
+from components.compat.tfma.columnar import Binned, Floats, Numbers, Sums, in_one_bin
 from components.evaluator import intervals
+from components.evaluator.columnar_metric import combined
 from components.evaluator.keyed_metric import KeyedMetric
 from components.evaluator.plot_metrics import bounded
 
@@ -31,65 +30,45 @@ class MulticlassCrossentropy(KeyedMetric):
         super().__init__(name, _computations)
 
 
+def of_label(labels: Numbers, predictions: Numbers) -> Floats:
+    """Returns the probability of each label's class; 0 for a class that the model does not have.
+
+    Args:
+      labels: class numbers; [rows].
+      predictions: probabilities; [rows, classes].
+    """
+    classes = labels.astype(np.int64)
+    known = (classes >= 0) & (classes < predictions.shape[1])
+    found = predictions[np.arange(len(classes)), np.where(known, classes, 0)].astype(np.float64)
+    return np.where(known, found, 0.0)
+
+
 def _computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
     key, total_key = (
         tfma.metrics.MetricKey(name=each, **key_fields) for each in (name, compat.private(f"total_{name}"))
     )
 
-    def mean(results: Mapping[Any, Any]) -> dict[Any, Any]:
-        return {key: results[total_key].mean(results[total_key].losses)}
+    def derived(results: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {key: results[total_key][0]}
 
     def bounds(results: Mapping[Any, Any]) -> dict[Any, Any]:
-        total = results[total_key]
-        value = total.mean(total.losses)
-        return {key: bounded(value, intervals.of_mean(value, total.mean(total.squares), total.examples))}
+        value, squares, rows = results[total_key]
+        return {key: bounded(value, intervals.of_mean(value, squares, rows))}
 
     return [
-        tfma.metrics.MetricComputation([total_key], None, _Sum(total_key, eval_config, key_fields)),
-        tfma.metrics.DerivedMetricComputation([key], mean),
+        combined(total_key, eval_config, _losses, _means),
+        tfma.metrics.DerivedMetricComputation([key], derived),
         compat.interval_computation(key, bounds),
     ]
 
 
-@dataclass
-class _Total:
-    """The sums of losses, squared losses and examples, all weighted."""
-
-    losses: float = 0.0
-    squares: float = 0.0
-    examples: float = 0.0
-
-    def mean(self, total: float) -> float:
-        """Divides a sum by the number of examples; NaN without examples."""
-        return total / self.examples if self.examples else math.nan
+def _losses(labels: Numbers, predictions: Numbers) -> Binned:
+    loss = -np.log(np.maximum(of_label(labels, predictions), _LEAST))
+    return in_one_bin(loss, np.square(loss))
 
 
-class _Sum(beam.CombineFn):  # type: ignore[misc]
-    """Adds the losses of examples to a total."""
-
-    def __init__(self, key: Any, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> None:
-        self._key, self._eval_config, self._key_fields = key, eval_config, key_fields
-
-    def create_accumulator(self) -> _Total:
-        return _Total()
-
-    def add_input(self, total: _Total, element: Any) -> _Total:
-        for label, prediction, weight in compat.label_prediction_weight(element, self._eval_config, **self._key_fields):
-            probabilities, index = np.ravel(prediction), int(np.ravel(label)[0])
-            probability = float(probabilities[index]) if 0 <= index < len(probabilities) else 0.0
-            each, loss = float(np.ravel(weight)[0]), -math.log(max(probability, _LEAST))
-            total.losses += each * loss
-            total.squares += each * loss * loss
-            total.examples += each
-        return total
-
-    def merge_accumulators(self, totals: Iterable[_Total]) -> _Total:
-        merged = _Total()
-        for total in totals:
-            merged.losses += total.losses
-            merged.squares += total.squares
-            merged.examples += total.examples
-        return merged
-
-    def extract_output(self, total: _Total) -> dict[Any, _Total]:
-        return {self._key: total}
+def _means(sums: Sums) -> tuple[float, float, float]:
+    """Returns the mean loss, the mean squared loss and the number of rows; NaN without rows."""
+    rows, totals = sums.total()
+    loss, square = (totals / rows).tolist() if rows else (float("nan"), float("nan"))
+    return loss, square, rows

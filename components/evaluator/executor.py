@@ -1,30 +1,38 @@
-"""The Evaluator's executor: TFX's executor computes the metrics, then the gate decides about the model."""
+"""The Evaluator's executors: the metrics are computed from columns or by TFX's executor; then the gate decides."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
+import apache_beam as beam
 import tensorflow_model_analysis as tfma
 from tfx.components.evaluator import constants
 from tfx.components.evaluator import executor as stock
 from tfx.dsl.io import fileio
 from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as keys
-from tfx.utils import io_utils, path_utils
+from tfx.utils import io_utils, path_utils, proto_utils
 
+from components.compat.tfma import evaluation
+from components.data import example_artifacts
 from components.errors import MachineError
-from components.evaluator import plot_data, predictions, tfma_results, verdict
+from components.evaluator import plot_data, saved_model, tfma_results, verdict
 from components.evaluator.baseline import usable_baseline
+from components.evaluator.columnar import Evaluate, Evaluation, Metrics
 from components.evaluator.gate import judge
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.verdict import SliceMetrics, Verdict
 
 FORCED = "forced"
 """Property of the blessing of a model that was blessed although checks failed: the user's reason."""
+_SPLIT = "eval"
+
+Inputs = dict[str, list[Artifact]]
 
 
-class Executor(stock.Executor):  # type: ignore[misc]
+class StockExecutor(stock.Executor):  # type: ignore[misc]
     """TFX's Evaluator without thresholds, so that it blesses no model, and the gate's verdict on its metrics.
 
     All bounds are checked by the gate: TFMA's thresholds support neither slices with too few rows, nor gaps between
@@ -33,30 +41,25 @@ class Executor(stock.Executor):  # type: ignore[misc]
 
     def Do(  # noqa: N802 - TFX's name
         self,
-        input_dict: dict[str, list[Artifact]],
-        output_dict: dict[str, list[Artifact]],
+        input_dict: Inputs,
+        output_dict: Inputs,
         exec_properties: dict[str, Any],
     ) -> None:
         """Evaluates the model and writes the verdict.
 
         Args:
           input_dict: `examples`, `model`, and `baseline_model` if there is one.
-          output_dict: `evaluation` gets TFMA's files, `verdict.json`, `plots.json` and, where the model's
-            signature allows it, `predictions.tfrecord`; `blessing` gets the properties that TFX's Evaluator sets.
+          output_dict: `evaluation` gets TFMA's files, `verdict.json` and `plots.json`; `blessing` gets the properties
+            that TFX's Evaluator sets.
           exec_properties: those of TFX's Evaluator, and `plan`, an EvaluationPlan as JSON.
 
         Raises:
           Exception: the evaluation could not finish; there is no verdict then, and nothing is cached.
         """
-        model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
         input_dict = usable_baseline(input_dict)
-        super().Do(input_dict, output_dict, exec_properties)
         plan = EvaluationPlan.model_validate_json(exec_properties["plan"])
+        self._evaluate(plan, input_dict, output_dict, exec_properties)
         folder = artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY])
-        if plan.predictions:
-            saved = path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model))
-            examples = artifact_utils.get_split_uri(input_dict[keys.EXAMPLES_KEY], "eval")
-            predictions.write(saved, examples, plan.predictions, folder)
         compared = bool(input_dict.get(keys.BASELINE_MODEL_KEY))
         result = judge(plan.evaluation, _measurements(folder), compared, plan.force_bless)
         for check in result.checks:
@@ -66,6 +69,83 @@ class Executor(stock.Executor):  # type: ignore[misc]
         with fileio.open(f"{folder}/{plot_data.FILE}", "w") as file:
             file.write(tfma_results.plots(folder, plan.task).to_json())
         _bless(result, input_dict, artifact_utils.get_single_instance(output_dict[keys.BLESSING_KEY]))
+
+    def _evaluate(
+        self, plan: EvaluationPlan, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+    ) -> None:
+        """Writes TFMA's files."""
+        examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
+        if example_artifacts.format_of(examples) == "parquet":
+            # TFX's executor reads serialized rows, which columns do not have.
+            records = example_artifacts.write_tfrecords(examples, f"{self._get_tmp_dir()}/examples", [_SPLIT])
+            input_dict = {**input_dict, keys.EXAMPLES_KEY: [records]}
+        super().Do(input_dict, output_dict, exec_properties)
+
+
+class Executor(StockExecutor):
+    """Computes the same from columns: in large batches, for all slices and both models in one pass.
+
+    A metric without a columnar form is computed by TFMA, row by row. TFX's executor evaluates models and configs that
+    the columnar code does not support; the log names the reason.
+    """
+
+    def _evaluate(
+        self, plan: EvaluationPlan, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+    ) -> None:
+        config = _eval_config(exec_properties, bool(input_dict.get(keys.BASELINE_MODEL_KEY)))
+        models = {
+            spec.name: _saved_model(input_dict[keys.BASELINE_MODEL_KEY if spec.is_baseline else keys.MODEL_KEY])
+            for spec in config.model_specs
+        }
+        examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
+        reason = _needs_stock(examples, config, models, plan)
+        if reason:
+            logging.info("TFX's own executor evaluates the model, because of %s", reason)
+            super()._evaluate(plan, input_dict, output_dict, exec_properties)
+            return
+        self._log_startup(input_dict, output_dict, exec_properties)
+        what = Evaluation(config.SerializeToString(), models, plan.label_columns)
+        stored = example_artifacts.examples_of(examples, _SPLIT)
+        folder = artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY])
+        fileio.makedirs(folder)
+        with self._make_beam_pipeline() as pipeline:
+            # Workers are forked by now: metrics of tf_keras start TensorFlow's runtime.
+            others = Metrics(config).names_of_others
+            if others:
+                logging.info("TFMA computes these metrics itself, row by row: %s", ", ".join(others))
+            _ = (
+                pipeline
+                | "Files" >> beam.Create(stored.paths, reshuffle=False)
+                | Evaluate(stored, what)
+                | "Write" >> beam.Map(_write, folder, what)
+            )
+
+
+def _write(results: Mapping[evaluation.SliceKey, evaluation.Results], folder: str, what: Evaluation) -> None:
+    evaluation.write(folder, results, what.config(), what.models)
+
+
+def _eval_config(exec_properties: Mapping[str, Any], compared: bool) -> tfma.EvalConfig:
+    """Returns TFMA's config with a model spec for the baseline, if there is one, as TFX's executor completes it."""
+    config = tfma.EvalConfig()
+    proto_utils.json_to_proto(exec_properties[keys.EVAL_CONFIG_KEY], config)
+    return tfma.utils.update_eval_config_with_defaults(config, has_baseline=compared, rubber_stamp=True)
+
+
+def _needs_stock(
+    examples: Artifact, config: tfma.EvalConfig, models: Mapping[str, str], plan: EvaluationPlan
+) -> str | None:
+    """Returns what only TFX's executor supports; None if there is nothing."""
+    if example_artifacts.format_of(examples) is None:
+        return "the examples' format"
+    reasons = (saved_model.unsupported(models[spec.name], spec, plan.task) for spec in config.model_specs)
+    return evaluation.unsupported(config) or next((each for each in reasons if each), None)
+
+
+def _saved_model(models: list[Artifact]) -> str:
+    """Returns the folder of the SavedModel of an artifact."""
+    model = artifact_utils.get_single_instance(models)
+    return str(path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model)))
 
 
 def _measurements(folder: str) -> list[SliceMetrics]:

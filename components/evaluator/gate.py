@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from components.evaluator.config import METRICS, RATES, EvaluationConfig, FairnessConfig, Rate, Threshold, slice_of
+from components.evaluator import config as names
+from components.evaluator.config import RATES, EvaluationConfig, FairnessConfig, Rate, Threshold, slice_of
 from components.evaluator.verdict import NOT_JUDGED, Check, SliceMetrics, Verdict
 
 PREVALENCE = "prevalence"
@@ -62,8 +63,9 @@ def _of_thresholds(
     finite = _finite(measured)
     for metric, threshold in thresholds.items():
         value, baseline = finite.metrics.get(metric), finite.baseline.get(metric)
-        alike = METRICS[metric].both_classes and _alike(measured)
-        for bound, passed, why in _bounds(METRICS[metric].better, threshold, value, baseline, compared):
+        known = names.metric(metric)
+        alike = known.both_classes and _alike(measured)
+        for bound, passed, why in _bounds(known.better, threshold, value, baseline, compared):
             if measured.rows < least:
                 passed, why = True, f"{NOT_JUDGED}{measured.rows:,} row{'' if measured.rows == 1 else 's'} of {least:,}"
             elif alike:
@@ -151,7 +153,7 @@ def _finite(measured: SliceMetrics) -> SliceMetrics:
             for name, value in metrics.items()
             if math.isfinite(value)
             and name != PREVALENCE
-            and not (name in METRICS and METRICS[name].both_classes and _alike(measured))
+            and not (name in names.METRICS and names.METRICS[name].both_classes and _alike(measured))
         }
 
     metrics = defined(measured.metrics)

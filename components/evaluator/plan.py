@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from components.config_section import Section, Task
 from components.evaluator.config import EvaluationConfig
 
 
 class EvaluationPlan(Section):
-    """Everything from the config that the verdict and the recorded predictions depend on."""
+    """Everything from the config that the verdict depends on."""
 
     evaluation: EvaluationConfig
     task: Task
-    predictions: int = Field(default=64, ge=0)
-    """Number of rows that are recorded with the model's predictions, for the serving check."""
+    label_columns: tuple[str, ...] | None = None
+    """The columns of the label, which the model's preprocessing signatures read; None: not known, as for a model of own
+    code."""
     force_bless: str | None = None
     """The reason to bless this run's model even if checks fail. As a parameter it is part of the cache key, so that the
     verdict of a forced run is not reused by another one, and vice versa."""

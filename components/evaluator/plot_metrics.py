@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as protos
 
 from components.compat import tfma as compat
+from components.compat.tfma.columnar import DROPPED, Binned, Floats, Numbers, Sums, in_one_bin
 from components.evaluator import intervals
+from components.evaluator.columnar_metric import combined
 from components.evaluator.intervals import Interval, ScoreBins
 from components.evaluator.keyed_metric import KeyedMetric
 from components.evaluator.plot_data import AT
@@ -209,110 +209,80 @@ def _plot(
     return plot
 
 
-@dataclass
-class _Errors:
-    """The accumulator of a regression.
-
-    Attributes:
-      rows: number of rows, weighted.
-      powers: the sums of |label - prediction|, its square and its fourth power.
-      predictions: bin → rows, sum of labels, sum of predictions.
-      residuals: bin → rows, 0, sum of residuals.
-    """
-
-    rows: float = 0.0
-    powers: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    predictions: dict[int, list[float]] = field(default_factory=dict)
-    residuals: dict[int, list[float]] = field(default_factory=dict)
-
-
-class _Regression(beam.CombineFn):  # type: ignore[misc]
-    """Adds the rows of a regression to an accumulator."""
-
-    def __init__(self, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> None:
-        self._eval_config, self._key_fields = eval_config, key_fields
-
-    def create_accumulator(self) -> _Errors:
-        return _Errors()
-
-    def add_input(self, errors: _Errors, element: Any) -> _Errors:
-        rows = compat.label_prediction_weight(element, self._eval_config, **self._key_fields)
-        for labels, predictions, weights in rows:
-            weight = float(np.ravel(weights)[0])
-            for label, prediction in zip(np.ravel(labels).tolist(), np.ravel(predictions).tolist(), strict=True):
-                _count(errors, label, prediction, weight)
-        return errors
-
-    def merge_accumulators(self, accumulators: Iterable[_Errors]) -> _Errors:
-        merged = _Errors()
-        for errors in accumulators:
-            merged.rows += errors.rows
-            merged.powers = [one + other for one, other in zip(merged.powers, errors.powers, strict=True)]
-            for into, summands in ((merged.predictions, errors.predictions), (merged.residuals, errors.residuals)):
-                for at, sums in summands.items():
-                    _add(into, at, sums)
-        return merged
-
-    def extract_output(self, errors: _Errors) -> dict[Any, _Errors]:
-        return {_key(_ERRORS, self._key_fields): errors}
-
-
-_ERRORS = compat.private("errors_of_regression")
+_ERRORS, _PREDICTED, _RESIDUALS = (
+    compat.private(f"{each}_of_regression") for each in ("errors", "predictions", "residuals")
+)
 
 
 def _of_regression(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
-    key = _key(_ERRORS, key_fields)
+    errors, predicted, residuals = (_key(each, key_fields) for each in (_ERRORS, _PREDICTED, _RESIDUALS))
 
-    def interval(errors: _Errors, metric: str, value: float) -> Interval | None:
-        squares = errors.powers[1 if metric == "mean_absolute_error" else 2]
-        return intervals.of_mean(value, squares / errors.rows, errors.rows) if errors.rows else None
+    def interval(total: tuple[float, Floats], metric: str, value: float) -> Interval | None:
+        rows, (squares, fourth_powers) = total
+        if metric == "mean_absolute_error":
+            return intervals.of_mean(value, squares / rows, rows)
+        if metric == "root_mean_squared_error":
+            ends = intervals.of_mean(value**2, fourth_powers / rows, rows)
+            return (math.sqrt(ends[0]), math.sqrt(ends[1])) if ends else None
+        return intervals.of_mean(value, fourth_powers / rows, rows)
 
     def bounded(results: Results) -> dict[Any, Any]:
-        of = functools.partial(interval, results[key])
-        return _bounded(results, key_fields, ("mean_absolute_error", "mean_squared_error"), of)
+        total = results[errors].total()
+        if not total[0]:
+            return {}
+        of = functools.partial(interval, total)
+        names = ("mean_absolute_error", "mean_squared_error", "root_mean_squared_error")
+        return _bounded(results, key_fields, names, of)
 
     def plots(results: Results) -> dict[Any, Any]:
-        classes_by_plot = {compat.PREDICTIONS_PLOT: results[key].predictions, RESIDUALS: results[key].residuals}
-        return {
-            tfma.metrics.PlotKey(name=each, **key_fields): _of_classes(classes)
-            for each, classes in classes_by_plot.items()
-            if classes
-        }
+        by_plot = {compat.PREDICTIONS_PLOT: results[predicted], RESIDUALS: results[residuals]}
+        made = {tfma.metrics.PlotKey(name=each, **key_fields): _of_bins(sums) for each, sums in by_plot.items()}
+        return {key: plot for key, plot in made.items() if plot is not None}
 
-    counted = tfma.metrics.MetricComputation([key], None, _Regression(eval_config, key_fields))
-    return [counted, *_derived(name, key_fields, plots, bounded)]
-
-
-def _count(errors: _Errors, label: float, prediction: float, weight: float) -> None:
-    residual = label - prediction
-    square = residual * residual
-    errors.rows += weight
-    for at, power in enumerate((abs(residual), square, square * square)):
-        errors.powers[at] += weight * power
-    if math.isfinite(residual):
-        _add(errors.predictions, _class(prediction), (weight, weight * label, weight * prediction))
-        _add(errors.residuals, _class(residual), (weight, 0.0, weight * residual))
+    counted = [
+        combined(key, eval_config, bins, lambda sums: sums)
+        for key, bins in ((errors, _squares), (predicted, _by_prediction), (residuals, _by_residual))
+    ]
+    return [*counted, *_derived(name, key_fields, plots, bounded)]
 
 
-def _class(value: float) -> int:
-    """Returns the bin of a number; bins have the order of their numbers."""
-    size = abs(value)
-    if size < _SMALLEST:
-        return 0
-    at = int((math.log(size) - _LOG_SMALLEST) / _STEP) + 1
-    return at if value > 0 else -at
+def _squares(labels: Numbers, predictions: Numbers) -> Binned:
+    with np.errstate(over="ignore"):
+        squares = np.square(labels.astype(np.float64) - predictions)
+        return in_one_bin(squares, np.square(squares))
 
 
-def _add(into: dict[int, list[float]], at: int, sums: Sequence[float]) -> None:
-    totals = into.setdefault(at, [0.0, 0.0, 0.0])
-    for index, each in enumerate(sums):
-        totals[index] += each
+def _by_prediction(labels: Numbers, predictions: Numbers) -> Binned:
+    values = predictions.astype(np.float64)
+    return _in_bins(values, labels - values, labels.astype(np.float64))
 
 
-def _of_classes(classes: Mapping[int, Sequence[float]]) -> Any:
-    """Makes a plot of numbers counted by bin."""
-    at = np.array(sorted(classes))
-    bins = ScoreBins(*np.array([classes[each] for each in at.tolist()]).T)
+def _by_residual(labels: Numbers, predictions: Numbers) -> Binned:
+    residuals = labels - predictions.astype(np.float64)
+    return _in_bins(residuals, residuals, np.zeros(len(residuals)))
+
+
+def _in_bins(values: Floats, residuals: Floats, labels: Floats) -> Binned:
+    """Returns the bins of numbers, which have their order, with sums of labels and of the numbers.
+
+    Rows with a residual that is not finite do not count.
+    """
+    counted = np.isfinite(residuals)
+    values, labels = np.where(counted, values, 0.0), np.where(counted, labels, 0.0)
+    sizes = np.abs(values)
+    large = sizes >= _SMALLEST
+    at = ((np.log(np.where(large, sizes, _SMALLEST)) - _LOG_SMALLEST) / _STEP).astype(np.int64) + 1
+    at = np.where(large, np.where(values > 0, at, -at), 0)
+    return np.where(counted, at, DROPPED), np.stack([labels, values], axis=1)
+
+
+def _of_bins(sums: Sums) -> Any | None:
+    """Makes a plot of numbers counted by bin; None without rows."""
+    counted = sums.bins != DROPPED
+    if not counted.any():
+        return None
+    at = sums.bins[counted]
+    bins = ScoreBins(sums.rows[counted], *sums.sums[counted].T)
     near, far = (
         np.where(at == 0, 0.0, np.exp(np.minimum(_LOG_SMALLEST + (np.abs(at) - less) * _STEP, _GREATEST)))
         for less in (1, 0)

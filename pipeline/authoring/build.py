@@ -134,6 +134,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
             evaluation=config.evaluation,
             task=config.data.task,
             force_bless=force_bless,
+            label_columns=None if own_model else features.label_expression().columns,
         ),
         inputs.evaluator_code,
         examples=examples.outputs["examples"],
@@ -142,7 +143,10 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         label_key=config.evaluation.label_key or feature_names.LABEL,
         preprocessing=config.evaluation.preprocessing if own_model else ("transform_labels",),
         prediction_key=None if own_model else PREDICTION_KEY[config.data.task],
+        vectorised=config.runtime.vectorised,
     )
+    if config.runtime.vectorised:
+        evaluation.with_beam_pipeline_args(list(inputs.worker_beam_args))
     name = config.push.rollout.model_name or config.pipeline.name
     check = InfraValidator(
         config.serving,

@@ -96,7 +96,7 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
         transform_code=user_code.digest("components.features", *_module(config.features.preprocessing_fn)),
         trainer_code=user_code.digest(*trainer, *model),
         tuner_code=user_code.digest(*trainer, "components.tuner", *model),
-        evaluator_code=user_code.digest("components.evaluator"),
+        evaluator_code=user_code.digest("components.evaluator", *config.evaluation.modules()),
         managed=managed,
     )
 

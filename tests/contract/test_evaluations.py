@@ -120,11 +120,6 @@ def test_blessing_has_tfx_properties_of_both_models(compared: Evaluated) -> None
     assert Path(compared.blessing["baseline_model"]).name == "baseline"
 
 
-def test_first_rows_are_recorded_with_their_predictions(compared: Evaluated) -> None:
-    assert compared.sent == evaluator_runs.columns()["score"][:5].tolist()
-    assert compared.received == pytest.approx([WEIGHT * score for score in compared.sent])
-
-
 def test_model_that_fails_a_check_is_not_blessed(tmp_path: Path) -> None:
     result = run(tmp_path, {"metrics": ["auc"], "thresholds": {"auc": {"min": 0.99, "worse_by": 0.1}}})
     assert [(check.passed, check.why) for check in result.verdict.checks] == [

@@ -26,16 +26,12 @@ class Evaluated:
       plots: as read from theirs.
       marks: names of the files in the blessing's folder.
       blessing: its properties.
-      sent: the scores in the requests that were recorded.
-      received: the probabilities in their responses.
     """
 
     verdict: Verdict
     plots: Plots
     marks: list[str]
     blessing: dict[str, Any]
-    sent: list[float]
-    received: list[float]
 
 
 def columns() -> dict[str, Any]:
@@ -55,7 +51,6 @@ def evaluate(
     weight: float,
     before: float | None,
     force: str | None,
-    recorded: int = 5,
     task: Task = "binary",
 ) -> Evaluated:
     """Evaluates a model whose answer is its weight times the score, beside an earlier one if there is one.
@@ -68,7 +63,6 @@ def evaluate(
       weight: of the model.
       before: that of the latest blessed model.
       force: the reason to bless it all the same.
-      recorded: how many rows are recorded with predictions.
       task: what the answer is taken for.
     """
     from tfx.components.evaluator.constants import EVALUATION_KEY
@@ -79,9 +73,7 @@ def evaluate(
     from components.evaluator.component import eval_config
     from components.evaluator.executor import Executor
 
-    plan = EvaluationPlan.model_validate(
-        {"evaluation": section, "task": task, "predictions": recorded, "force_bless": force}
-    )
+    plan = EvaluationPlan.model_validate({"evaluation": section, "task": task, "force_bless": force})
     _write_examples(folder / "examples" / "Split-eval")
     examples = _artifact(Examples, folder / "examples")
     examples[0].split_names = '["eval"]'
@@ -110,9 +102,7 @@ def evaluate(
     verdict = Verdict.from_json((folder / "evaluation" / "verdict.json").read_text())
     marks = [entry.name for entry in (folder / "blessing").iterdir()]
     plots = Plots.from_json((folder / "evaluation" / "plots.json").read_text())
-    return Evaluated(
-        verdict, plots, marks, facts, *_recorded(folder / "evaluation" / "predictions.tfrecord", ANSWER[task])
-    )
+    return Evaluated(verdict, plots, marks, facts)
 
 
 def _artifact(kind: Any, folder: Path) -> list[Any]:
@@ -154,21 +144,3 @@ def _model(kind: Any, folder: Path, number: int, weight: float, task: Task) -> l
     made = _artifact(kind, folder)
     made[0].id = number
     return made
-
-
-def _recorded(file: Path, answer: str) -> tuple[list[float], list[float]]:
-    import tensorflow as tf
-    from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
-
-    sent, received = [], []
-    for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator() if file.exists() else ():
-        log = PredictionLog.FromString(record).predict_log
-        assert log.request.model_spec.signature_name == "serving_default"
-        [(name, given)] = log.request.inputs.items()
-        assert name == "examples"
-        [row] = tf.make_ndarray(given)
-        sent.append(tf.train.Example.FromString(row).features.feature["score"].float_list.value[0])
-        [(name, given)] = log.response.outputs.items()
-        assert name == answer
-        received.append(float(tf.make_ndarray(given)[0, -1]))
-    return sent, received

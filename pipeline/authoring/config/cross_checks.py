@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from pydantic import ValidationError
 
-from components.evaluator.config import METRICS
+from components.evaluator.config import METRICS, metric
 from components.features import expression
 from components.features.base_op import Dtype, Embedded
 from components.ingest import spans
@@ -170,7 +170,7 @@ def _tune(config: Config) -> Iterator[Problem]:
 
 def _metrics(config: Config) -> Iterator[Problem]:
     task = config.data.task
-    fitting = [name for name, metric in METRICS.items() if task in metric.tasks]
+    fitting = [name for name, each in METRICS.items() if task in each.tasks]
     named: dict[tuple[str | int, ...], str] = {
         ("evaluation", "thresholds", name): name for name in config.evaluation.thresholds
     }
@@ -178,7 +178,7 @@ def _metrics(config: Config) -> Iterator[Problem]:
     for slice_, thresholds in config.evaluation.slice_thresholds.items():
         named |= {("evaluation", "slice_thresholds", slice_, name): name for name in thresholds}
     for key, name in named.items():
-        if name not in fitting:
+        if task not in metric(name).tasks:
             yield Problem(key, f"{name} does not fit a {task} task; {', '.join(fitting)} do")
     if config.evaluation.fairness and task != "binary":
         yield Problem(

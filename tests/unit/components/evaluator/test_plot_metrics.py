@@ -20,17 +20,20 @@ from components.evaluator.plot_metrics import BinaryDiagnostics, RegressionDiagn
 
 def counted(labels: Any, predictions: Any, pieces: int = 1) -> dict[Any, Any]:
     """The plots of a regression by name; the rows are cut into pieces first."""
-    computation, derived, _ = RegressionDiagnostics("x").computations()
-    combiner, several = computation.combiner, []
-    for piece in np.array_split(np.arange(len(labels)), pieces):
-        one = combiner.create_accumulator()
-        for row in piece:
-            element = tfma.metrics.StandardMetricInputs(
-                label=labels[row : row + 1], prediction=predictions[row : row + 1], example_weight=np.array([1.0])
-            )
-            one = combiner.add_input(one, element)
-        several.append(one)
-    output = derived.result(combiner.extract_output(combiner.merge_accumulators(several)))
+    *computations, derived, _ = RegressionDiagnostics("x").computations()
+    results: dict[Any, Any] = {}
+    for computation in computations:
+        combiner, several = computation.combiner, []
+        for piece in np.array_split(np.arange(len(labels)), pieces):
+            one = combiner.create_accumulator()
+            for row in piece:
+                element = tfma.metrics.StandardMetricInputs(
+                    label=labels[row : row + 1], prediction=predictions[row : row + 1], example_weight=np.array([1.0])
+                )
+                one = combiner.add_input(one, element)
+            several.append(one)
+        results |= combiner.extract_output(combiner.merge_accumulators(several))
+    output = derived.result(results)
     return {key.name: value for key, value in output.items()}
 
 

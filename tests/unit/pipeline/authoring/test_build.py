@@ -10,6 +10,8 @@ import pytest
 from tfx.components.statistics_gen.executor import Executor as StockStatisticsExecutor
 from tfx.proto.orchestration import pipeline_pb2
 
+from components.evaluator.executor import Executor as EvaluatorExecutor
+from components.evaluator.executor import StockExecutor as StockEvaluatorExecutor
 from components.statistics.executor import Executor as StatisticsExecutor
 from pipeline.authoring.build import build
 from pipeline.authoring.config import Config, load
@@ -137,6 +139,8 @@ def test_columnar_nodes_fork_workers_for_a_large_input(tmp_path: Path, rows: str
         for name, node in nodes.items()
         if "--direct_num_workers=3" in getattr(node.executor_spec, "beam_pipeline_args", ())
     }
-    assert forked == ({"ExampleGen", "StatisticsGen"} if vectorised else {"ExampleGen"})
+    assert forked == ({"ExampleGen", "StatisticsGen", "Evaluator"} if vectorised else {"ExampleGen"})
     executor = nodes["StatisticsGen"].executor_spec.executor_class
     assert executor is (StatisticsExecutor if vectorised else StockStatisticsExecutor)
+    executor = nodes["Evaluator"].executor_spec.executor_class
+    assert executor is (EvaluatorExecutor if vectorised else StockEvaluatorExecutor)

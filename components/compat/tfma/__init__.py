@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.metrics import calibration_histogram, calibration_plot, metric_types, metric_util
+from tensorflow_model_analysis.slicer import slicer_lib
 
 HISTOGRAM_BUCKETS: int = calibration_histogram.DEFAULT_NUM_BUCKETS
 """Number of buckets of `histogram_computations` between 0 and 1."""
@@ -67,3 +68,9 @@ def label_prediction_weight(
 def private(name: str) -> str:
     """Returns a metric's name that TFMA treats as private: other computations see it, but it is not written."""
     return f"_{name}"
+
+
+def slice_value(text: str) -> str | int | float:
+    """Returns a value of a SlicingSpec as TFMA compares it with the values of a column: digits are a number."""
+    value: str | int | float = slicer_lib._to_type(text)
+    return value

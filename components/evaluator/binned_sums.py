@@ -1,0 +1,121 @@
+"""The accumulator of columnar metrics: sums of rows by slice and bin, which merge in any order.
+
+See components/compat/tfma/columnar: a metric assigns a bin and summands to each row, and everything is computed from
+the sums. So it makes no difference, except for the rounding of floats, how the rows are divided and merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from components.compat.tfma.columnar import Binned, Floats, Ints, Sums
+from components.compat.tfma.evaluation import SliceKey
+
+_DENSE = 1 << 20
+"""Greatest number of counters of a batch that are kept in one array; more are sorted."""
+
+
+@dataclass(frozen=True)
+class Slices:
+    """The slices of some rows.
+
+    Attributes:
+      keys: the slices, numbered by their position.
+      rows: a row and a slice that it is in, for each such pair: the row; [pairs].
+      numbers: the slice; [pairs].
+    """
+
+    keys: Sequence[SliceKey]
+    rows: Ints
+    numbers: Ints
+
+
+@dataclass(frozen=True)
+class Table:
+    """The sums of one metric.
+
+    Attributes:
+      slices: number of the slice, ascending; [cells].
+      bins: the bin, ascending in a slice; [cells].
+      rows: number of rows; [cells].
+      sums: sums of the summands; [cells, sums].
+    """
+
+    slices: Ints
+    bins: Ints
+    rows: Floats
+    sums: Floats
+
+    def of_slice(self, number: int) -> Sums:
+        """Returns the sums of one slice."""
+        cells = slice(*(int(np.searchsorted(self.slices, each)) for each in (number, number + 1)))
+        return Sums(self.bins[cells], self.rows[cells], self.sums[cells])
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The sums of all metrics over some rows.
+
+    Attributes:
+      keys: the slices, numbered by their position.
+      tables: the sums of each columnar metric.
+      others: slice → the accumulator of TFMA's combiners of all other metrics.
+    """
+
+    keys: Sequence[SliceKey]
+    tables: Sequence[Table]
+    others: dict[SliceKey, Any] = field(default_factory=dict)
+
+
+def count(binned: Binned, slices: Slices) -> Table:
+    """Adds up rows.
+
+    Args:
+      binned: bin and summands of each row.
+      slices: the rows' slices.
+    """
+    bins, summands = binned
+    distinct, inverse = np.unique(bins, return_inverse=True)
+    cells = slices.numbers * len(distinct) + inverse[slices.rows]
+    size = len(slices.keys) * len(distinct)
+    if size > _DENSE:
+        occupied, cells = np.unique(cells, return_inverse=True)
+        rows, size = np.bincount(cells), len(occupied)
+        at = slice(None)
+    else:
+        rows = np.bincount(cells, minlength=size)
+        at = occupied = np.flatnonzero(rows)
+    sums = [np.bincount(cells, each[slices.rows], size)[at] for each in summands.T]
+    stacked = np.stack(sums, axis=1) if sums else np.empty((len(occupied), 0))
+    return Table(occupied // len(distinct), distinct[occupied % len(distinct)], rows[at].astype(np.float64), stacked)
+
+
+def merge(parts: Iterable[Counted]) -> tuple[Sequence[SliceKey], list[Table]]:
+    """Adds up the tables of several parts.
+
+    Returns:
+      The slices of all parts, and the sums of each metric.
+    """
+    numbers: dict[SliceKey, int] = {}
+    tables: list[list[Table]] = []
+    for part in parts:
+        of_part = np.array([numbers.setdefault(key, len(numbers)) for key in part.keys], np.int64)
+        tables.append([Table(of_part[each.slices], each.bins, each.rows, each.sums) for each in part.tables])
+    return list(numbers), [_added(of_metric) for of_metric in zip(*tables, strict=True)]
+
+
+def _added(tables: Sequence[Table]) -> Table:
+    slices, bins, rows, sums = (
+        np.concatenate([getattr(each, name) for each in tables]) for name in ("slices", "bins", "rows", "sums")
+    )
+    order = np.lexsort((bins, slices))
+    slices, bins = slices[order], bins[order]
+    starts = np.flatnonzero((np.diff(slices, prepend=-1) != 0) | (np.diff(bins, prepend=0) != 0))
+    if not len(starts):
+        return Table(slices, bins, rows, sums)
+    rows, sums = (np.add.reduceat(each[order], starts) for each in (rows, sums))
+    return Table(slices[starts], bins[starts], rows, sums)

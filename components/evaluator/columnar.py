@@ -1,0 +1,251 @@
+"""The evaluation of a split in record batches, as one Beam transform, for all models in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import tensorflow_model_analysis as tfma
+
+from components.compat.tfma import columnar as compat
+from components.compat.tfma import evaluation
+from components.compat.tfma.columnar import Columnar
+from components.compat.tfma.evaluation import SliceKey
+from components.data.examples import Examples, FileRange
+from components.evaluator import binned_sums
+from components.evaluator.binned_sums import Counted, Slices
+from components.evaluator.columnar_metric import ColumnarCombiner
+from components.evaluator.saved_model import Evaluated, Model, column_of
+from components.evaluator.slices import slices_of
+
+_PARTS = 8
+"""Number of batches whose sums are merged at a time."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What to evaluate; small, as Beam sends it to every worker.
+
+    Attributes:
+      eval_config: TFMA's config, serialized.
+      models: name of each model in the config → the folder of its SavedModel.
+      label_columns: the columns that the preprocessing signatures read; None: any of the examples' columns.
+    """
+
+    eval_config: bytes
+    models: Mapping[str, str]
+    label_columns: tuple[str, ...] | None
+
+    def config(self) -> tfma.EvalConfig:
+        """Returns TFMA's config."""
+        return tfma.EvalConfig.FromString(self.eval_config)
+
+
+class Metrics:
+    """The computations of a config, divided into columnar ones and those that only TFMA can do.
+
+    Attributes:
+      parts: all computations.
+      columnar: (model, computation) of each columnar one.
+      others: those of TFMA, which take one row at a time; None if there are none.
+      names_of_others: the names of their results.
+    """
+
+    def __init__(self, config: tfma.EvalConfig) -> None:
+        self.parts = evaluation.computations(config)
+        self.columnar: list[tuple[str, Columnar]] = []
+        others = []
+        for computation in self.parts.combined:
+            found = _columnar(computation)
+            if found is None:
+                others.append(computation)
+            else:
+                self.columnar.append((compat.model_of(computation), found))
+        self.others = evaluation.RowByRow(others) if others else None
+        self.names_of_others = sorted({str(key.name) for computation in others for key in computation.keys})
+
+
+def _columnar(computation: Any) -> Columnar | None:
+    combiner = computation.combiner
+    return combiner if isinstance(combiner, ColumnarCombiner) else compat.counterpart(computation)
+
+
+class Evaluate(beam.PTransform):  # type: ignore[misc]
+    """Converts a PCollection of file names to one with the results, {slice → {TFMA's key → value}}.
+
+    Args:
+      examples: how the files store examples.
+      what: models, metrics and slices.
+    """
+
+    def __init__(self, examples: Examples, what: Evaluation) -> None:
+        super().__init__()
+        self._examples, self._what = examples, what
+
+    def expand(self, files: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        return (
+            files
+            | "Divide" >> beam.FlatMap(self._examples.ranges)
+            | "Spread" >> beam.Reshuffle()
+            | "Count" >> beam.ParDo(CountRange(self._examples, self._what))
+            | "Combine" >> beam.CombineGlobally(ResultsFn(self._what))
+        )
+
+
+class CountRange(beam.DoFn):  # type: ignore[misc]
+    """Evaluates the models on ranges of files; yields the sums of each batch."""
+
+    def __init__(self, examples: Examples, what: Evaluation) -> None:
+        self._examples, self._what = examples, what
+
+    def setup(self) -> None:
+        """Loads the models."""
+        self._counter = BatchCounter(self._what)
+
+    def process(self, file_range: FileRange) -> Iterator[Counted]:
+        """Yields the sums of each batch of a range."""
+        for batch in self._examples.read(file_range):
+            yield self._counter.count(batch)
+
+
+class BatchCounter:
+    """Evaluates models on batches.
+
+    Args:
+      what: models, metrics and slices.
+    """
+
+    def __init__(self, what: Evaluation) -> None:
+        config = what.config()
+        self._metrics = Metrics(config)
+        self._specs = list(config.slicing_specs)
+        self._several = len(config.model_specs) > 1
+        self._models = {
+            spec.name if self._several else "": Model(what.models[spec.name], spec, what.label_columns)
+            for spec in config.model_specs
+        }
+
+    def count(self, batch: pa.RecordBatch) -> Counted:
+        """Computes the sums of a batch.
+
+        Raises:
+          InputError: a row has no label, or slices are not text.
+        """
+        evaluated = {name: model.evaluate(batch) for name, model in self._models.items()}
+        slices = slices_of(batch.num_rows, lambda name: _column(batch, evaluated.values(), name), self._specs)
+        tables = [
+            binned_sums.count(metric.bins(evaluated[model].labels, evaluated[model].predictions), slices)
+            for model, metric in self._metrics.columnar
+        ]
+        return Counted(slices.keys, tables, self._others(batch, evaluated, slices))
+
+    def _others(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated], slices: Slices) -> dict[SliceKey, Any]:
+        if self._metrics.others is None:
+            return {}
+        of_row: list[list[SliceKey]] = [[] for _ in range(batch.num_rows)]
+        for row, number in zip(slices.rows.tolist(), slices.numbers.tolist(), strict=True):
+            of_row[row].append(slices.keys[number])
+        accumulators: dict[SliceKey, Any] = {}
+        for row, keys in enumerate(of_row):
+            self._metrics.others.add(accumulators, keys, self._extracts(batch, evaluated, row))
+        return {key: self._metrics.others.merged([each]) for key, each in accumulators.items()}
+
+    def _extracts(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated], row: int) -> dict[str, Any]:
+        """Returns a row as TFMA's extractors do; by model if there are several."""
+        by_model = {
+            name: (
+                np.atleast_1d(each.labels[row]),
+                np.atleast_1d(each.predictions[row]),
+                {key: np.atleast_1d(value[row]) for key, value in each.transformed.items()},
+            )
+            for name, each in evaluated.items()
+        }
+        kinds = (tfma.constants.LABELS_KEY, tfma.constants.PREDICTIONS_KEY, tfma.constants.TRANSFORMED_FEATURES_KEY)
+        extracts = {
+            kind: {name: values[at] for name, values in by_model.items()} if self._several else by_model[""][at]
+            for at, kind in enumerate(kinds)
+        }
+        features = zip(batch.schema.names, batch.columns, strict=True)
+        return {
+            **extracts,
+            tfma.constants.FEATURES_KEY: {name: np.array(column[row].as_py() or []) for name, column in features},
+        }
+
+
+class ResultsFn(beam.CombineFn):  # type: ignore[misc]
+    """Combines the sums of batches to the results of all slices."""
+
+    def __init__(self, what: Evaluation) -> None:
+        self._what = what
+
+    def setup(self) -> None:
+        """Creates the computations, which need not be pickled then."""
+        self._metrics = Metrics(self._what.config())
+
+    def create_accumulator(self) -> list[Counted]:
+        """Returns the accumulator of no rows."""
+        return []
+
+    def add_input(self, parts: list[Counted], counted: Counted) -> list[Counted]:
+        """Adds the sums of a batch; some batches are merged at a time, so that the memory is bounded."""
+        parts.append(counted)
+        return parts if len(parts) < _PARTS else [self._merged(parts)]
+
+    def merge_accumulators(self, accumulators: Iterable[list[Counted]]) -> list[Counted]:
+        """Merges the sums of several workers."""
+        merged: list[Counted] = []
+        for parts in accumulators:
+            for part in parts:
+                merged = self.add_input(merged, part)
+        return merged
+
+    def compact(self, parts: list[Counted]) -> list[Counted]:
+        """Merges the sums before they are sent to another worker."""
+        return [self._merged(parts)] if len(parts) > 1 else parts
+
+    def extract_output(self, parts: list[Counted]) -> dict[SliceKey, evaluation.Results]:
+        """Returns the results of all slices."""
+        if not parts:
+            return {}
+        counted, config = self._merged(parts), self._what.config()
+        return {
+            key: evaluation.completed(self._combined(counted, number, key), self._metrics.parts, config)
+            for number, key in enumerate(counted.keys)
+        }
+
+    def _combined(self, counted: Counted, number: int, key: SliceKey) -> evaluation.Results:
+        results: evaluation.Results = {}
+        for table, (_, metric) in zip(counted.tables, self._metrics.columnar, strict=True):
+            results.update(metric.result(table.of_slice(number)))
+        if self._metrics.others is not None:
+            results.update(self._metrics.others.results(counted.others[key]))
+        return results
+
+    def _merged(self, parts: list[Counted]) -> Counted:
+        keys, tables = binned_sums.merge(parts)
+        if self._metrics.others is None:
+            return Counted(keys, tables)
+        others = {}
+        for key in keys:
+            of_slice = [part.others[key] for part in parts if key in part.others]
+            others[key] = of_slice[0] if len(of_slice) == 1 else self._metrics.others.merged(of_slice)
+        return Counted(keys, tables, others)
+
+
+def _column(batch: pa.RecordBatch, evaluated: Iterable[Evaluated], name: str) -> pa.Array:
+    """Returns a column to slice by, a list for each row: of the models' preprocessing, otherwise of the examples."""
+    outputs = [each.transformed[name].reshape(batch.num_rows, -1) for each in evaluated if name in each.transformed]
+    if outputs:
+        return _lists(np.concatenate(outputs, axis=1))
+    return column_of(batch, name)
+
+
+def _lists(values: npt.NDArray[Any]) -> pa.Array:
+    rows, width = values.shape
+    return pa.LargeListArray.from_arrays(np.arange(rows + 1, dtype=np.int64) * width, pa.array(values.reshape(-1)))

@@ -1,0 +1,112 @@
+"""Our executor of the Evaluator, compared with the stock one by what TFMA's loaders read of both."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import evaluator_tables
+import pytest
+from evaluator_tables import Evaluation, Setting
+from in_fork_server import in_child
+
+from components.errors import InputError
+from pipeline.orchestration.engines import direct
+
+pytestmark = pytest.mark.both_lines
+
+SLICES = {"slices": ["group", "tags", ["tags", "group"], "size", "never"]}
+BINARY = {
+    **SLICES,
+    "metrics": [
+        *("auc", "auc_precision_recall", "binary_accuracy", "binary_crossentropy", "calibration", "precision"),
+        *("expected_calibration_error", "recall", "f1", "brier_score", "precision_at_0.7", "recall_at_0.35"),
+        *("f1_at_0.2", "binary_accuracy_at_0.25", "precision_at_20", "recall_at_20"),
+    ],
+    "thresholds": {"auc": {"min": 0.5}},
+    "slice_thresholds": {"place = 1": {"auc": {"min": 0.5}}, "group = none": {"auc": {"min": 0.5}}},
+    "fairness": {"column": "group", "at": 0.4},
+}
+MULTICLASS = {
+    **SLICES,
+    "metrics": ["accuracy", "crossentropy", "accuracy_at_2"],
+    "thresholds": {"accuracy": {"min": 0}},
+}
+REGRESSION = {
+    **SLICES,
+    "metrics": [
+        *("mean_squared_error", "mean_absolute_error", "root_mean_squared_error", "mean_absolute_percentage_error"),
+        *("r_squared", "quantile_loss_at_0.9"),
+    ],
+    "thresholds": {"mean_squared_error": {"max": 100.0}},
+}
+OWN_METRIC = "tensorflow_model_analysis.metrics.squared_pearson_correlation.SquaredPearsonCorrelation"
+
+
+def assert_equal(ours: Evaluation, stock: Evaluation) -> None:
+    """Compares all metrics, intervals and plots; sums of floats are rounded in another order."""
+    assert ours.metrics.keys() == stock.metrics.keys()
+    for key, expected in stock.metrics.items():
+        # TFMA computes the logarithms of single predictions in float32.
+        assert ours.metrics[key] == pytest.approx(expected, rel=2e-6, abs=1e-9, nan_ok=True), key
+    assert ours.plots.keys() == stock.plots.keys()
+    for name, numbers in stock.plots.items():
+        assert ours.plots[name] == pytest.approx(numbers, rel=1e-6, abs=1e-9), name
+    assert (ours.config, ours.slices, ours.validated) == (stock.config, stock.slices, stock.validated)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        Setting("binary", BINARY),
+        Setting("binary", BINARY, baseline=False, stored="tfrecord"),
+        Setting("multiclass", MULTICLASS),
+        Setting("regression", REGRESSION),
+        Setting("regression", REGRESSION, own_code=True, baseline=False),
+    ],
+    ids=["binary", "binary from TFRecords", "multiclass", "regression", "own code"],
+)
+def test_everything_is_as_the_stock_executor_computes_it(setting: Setting, tmp_path: Path) -> None:
+    ours, stock = in_child(tmp_path / "log", evaluator_tables.evaluate_with_both, tmp_path, setting)
+    assert_equal(ours, stock)
+    assert not any("TFMA computes" in each or "TFX's own executor" in each for each in ours.messages)
+    slices = {name for name, _ in ours.metrics}
+    assert {"", "group=b'a'", "tags=b'x'", "group=b'c', tags=b'z'", "size=1.5"} <= slices
+    assert not any("never" in each for each in slices)
+    named = {"binary": BINARY, "multiclass": MULTICLASS, "regression": REGRESSION}[setting.task]["metrics"]
+    measured = {key for name, key in ours.metrics if not name}
+    assert all(any(f'name: "{name}"' in key for key in measured) for name in named)
+
+
+def test_only_a_metric_that_columns_do_not_have_is_computed_row_by_row(tmp_path: Path) -> None:
+    section = {**REGRESSION, "metrics": ["mean_squared_error", OWN_METRIC]}
+    setting = Setting("regression", section)
+    ours, stock = in_child(tmp_path / "log", evaluator_tables.evaluate_with_both, tmp_path, setting)
+    assert_equal(ours, stock)
+    assert any(f'name: "{OWN_METRIC}"' in key for _, key in ours.metrics)
+    assert f"TFMA computes these metrics itself, row by row: {OWN_METRIC}" in ours.messages
+
+
+def test_lists_and_values_that_mean_a_missing_one_go_through_serialized_examples(tmp_path: Path) -> None:
+    scores: list[Any] = [[0.25, 0.75] if at % 2 else [math.nan] for at in range(evaluator_tables.ROWS)]
+    setting = Setting("binary", BINARY, baseline=False, replaced={"score": scores})
+    ours, stock = in_child(tmp_path / "log", evaluator_tables.evaluate_with_both, tmp_path, setting)
+    assert_equal(ours, stock)
+
+
+def test_forked_workers_compute_the_same(tmp_path: Path) -> None:
+    setting = Setting("binary", BINARY)
+    in_child(tmp_path / "log", evaluator_tables.write_inputs, tmp_path, setting)
+    several = dataclasses.replace(setting, beam=tuple(direct.forked_options(2)))
+    of_workers = in_child(tmp_path / "log", evaluator_tables.evaluate, tmp_path, several)
+    (tmp_path / "ours").rename(tmp_path / "workers")
+    assert_equal(of_workers, in_child(tmp_path / "log", evaluator_tables.evaluate, tmp_path, setting))
+
+
+def test_row_without_a_label_is_reported(tmp_path: Path) -> None:
+    labels: list[Any] = [None if at == 7 else [1] for at in range(evaluator_tables.ROWS)]
+    setting = Setting("binary", BINARY, own_code=True, replaced={"truth": labels})
+    with pytest.raises(InputError, match="label truth: expected one value in each row, received a row with 0"):
+        in_child(tmp_path / "log", evaluator_tables.evaluate_with_both, tmp_path, setting)
