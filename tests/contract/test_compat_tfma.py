@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow_model_analysis as tfma
+from google.protobuf import text_format
 from tensorflow_model_analysis.evaluators import metrics_plots_and_validations_evaluator as writer
 from tensorflow_model_analysis.metrics import calibration_histogram, metric_types, metric_util
 
 from components.compat import tfma as compat
+from components.compat.tfma import columnar, evaluation
 
 pytestmark = pytest.mark.both_lines
 KEY = {"model_name": "", "output_name": "", "example_weighted": False}
@@ -45,3 +49,108 @@ def test_private_metric_is_not_written() -> None:
     message = "TFMA no longer hides metrics whose name begins with _: change compat.tfma.private"
     assert writer._is_private_metrics(tfma.metrics.MetricKey(compat.private("x"))), message
     assert not writer._is_private_metrics(tfma.metrics.MetricKey("x")), message
+
+
+LABELS = {
+    "binary": [0, 1, 1, 0, 1, 1],
+    "multiclass": [0, 2, -1, 1, 1, 2],
+    "regression": [0.0, 1.5, -2.0, 3.25, 0.5, 7.0],
+}
+PREDICTIONS = {
+    "binary": [0.0, 1.0, 0.5, 0.25, 0.9999, 0.30004],
+    "multiclass": [
+        [0.5, 0.3, 0.2],
+        [0.1, 0.1, 0.8],
+        [0.2, 0.4, 0.4],
+        [0.0, 0.0, 0.0],
+        [0.1, 0.6, 0.3],
+        [0.4, 0.3, 0.3],
+    ],
+    "regression": [0.5, 1.5, -1.0, 3.5, 0.25, 6.0],
+}
+
+
+@pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("task", "metric"),
+    [
+        ("binary", tfma.metrics.ExampleCount()),
+        ("binary", tfma.metrics.AUC()),
+        ("binary", tfma.metrics.BinaryAccuracy()),
+        ("binary", tfma.metrics.Precision(thresholds=[0.7, 0.3])),
+        ("binary", tfma.metrics.BinaryCrossEntropy()),
+        ("multiclass", tfma.metrics.MultiClassConfusionMatrixPlot(thresholds=[0.0])),
+        ("regression", tfma.metrics.MeanAbsoluteError()),
+        ("regression", tfma.metrics.MeanSquaredError()),
+        ("regression", tfma.metrics.MeanAbsolutePercentageError()),
+        ("regression", tfma.metrics.MeanSquaredLogarithmicError()),
+    ],
+)
+def test_columnar_counterpart_has_the_result_of_the_combiner(task: str, metric: Any) -> None:
+    computation = metric.computations(example_weighted=False)[0]
+    form = columnar.counterpart(computation)
+    message = f"TFMA changed {computation.combiner}: change compat.tfma.columnar"
+    assert form is not None, message
+    labels, predictions = np.array(LABELS[task]), np.array(PREDICTIONS[task], np.float32)
+    # The logarithm of a negative number is NaN, with a warning by TFMA; a certain prediction has no crossentropy there.
+    rows = {"MeanSquaredLogarithmicError": [0, 1, 3, 4, 5], "BinaryCrossEntropy": [2, 3, 4, 5]}.get(
+        type(metric).__name__, list(range(6))
+    )
+    combiner, accumulator = computation.combiner, computation.combiner.create_accumulator()
+    for row in rows:
+        example = tfma.metrics.StandardMetricInputs(
+            label=labels[row : row + 1], prediction=np.atleast_1d(predictions[row]), example_weight=np.array(1.0)
+        )
+        accumulator = combiner.add_input(accumulator, example)
+    ((key, expected),) = combiner.extract_output(accumulator).items()
+    bins, summands = form.bins(labels[rows], predictions[rows])
+    distinct, at = np.unique(bins, return_inverse=True)
+    sums = (
+        np.stack([np.bincount(at, each) for each in summands.T], axis=1)
+        if summands.size
+        else np.empty((len(distinct), 0))
+    )
+    ((own_key, actual),) = form.result(columnar.Sums(distinct, np.bincount(at).astype(float), sums)).items()
+    assert own_key == key
+    if isinstance(expected, float | np.floating):
+        assert actual == pytest.approx(float(expected), rel=1e-6), message
+    else:
+        assert repr(actual) == repr(expected) or plain(actual) == plain(expected), message
+
+
+def plain(value: Any) -> Any:
+    """A result as nested lists of numbers."""
+    if isinstance(value, calibration_histogram.Bucket):
+        return pytest.approx(
+            [value.bucket_id, value.weighted_labels, value.weighted_predictions, value.weighted_examples]
+        )
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value
+
+
+def test_counterparts_of_what_our_columns_do_not_compute_are_missing() -> None:
+    by_class = tfma.metrics.Precision(top_k=2).computations(example_weighted=False)[0]
+    weighted = tfma.metrics.MeanSquaredError().computations(example_weighted=True)[0]
+    smoothed = tfma.metrics.BinaryCrossEntropy(label_smoothing=0.1).computations(example_weighted=False)[0]
+    assert [columnar.counterpart(each) for each in (by_class, weighted, smoothed)] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("cross_slicing_specs { baseline_spec {} }", "cross slices"),
+        ("slicing_specs { slice_keys_sql: 'SELECT STRUCT(a)' }", "slicing by SQL"),
+        ("model_specs { example_weight_key: 'w' }", "example weights"),
+        ("model_specs { label_keys { key: 'a' value: 'b' } }", "several outputs"),
+        ("metrics_specs { query_key: 'q' }", "query_key"),
+        ("options { compute_confidence_intervals { value: true } }", "compute_confidence_intervals"),
+        ("options { min_slice_size { value: 5 } }", "min_slice_size"),
+        ("options { disabled_outputs { values: 'plots' } }", "disabled_outputs"),
+        ("slicing_specs {} model_specs { label_key: 'a' } options { min_slice_size { value: 1 } }", None),
+    ],
+)
+def test_config_that_needs_tfmas_own_pipeline_is_recognised(text: str, field: str | None) -> None:
+    assert evaluation.unsupported(text_format.Parse(text, tfma.EvalConfig())) == field

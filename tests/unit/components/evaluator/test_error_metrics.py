@@ -1,0 +1,81 @@
+"""Metrics that TFMA lacks, compared with scikit-learn's, from columns and row by row."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow_model_analysis as tfma
+from sklearn import metrics
+from tensorflow_model_analysis.metrics.calibration_histogram import Bucket
+
+from components.compat.tfma.columnar import Sums
+from components.evaluator.calibration import PrecisionOfTop, RecallOfTop
+from components.evaluator.error_metrics import ExplainedShare, QuantileLoss, RootOfSquaredErrors, TopClassAccuracy
+
+RANDOM = np.random.default_rng(4)
+LABELS = RANDOM.normal(50, 3, 80)
+PREDICTIONS = LABELS + RANDOM.normal(0.5, 1, 80)
+CLASSES = RANDOM.integers(0, 4, 80)
+PROBABILITIES = RANDOM.dirichlet([1, 1, 1, 1], 80)
+
+
+def by_columns(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> float:
+    combiner = metric.computations()[0].combiner
+    bins, summands = combiner.bins(labels, predictions)
+    assert set(bins.tolist()) <= {0}
+    whole = Sums(np.array([0])[: len(bins)], np.array([float(len(bins))])[: len(bins)], summands.sum(axis=0)[None])
+    ((_, value),) = combiner.result(whole).items()
+    return float(value)
+
+
+def by_row(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> float:
+    combiner = metric.computations()[0].combiner
+    parts = [combiner.create_accumulator() for _ in range(3)]
+    for row in range(len(labels)):
+        example = tfma.metrics.StandardMetricInputs(
+            label=labels[row : row + 1], prediction=np.atleast_1d(predictions[row]), example_weight=np.array(1.0)
+        )
+        parts[row % 3] = combiner.add_input(parts[row % 3], example)
+    ((_, value),) = combiner.extract_output(combiner.merge_accumulators(parts)).items()
+    return float(value)
+
+
+@pytest.mark.parametrize(
+    ("metric", "labels", "predictions", "expected"),
+    [
+        (RootOfSquaredErrors("x"), LABELS, PREDICTIONS, math.sqrt(metrics.mean_squared_error(LABELS, PREDICTIONS))),
+        (ExplainedShare("x"), LABELS, PREDICTIONS, metrics.r2_score(LABELS, PREDICTIONS)),
+        (QuantileLoss("x", 0.9), LABELS, PREDICTIONS, metrics.mean_pinball_loss(LABELS, PREDICTIONS, alpha=0.9)),
+        (TopClassAccuracy("x", 2), CLASSES, PROBABILITIES, metrics.top_k_accuracy_score(CLASSES, PROBABILITIES, k=2)),
+        (ExplainedShare("x"), np.full(5, 3.0), np.arange(5.0), math.nan),
+        (TopClassAccuracy("x", 9), np.array([-1, 4, 2]), PROBABILITIES[:3], 1 / 3),
+    ],
+)
+def test_metric_is_that_of_scikit_learn(
+    metric: tfma.metrics.Metric, labels: Any, predictions: Any, expected: float
+) -> None:
+    assert by_columns(metric, labels, predictions) == pytest.approx(expected, nan_ok=True)
+    assert by_row(metric, labels, predictions) == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize("metric", [RootOfSquaredErrors("x"), ExplainedShare("x"), TopClassAccuracy("x", 2)])
+def test_no_row_has_no_metric(metric: tfma.metrics.Metric) -> None:
+    assert math.isnan(by_row(metric, np.empty(0), np.empty(0)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "precision", "recall"),
+    [(2, 1.0, 0.4), (4, 0.75, 0.6), (6, 4 / 6, 0.8), (100, 0.5, 1.0)],
+)
+def test_highest_predictions_are_counted_with_a_share_of_equal_ones(rows: int, precision: float, recall: float) -> None:
+    # In ascending order: 4 rows with one label 1, 4 with two, 2 with two.
+    histogram = [Bucket(10, 1.0, 0.0, 4.0), Bucket(500, 2.0, 0.2, 4.0), Bucket(9000, 2.0, 1.8, 2.0)]
+    for metric, expected in ((PrecisionOfTop("x", rows), precision), (RecallOfTop("x", rows), recall)):
+        counting, derived = metric.computations()
+        ((_, value),) = derived.result({counting.keys[0]: histogram}).items()
+        assert value == pytest.approx(expected)
+        ((_, empty),) = derived.result({counting.keys[0]: []}).items()
+        assert math.isnan(empty)
