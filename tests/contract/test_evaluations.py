@@ -48,7 +48,7 @@ def run(
     force: str | None = None,
     task: Task = "binary",
 ) -> Evaluated:
-    result = in_child(folder / "log", evaluator_runs.evaluate, folder, section, WEIGHT, before, force, 5, task)
+    result = in_child(folder / "log", evaluator_runs.evaluate, folder, section, WEIGHT, before, force, task)
     assert isinstance(result, Evaluated)
     return result
 
