@@ -83,7 +83,7 @@ def test_rates_of_groups_are_taken_at_the_users_probability() -> None:
     rates = {
         metric.config for spec in actual.metrics_specs for metric in spec.metrics if '"thresholds"' in metric.config
     }
-    assert rates == {f'{{"name": "{rate}", "thresholds": [0.25]}}' for rate in RATES}
+    assert rates == {f'{{"name": "{rate}", "thresholds": 0.25}}' for rate in RATES}
 
 
 def test_every_metric_is_one_that_tfma_knows_or_ours_under_another_name() -> None:
@@ -101,7 +101,7 @@ def options(actual: tfma.EvalConfig) -> dict[str, dict[str, object]]:
 def test_number_in_a_metrics_name_is_an_option_of_its_class() -> None:
     actual = options(config(metrics=["precision_at_0.7", "recall_at_50"], thresholds={"f1_at_0.25": {"min": 0.5}}))
     assert actual[":Precision"] == {"name": "precision_at_0.7", "thresholds": 0.7}
-    assert actual[":F1Score"] == {"name": "f1_at_0.25", "thresholds": [0.25]}
+    assert actual[":F1Score"] == {"name": "f1_at_0.25", "thresholds": 0.25}
     assert actual["components.evaluator.calibration:RecallOfTop"] == {"name": "recall_at_50", "rows": 50}
 
 
