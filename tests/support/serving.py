@@ -101,6 +101,13 @@ def example(x: float) -> bytes:
     return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
 
 
+class _Deadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
+    """Ends a call that the server does not answer; without a deadline, its client would wait forever."""
+
+    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        return continuation(details._replace(timeout=PATIENCE_SECONDS), request)
+
+
 @dataclass
 class Server:
     """A server that listens.
@@ -150,11 +157,12 @@ class Server:
 
     @contextlib.contextmanager
     def stubs(self) -> Iterator[tuple[Any, Any]]:
-        """Stubs of PredictionService and ModelService."""
+        """Stubs of PredictionService and ModelService, whose calls have a deadline."""
         with grpc.insecure_channel(f"127.0.0.1:{self.rpc}") as channel:
+            limited = grpc.intercept_channel(channel, _Deadline())
             yield (
-                prediction_service_pb2_grpc.PredictionServiceStub(channel),
-                model_service_pb2_grpc.ModelServiceStub(channel),
+                prediction_service_pb2_grpc.PredictionServiceStub(limited),
+                model_service_pb2_grpc.ModelServiceStub(limited),
             )
 
     def stop(self) -> int:

@@ -86,17 +86,11 @@ async def _answer(
 
 
 async def _read(context: grpc.aio.ServicerContext, seconds: float) -> bytes:
-    """Return the message; cheaper than asyncio.wait_for, which creates a task for each."""
-    timer = asyncio.get_running_loop().call_later(seconds, asyncio.current_task().cancel)  # type: ignore[union-attr]
     try:
-        message = await context.read()
-    except asyncio.CancelledError:
-        if timer.when() <= asyncio.get_running_loop().time():
-            code = StatusCode.DEADLINE_EXCEEDED
-            raise RequestError(f"expected the whole message within {seconds:g} s", code) from None
-        raise
-    finally:
-        timer.cancel()
+        message = await asyncio.wait_for(context.read(), seconds)
+    except asyncio.TimeoutError:
+        code = StatusCode.DEADLINE_EXCEEDED
+        raise RequestError(f"expected the whole message within {seconds:g} s", code) from None
     if message is grpc.aio.EOF:
         raise RequestError("expected a message, received none")
     return bytes(message)
