@@ -174,6 +174,9 @@ def from_proto(proto: Any) -> npt.NDArray[Any]:
     sizes = [dimension.size for dimension in dimensions[:_MAX_RANK]]
     if proto.tensor_shape.unknown_rank or len(dimensions) > _MAX_RANK or min(sizes, default=0) < 0:
         raise RequestError(f"a tensor of {len(dimensions)} dimensions and shape {sizes} is not valid")
+    if proto.dtype == _STRING and sizes == [len(proto.string_val)] and not proto.tensor_content:
+        # Serialized tf.Examples arrive like this; make_ndarray would take several times as long.
+        return np.array([*proto.string_val], object)
     if (count := math.prod(sizes)) > _MAX_REPEATED and count > proto.ByteSize():
         raise RequestError(f"a tensor of shape {sizes}: expected {count} elements, received {proto.ByteSize()} bytes")
     try:
