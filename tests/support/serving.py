@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import json
@@ -18,7 +19,8 @@ from typing import Any
 
 import grpc
 import tensorflow as tf
-from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
+from tensorflow.core.framework import tensor_pb2
+from tensorflow_serving.apis import model_service_pb2_grpc, predict_pb2, prediction_service_pb2_grpc
 
 from components import version_manifest as pushed
 
@@ -99,6 +101,26 @@ def example(x: float) -> bytes:
     """A row that the model's serving_default takes."""
     feature = {"x": tf.train.Feature(float_list=tf.train.FloatList(value=[x]))}
     return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+
+
+def b64(content: bytes) -> dict[str, str]:
+    """Bytes in a request to the REST API."""
+    return {"b64": base64.b64encode(content).decode()}
+
+
+def proto(dtype: int, sizes: list[int], **values: Any) -> Any:
+    """A TensorProto, which may be wrong."""
+    dimensions = [{"size": size} for size in sizes]
+    return tensor_pb2.TensorProto(dtype=dtype, tensor_shape={"dim": dimensions}, **values)
+
+
+def predict(model: str = "line", signature: str = "", **inputs: Any) -> Any:
+    """A PredictRequest with these inputs: arrays, lists or TensorProtos."""
+    protos = {
+        name: value if isinstance(value, tensor_pb2.TensorProto) else tf.make_tensor_proto(value)
+        for name, value in inputs.items()
+    }
+    return predict_pb2.PredictRequest(model_spec={"name": model, "signature_name": signature}, inputs=protos)
 
 
 class _Deadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]

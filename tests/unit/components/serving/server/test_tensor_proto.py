@@ -11,7 +11,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from tensorflow.core.framework import tensor_pb2
+from serving import proto
 
 from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import from_proto, to_proto
@@ -23,13 +23,6 @@ ARRAYS = st.one_of(
     st.sampled_from(NUMBERS).flatmap(lambda dtype: arrays.arrays(dtype, SHAPES)),
     arrays.arrays(object, SHAPES, elements=st.binary(max_size=9)),
 )
-
-
-def proto(dtype: int, sizes: list[int], **values: Any) -> Any:
-    made = tensor_pb2.TensorProto(dtype=dtype, **values)
-    for size in sizes:
-        made.tensor_shape.dim.add(size=size)
-    return made
 
 
 def rejection(made: Any) -> str:
