@@ -61,6 +61,7 @@ def statuses(server: Server) -> Iterator[set[int]]:
     statuses = {200}
     body = json.dumps({"instances": [b64(example(3))]}).encode()
     with Load(f"127.0.0.1:{server.rest}", PATH, body, connections=1) as load:
+        load.wait(1)
         yield statuses
     assert {status for status, _ in load.answers} <= statuses
     assert {content for status, content in load.answers if status == 200} == {b'{"predictions": [7.0]}'}

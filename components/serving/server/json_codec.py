@@ -120,10 +120,11 @@ def to_array(name: str, values: Any, spec: TensorSpec) -> npt.NDArray[Any]:
             flat[:] = [_to_bytes(each) for each in flat]
             return array
         # NumPy does not count bfloat16 as a float.
-        accepted = _ACCEPTED.get("f" if dtype.is_floating else np.dtype(dtype.as_numpy_dtype).kind, set())
-        least, greatest = (0, 1) if dtype.is_bool else (dtype.min, dtype.max)
+        kind = "f" if dtype.is_floating else np.dtype(dtype.as_numpy_dtype).kind
+        # As Python's numbers: NumPy 2 would cast the other side of the comparison, too.
+        least, greatest = (0, 1) if dtype.is_bool else map(float if kind == "f" else int, (dtype.min, dtype.max))
         for each in flat:
-            if type(each) not in accepted:
+            if type(each) not in _ACCEPTED.get(kind, ()):
                 raise TypeError(f"received {_json_type(each)}")
             if not least <= each <= greatest and math.isfinite(each):
                 raise OverflowError("received a number out of its range")
