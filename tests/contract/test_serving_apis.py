@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
@@ -24,14 +23,13 @@ import tensorflow as tf
 from google.protobuf import json_format, text_format
 from old_models import classifier
 from prometheus_client.parser import text_string_to_metric_families
-from serving import Server, example, line, serving
+from serving import Server, b64, example, line, predict, serving
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
     get_model_status_pb2,
     model_management_pb2,
-    predict_pb2,
     prediction_log_pb2,
     regression_pb2,
 )
@@ -41,10 +39,6 @@ from components import version_manifest as pushed
 pytestmark = pytest.mark.both_lines
 
 SLOPES = {1: 2.0, 2: 3.0}
-
-
-def b64(content: bytes) -> dict[str, str]:
-    return {"b64": base64.b64encode(content).decode()}
 
 
 def config(folder: Path, *models: str) -> str:
@@ -120,14 +114,6 @@ def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 )  # fmt: skip
 def test_rest_answers(server: Server, path: str, body: Any, expected: Any) -> None:
     assert server.ask("POST", f"/v1/models/{path}", body) == (200, expected)
-
-
-def predict(model: str = "line", signature: str = "", **inputs: Any) -> Any:
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name, request.model_spec.signature_name = model, signature
-    for name, value in inputs.items():
-        request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
-    return request
 
 
 def outputs(response: Any) -> dict[str, Any]:

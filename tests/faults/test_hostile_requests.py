@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import gzip
-import http.client
 import json
 import re
 import resource
@@ -26,21 +24,17 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-import tensorflow as tf
-from serving import Server, example, line, serving
-from tensorflow.core.framework import tensor_pb2
-from tensorflow_serving.apis import classification_pb2, get_model_metadata_pb2, predict_pb2
+from load import Load
+from serving import Server, b64, example, line, predict, proto, serving
+from tensorflow_serving.apis import classification_pb2, get_model_metadata_pb2
 
 READ_SECONDS = 2
 MAX_BYTES = 8 << 20
 IN_FLIGHT = 16
 CONNECTIONS = 1000
+PATH = "/v1/models/line:predict"
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 CODES = grpc.StatusCode
-
-
-def b64(content: bytes) -> dict[str, str]:
-    return {"b64": base64.b64encode(content).decode()}
 
 
 @pytest.fixture(scope="module")
@@ -61,43 +55,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-class Neighbour(threading.Thread):
-    """Another client, which sends one request after the other."""
-
-    def __init__(self, server: Server) -> None:
-        super().__init__(daemon=True)
-        self._server, self._stop_requested = server, threading.Event()
-        self.answers: Counter[Any] = Counter()
-        self.may_be_rejected = False
-
-    def run(self) -> None:
-        body = json.dumps({"instances": [b64(example(3))]})
-        connection = http.client.HTTPConnection("127.0.0.1", self._server.rest, timeout=60)
-        try:
-            while not self._stop_requested.is_set():
-                connection.request("POST", "/v1/models/line:predict", body)
-                answer = connection.getresponse()
-                self.answers[answer.status, answer.read()] += 1
-        except Exception as error:
-            self.answers[type(error).__name__, str(error)] += 1
-        finally:
-            connection.close()
-
-    def stop(self) -> None:
-        self._stop_requested.set()
-        self.join()
-
-
 @pytest.fixture(autouse=True)
-def neighbour(server: Server) -> Iterator[Neighbour]:
-    """Receives only right answers; where there are too many requests, its own may be rejected, too."""
-    neighbour = Neighbour(server)
-    neighbour.start()
-    yield neighbour
-    neighbour.stop()
-    rejected = sum(count for (status, _), count in neighbour.answers.items() if status == 429)
-    assert not rejected or neighbour.may_be_rejected
-    assert {each for each in neighbour.answers if each[0] != 429} == {(200, b'{"predictions": [7.0]}')}
+def statuses(server: Server) -> Iterator[set[int]]:
+    """The statuses that another client may receive, which sends one request after the other: at first only 200."""
+    statuses = {200}
+    body = json.dumps({"instances": [b64(example(3))]}).encode()
+    with Load(f"127.0.0.1:{server.rest}", PATH, body, connections=1) as load:
+        load.wait(1)
+        yield statuses
+    assert {status for status, _ in load.answers} <= statuses
+    assert {content for status, content in load.answers if status == 200} == {b'{"predictions": [7.0]}'}
 
 
 def nested(depth: int) -> bytes:
@@ -108,13 +75,9 @@ def nested(depth: int) -> bytes:
     ("body", "word"),
     [
         (b"", "expected a JSON object"),
-        (b"\xff\xfe\x00", "expected a JSON object"),
-        (b"[]", "received a list"),
         (nested(1_000_000), "recursion"),
         (b'{"instances": ' + nested(300) + b"}", "in lists of one length"),
         (b'{"instances": [' + b"9" * 5_000_000 + b"]}", "expected a JSON object"),
-        ({}, "either instances"),
-        ({"instances": [{"nope": 1}]}, "expected inputs of ['examples'], received 'nope'"),
         ({"instances": [None]}, "received null"),
         ({"inputs": b64(example(1))}, "expected shape [-1], received []"),
         ({"instances": ["x" * 7_000_000]}, "Feature: x"),
@@ -126,7 +89,7 @@ def nested(depth: int) -> bytes:
     ],
 )
 def test_rest_bodies(server: Server, body: Any, word: str) -> None:
-    status, answer = server.ask("POST", "/v1/models/line:predict", body)
+    status, answer = server.ask("POST", PATH, body)
     assert (status, word in answer["error"]) == (400, True), answer
     assert len(answer["error"]) <= 1001
 
@@ -137,34 +100,18 @@ def test_model_that_does_not_classify(server: Server) -> None:
     assert server.ask("POST", "/v1/models/line:classify", {"examples": [{"x": [["a"]]}]})[0] == 400
 
 
-def proto(dtype: int, sizes: list[int], **values: Any) -> Any:
-    tensor = tensor_pb2.TensorProto(dtype=dtype, **values)
-    for size in sizes:
-        tensor.tensor_shape.dim.add(size=size)
-    return tensor
-
-
-def predict(signature: str = "", model: str = "line", **inputs: Any) -> Any:
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name, request.model_spec.signature_name = model, signature
-    for name, value in inputs.items():
-        is_proto = isinstance(value, tensor_pb2.TensorProto)
-        request.inputs[name].CopyFrom(value if is_proto else tf.make_tensor_proto(value))
-    return request
-
-
 @pytest.mark.parametrize(
     ("request_", "code", "word"),
     [
         (predict(), CODES.INVALID_ARGUMENT, "expected the inputs ['examples'], received []"),
         (predict(model="\n\u0000ä"), CODES.NOT_FOUND, "expected a model of ['line']"),
         (predict(model="x" * 1_000_000), CODES.NOT_FOUND, "xxx"),
-        (predict("nope"), CODES.INVALID_ARGUMENT, "received 'nope'"),
+        (predict(signature="nope"), CODES.INVALID_ARGUMENT, "received 'nope'"),
         (predict(examples=[1.0]), CODES.INVALID_ARGUMENT, "expected string, received float32"),
         (predict(examples=[b"\xff\xff\xff"]), CODES.INVALID_ARGUMENT, "Could not parse example input"),
-        (predict("pairs", pairs=proto(9, [1 << 40, 2])), CODES.INVALID_ARGUMENT, "elements, received"),
-        (predict("pairs", pairs=proto(9, [1] * 100_000)), CODES.INVALID_ARGUMENT, "100000 dimensions"),
-        (predict("pairs", pairs=proto(20, [1, 2])), CODES.INVALID_ARGUMENT, "dtype 20"),
+        (predict(signature="pairs", pairs=proto(9, [1 << 40, 2])), CODES.INVALID_ARGUMENT, "elements, received"),
+        (predict(signature="pairs", pairs=proto(9, [1] * 100_000)), CODES.INVALID_ARGUMENT, "100000 dimensions"),
+        (predict(signature="pairs", pairs=proto(20, [1, 2])), CODES.INVALID_ARGUMENT, "dtype 20"),
     ],
 )
 def test_grpc_requests(server: Server, request_: Any, code: Any, word: str) -> None:
@@ -217,7 +164,7 @@ def test_grpc_messages(server: Server, method: str, message: bytes, code: Any) -
     options = [("grpc.max_send_message_length", -1)]
     with memory_limit(server, 100 << 20), grpc.insecure_channel(f"127.0.0.1:{server.rpc}", options) as channel:
         with pytest.raises(grpc.RpcError) as caught:
-            channel.unary_unary(method)(message)
+            channel.unary_unary(method)(message, timeout=60)
         assert caught.value.code() == code
 
 
@@ -233,7 +180,7 @@ def send(server: Server, *parts: bytes) -> bytes:
 
 
 def head(*headers: str) -> bytes:
-    return "\r\n".join(["POST /v1/models/line:predict HTTP/1.1", "Host: x", *headers, "", ""]).encode()
+    return "\r\n".join([f"POST {PATH} HTTP/1.1", "Host: x", *headers, "", ""]).encode()
 
 
 MEGABYTE = b"100000\r\n" + bytes(1 << 20) + b"\r\n"
@@ -298,31 +245,33 @@ def test_grpc_message_that_does_not_arrive(server: Server) -> None:
 
     ended = threading.Event()
     with grpc.insecure_channel(f"127.0.0.1:{server.rpc}") as channel:
-        call = channel.stream_unary(PREDICT).future(no_message())
-        assert (call.code(), "expected the whole message" in call.details()) == (CODES.DEADLINE_EXCEEDED, True)
+        # Several, for the answer depended on how two clocks were rounded.
+        calls = [channel.stream_unary(PREDICT).future(no_message(), timeout=60) for _ in range(IN_FLIGHT // 2)]
+        for call in calls:
+            assert (call.code(), "expected the whole message" in call.details()) == (CODES.DEADLINE_EXCEEDED, True)
         ended.set()
 
 
-def test_more_requests_in_progress_than_allowed(server: Server, neighbour: Neighbour) -> None:
-    neighbour.may_be_rejected = True
-    counting = predict("loop", n=np.array([300_000]))
+def test_more_requests_in_progress_than_allowed(server: Server, statuses: set[int]) -> None:
+    statuses.add(429)
+    counting = predict(signature="loop", n=np.array([300_000]))
     body = {"instances": [b64(example(1))]}
     # Twice as many by each API as allowed; those in progress keep all threads busy.
     with server.stubs() as (stub, _), ThreadPoolExecutor(2 * IN_FLIGHT) as threads:
         sent = [stub.Predict.future(counting) for _ in range(2 * IN_FLIGHT)]
-        statuses = set(threads.map(lambda _: server.ask("POST", "/v1/models/line:predict", body)[0], sent))
+        rest = set(threads.map(lambda _: server.ask("POST", PATH, body)[0], sent))
         codes = Counter(each.code() for each in sent)
-    assert 429 in statuses
-    assert statuses <= {200, 429}
+    assert 429 in rest
+    assert rest <= {200, 429}
     assert codes.keys() == {CODES.OK, CODES.RESOURCE_EXHAUSTED}, codes
 
 
 @pytest.mark.slow
-def test_many_large_requests_at_once(server: Server, neighbour: Neighbour) -> None:
-    neighbour.may_be_rejected = True
+def test_many_large_requests_at_once(server: Server, statuses: set[int]) -> None:
+    statuses.add(429)
     rows = ["x" * 100] * 75_000
     body = json.dumps({"signature_name": "raw", "inputs": {"x": [[]], "name": rows}}).encode()
-    message = predict("raw", x=np.zeros([0], np.float32), name=rows)
+    message = predict(signature="raw", x=np.zeros([0], np.float32), name=rows)
     unreadable = predict(examples=[b"x" * (MAX_BYTES * 3 // 4)])
     assert MAX_BYTES * 0.9 < len(body) < MAX_BYTES
     assert MAX_BYTES * 0.9 < message.ByteSize() < MAX_BYTES
@@ -333,18 +282,18 @@ def test_many_large_requests_at_once(server: Server, neighbour: Neighbour) -> No
         return caught.value.code()
 
     with memory_limit(server, 800 << 20), ThreadPoolExecutor(40) as threads:
-        statuses = set(threads.map(lambda _: server.ask("POST", "/v1/models/line:predict", body)[0], range(40)))
+        rest = set(threads.map(lambda _: server.ask("POST", PATH, body)[0], range(40)))
         codes = set(threads.map(lambda _: code(message), range(40)))
         # Nothing stays of messages that the model rejects.
         codes |= set(threads.map(lambda _: code(unreadable), range(120)))
-    assert statuses <= {400, 408, 429}
+    assert rest <= {400, 408, 429}
     assert codes <= {CODES.INVALID_ARGUMENT, CODES.RESOURCE_EXHAUSTED, CODES.DEADLINE_EXCEEDED}
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("h2load") is None, reason="needs h2load")
-def test_thousand_grpc_connections(server: Server, neighbour: Neighbour, tmp_path: Path) -> None:
-    neighbour.may_be_rejected = True
+def test_thousand_grpc_connections(server: Server, statuses: set[int], tmp_path: Path) -> None:
+    statuses.add(429)
     message = predict(examples=[example(1)]).SerializeToString()
     (tmp_path / "message").write_bytes(struct.pack(">?I", False, len(message)) + message)
     command = ["h2load", f"-n{CONNECTIONS}", f"-c{CONNECTIONS}", "-H", "content-type: application/grpc"]
@@ -355,8 +304,8 @@ def test_thousand_grpc_connections(server: Server, neighbour: Neighbour, tmp_pat
 
 
 @pytest.mark.slow
-def test_thousand_rest_connections(server: Server, neighbour: Neighbour) -> None:
-    neighbour.may_be_rejected = True
+def test_thousand_rest_connections(server: Server, statuses: set[int]) -> None:
+    statuses.add(429)
     if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 3 * CONNECTIONS:
         pytest.skip("the limit of open files is too low")
     body = json.dumps({"instances": [b64(example(1))]}).encode()
@@ -377,6 +326,6 @@ def test_thousand_rest_connections(server: Server, neighbour: Neighbour) -> None
         return Counter(await asyncio.wait_for(asyncio.gather(*clients), 120))
 
     with memory_limit(server, 200 << 20):
-        statuses = asyncio.run(main())
-    assert set(statuses) <= {200, 429}
-    assert statuses[200] >= IN_FLIGHT // 2
+        answered = asyncio.run(main())
+    assert set(answered) <= {200, 429}
+    assert answered[200] >= IN_FLIGHT // 2

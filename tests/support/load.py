@@ -49,7 +49,8 @@ class Load:
     def stop(self) -> None:
         """Takes the answers that are still to come, and ends."""
         self._ended = True
-        self._thread.join()
+        self._thread.join(_PATIENCE_SECONDS)
+        assert not self._thread.is_alive(), f"a request was not answered within {_PATIENCE_SECONDS:g} s"
 
     def wait(self, more: int, answer: Answer | None = None) -> None:
         """Waits for so many answers more, of one kind or of any."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import json
@@ -18,7 +19,8 @@ from typing import Any
 
 import grpc
 import tensorflow as tf
-from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
+from tensorflow.core.framework import tensor_pb2
+from tensorflow_serving.apis import model_service_pb2_grpc, predict_pb2, prediction_service_pb2_grpc
 
 from components import version_manifest as pushed
 
@@ -103,6 +105,33 @@ def example(x: float) -> bytes:
     return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
 
 
+def b64(content: bytes) -> dict[str, str]:
+    """Bytes in a request to the REST API."""
+    return {"b64": base64.b64encode(content).decode()}
+
+
+def proto(dtype: int, sizes: list[int], **values: Any) -> Any:
+    """A TensorProto, which may be wrong."""
+    dimensions = [{"size": size} for size in sizes]
+    return tensor_pb2.TensorProto(dtype=dtype, tensor_shape={"dim": dimensions}, **values)
+
+
+def predict(model: str = "line", signature: str = "", **inputs: Any) -> Any:
+    """A PredictRequest with these inputs: arrays, lists or TensorProtos."""
+    protos = {
+        name: value if isinstance(value, tensor_pb2.TensorProto) else tf.make_tensor_proto(value)
+        for name, value in inputs.items()
+    }
+    return predict_pb2.PredictRequest(model_spec={"name": model, "signature_name": signature}, inputs=protos)
+
+
+class _Deadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
+    """Ends a call that the server does not answer; without a deadline, its client would wait forever."""
+
+    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        return continuation(details._replace(timeout=PATIENCE_SECONDS), request)
+
+
 @dataclass
 class Server:
     """A server that listens.
@@ -152,11 +181,12 @@ class Server:
 
     @contextlib.contextmanager
     def stubs(self) -> Iterator[tuple[Any, Any]]:
-        """Stubs of PredictionService and ModelService."""
+        """Stubs of PredictionService and ModelService, whose calls have a deadline."""
         with grpc.insecure_channel(f"127.0.0.1:{self.rpc}") as channel:
+            limited = grpc.intercept_channel(channel, _Deadline())
             yield (
-                prediction_service_pb2_grpc.PredictionServiceStub(channel),
-                model_service_pb2_grpc.ModelServiceStub(channel),
+                prediction_service_pb2_grpc.PredictionServiceStub(limited),
+                model_service_pb2_grpc.ModelServiceStub(limited),
             )
 
     def stop(self) -> int:

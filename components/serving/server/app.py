@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import functools
 import gc
 import json
@@ -27,7 +26,7 @@ from components.processes import signal_at_parents_death
 from components.serving.server import grpc_service
 from components.serving.server.batching import BatchLimits
 from components.serving.server.metrics import Metrics
-from components.serving.server.model_manager import LoadOptions, ModelManager, read_configs
+from components.serving.server.model_manager import ModelManager, load_verified, read_configs
 from components.serving.server.request_log import RequestLog
 from components.serving.server.rest_api import RestApi
 from components.serving.server.service import Service
@@ -92,34 +91,42 @@ def _parser() -> argparse.ArgumentParser:
 
 async def _serve(options: argparse.Namespace) -> None:
     for number in (options.rest_api_port, options.port):
-        _check_free(options.host, number)
+        # gRPC reports only that it could not bind.
+        try:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((options.host, number))
+        except OSError as error:
+            remedy = "end what listens there, or use another host or port (port 0: any free port)"
+            raise MachineError(f"cannot listen at {options.host}:{number}: {error.strerror}", remedy) from error
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
     # With batching, one core is left for the requests themselves: while it is busy, larger batches are gathered.
     concurrency = max(1, options.workers - options.enable_batching)
     threads = max(1, len(os.sched_getaffinity(0)) // concurrency)
-    load = LoadOptions(manifests.signing_key(os.environ), options.allow_unverified, threads)
+    key = manifests.signing_key(os.environ)
+    load = functools.partial(load_verified, key, options.allow_unverified, threads)
     manager, log = ModelManager(_configs(options), load), None
     if options.request_log:
         log = RequestLog(options.request_log, options.request_log_rate, options.request_log_max_bytes)
-    metrics = Metrics(manager.all, lambda: log.dropped if log else 0)
     limits = BatchLimits(options.max_batch_size, options.batch_timeout_micros / 1e6, concurrency)
-    batching = limits if options.enable_batching else None
-    workers, in_flight, root = options.workers, options.max_in_flight, options.reload_root
-    service = Service(manager, metrics, log, batching, workers, in_flight, root)
-    manager.on_unload = service.remove
-    read_seconds, max_bytes = options.read_timeout_seconds, options.max_body_bytes
-    rest = web.AppRunner(
-        RestApi(service, read_seconds).application(max_bytes),
-        keepalive_timeout=options.idle_timeout_seconds,
-        access_log=None,
-        handler_cancellation=True,
+    service = Service(
+        manager,
+        Metrics(manager.all, lambda: log.dropped if log else 0),
+        log,
+        limits if options.enable_batching else None,
+        workers=options.workers,
+        max_in_flight=options.max_in_flight,
+        read_seconds=options.read_timeout_seconds,
+        reload_root=options.reload_root,
     )
+    manager.on_unload = service.remove
+    application, idle_seconds = RestApi(service).application(options.max_body_bytes), options.idle_timeout_seconds
+    rest = web.AppRunner(application, keepalive_timeout=idle_seconds, access_log=None, handler_cancellation=True)
     await rest.setup()
     site = web.TCPSite(rest, options.host, options.rest_api_port, backlog=1024)
-    address = f"{options.host}:{options.port}"
-    rpc, port = grpc_service.create_server(service, address, max_bytes, read_seconds)
+    rpc, port = grpc_service.create_server(service, f"{options.host}:{options.port}", options.max_body_bytes)
     await site.start()
     await rpc.start()
     rest_port = rest.addresses[0][1]
@@ -131,25 +138,12 @@ async def _serve(options: argparse.Namespace) -> None:
     await stop.wait()
     logging.info("no new requests are accepted; requests in progress are finished")
     watching.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await watching
     await site.stop()
     # In this order: aiohttp would no longer read the rest of a body.
     await asyncio.gather(service.finish(_DRAIN_SECONDS), rpc.stop(_DRAIN_SECONDS))
     await rest.cleanup()
-    await manager.close()
-    service.close()
-
-
-def _check_free(host: str, port: int) -> None:
-    """Raise MachineError unless the server can listen there. gRPC reports only that it could not bind."""
-    try:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-    except OSError as error:
-        remedy = "end what listens there, or use another host or port (port 0: any free port)"
-        raise MachineError(f"cannot listen at {host}:{port}: {error.strerror}", remedy) from error
+    if log:
+        log.close()
 
 
 def _configs(options: argparse.Namespace) -> Callable[[], Mapping[str, ModelConfig]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ class Batcher:
 
     Args:
       signature: one whose `batches` is true.
-      limits: of the batches.
+      limits: when a batch starts.
       threads: where the model runs.
       observe: called with the rows of each batch.
     """
@@ -68,25 +69,20 @@ class Batcher:
         if timed_out:
             self._timer = None
         while self._queue and len(self._tasks) < self._limits.concurrency:
-            full = len(self._queue) >= self._expected or sum(each.rows for each in self._queue) >= self._limits.rows
-            if not full and not timed_out:
+            rows = list(itertools.accumulate(each.rows for each in self._queue))
+            if not timed_out and len(rows) < self._expected and rows[-1] < self._limits.rows:
                 self._timer = self._timer or self._loop.call_later(self._limits.timeout, self._start, True)
                 return
             if self._timer is not None:
                 self._timer.cancel()
             self._timer, timed_out = None, False
+            count = max(1, sum(each <= self._limits.rows for each in rows))
             # Requests whose client disconnected are removed.
-            if batch := [each for each in self._take() if not each.outputs.done()]:
-                task = self._loop.create_task(self._answer(batch))
-                self._tasks.add(task)
+            batch = [each for each in self._queue[:count] if not each.outputs.done()]
+            del self._queue[:count]
+            if batch:
+                self._tasks.add(task := self._loop.create_task(self._answer(batch)))
                 task.add_done_callback(functools.partial(self._end, len(batch)))
-
-    def _take(self) -> list[_Pending]:
-        count, rows = 1, self._queue[0].rows
-        while count < len(self._queue) and (rows := rows + self._queue[count].rows) <= self._limits.rows:
-            count += 1
-        batch, self._queue = self._queue[:count], self._queue[count:]
-        return batch
 
     def _end(self, size: int, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

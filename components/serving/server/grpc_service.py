@@ -2,101 +2,64 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
-from tensorflow_serving.apis.classification_pb2 import ClassificationRequest
-from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest
-from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest
-from tensorflow_serving.apis.model_management_pb2 import ReloadConfigRequest
-from tensorflow_serving.apis.predict_pb2 import PredictRequest
-from tensorflow_serving.apis.regression_pb2 import RegressionRequest
+from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
 
 from components.serving.server.errors import RequestError
 from components.serving.server.service import Service
 
 
-def create_server(service: Service, address: str, max_bytes: int, read_seconds: float) -> tuple[grpc.aio.Server, int]:
-    """Create the server; it is not started.
-
-    Args:
-      service: answers requests.
-      address: host:port; port 0 for any free port.
-      max_bytes: of a request.
-      read_seconds: that a client may take to send a request.
-
-    Returns:
-      The server and its port.
-    """
-    handshake = ("grpc.server_handshake_timeout_ms", round(1000 * read_seconds))
+def create_server(service: Service, address: str, max_bytes: int) -> tuple[grpc.aio.Server, int]:
+    """Return a server for requests of at most so many bytes, which is not started, and its port."""
+    handshake = ("grpc.server_handshake_timeout_ms", round(1000 * service.read_seconds))
     options = [("grpc.max_receive_message_length", max_bytes), ("grpc.so_reuseport", 0), handshake]
-    server = grpc.aio.server(options=options)
-    for name, methods in {
-        "tensorflow.serving.PredictionService": {
-            "Predict": (PredictRequest, service.predict),
-            "Classify": (ClassificationRequest, service.classify),
-            "Regress": (RegressionRequest, service.regress),
-            "GetModelMetadata": (GetModelMetadataRequest, service.metadata),
-        },
-        "tensorflow.serving.ModelService": {
-            "GetModelStatus": (GetModelStatusRequest, service.status),
-            "HandleReloadConfigRequest": (ReloadConfigRequest, service.reload),
-        },
-    }.items():
-        # As methods of a stream of one message: of a unary method, gRPC reads the message itself, without a timeout.
-        handlers = {
-            method: grpc.stream_unary_rpc_method_handler(functools.partial(_answer, service, read_seconds, *each))
-            for method, each in methods.items()
-        }
-        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, handlers)])
+    server = grpc.aio.server(options=options, interceptors=[_Interceptor(service)])
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(service, server)
+    model_service_pb2_grpc.add_ModelServiceServicer_to_server(service, server)
     return server, server.add_insecure_port(address)
 
 
-async def _answer(
-    service: Service,
-    read_seconds: float,
-    message_type: Any,
-    method: Callable[[Any], Awaitable[Any]],
-    _messages: Any,
-    context: grpc.aio.ServicerContext,
-) -> bytes:
-    # With a status set, gRPC ignores the empty answer. Unlike abort(), this leaves no traceback that holds the request.
-    try:
-        with service.admit("GRPC"):
-            answer = await method(message_type.FromString(await _read(context, read_seconds)))
-            return bytes(answer.SerializeToString())
-    except DecodeError as error:
-        code, text = StatusCode.INVALID_ARGUMENT, f"expected a {message_type.__name__}: {error}"
-    except RequestError as error:
-        code, text = error.code, str(error)
-    except grpc.aio.BaseError:
-        raise
-    except Exception as error:
-        logging.exception("a gRPC request failed")
-        code, text = StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
-    context.set_code(code)
-    context.set_details(text)
-    return b""
+class _Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Makes each method one of a stream of one message: gRPC reads the message of a unary method without a timeout."""
 
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
-async def _read(context: grpc.aio.ServicerContext, seconds: float) -> bytes:
-    """Return the message; cheaper than asyncio.wait_for, which creates a task for each."""
-    timer = asyncio.get_running_loop().call_later(seconds, asyncio.current_task().cancel)  # type: ignore[union-attr]
-    try:
-        message = await context.read()
-    except asyncio.CancelledError:
-        if timer.when() <= asyncio.get_running_loop().time():
-            code = StatusCode.DEADLINE_EXCEEDED
-            raise RequestError(f"expected the whole message within {seconds:g} s", code) from None
-        raise
-    finally:
-        timer.cancel()
-    if message is grpc.aio.EOF:
-        raise RequestError("expected a message, received none")
-    return bytes(message)
+    async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
+        if (method := await continuation(details)) is not None:
+            answer = functools.partial(self._answer, method)
+            method = grpc.stream_unary_rpc_method_handler(answer, response_serializer=method.response_serializer)
+        return method
+
+    async def _request(self, method: Any, context: grpc.aio.ServicerContext) -> Any:
+        # In a function of its own: the bytes need not stay in memory while the request is answered.
+        message = await self._service.read(context.read())
+        if message is grpc.aio.EOF:
+            raise RequestError("expected a message, received none")
+        return method.request_deserializer(message)
+
+    async def _answer(self, method: Any, _messages: Any, context: grpc.aio.ServicerContext) -> Any:
+        try:
+            with self._service.admit("GRPC"):
+                return await method.unary_unary(await self._request(method, context), context)
+        except RequestError as error:
+            code, text = error.code, str(error)
+        except DecodeError as error:
+            code, text = StatusCode.INVALID_ARGUMENT, f"expected a message of the method: {error}"
+        except NotImplementedError:
+            code, text = StatusCode.UNIMPLEMENTED, "this server does not have the method"
+        except grpc.aio.BaseError:
+            raise
+        except Exception as error:
+            logging.exception("a gRPC request failed")
+            code, text = StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
+        # Unlike abort(), this leaves no traceback that holds the request. With a status, there is no answer.
+        context.set_code(code)
+        context.set_details(text)
+        return None

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 from tensorflow_serving.apis.input_pb2 import Input
 
 from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import Arrays, Signature, TensorSpec
 
-_ACCEPTED = {"i": "iu", "u": "iu", "f": "iuf", "b": "b"}
-"""Kind of an input's dtype → kinds of numbers that it accepts."""
+_ACCEPTED: Mapping[str, set[type]] = {"i": {int}, "u": {int}, "f": {int, float}, "b": {bool}}
+"""Kind of an input's dtype → types of the numbers that it accepts."""
 _JSON_TYPES = {str: "a string", bool: "a boolean", int: "an integer", float: "a number", dict: "an object"}
 
 
@@ -53,12 +55,10 @@ def inputs(request: Mapping[str, Any], signature: Signature) -> Arrays:
             columns = {name: [row[name] for row in rows] for name in names}
     if not _is_named(columns):
         if len(signature.inputs) != 1:
-            names = sorted(signature.inputs)
-            raise RequestError(f"signature {signature.name!r}: expected its inputs by name: {names}")
+            raise signature.error(f"expected its inputs by name: {sorted(signature.inputs)}")
         columns = dict.fromkeys(signature.inputs, columns)
     if unknown := columns.keys() - signature.inputs.keys():
-        names = sorted(signature.inputs)
-        raise RequestError(f"signature {signature.name!r}: expected inputs of {names}, received {min(unknown)!r}")
+        raise signature.error(f"expected inputs of {sorted(signature.inputs)}, received {min(unknown)!r}")
     return {name: to_array(name, values, signature.inputs[name]) for name, values in columns.items()}
 
 
@@ -111,36 +111,26 @@ def _set_feature(features: Any, name: str, values: list[Any]) -> None:
 
 def to_array(name: str, values: Any, spec: TensorSpec) -> npt.NDArray[Any]:
     """Convert nested lists to the dtype of an input; raise RequestError if they are ragged, or a value does not fit."""
-    dtype = spec.numpy
+    dtype = spec.dtype
     try:
-        if dtype.kind == "O":
-            return _strings(values)
-        array = np.array(values, object if dtype == np.uint64 else None)
-        if dtype == np.uint64:
-            # NumPy would make floats of integers of which some exceed int64.
-            array = (
-                array.astype(dtype) if all(type(each) is int and each >= 0 for each in array.flat) else np.array(values)
-            )
-    except (ValueError, OverflowError, RecursionError) as error:
-        raise RequestError(f"input {name!r}: expected {spec.dtype.name} in lists of one length: {error}") from error
-    # NumPy does not count bfloat16 as a float.
-    if array.size and array.dtype.kind not in _ACCEPTED.get("f" if spec.dtype.is_floating else dtype.kind, ""):
-        raise RequestError(
-            f"input {name!r}: expected {dtype.name}, received {_json_type(np.array(values, object).flat[0])}"
-        )
-    with np.errstate(over="ignore"):
-        cast = array.astype(dtype)
-    if not np.array_equal(*((cast, array) if dtype.kind in "iu" else (np.isinf(cast), np.isinf(array)))):
-        raise RequestError(f"input {name!r}: expected {dtype.name}, received a number out of its range")
-    return cast
-
-
-def _strings(values: Any) -> npt.NDArray[Any]:
-    # NumPy keeps ragged lists, and lists below its maximum rank, as elements; _to_bytes rejects them.
-    array = np.array(values, object)
-    flat = array.reshape(-1)
-    flat[:] = [_to_bytes(each) for each in flat]
-    return array
+        # Ragged lists, and lists below NumPy's maximum rank, stay elements, which are rejected.
+        array: npt.NDArray[Any] = np.array(values, object)
+        flat = array.reshape(-1)
+        if dtype == tf.string:
+            flat[:] = [_to_bytes(each) for each in flat]
+            return array
+        # NumPy does not count bfloat16 as a float.
+        kind = "f" if dtype.is_floating else np.dtype(dtype.as_numpy_dtype).kind
+        # As Python's numbers: NumPy 2 would cast the other side of the comparison, too.
+        least, greatest = (0, 1) if dtype.is_bool else map(float if kind == "f" else int, (dtype.min, dtype.max))
+        for each in flat:
+            if type(each) not in _ACCEPTED.get(kind, ()):
+                raise TypeError(f"received {_json_type(each)}")
+            if not least <= each <= greatest and math.isfinite(each):
+                raise OverflowError("received a number out of its range")
+        return array.astype(dtype.as_numpy_dtype)
+    except (OverflowError, RecursionError, TypeError, ValueError) as error:
+        raise RequestError(f"input {name!r}: expected {dtype.name} in lists of one length: {error}") from error
 
 
 def _to_bytes(value: Any) -> bytes:
@@ -153,14 +143,16 @@ def _to_bytes(value: Any) -> bytes:
 
 def _to_lists(name: str, array: npt.NDArray[Any]) -> Any:
     if array.dtype == object:
-        as_bytes = name.endswith("_bytes")
-        result = np.empty(array.size, object)
-        result[:] = [
-            {"b64": base64.b64encode(each).decode()} if as_bytes else each.decode(errors="replace")
-            for each in array.ravel().tolist()
-        ]
-        array = result.reshape(array.shape)
+        array = np.vectorize(_to_b64 if name.endswith("_bytes") else _to_text, otypes=[object])(array)
     return array.tolist()
+
+
+def _to_b64(value: bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(value).decode()}
+
+
+def _to_text(value: bytes) -> str:
+    return value.decode(errors="replace")
 
 
 def _is_named(value: Any) -> bool:

@@ -6,19 +6,18 @@ https://www.tensorflow.org/tfx/serving/serving_config#monitoring_configuration
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 
 from components.serving.server.model_manager import Version
 
-_PREFIX = ":tensorflow:serving:"
 _MICROSECONDS = [10 * 1.8**power for power in range(33)]
 """The buckets of TensorFlow Serving."""
 _ROWS = [2.0**power for power in range(14)]
-_VERSION = ["model_name", "version"]
+_VERSION = ("model_name", "version")
 
 
 class _Count(Gauge):
@@ -37,19 +36,18 @@ class Metrics:
 
     def __init__(self, versions: Callable[[], Iterable[Version]], dropped: Callable[[], int]) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._versions, self._registry = versions, (registry := CollectorRegistry())
-        names = [*_VERSION, "entrypoint", "status"]
-        self._requests = _Count(f"{_PREFIX}request_count", "Requests.", names, registry=registry)
-        names, text = [*_VERSION, "API", "entrypoint"], "Microseconds from a request's arrival to its answer."
-        self._latency = Histogram(f"{_PREFIX}request_latency", text, names, buckets=_MICROSECONDS, registry=registry)
-        # To find a metric by its labels takes longer than to count.
-        self._count, self._observed = functools.cache(self._requests.labels), functools.cache(self._latency.labels)
-        name = f"{_PREFIX}batching_session:processed_batch_size"
-        self._rows = Histogram(name, "Rows of a batch.", _VERSION, buckets=_ROWS, registry=registry)
-        text = "30: available; 50: unloaded or failed to load."
-        self._states = Gauge(f"{_PREFIX}version_state", text, _VERSION, registry=registry)
-        text = "Requests that the request log dropped."
-        _Count(f"{_PREFIX}request_log_dropped", text, registry=registry).set_function(dropped)
+        self._versions, self._registry = versions, CollectorRegistry()
+
+        def add(kind: Any, name: str, text: str, *labels: str, **options: Any) -> Any:
+            return kind(f":tensorflow:serving:{name}", text, labels, registry=self._registry, **options)
+
+        self._requests = add(_Count, "request_count", "Requests.", *_VERSION, "entrypoint", "status")
+        names, text = (*_VERSION, "API", "entrypoint"), "Microseconds from a request's arrival to its answer."
+        self._latency = add(Histogram, "request_latency", text, *names, buckets=_MICROSECONDS)
+        name = "batching_session:processed_batch_size"
+        self._rows = add(Histogram, name, "Rows of a batch.", *_VERSION, buckets=_ROWS)
+        self._states = add(Gauge, "version_state", "30: available; 50: unloaded or failed to load.", *_VERSION)
+        add(_Count, "request_log_dropped", "Requests that the request log dropped.").set_function(dropped)
 
     def request(self, version: Version | None, method: str, api: str, status: str, seconds: float) -> None:
         """Count a request.
@@ -62,9 +60,9 @@ class Metrics:
           seconds: latency.
         """
         labels = _labels(version)
-        self._count(*labels, api, status).inc()
+        self._requests.labels(*labels, api, status).inc()
         if version is not None:
-            self._observed(*labels, method, api).observe(seconds * 1e6)
+            self._latency.labels(*labels, method, api).observe(seconds * 1e6)
 
     def batch(self, version: Version, rows: int) -> None:
         """Count a batch."""
@@ -74,8 +72,6 @@ class Metrics:
         """Remove what belongs to a version that was unloaded."""
         for metric in (self._requests, self._latency, self._rows):
             metric.remove_by_labels(dict(zip(_VERSION, _labels(version), strict=True)))
-        self._count.cache_clear()
-        self._observed.cache_clear()
 
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""

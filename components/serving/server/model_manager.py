@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,8 @@ from components.serving.server.saved_model import SavedModel
 
 START, LOADING = ModelVersionStatus.START, ModelVersionStatus.LOADING
 AVAILABLE, UNLOADING, END = ModelVersionStatus.AVAILABLE, ModelVersionStatus.UNLOADING, ModelVersionStatus.END
+POLL_SECONDS = 0.02
+"""Between two checks whether the requests in progress have ended."""
 
 
 def version_folders(config: ModelConfig) -> dict[int, Path]:
@@ -72,19 +73,17 @@ def check_configs(config: ModelServerConfig, root: Path | None = None) -> dict[s
     return result
 
 
-@dataclass(frozen=True)
-class LoadOptions:
-    """How versions are loaded.
+def load_verified(key: bytes | None, allow_unverified: bool, threads: int, folder: Path) -> SavedModel:
+    """Load a version, with so many threads for one op; raise InputError unless it is as its manifest describes it.
 
-    Attributes:
-      signing_key: the key that manifests must be signed with; None to ignore signatures.
-      allow_unverified: whether to load a version without a manifest.
-      intra_op_threads: threads of one op.
+    The manifest must be signed with the key, if there is one. `allow_unverified` accepts a version without a manifest.
     """
-
-    signing_key: bytes | None = None
-    allow_unverified: bool = False
-    intra_op_threads: int = 1
+    if (folder / manifests.NAME).exists():
+        manifests.verify(folder, key)
+    elif not allow_unverified:
+        headline = f"{folder}: expected a {manifests.NAME}, found none"
+        raise InputError(headline, "push the model again, or start the server with --allow_unverified")
+    return SavedModel(folder, threads)
 
 
 @dataclass(eq=False)
@@ -108,7 +107,6 @@ class Version:
     saved_model: SavedModel | None = None
     _changed: tuple[int, ...] = ()
     _users: int = 0
-    _unused: asyncio.Event | None = None
 
     def __enter__(self) -> SavedModel:
         if self.saved_model is None:
@@ -118,27 +116,19 @@ class Version:
 
     def __exit__(self, *_error: object) -> None:
         self._users -= 1
-        if not self._users and self._unused is not None:
-            self._unused.set()
 
-    def load(self, options: LoadOptions) -> bool:
-        """Verify and load the version; return whether it is loaded. A failure is stored in `error` and logged."""
+    def load(self, load: Callable[[Path], SavedModel]) -> None:
+        """Load the version. A failure is stored in `error` and logged."""
         self.state, self._changed = LOADING, self._change_times()
         try:
-            if (self.folder / manifests.NAME).exists():
-                manifests.verify(self.folder, options.signing_key)
-            elif not options.allow_unverified:
-                headline = f"{self.folder}: expected a {manifests.NAME}, found none"
-                raise InputError(headline, "push the model again, or start the server with --allow_unverified")
-            self.saved_model = SavedModel(self.folder, options.intra_op_threads)
-            return True
+            self.saved_model = load(self.folder)
+            text = f"loaded, {self.saved_model.warm_up_requests} warm-up requests"
+            logging.info("model %s: version %d is %s", self.model, self.number, text)
         except Exception as error:
-            self.error = f"{type(error).__name__}: {error}"[:500]
-            remedy = "push another version"
+            self.error, remedy = f"{type(error).__name__}: {error}"[:500], "push another version"
             if isinstance(error, PipelineError):
                 self.error, remedy = error.headline, error.remedy
             logging.error("model %s: version %d is not loaded: %s; %s", self.model, self.number, self.error, remedy)
-            return False
 
     def should_load(self) -> bool:
         """Return whether it was unloaded, or its files changed since it failed to load."""
@@ -147,9 +137,8 @@ class Version:
     async def unload(self) -> None:
         """Accept no new requests, and free the memory after the last one."""
         self.state, saved_model, self.saved_model = UNLOADING, self.saved_model, None
-        if self._users:
-            self._unused = asyncio.Event()
-            await self._unused.wait()
+        while self._users:
+            await asyncio.sleep(POLL_SECONDS)
         if saved_model is not None:
             saved_model.close()
         self.state = END
@@ -167,20 +156,19 @@ class ModelManager:
 
     Args:
       read_configs: returns model name → config. If it raises, nothing changes.
-      options: how versions are loaded.
+      load: loads the version in a folder.
 
     Attributes:
       on_unload: called with each version that was unloaded.
     """
 
-    def __init__(self, read_configs: Callable[[], Mapping[str, ModelConfig]], options: LoadOptions) -> None:
-        self._read_configs, self._options = read_configs, options
+    def __init__(
+        self, read_configs: Callable[[], Mapping[str, ModelConfig]], load: Callable[[Path], SavedModel]
+    ) -> None:
+        self._read_configs, self._load, self._updating = read_configs, load, asyncio.Lock()
         self.on_unload: Callable[[Version], None] = lambda version: None
         self._versions: dict[str, dict[int, Version]] = {}
         self._labels: dict[str, dict[str, int]] = {}
-        self._updating = asyncio.Lock()
-        # Loading does not use the threads that run models.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="load")
 
     async def watch(self, poll_seconds: float) -> None:
         """Update until cancelled."""
@@ -203,26 +191,23 @@ class ModelManager:
     async def update(self) -> None:
         """Load the versions that should be loaded, then unload the others."""
         async with self._updating:
-            run = asyncio.get_running_loop().run_in_executor
-            configs = await run(self._thread, self._read_configs)
+            # In threads of the event loop: loading does not use those that run models.
+            configs = await asyncio.to_thread(self._read_configs)
             for name, config in configs.items():
-                folders = await run(self._thread, version_folders, config)
+                folders = await asyncio.to_thread(version_folders, config)
                 versions = self._versions.setdefault(name, {})
                 for number, folder in folders.items():
                     if number not in versions or versions[number].should_load():
                         version = versions[number] = Version(name, number, folder)
-                        is_loaded = await run(self._thread, version.load, self._options)
+                        await asyncio.to_thread(version.load, self._load)
                         # In one step with the labels: a request that finds the version can use them.
-                        version.state = AVAILABLE if is_loaded else END
+                        version.state = AVAILABLE if version.saved_model else END
                         self._set_labels(name, config)
-                        if version.saved_model:
-                            text = f"loaded, {version.saved_model.warm_up_requests} warm-up requests"
-                            logging.info("model %s: version %d is %s", name, number, text)
                 self._set_labels(name, config)
                 if not folders or not _loaded(versions).isdisjoint(folders):
-                    await self._unload(versions, versions.keys() - folders.keys() - set(self._labels[name].values()))
+                    await self._unload(name, versions.keys() - folders.keys() - set(self._labels[name].values()))
             for name in self._versions.keys() - configs.keys():
-                await self._unload(self._versions[name], set(self._versions[name]))
+                await self._unload(name, set(self._versions[name]))
                 del self._versions[name]
                 self._labels.pop(name, None)
 
@@ -234,13 +219,13 @@ class ModelManager:
             for label, number in config.version_labels.items()
         }
 
-    async def _unload(self, versions: dict[int, Version], numbers: set[int]) -> None:
-        for version in map(versions.__getitem__, numbers):
+    async def _unload(self, model: str, numbers: set[int]) -> None:
+        for version in map(self._versions[model].__getitem__, numbers):
             if version.state == AVAILABLE:
                 await version.unload()
                 self.on_unload(version)
             if not version.folder.exists():
-                del versions[version.number]
+                del self._versions[model][version.number]
 
     def find(self, model: str, number: int | None = None, label: str | None = None) -> Version:
         """Return the loaded version with this number or label, or the greatest; raise RequestError if there is none."""
@@ -269,13 +254,6 @@ class ModelManager:
     def all(self) -> list[Version]:
         """Return every version of every model."""
         return [version for versions in self._versions.values() for version in versions.values()]
-
-    async def close(self) -> None:
-        """Unload everything."""
-        async with self._updating:
-            for versions in self._versions.values():
-                await self._unload(versions, set(versions))
-        self._thread.shutdown()
 
 
 def _loaded(versions: Mapping[int, Version]) -> set[int]:

@@ -40,10 +40,8 @@ class RequestLog:
         for hidden in folder.glob(".requests-*"):
             hidden.replace(folder / hidden.name[1:])
         self._folder, self._rate, self._max_bytes = folder, rate, max_bytes
-        self._sample = random.Random()  # noqa: S311 - not used for security
         self._queue: queue.Queue[Callable[[], Any] | None] = queue.Queue(_QUEUE_RECORDS)
         self.dropped = 0
-        self._closed = False
         self._thread = threading.Thread(target=self._run, name="request log", daemon=True)
         self._thread.start()
 
@@ -53,7 +51,7 @@ class RequestLog:
         Args:
           record: returns the PredictionLog; called in the thread of the log.
         """
-        if self._sample.random() < self._rate:
+        if random.random() < self._rate:  # noqa: S311 - not used for security
             try:
                 self._queue.put_nowait(record)
             except queue.Full:
@@ -64,20 +62,12 @@ class RequestLog:
         self._queue.put(None)
         self._thread.join()
 
-    def _next(self, timeout: float | None = None) -> Callable[[], Any] | None:
-        with contextlib.suppress(queue.Empty):
-            record = self._queue.get(timeout=timeout)
-            self._closed = record is None
-            return record
-        return None
-
     def _run(self) -> None:
-        while not self._closed:
-            if (record := self._next()) is not None:
-                try:
-                    self._write_file(record)
-                except Exception:
-                    logging.exception("requests are not recorded in %s", self._folder)
+        for record in iter(self._queue.get, None):
+            try:
+                self._write_file(record)
+            except Exception:
+                logging.exception("requests are not recorded in %s", self._folder)
 
     def _write_file(self, record: Callable[[], Any] | None) -> None:
         path = self._folder / f".requests-{time.time_ns()}-{os.getpid()}.tfrecord.gz"
@@ -86,21 +76,17 @@ class RequestLog:
         # Without a flush mode, flush() leaves records in the buffer of zlib.
         options = tf.io.TFRecordOptions(compression_type="GZIP", flush_mode=zlib.Z_SYNC_FLUSH)
         try:
-            with tf.io.TFRecordWriter(str(path), options) as writer:
+            with tf.io.TFRecordWriter(str(path), options) as writer, contextlib.suppress(queue.Empty):
                 while record is not None:
-                    content = record().SerializeToString()
-                    writer.write(content)
+                    writer.write(content := record().SerializeToString())
                     writer.flush()
-                    size += len(content)
-                    expired = size >= min(_FILE_BYTES, self._max_bytes // 2) or time.monotonic() >= end
-                    record = None if expired else self._next(max(0.0, end - time.monotonic()))
+                    size, left = size + len(content), end - time.monotonic()
+                    if left <= 0 or size >= min(_FILE_BYTES, self._max_bytes // 2):
+                        return
+                    record = self._queue.get(timeout=left)
+                self._queue.put(None)  # for _run
         finally:
             path.replace(path.with_name(path.name[1:]))
-            self._delete_oldest()
-
-    def _delete_oldest(self) -> None:
-        files = sorted(self._folder.glob("requests-*"))
-        sizes = [file.stat().st_size for file in files]
-        while len(files) > 1 and sum(sizes) > self._max_bytes:
-            files.pop(0).unlink(missing_ok=True)
-            sizes.pop(0)
+            files = sorted(self._folder.glob("requests-*"))
+            while len(files) > 1 and sum(file.stat().st_size for file in files) > self._max_bytes:
+                files.pop(0).unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
 import logging
@@ -10,29 +9,23 @@ from typing import Any
 
 from aiohttp import web
 from google.protobuf import json_format
-from grpc import StatusCode
 from tensorflow_serving.apis.classification_pb2 import ClassificationRequest
-from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest, SignatureDefMap
-from tensorflow_serving.apis.get_model_status_pb2 import ModelVersionStatus
+from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest
+from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest
 from tensorflow_serving.apis.model_pb2 import ModelSpec
 
 from components.serving.server import json_codec
 from components.serving.server.errors import RequestError
-from components.serving.server.service import Service, requested_version
+from components.serving.server.service import Service
 
 _MODEL = r"/v1/models/{model:[^/:]+}{version:(?:/versions/\d{1,18})?}{label:(?:/labels/[^/:]+)?}"
 
 
 class RestApi:
-    """The handlers of the REST API.
+    """The handlers of the REST API."""
 
-    Args:
-      service: answers requests.
-      read_seconds: that a client may take to send a body.
-    """
-
-    def __init__(self, service: Service, read_seconds: float) -> None:
-        self._service, self._read_seconds = service, read_seconds
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
     def application(self, max_bytes: int) -> web.Application:
         """Return the application, which accepts bodies of at most so many bytes, also after decompression."""
@@ -60,53 +53,40 @@ class RestApi:
 
     async def _run(self, request: web.Request) -> web.Response:
         with self._service.admit("REST"):
-            body, spec = json_codec.parse(await self._read(request)), _model_spec(request)
+            try:
+                body = json_codec.parse(await self._service.read(request.read()))
+            except web.RequestPayloadError as error:
+                raise RequestError(f"the body is not valid: {error}") from error
+            spec, method = _model_spec(request), request.match_info["method"]
             try:
                 spec.signature_name = body.get("signature_name", "")
             except (TypeError, ValueError) as error:
                 raise RequestError(f"signature_name: expected a string: {error}") from error
-            if request.match_info["method"] == "predict":
-                inputs = functools.partial(json_codec.inputs, body)
-                _, outputs = await self._service.run(spec, "REST", "predict", inputs)
+            if method == "predict":
+                _, outputs = await self._service.run(spec, "REST", method, functools.partial(json_codec.inputs, body))
                 return _json(json_codec.outputs(outputs, "instances" in body))
             # The messages of both methods have the same fields.
             message = ClassificationRequest(model_spec=spec, input=json_codec.examples(body))
-            if request.match_info["method"] == "regress":
-                values = (await self._service.regress(message, "REST")).result.regressions
+            if method == "regress":
+                values = (await self._service.Regress(message)).result.regressions
                 return _json({"result": [each.value for each in values]})
-            rows = (await self._service.classify(message, "REST")).result.classifications
+            rows = (await self._service.Classify(message)).result.classifications
             return _json({"result": [[[each.label, each.score] for each in row.classes] for row in rows]})
 
-    async def _read(self, request: web.Request) -> bytes:
-        try:
-            if request.content.is_eof():
-                return await request.read()
-            return await asyncio.wait_for(request.read(), self._read_seconds)
-        except asyncio.TimeoutError:
-            message = f"expected the whole body within {self._read_seconds:g} s"
-            raise RequestError(message, StatusCode.DEADLINE_EXCEEDED) from None
-        except web.RequestPayloadError as error:
-            raise RequestError(f"the body is not valid: {error}") from error
-
     async def _status(self, request: web.Request) -> web.Response:
-        status = [
-            {
-                "version": str(version.number),
-                "state": ModelVersionStatus.State.Name(version.state),
-                "status": {"error_code": "UNKNOWN" if version.error else "OK", "error_message": version.error},
-            }
-            for version in self._service.manager.status(*requested_version(_model_spec(request)))
-        ]
-        return _json({"model_version_status": status})
+        answer = _to_dict(await self._service.GetModelStatus(GetModelStatusRequest(model_spec=_model_spec(request))))
+        # MessageToDict leaves out what has its default value.
+        status = {"error_code": "OK", "error_message": ""}
+        versions = answer["model_version_status"]
+        versions = [{"version": "0", **each, "status": status | each["status"]} for each in versions]
+        return _json({"model_version_status": versions})
 
     async def _metadata(self, request: web.Request) -> web.Response:
         message = GetModelMetadataRequest(model_spec=_model_spec(request), metadata_field=["signature_def"])
-        response, signatures = await self._service.metadata(message), SignatureDefMap()
-        response.metadata["signature_def"].Unpack(signatures)
-        name, version = response.model_spec.name, response.model_spec.version.value
-        spec = {"name": name, "signature_name": "", "version": str(version)}
-        signature_def = json_format.MessageToDict(signatures, preserving_proto_field_name=True)
-        return _json({"model_spec": spec, "metadata": {"signature_def": signature_def}})
+        answer = _to_dict(await self._service.GetModelMetadata(message))
+        answer["model_spec"]["signature_name"] = ""
+        del answer["metadata"]["signature_def"]["@type"]
+        return _json(answer)
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=self._service.metrics.text(), content_type="text/plain", charset="utf-8")
@@ -120,6 +100,10 @@ def _model_spec(request: web.Request) -> ModelSpec:
     if version and not label:
         spec.version.value = int(version)
     return spec
+
+
+def _to_dict(message: Any) -> dict[str, Any]:
+    return dict(json_format.MessageToDict(message, preserving_proto_field_name=True))
 
 
 def _json(value: Any, status: int = 200) -> web.Response:

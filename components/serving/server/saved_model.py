@@ -8,11 +8,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 from components.serving.server.errors import RequestError
@@ -29,17 +30,11 @@ _MAX_REPEATED = 1 << 20
 """Elements. A message of a few bytes can declare a tensor of any size that repeats one value."""
 
 
-class TensorSpec:
-    """The dtype and shape of an input or output.
+class TensorSpec(NamedTuple):
+    """The dtype and shape of an input or output: -1 for a dimension of any size, None for any shape."""
 
-    Args:
-      dtype: TensorFlow's.
-      shape: -1 for a dimension of any size; None for any shape.
-    """
-
-    def __init__(self, dtype: tf.DType, shape: tuple[int, ...] | None) -> None:
-        self.dtype, self.shape = dtype, shape
-        self.numpy: np.dtype[Any] = np.dtype(dtype.as_numpy_dtype)
+    dtype: tf.DType
+    shape: tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -68,23 +63,19 @@ class Signature:
 
     def check(self, inputs: Arrays) -> None:
         """Raise RequestError unless names, dtypes, shapes and numbers of rows match."""
-        if inputs.keys() != self.inputs.keys():
-            raise RequestError(
-                f"signature {self.name!r}: expected the inputs {sorted(self.inputs)}, received {sorted(inputs)}"
-            )
-        for name, spec in self.inputs.items():
-            value, shape = inputs[name], spec.shape
-            if value.dtype != spec.numpy:
+        if inputs.keys() != (names := self.inputs.keys()):
+            raise self.error(f"expected the inputs {sorted(names)}, received {sorted(inputs)}")
+        for name, (dtype, shape) in self.inputs.items():
+            value = inputs[name]
+            if value.dtype != dtype.as_numpy_dtype:
                 received = "string" if value.dtype == object else value.dtype
-                raise RequestError(f"input {name!r}: expected {spec.dtype.name}, received {received}")
+                raise RequestError(f"input {name!r}: expected {dtype.name}, received {received}")
             sizes = zip(shape or (), value.shape, strict=False)
             if shape is not None and (len(shape) != value.ndim or any(size not in (-1, got) for size, got in sizes)):
                 raise RequestError(f"input {name!r}: expected shape {list(shape)}, received {list(value.shape)}")
         if self.batches and len({len(value) for value in inputs.values()}) > 1:
             rows = {name: len(value) for name, value in inputs.items()}
-            raise RequestError(
-                f"signature {self.name!r}: expected the same number of rows in each input, received {rows}"
-            )
+            raise self.error(f"expected the same number of rows in each input, received {rows}")
 
     def run(self, inputs: Arrays) -> dict[str, npt.NDArray[Any]]:
         """Call the model with inputs that passed check(); raise RequestError if the graph rejects them."""
@@ -98,6 +89,10 @@ class Signature:
         # TensorFlow returns a scalar string as bytes.
         arrays = (np.array(each, object) if isinstance(each, bytes) else each for each in outputs)
         return dict(zip(self.outputs, arrays, strict=True))
+
+    def error(self, text: str) -> RequestError:
+        """Return the error for a request that does not match the signature."""
+        return RequestError(f"signature {self.name!r}: {text}")
 
 
 class SavedModel:
@@ -119,22 +114,13 @@ class SavedModel:
 
     def __init__(self, folder: Path, intra_op_threads: int) -> None:
         # inter_op_parallelism_threads=-1: ops run in the calling thread. For small graphs this is faster.
-        config = tf.compat.v1.ConfigProto(
-            intra_op_parallelism_threads=intra_op_threads, inter_op_parallelism_threads=-1
-        )
-        graph = tf.Graph()
-        self._session = tf.compat.v1.Session(graph=graph, config=config)
-        try:
-            with graph.as_default():
-                self.meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], str(folder))
-            definitions = self.meta_graph.signature_def
-            self.signatures = {
-                name: self._signature(name, definitions[name]) for name in definitions if not name.startswith("__")
-            }
-            self.warm_up_requests = self._warm_up(folder / _WARM_UP)
-        except BaseException:
-            self.close()
-            raise
+        threads = {"intra_op_parallelism_threads": intra_op_threads, "inter_op_parallelism_threads": -1}
+        self._session = tf.compat.v1.Session(graph=tf.Graph(), config=tf.compat.v1.ConfigProto(**threads))
+        with self._session.graph.as_default():
+            self.meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], str(folder))
+        definitions = self.meta_graph.signature_def.items()
+        self.signatures = {name: self._signature(name, each) for name, each in definitions if not name.startswith("__")}
+        self.warm_up_requests = self._warm_up(folder / _WARM_UP)
 
     def close(self) -> None:
         """Free the memory. No call may be in progress."""
@@ -148,10 +134,10 @@ class SavedModel:
         return self.signatures[name]
 
     def _signature(self, name: str, definition: Any) -> Signature:
-        inputs, outputs = _specs(definition.inputs), _specs(definition.outputs)
-        results = [definition.outputs[each].name for each in outputs]
-        call = self._session.make_callable(results, [definition.inputs[each].name for each in inputs])
-        return Signature(name, definition.method_name, inputs, outputs, call)
+        inputs, outputs = (sorted(each.items()) for each in (definition.inputs, definition.outputs))
+        call = self._session.make_callable([info.name for _, info in outputs], [info.name for _, info in inputs])
+        accepted, returned = ({name: _spec(info) for name, info in infos} for infos in (inputs, outputs))
+        return Signature(name, definition.method_name, accepted, returned, call)
 
     def _warm_up(self, path: Path) -> int:
         count = 0
@@ -169,13 +155,10 @@ class SavedModel:
         return count
 
 
-def _specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    """Return the specs of TensorInfo messages in the order of their names."""
-    specs = {}
-    for name, info in sorted(infos.items()):
-        sizes = tuple(dim.size for dim in info.tensor_shape.dim)
-        specs[name] = TensorSpec(tf.dtypes.as_dtype(info.dtype), None if info.tensor_shape.unknown_rank else sizes)
-    return specs
+def _spec(info: Any) -> TensorSpec:
+    """Return the spec of a TensorInfo message."""
+    sizes = tuple(dim.size for dim in info.tensor_shape.dim)
+    return TensorSpec(tf.dtypes.as_dtype(info.dtype), None if info.tensor_shape.unknown_rank else sizes)
 
 
 def _first_line(message: str) -> str:
@@ -194,8 +177,7 @@ def from_proto(proto: Any) -> npt.NDArray[Any]:
     if proto.dtype == _STRING and sizes == [len(proto.string_val)] and not proto.tensor_content:
         # Serialized tf.Examples arrive like this; make_ndarray would take several times as long.
         return np.array([*proto.string_val], object)
-    count = math.prod(sizes)
-    if count > _MAX_REPEATED and count > proto.ByteSize():
+    if (count := math.prod(sizes)) > _MAX_REPEATED and count > proto.ByteSize():
         raise RequestError(f"a tensor of shape {sizes}: expected {count} elements, received {proto.ByteSize()} bytes")
     try:
         array: npt.NDArray[Any] = tf.make_ndarray(proto)
@@ -204,13 +186,10 @@ def from_proto(proto: Any) -> npt.NDArray[Any]:
     return array
 
 
-def to_proto(array: npt.NDArray[Any], proto: Any) -> None:
-    """Write an array into an empty TensorProto; numbers as raw bytes, which are fast to read."""
+def to_proto(array: npt.NDArray[Any]) -> tensor_pb2.TensorProto:
+    """Convert an array, in half the time of tf.make_tensor_proto: numbers as raw bytes."""
+    shape = {"dim": [{"size": size} for size in array.shape]}
     if array.dtype == object:
-        proto.dtype = _STRING
-        proto.string_val.extend(array.ravel().tolist())
-    else:
-        proto.dtype = tf.dtypes.as_dtype(array.dtype).as_datatype_enum
-        proto.tensor_content = array.tobytes()
-    for size in array.shape:
-        proto.tensor_shape.dim.add(size=size)
+        return tensor_pb2.TensorProto(dtype=_STRING, tensor_shape=shape, string_val=array.ravel().tolist())
+    dtype = tf.dtypes.as_dtype(array.dtype).as_datatype_enum
+    return tensor_pb2.TensorProto(dtype=dtype, tensor_shape=shape, tensor_content=array.tobytes())

@@ -5,38 +5,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 from grpc import StatusCode
-from tensorflow_serving.apis import model_management_pb2, prediction_log_pb2
 from tensorflow_serving.apis.classification_pb2 import ClassificationResponse
 from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataResponse, SignatureDefMap
 from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusResponse
+from tensorflow_serving.apis.model_management_pb2 import ReloadConfigResponse
 from tensorflow_serving.apis.model_pb2 import ModelSpec
-from tensorflow_serving.apis.predict_pb2 import PredictResponse
+from tensorflow_serving.apis.model_service_pb2_grpc import ModelServiceServicer
+from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
+from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceServicer
 from tensorflow_serving.apis.regression_pb2 import RegressionResponse
 
 from components.serving.server.batching import Batcher, BatchLimits
 from components.serving.server.errors import RequestError
 from components.serving.server.metrics import Metrics
-from components.serving.server.model_manager import ModelManager, Version, check_configs
+from components.serving.server.model_manager import POLL_SECONDS, ModelManager, Version, check_configs
 from components.serving.server.request_log import RequestLog
 from components.serving.server.saved_model import Arrays, Signature, from_proto, to_proto
 
-_POLL_SECONDS = 0.02
 _UNKNOWN = 2
 """tensorflow.error.Code of a version that is not loaded."""
+_T = TypeVar("_T")
 
 
-class Service:
+class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[misc]
     """The methods of TensorFlow Serving's PredictionService and ModelService, and what both APIs share.
+
+    The methods named in its protos take gRPC's context, or None for a request of the REST API.
 
     Args:
       manager: the models.
@@ -45,7 +49,8 @@ class Service:
       batching: limits of batches; None to run each request alone.
       workers: threads that run models.
       max_in_flight: requests in progress; more are rejected.
-      reload_root: folder within which `reload` accepts models; None to reject all.
+      read_seconds: that a client may take to send a request.
+      reload_root: folder within which HandleReloadConfigRequest accepts models; None to reject all.
 
     Attributes:
       stopping: whether clients should close their connections.
@@ -57,11 +62,13 @@ class Service:
         metrics: Metrics,
         log: RequestLog | None,
         batching: BatchLimits | None,
+        *,
         workers: int,
         max_in_flight: int,
+        read_seconds: float,
         reload_root: Path | None,
     ) -> None:
-        self.manager, self.metrics, self.stopping = manager, metrics, False
+        self.manager, self.metrics, self.read_seconds, self.stopping = manager, metrics, read_seconds, False
         self._log, self._batching, self._max_in_flight, self._reload_root = log, batching, max_in_flight, reload_root
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="run")
         self._batchers: dict[tuple[Version, str], Batcher] = {}
@@ -80,6 +87,14 @@ class Service:
         finally:
             self._in_flight -= 1
 
+    async def read(self, message: Awaitable[_T]) -> _T:
+        """Return a message that a client sends; raise RequestError if that takes too long."""
+        try:
+            return await asyncio.wait_for(message, self.read_seconds)
+        except asyncio.TimeoutError:
+            text = f"expected the whole message within {self.read_seconds:g} s"
+            raise RequestError(text, StatusCode.DEADLINE_EXCEEDED) from None
+
     async def run(
         self, spec: ModelSpec, api: str, method: str, read_inputs: Callable[[Signature], Arrays]
     ) -> tuple[ModelSpec, dict[str, Any]]:
@@ -95,11 +110,12 @@ class Service:
           The model, version and signature that answered, and the outputs: name → array.
 
         Raises:
-          RequestError: for every failure.
+          RequestError: the request is not valid, or nothing that can answer it is loaded.
         """
-        started, version, status = time.perf_counter(), None, StatusCode.OK
+        # Unless it ends otherwise, the client disconnected.
+        started, version, status = time.perf_counter(), None, StatusCode.CANCELLED
         try:
-            version = self.manager.find(*requested_version(spec))
+            version = self.manager.find(*_requested_version(spec))
             with version as saved_model:
                 signature = saved_model.signature(spec.signature_name)
                 inputs = read_inputs(signature)
@@ -108,17 +124,11 @@ class Service:
             answered = _spec(version, signature.name)
             if self._log is not None and method == "predict":
                 self._log.add(functools.partial(_prediction_log, answered, inputs, outputs))
+            status = StatusCode.OK
             return answered, outputs
-        except RequestError as error:
-            status = error.code
-            raise
-        except asyncio.CancelledError:
-            status = StatusCode.CANCELLED  # The client disconnected.
-            raise
         except Exception as error:
-            logging.exception("a request failed: %s", spec)
-            status = StatusCode.INTERNAL
-            raise RequestError(f"{type(error).__name__}: {error}", status) from error
+            status = error.code if isinstance(error, RequestError) else StatusCode.INTERNAL
+            raise
         finally:
             self.metrics.request(version, method, api, status.name, time.perf_counter() - started)
 
@@ -131,24 +141,21 @@ class Service:
             self._batchers[key] = Batcher(signature, self._batching, self._threads, count)
         return self._batchers[key].run(inputs)
 
-    async def predict(self, request: Any) -> Any:
+    async def Predict(self, request: Any, _context: Any = None) -> Any:  # noqa: N802 - gRPC's name
         """Answer a PredictRequest."""
 
         def read(_signature: Signature) -> Arrays:
-            return {name: from_proto(request.inputs[name]) for name in request.inputs}
+            return {name: from_proto(proto) for name, proto in request.inputs.items()}
 
         spec, outputs = await self.run(request.model_spec, "GRPC", "predict", read)
         names = request.output_filter or outputs
         if unknown := [name for name in names if name not in outputs]:
             raise RequestError(f"output_filter: expected outputs of {sorted(outputs)}, received {unknown[0]!r}")
-        response = PredictResponse(model_spec=spec)
-        for name in names:
-            to_proto(outputs[name], response.outputs[name])
-        return response
+        return PredictResponse(model_spec=spec, outputs=_to_protos({name: outputs[name] for name in names}))
 
-    async def classify(self, request: Any, api: str = "GRPC") -> Any:
+    async def Classify(self, request: Any, context: Any = None) -> Any:  # noqa: N802 - gRPC's name
         """Answer a ClassificationRequest."""
-        spec, outputs, _ = await self._run_examples(request, api, "classify")
+        spec, outputs, _ = await self._run_examples(request, context, "classify")
         shapes = [outputs[name].shape for name in ("scores", "classes") if name in outputs]
         if not shapes:
             raise RequestError(f"signature {spec.signature_name!r}: expected the output scores or classes")
@@ -161,9 +168,9 @@ class Service:
                 classes.add(label=label.decode(errors="replace"), score=score)
         return response
 
-    async def regress(self, request: Any, api: str = "GRPC") -> Any:
+    async def Regress(self, request: Any, context: Any = None) -> Any:  # noqa: N802 - gRPC's name
         """Answer a RegressionRequest."""
-        spec, outputs, rows = await self._run_examples(request, api, "regress")
+        spec, outputs, rows = await self._run_examples(request, context, "regress")
         if "outputs" not in outputs or outputs["outputs"].size != rows:
             raise RequestError(f"signature {spec.signature_name!r}: expected outputs with a value per example")
         response = RegressionResponse(model_spec=spec)
@@ -171,25 +178,23 @@ class Service:
             response.result.regressions.add(value=value)
         return response
 
-    async def _run_examples(self, request: Any, api: str, method: str) -> tuple[ModelSpec, dict[str, Any], int]:
+    async def _run_examples(self, request: Any, context: Any, method: str) -> tuple[ModelSpec, dict[str, Any], int]:
         examples = np.array(serialized_examples(request.input), object)
 
         def read(signature: Signature) -> Arrays:
             if signature.method != f"tensorflow/serving/{method}" or len(signature.inputs) != 1:
-                raise RequestError(
-                    f"signature {signature.name!r}: expected the method tensorflow/serving/{method} and one input, "
-                    f"received {signature.method} and {len(signature.inputs)}; use predict"
-                )
+                received = f"received {signature.method} and {len(signature.inputs)}; use predict"
+                raise signature.error(f"expected the method tensorflow/serving/{method} and one input, {received}")
             return dict.fromkeys(signature.inputs, examples)
 
-        spec, outputs = await self.run(request.model_spec, api, method, read)
-        return spec, outputs, len(examples)
+        api = "REST" if context is None else "GRPC"
+        return *await self.run(request.model_spec, api, method, read), len(examples)
 
-    async def metadata(self, request: Any) -> Any:
+    async def GetModelMetadata(self, request: Any, _context: Any = None) -> Any:  # noqa: N802 - gRPC's name
         """Answer a GetModelMetadataRequest."""
         if list(request.metadata_field) != ["signature_def"]:
             raise RequestError(f"metadata_field: expected signature_def, received {[*request.metadata_field]}")
-        version, signatures = self.manager.find(*requested_version(request.model_spec)), SignatureDefMap()
+        version, signatures = self.manager.find(*_requested_version(request.model_spec)), SignatureDefMap()
         with version as saved_model:
             for name in saved_model.signatures:
                 signatures.signature_def[name].CopyFrom(saved_model.meta_graph.signature_def[name])
@@ -197,22 +202,21 @@ class Service:
         response.metadata["signature_def"].Pack(signatures)
         return response
 
-    async def status(self, request: Any) -> Any:
+    async def GetModelStatus(self, request: Any, _context: Any = None) -> Any:  # noqa: N802 - gRPC's name
         """Answer a GetModelStatusRequest."""
         response = GetModelStatusResponse()
-        for version in self.manager.status(*requested_version(request.model_spec)):
-            status = response.model_version_status.add(version=version.number, state=version.state).status
-            if version.error:
-                status.error_code, status.error_message = _UNKNOWN, version.error
+        for version in self.manager.status(*_requested_version(request.model_spec)):
+            status = {"error_code": _UNKNOWN, "error_message": version.error} if version.error else {}
+            response.model_version_status.add(version=version.number, state=version.state, status=status)
         return response
 
-    async def reload(self, request: Any) -> Any:
+    async def HandleReloadConfigRequest(self, request: Any, _context: Any = None) -> Any:  # noqa: N802 - gRPC's name
         """Answer a ReloadConfigRequest."""
         if self._reload_root is None:
             message = "HandleReloadConfigRequest is disabled; start the server with --reload_root=FOLDER"
             raise RequestError(message, StatusCode.PERMISSION_DENIED)
         await self.manager.replace_configs(check_configs(request.config, self._reload_root))
-        return model_management_pb2.ReloadConfigResponse()
+        return ReloadConfigResponse()
 
     def remove(self, version: Version) -> None:
         """Remove what belongs to a version that was unloaded."""
@@ -223,13 +227,7 @@ class Service:
         """Wait until no request is in progress, at most for so many seconds."""
         self.stopping, end = True, time.monotonic() + timeout
         while self._in_flight and time.monotonic() < end:
-            await asyncio.sleep(_POLL_SECONDS)
-
-    def close(self) -> None:
-        """Write the request log and end the threads."""
-        if self._log is not None:
-            self._log.close()
-        self._threads.shutdown()
+            await asyncio.sleep(POLL_SECONDS)
 
 
 def serialized_examples(value: Any) -> list[bytes]:
@@ -245,7 +243,7 @@ def serialized_examples(value: Any) -> list[bytes]:
     return rows
 
 
-def requested_version(spec: ModelSpec) -> tuple[str, int | None, str]:
+def _requested_version(spec: ModelSpec) -> tuple[str, int | None, str]:
     """Return the name of the model, the number of the version or None, and the label or ""."""
     return spec.name, spec.version.value if spec.HasField("version") else None, spec.version_label
 
@@ -256,12 +254,11 @@ def _spec(version: Version, signature: str = "") -> ModelSpec:
     return spec
 
 
-def _prediction_log(spec: ModelSpec, inputs: Arrays, outputs: Arrays) -> Any:
-    log = prediction_log_pb2.PredictionLog()
-    request, response = log.predict_log.request, log.predict_log.response
-    request.model_spec.CopyFrom(spec)
-    response.model_spec.CopyFrom(spec)
-    for arrays, protos in ((inputs, request.inputs), (outputs, response.outputs)):
-        for name, value in arrays.items():
-            to_proto(value, protos[name])
-    return log
+def _to_protos(arrays: Arrays) -> dict[str, Any]:
+    return {name: to_proto(value) for name, value in arrays.items()}
+
+
+def _prediction_log(spec: ModelSpec, inputs: Arrays, outputs: Arrays) -> PredictionLog:
+    request = PredictRequest(model_spec=spec, inputs=_to_protos(inputs))
+    response = PredictResponse(model_spec=spec, outputs=_to_protos(outputs))
+    return PredictionLog(predict_log=PredictLog(request=request, response=response))

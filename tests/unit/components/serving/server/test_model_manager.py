@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,10 +18,10 @@ from components.serving.server.model_manager import (
     AVAILABLE,
     END,
     UNLOADING,
-    LoadOptions,
     ModelManager,
-    Version,
+    load_verified,
 )
+from components.serving.server.saved_model import SavedModel
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +47,12 @@ def label(number: int) -> str:
 class Served:
     """A manager of one model, whose configs a test changes."""
 
-    def __init__(self, base: Path, made: Path, options: LoadOptions) -> None:
+    def __init__(self, base: Path, made: Path, key: bytes | None, allow_unverified: bool) -> None:
         self.base, self.made = base, made
         self.configs = {"m": config(base)}
         self.broken = False
         self.unloaded: list[int] = []
-        self.manager = ModelManager(self._read, options)
+        self.manager = ModelManager(self._read, functools.partial(load_verified, key, allow_unverified, 1))
         self.manager.on_unload = lambda version: self.unloaded.append(version.number)
 
     def _read(self) -> dict[str, ModelConfig]:
@@ -73,17 +74,17 @@ class Served:
 Try = Callable[[Callable[[Served], Awaitable[None]]], None]
 
 
-@pytest.fixture(params=[LoadOptions()])
+@pytest.fixture(params=[(None, False)])
 def run(request: pytest.FixtureRequest, tmp_path: Path, made: Path) -> Try:
     """Runs a test's steps on a loop, and closes the library after them."""
 
     def run(steps: Callable[[Served], Awaitable[None]]) -> None:
         async def main() -> None:
-            served = Served(tmp_path / "m", made, request.param)
+            served = Served(tmp_path / "m", made, *request.param)
             try:
                 await steps(served)
             finally:
-                await served.manager.close()
+                await served.manager.replace_configs({})
 
         asyncio.run(main())
 
@@ -162,7 +163,7 @@ def test_version_whose_manifest_was_removed_is_not_loaded(run: Try) -> None:
     run(steps)
 
 
-@pytest.mark.parametrize("run", [LoadOptions(allow_unverified=True)], indirect=True)
+@pytest.mark.parametrize("run", [(None, True)], indirect=True)
 def test_unverified_versions_are_loaded_if_allowed_and_manifests_are_verified_nevertheless(run: Try) -> None:
     async def steps(served: Served) -> None:
         (served.put(1) / "manifest.json").unlink()
@@ -174,7 +175,7 @@ def test_unverified_versions_are_loaded_if_allowed_and_manifests_are_verified_ne
     run(steps)
 
 
-@pytest.mark.parametrize("run", [LoadOptions(b"secret")], indirect=True)
+@pytest.mark.parametrize("run", [(b"secret", False)], indirect=True)
 def test_with_a_key_what_is_not_signed_is_not_loaded(run: Try) -> None:
     async def steps(served: Served) -> None:
         served.put(1)
@@ -266,19 +267,16 @@ def test_unknown_models_versions_and_labels(run: Try) -> None:
     run(steps)
 
 
-def test_labels_are_looked_up_while_the_first_version_loads(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_are_looked_up_while_the_first_version_loads(made: Path) -> None:
     errors: list[RequestError] = []
 
-    def load(version: Version, options: LoadOptions) -> None:
+    def load(folder: Path) -> SavedModel:
         with not_served(r"expected a label of \[\], received 'stable'|version 2 is not loaded") as caught:
             manager.find("m", label="stable")
         errors.append(caught.value)
+        return SavedModel(folder, 1)
 
-    async def main() -> None:
-        await manager.update()
-        await manager.close()
-
-    monkeypatch.setattr(Version, "load", load)
-    manager = ModelManager(lambda: {"m": config(made, label(2))}, LoadOptions())
-    asyncio.run(main())
+    manager = ModelManager(lambda: {"m": config(made, label(2))}, load)
+    asyncio.run(manager.update())
     assert len(errors) == 1
+    assert manager.find("m", label="stable").number == 2

@@ -11,7 +11,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from tensorflow.core.framework import tensor_pb2
+from serving import proto
 
 from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import from_proto, to_proto
@@ -25,13 +25,6 @@ ARRAYS = st.one_of(
 )
 
 
-def proto(dtype: int, sizes: list[int], **values: Any) -> Any:
-    made = tensor_pb2.TensorProto(dtype=dtype, **values)
-    for size in sizes:
-        made.tensor_shape.dim.add(size=size)
-    return made
-
-
 def rejection(made: Any) -> str:
     with pytest.raises(RequestError) as caught:
         from_proto(made)
@@ -41,13 +34,11 @@ def rejection(made: Any) -> str:
 @settings(deadline=None)
 @given(ARRAYS)
 def test_arrays_arrive_as_they_were(array: Any) -> None:
-    ours = tensor_pb2.TensorProto()
-    to_proto(array, ours)
-    for sent in (ours, tf.make_tensor_proto(array)):
+    for sent in (to_proto(array), tf.make_tensor_proto(array)):
         received = from_proto(type(sent).FromString(sent.SerializeToString()))
         assert (received.dtype, received.shape) == (array.dtype, array.shape)
         np.testing.assert_array_equal(received, array)
-    np.testing.assert_array_equal(tf.make_ndarray(ours), array)
+    np.testing.assert_array_equal(tf.make_ndarray(to_proto(array)), array)
 
 
 @pytest.mark.parametrize(
