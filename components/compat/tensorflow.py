@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import tensorflow as tf
     import tf_keras
 
@@ -39,3 +41,36 @@ def adam_slots(optimizer: tf_keras.optimizers.Adam, variable: tf.Variable) -> tu
     """
     index = optimizer._index_dict[optimizer._var_key(variable)]
     return optimizer._momentums[index], optimizer._velocities[index]
+
+
+def register_py_function(name: str, function: Callable[..., Sequence[npt.NDArray[Any]]]) -> None:
+    """Makes a function callable by `call_py_function` from graphs that run in this process.
+
+    The functions of tf.py_function and tf.numpy_function can only be called in the process that has traced the graph:
+    their names are counted there. A graph that a coordinator traces for the workers of a ParameterServerStrategy needs
+    a name that each worker has registered, and `script_ops._py_funcs` has no public way to choose it. Checked with
+    TensorFlow 2.16 and 2.21.
+
+    Args:
+      name: the same in all processes; a later function replaces an earlier one.
+      function: takes NumPy arrays or scalars, returns a list of arrays. It is held by a weak reference.
+    """
+    from tensorflow.python.ops import script_ops
+
+    script_ops._py_funcs._funcs[name] = function
+
+
+def call_py_function(name: str, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DType]) -> list[tf.Tensor]:
+    """Calls a registered function in the process that runs this op.
+
+    Args:
+      name: of `register_py_function`.
+      inputs: its arguments; a text arrives as bytes.
+      dtypes: the dtypes of the arrays that it returns.
+
+    Returns:
+      Tensors of unknown shape. An exception of the function becomes a tf.errors.OpError with its text.
+    """
+    import tensorflow as tf
+
+    return list(tf.raw_ops.PyFunc(input=list(inputs), token=name, Tout=list(dtypes)))
