@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +45,25 @@ def adam_slots(optimizer: tf_keras.optimizers.Adam, variable: tf.Variable) -> tu
     return optimizer._momentums[index], optimizer._velocities[index]
 
 
+class _CountedFunction:
+    """A function, and how many of its calls have begun and ended."""
+
+    def __init__(self, function: Callable[..., Sequence[npt.NDArray[Any]]]) -> None:
+        self.function = function
+        self.begun = self.ended = 0
+
+    def __call__(self, *inputs: Any) -> Sequence[npt.NDArray[Any]]:
+        self.begun += 1
+        try:
+            return self.function(*inputs)
+        finally:
+            self.ended += 1
+
+
+_FUNCTIONS: dict[str, _CountedFunction] = {}
+_QUIET_SECONDS = 0.1
+
+
 def register_py_function(name: str, function: Callable[..., Sequence[npt.NDArray[Any]]]) -> None:
     """Makes a function callable by `call_py_function` from graphs that run in this process.
 
@@ -52,12 +73,16 @@ def register_py_function(name: str, function: Callable[..., Sequence[npt.NDArray
     TensorFlow 2.16 and 2.21.
 
     Args:
-      name: the same in all processes; a later function replaces an earlier one.
-      function: takes NumPy arrays or scalars, returns a list of arrays. It is held by a weak reference.
+      name: the same in all processes.
+      function: takes NumPy arrays or scalars, returns a list of arrays.
     """
     from tensorflow.python.ops import script_ops
 
-    script_ops._py_funcs._funcs[name] = function
+    if not _FUNCTIONS:
+        atexit.register(_await_py_functions)
+    if name not in _FUNCTIONS or _FUNCTIONS[name].function is not function:
+        # TensorFlow has a weak reference only.
+        script_ops._py_funcs._funcs[name] = _FUNCTIONS[name] = _CountedFunction(function)
 
 
 def call_py_function(name: str, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DType]) -> list[tf.Tensor]:
@@ -74,3 +99,19 @@ def call_py_function(name: str, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf
     import tensorflow as tf
 
     return list(tf.raw_ops.PyFunc(input=list(inputs), token=name, Tout=list(dtypes)))
+
+
+def _await_py_functions() -> None:
+    """Waits until tf.data's threads call no function any more: they do so until their buffers are full.
+
+    A thread that calls a function while the interpreter is finalized ends inside the call, and the destructor of its
+    iterator waits for it without end.
+    """
+    seen = -1
+    while (begun := sum(each.begun for each in _FUNCTIONS.values())) != seen or _running():
+        seen = begun
+        time.sleep(_QUIET_SECONDS)
+
+
+def _running() -> bool:
+    return any(each.begun != each.ended for each in _FUNCTIONS.values())

@@ -26,13 +26,13 @@ class RowGroup(NamedTuple):
 
     Attributes:
       path: of its file.
-      index: its number in the file.
+      number: its number in the file.
       rows: number of rows, at least 1.
       memory: bytes of its values in memory, at most; an estimate for texts.
     """
 
     path: str
-    index: int
+    number: int
     rows: int
     memory: int
 
@@ -52,10 +52,10 @@ def row_groups(paths: Iterable[str]) -> list[RowGroup]:
     found = []
     for path in paths:
         with _opened(path) as file:
-            groups = (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups))
+            groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
             found += [
-                RowGroup(path, index, group.num_rows, _memory(group))
-                for index, group in enumerate(groups)
+                RowGroup(path, number, group.num_rows, _memory(group))
+                for number, group in enumerate(groups)
                 if group.num_rows
             ]
     return found
@@ -71,7 +71,7 @@ def read(group: RowGroup, columns: Sequence[str]) -> pa.RecordBatch:
         missing = sorted({*columns}.difference(file.schema_arrow.names))
         if missing:
             raise _damaged(group.path, f"expected the columns {', '.join(columns)}, received none of {missing}")
-        table = file.read_row_group(group.index, columns=list(columns), use_threads=False).select(list(columns))
+        table = file.read_row_group(group.number, columns=list(columns), use_threads=False).select(list(columns))
         (batch,) = table.combine_chunks().to_batches()
         return batch
 

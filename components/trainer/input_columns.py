@@ -33,37 +33,34 @@ class InputShard:
     start: int | tf.Tensor = 0
 
 
-def stack(columns: Columns, spec: FeatureSpec) -> Stacked:
-    """Stacks parsed columns."""
+def stack(columns: Columns) -> Stacked:
+    """Stacks columns."""
     stacked: Stacked = {}
-    for key, names in layout(spec).items():
-        if key not in spec:
-            stacked[key] = tf.stack([columns[name] for name in names], axis=1)
-        elif isinstance(spec[key], tf.io.VarLenFeature):
-            stacked[key] = tf.RaggedTensor.from_sparse(columns[key])
-        else:
-            stacked[key] = columns[key]
+    for name, values in columns.items():
+        if isinstance(values, tf.SparseTensor):
+            stacked[name] = tf.RaggedTensor.from_sparse(values)
+        elif values.shape.rank > 1:
+            stacked[name] = values
+    for key, names in _by_dtype({name: each for name, each in columns.items() if name not in stacked}).items():
+        stacked[key] = tf.stack([columns[name] for name in names], axis=1)
     return stacked
 
 
 def unstack(stacked: Stacked, spec: FeatureSpec) -> Columns:
-    """Returns the columns, as tf.io.parse_example does."""
-    columns: Columns = {}
-    for key, names in layout(spec).items():
-        values = stacked[key]
-        if key not in spec:
-            columns.update(zip(names, tf.unstack(values, len(names), axis=1), strict=True))
-        else:
-            columns[key] = values.to_sparse() if isinstance(values, tf.RaggedTensor) else values
+    """Returns the columns, in the types of tf.io.parse_example."""
+    columns: Columns = {
+        name: values.to_sparse() if isinstance(values, tf.RaggedTensor) else values
+        for name, values in stacked.items()
+        if name in spec
+    }
+    for key, names in _by_dtype({name: each for name, each in spec.items() if name not in columns}).items():
+        columns.update(zip(names, tf.unstack(stacked[key], len(names), axis=1), strict=True))
     return columns
 
 
-def layout(spec: FeatureSpec) -> dict[str, list[str]]:
-    """Returns the keys of the stacked columns, sorted, and the names of the columns of each."""
-    keys: dict[str, list[str]] = {}
-    for name in sorted(spec):
-        feature = spec[name]
-        one = isinstance(feature, tf.io.FixedLenFeature) and not list(feature.shape)
-        # No feature's name begins with a slash.
-        keys.setdefault(f"/{feature.dtype.name}" if one else name, []).append(name)
-    return keys
+def _by_dtype(columns: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Dtype → names of columns, sorted; the slash in the key keeps it apart from the features' names."""
+    names: dict[str, list[str]] = {}
+    for name in sorted(columns):
+        names.setdefault(f"/{columns[name].dtype.name}", []).append(name)
+    return names

@@ -7,7 +7,7 @@ batch that follows the checkpoint, whether the examples are kept in memory or re
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,9 +19,12 @@ from components.errors import MachineError
 from components.features import feature_names
 from components.files import is_remote
 from components.trainer.config import TrainingConfig
-from components.trainer.input_columns import Columns, FeatureSpec, InputShard, Stacked, unstack
+from components.trainer.input_columns import Columns, FeatureSpec, InputShard, stack, unstack
 from components.trainer.parquet_source import ParquetSource
 from components.trainer.tfrecord_source import TfrecordSource
+
+Batch = tuple[Columns, tf.Tensor]
+"""The features of some examples, and their label [batch, 1]."""
 
 
 class Source(Protocol):
@@ -31,7 +34,7 @@ class Source(Protocol):
         """Returns how many bytes all examples take in memory, at most."""
         ...
 
-    def load(self, shard: InputShard) -> Stacked:
+    def load(self, shard: InputShard) -> Columns:
         """Returns the examples of one worker."""
         ...
 
@@ -39,8 +42,8 @@ class Source(Protocol):
         """Returns the shuffled batches of one worker, read from the files, without end."""
         ...
 
-    def in_order(self, batch_size: int) -> tf.data.Dataset:
-        """Returns every example once, in the order of the files, in batches of at most `batch_size`."""
+    def in_order(self, batch_size: int) -> Iterator[Columns]:
+        """Yields every example once, in the order of the files, in batches of at most `batch_size`."""
         ...
 
 
@@ -86,7 +89,7 @@ class InputPipeline:
         The order of an epoch is a pseudo-random permutation that is computed row by row (`RandomIndexShuffle`, see
         tf.random.experimental.index_shuffle), so a batch does not depend on the one before it.
         """
-        columns = source.load(shard)
+        columns = stack(source.load(shard))
         # The label, at least, is no RaggedTensor.
         dense = next(each for each in columns.values() if not isinstance(each, tf.RaggedTensor))
         rows = tf.shape(dense, out_type=tf.int64)[0]
@@ -119,22 +122,22 @@ def find(patterns: Sequence[str]) -> list[str]:
     return [name if is_remote(name) else str(Path(name).absolute()) for name in names]
 
 
-def evaluation_dataset(files: Sequence[str], spec: FeatureSpec, batch_size: int) -> tf.data.Dataset:
-    """Every example once, in file order.
+def evaluation_batches(files: Sequence[str], spec: FeatureSpec, batch_size: int) -> Iterator[Batch]:
+    """Yields every example once, in file order.
 
     Args:
       files: the files of a split, Parquet or gzip TFRecords of tf.Example; see `find`.
       spec: parsing spec of the transformed features and the label.
       batch_size: examples per batch, at most.
 
-    Returns:
-      A dataset of (features: dict of [batch, …] tensors, label: [batch, 1]).
+    Yields:
+      (features: dict of [batch, …] tensors, label: [batch, 1]).
 
     Raises:
       InputError: there are no examples, in Parquet files.
       MachineError: a file cannot be read.
     """
-    return _source(files, spec).in_order(batch_size).map(_split_label).prefetch(2)
+    yield from map(_split_label, _source(files, spec).in_order(batch_size))
 
 
 def _source(files: Sequence[str], spec: FeatureSpec) -> Source:
@@ -148,6 +151,6 @@ def _in_memory(source: Source, cache: str) -> bool:
     return bool(source.memory() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 4)
 
 
-def _split_label(columns: Columns) -> tuple[Columns, tf.Tensor]:
+def _split_label(columns: Columns) -> Batch:
     features = dict(columns)
     return features, tf.reshape(features.pop(feature_names.LABEL), [-1, 1])

@@ -10,7 +10,7 @@ import functools
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ from components.compat.tensorflow import call_py_function, register_py_function
 from components.data.row_groups import RowGroup, row_groups
 from components.errors import InputError
 from components.trainer.config import TrainingConfig
-from components.trainer.input_columns import Columns, FeatureSpec, InputShard, Stacked, layout, unstack
-from components.trainer.parquet_rows import Part, Shard, ShuffledShard, Values, arrays, read, take
+from components.trainer.input_columns import Columns, FeatureSpec, InputShard
+from components.trainer.parquet_rows import Column, Shard, ShuffledShard, Values, arrays, part, read
 
 _LOAD, _BATCH = "parquet_source.load", "parquet_source.batch"
 
@@ -42,15 +42,15 @@ class ParquetSource:
         """Returns how many bytes all examples take in memory, from the footers of the files."""
         return sum(group.memory for group in self._groups)
 
-    def load(self, shard: InputShard) -> Stacked:
+    def load(self, shard: InputShard) -> Columns:
         """Returns the examples of one worker: every `count`-th row, as from TFRecords.
 
         Raises:
           InputError: there are fewer examples than workers.
         """
         self._check(shard.count)
-        description = json.dumps({**self._description(), "count": shard.count})
-        return self._stacked(_call(_LOAD, description, [shard.index], self._dtypes()))
+        description = self._description(count=shard.count)
+        return self._as_columns(_call(_LOAD, description, [shard.index], self._dtypes()))
 
     def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
         """Returns the shuffled batches of one worker, read from the files, without end; see `ShuffledShard`.
@@ -60,45 +60,37 @@ class ParquetSource:
         """
         self._check(shard.count)
         shuffle = {"seed": config.seed, "buffer": config.shuffle_buffer, "batch_size": batch_size}
-        description = json.dumps({**self._description(), "count": shard.count, "shuffle": shuffle})
+        description = self._description(count=shard.count, shuffle=shuffle)
 
         def batch(number: tf.Tensor) -> Columns:
-            received = _call(_BATCH, description, [shard.index, number], self._dtypes())
-            return unstack(self._stacked(received, batch_size), self.spec)
+            return self._as_columns(_call(_BATCH, description, [shard.index, number], self._dtypes()), batch_size)
 
         # Not in parallel: the function holds the rows that the next batch is taken from.
         return tf.data.Dataset.counter(tf.cast(shard.start, tf.int64)).map(batch)
 
-    def in_order(self, batch_size: int) -> tf.data.Dataset:
-        """Returns every example once, in batches of at most `batch_size`.
+    def in_order(self, batch_size: int) -> Iterator[Columns]:
+        """Yields every example once, in batches of at most `batch_size`.
 
         Raises:
           InputError: there are no examples.
         """
         self._check(1)
-
-        def batches() -> Iterator[tuple[Values, ...]]:
-            for group in self._groups:
-                rows = read(group, self._parts)
-                for start in range(0, group.rows, batch_size):
-                    yield tuple(arrays(take(rows, np.arange(start, min(start + batch_size, group.rows)))))
-
-        signature = tuple(tf.TensorSpec(None, dtype) for dtype in self._dtypes())
-        dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-        return dataset.map(lambda *received: unstack(self._stacked(received), self.spec))
+        for group in self._groups:
+            rows = read(group, self._columns)
+            for start in range(0, group.rows, batch_size):
+                batch = arrays(part(rows, slice(start, start + batch_size)))
+                yield self._as_columns([tf.constant(values) for values in batch])
 
     @functools.cached_property
     def _groups(self) -> list[RowGroup]:
         return row_groups(self.files)
 
     @functools.cached_property
-    def _parts(self) -> list[Part]:
-        parts = []
-        for names in layout(self.spec).values():
-            feature = self.spec[names[0]]
-            width = None if isinstance(feature, tf.io.VarLenFeature) else math.prod(feature.shape)
-            parts.append(Part(tuple(names), feature.dtype.name, width))
-        return parts
+    def _columns(self) -> list[Column]:
+        return [
+            Column(name, each.dtype.name, None if isinstance(each, tf.io.VarLenFeature) else math.prod(each.shape))
+            for name, each in sorted(self.spec.items())
+        ]
 
     def _check(self, workers: int) -> None:
         rows = sum(group.rows for group in self._groups)
@@ -109,34 +101,28 @@ class ParquetSource:
                 "add data, or change data.split",
             )
 
-    def _description(self) -> dict[str, Any]:
-        return {"files": list(self.files), "parts": [asdict(part) for part in self._parts]}
+    def _description(self, **more: Any) -> str:
+        return json.dumps({"files": list(self.files), "columns": self._columns, **more})
 
     def _dtypes(self) -> list[tf.DType]:
         """The dtypes of `arrays`."""
-        return [
-            dtype
-            for part in self._parts
-            for dtype in ([tf.as_dtype(part.dtype)] if part.width is not None else [tf.as_dtype(part.dtype), tf.int64])
-        ]
+        dtypes = []
+        for column in self._columns:
+            dtypes += [tf.as_dtype(column.dtype)] if column.width is not None else [tf.as_dtype(column.dtype), tf.int64]
+        return dtypes
 
-    def _stacked(self, received: Sequence[tf.Tensor], rows: int | None = None) -> Stacked:
-        """The stacked columns of `arrays`, with their shapes."""
-        stacked: Stacked = {}
+    def _as_columns(self, received: Sequence[tf.Tensor], rows: int = -1) -> Columns:
+        """The columns of `arrays`; `rows`: how many, if it is known."""
+        columns: Columns = {}
         rest = iter(received)
-        for (key, names), part in zip(layout(self.spec).items(), self._parts, strict=True):
+        for column in self._columns:
             values = next(rest)
-            if part.width is None:
-                splits = next(rest)
-                splits.set_shape([None if rows is None else rows + 1])
-                values.set_shape([None])
-                stacked[key] = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
-            elif key in self.spec:
-                stacked[key] = tf.reshape(values, [-1 if rows is None else rows, *self.spec[key].shape])
+            if column.width is None:
+                values, splits = tf.reshape(values, [-1]), tf.reshape(next(rest), [-1])
+                columns[column.name] = tf.RaggedTensor.from_row_splits(values, splits, validate=False).to_sparse()
             else:
-                values.set_shape([rows, len(names)])
-                stacked[key] = values
-        return stacked
+                columns[column.name] = tf.reshape(values, [rows, *self.spec[column.name].shape])
+        return columns
 
 
 def register() -> None:
@@ -145,7 +131,9 @@ def register() -> None:
     register_py_function(_BATCH, _batch)
 
 
-def _call(function: str, description: str, numbers: Sequence[int | tf.Tensor], dtypes: list[tf.DType]) -> list[tf.Tensor]:
+def _call(
+    function: str, description: str, numbers: Sequence[int | tf.Tensor], dtypes: list[tf.DType]
+) -> list[tf.Tensor]:
     register()
     inputs = [tf.constant(description), *(tf.cast(number, tf.int64) for number in numbers)]
     return call_py_function(function, inputs, dtypes)
@@ -167,5 +155,5 @@ def _shuffled(description: bytes, index: int) -> ShuffledShard:
 
 def _shard(description: bytes, index: int) -> Shard:
     fields = json.loads(description)
-    parts = [Part(tuple(part["columns"]), part["dtype"], part["width"]) for part in fields["parts"]]
-    return Shard(row_groups(fields["files"]), parts, index, fields["count"])
+    columns = [Column(*column) for column in fields["columns"]]
+    return Shard(row_groups(fields["files"]), columns, index, fields["count"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
 
 from components.trainer.config import TrainingConfig
-from components.trainer.input_columns import Columns, FeatureSpec, InputShard, Stacked, stack
+from components.trainer.input_columns import Columns, FeatureSpec, InputShard
 
 _UNPACKED = 12
 """Bytes of a parsed example per byte of its compressed file, at most; in the files that Transform writes, 4 to 9."""
@@ -34,12 +34,12 @@ class TfrecordSource:
 
     def memory(self) -> int:
         """Returns how many bytes all parsed examples take in memory, at most."""
-        return sum(tf.io.gfile.stat(file).length for file in self.files) * _UNPACKED
+        return sum(int(tf.io.gfile.stat(file).length) for file in self.files) * _UNPACKED
 
-    def load(self, shard: InputShard) -> Stacked:
+    def load(self, shard: InputShard) -> Columns:
         """Returns the examples of one worker: every `count`-th row."""
-        records = _records_of(self._records(), shard).batch(_ALL).map(self._parser())
-        return records.map(lambda columns: stack(columns, self.spec)).get_single_element()
+        columns: Columns = _records_of(self._records(), shard).batch(_ALL).map(self._parser()).get_single_element()
+        return columns
 
     def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
         """Returns the shuffled batches of one worker, read from the files, without end.
@@ -74,9 +74,9 @@ class TfrecordSource:
         batches = records.batch(batch_size, drop_remainder=True)
         return batches.map(self._parser(), tf.data.AUTOTUNE, deterministic=True)
 
-    def in_order(self, batch_size: int) -> tf.data.Dataset:
-        """Returns every example once, in batches of `batch_size`; the last one may be smaller."""
-        return self._records().batch(batch_size).map(self._parser(), tf.data.AUTOTUNE)
+    def in_order(self, batch_size: int) -> Iterator[Columns]:
+        """Yields every example once, in batches of `batch_size`; the last one may be smaller."""
+        yield from self._records().batch(batch_size).map(self._parser(), tf.data.AUTOTUNE).prefetch(2)
 
     def _records(self) -> tf.data.Dataset:
         return tf.data.TFRecordDataset(

@@ -115,7 +115,7 @@ def test_batch_may_be_larger_than_an_epoch(tmp_path: Path, cache: str) -> None:
 
 
 def test_evaluation_has_every_row_once_in_order(tmp_path: Path) -> None:
-    dataset = input_pipeline.evaluation_dataset(write(tmp_path, 10, 3), SPEC, 4)
+    dataset = input_pipeline.evaluation_batches(write(tmp_path, 10, 3), SPEC, 4)
     batches = [features["id"].numpy().tolist() for features, _ in dataset]
     assert sorted(chain(*batches)) == list(range(10))
     assert [len(batch) for batch in batches] == [4, 4, 2]
