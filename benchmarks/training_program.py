@@ -47,7 +47,8 @@ from components.trainer.cluster.supervisor import Supervisor
 from components.trainer.cluster.task_server import serve
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
-from components.trainer.input_pipeline import InputPipeline, InputShard
+from components.trainer.input_columns import InputShard
+from components.trainer.input_pipeline import InputPipeline
 from components.trainer.optimizer import adam
 from components.trainer.prediction_head import PredictionHead, prediction_head
 from components.trainer.training_loop import Folders, Learner, SynchronousSteps, TrainingLoop

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import tensorflow as tf
     import tf_keras
 
@@ -39,3 +43,75 @@ def adam_slots(optimizer: tf_keras.optimizers.Adam, variable: tf.Variable) -> tu
     """
     index = optimizer._index_dict[optimizer._var_key(variable)]
     return optimizer._momentums[index], optimizer._velocities[index]
+
+
+class _CountedFunction:
+    """A function, and how many of its calls have begun and ended."""
+
+    def __init__(self, function: Callable[..., Sequence[npt.NDArray[Any]]]) -> None:
+        self.function = function
+        self.begun = self.ended = 0
+
+    def __call__(self, *inputs: Any) -> Sequence[npt.NDArray[Any]]:
+        self.begun += 1
+        try:
+            return self.function(*inputs)
+        finally:
+            self.ended += 1
+
+
+_FUNCTIONS: dict[str, _CountedFunction] = {}
+_QUIET_SECONDS = 0.1
+
+
+def register_py_function(name: str, function: Callable[..., Sequence[npt.NDArray[Any]]]) -> None:
+    """Makes a function callable by `call_py_function` from graphs that run in this process.
+
+    The functions of tf.py_function and tf.numpy_function can only be called in the process that has traced the graph:
+    their names are counted there. A graph that a coordinator traces for the workers of a ParameterServerStrategy needs
+    a name that each worker has registered, and `script_ops._py_funcs` has no public way to choose it. Checked with
+    TensorFlow 2.16 and 2.21.
+
+    Args:
+      name: the same in all processes.
+      function: takes NumPy arrays or scalars, returns a list of arrays.
+    """
+    from tensorflow.python.ops import script_ops
+
+    if not _FUNCTIONS:
+        atexit.register(_await_py_functions)
+    if name not in _FUNCTIONS or _FUNCTIONS[name].function is not function:
+        # TensorFlow has a weak reference only.
+        script_ops._py_funcs._funcs[name] = _FUNCTIONS[name] = _CountedFunction(function)
+
+
+def call_py_function(name: str, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DType]) -> list[tf.Tensor]:
+    """Calls a registered function in the process that runs this op.
+
+    Args:
+      name: of `register_py_function`.
+      inputs: its arguments; a text arrives as bytes.
+      dtypes: the dtypes of the arrays that it returns.
+
+    Returns:
+      Tensors of unknown shape. An exception of the function becomes a tf.errors.OpError with its text.
+    """
+    import tensorflow as tf
+
+    return list(tf.raw_ops.PyFunc(input=list(inputs), token=name, Tout=list(dtypes)))
+
+
+def _await_py_functions() -> None:
+    """Waits until tf.data's threads call no function any more: they do so until their buffers are full.
+
+    A thread that calls a function while the interpreter is finalized ends inside the call, and the destructor of its
+    iterator waits for it without end.
+    """
+    seen = -1
+    while (begun := sum(each.begun for each in _FUNCTIONS.values())) != seen or _running():
+        seen = begun
+        time.sleep(_QUIET_SECONDS)
+
+
+def _running() -> bool:
+    return any(each.begun != each.ended for each in _FUNCTIONS.values())

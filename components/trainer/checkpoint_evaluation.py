@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import tensorflow as tf
 import tf_keras
 
 from components.trainer import checkpoint
+from components.trainer.input_pipeline import Batch
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.tensorboard_writer import TensorBoardWriter
 
@@ -17,21 +18,21 @@ _POLL_SECONDS = 1.0
 
 
 def evaluate(
-    network: tf_keras.Model, head: PredictionHead, dataset: tf.data.Dataset, writer: TensorBoardWriter, step: int
+    network: tf_keras.Model, head: PredictionHead, batches: Iterable[Batch], writer: TensorBoardWriter, step: int
 ) -> float:
     """Writes a point of the loss and of each metric.
 
     Args:
       network: with the checkpoint's weights.
       head: loss and metrics.
-      dataset: the eval split, see `input_pipeline.evaluation_dataset`.
+      batches: the eval split, see `input_pipeline.evaluation_batches`.
       writer: writes the points.
       step: the checkpoint's.
 
     Returns:
       The mean loss.
     """
-    values, rows = measure(network, head, dataset)
+    values, rows = measure(network, head, batches)
     writer.scalars(step, **values)
     logging.info("step %d: evaluated %d rows: %s", step, rows, values)
     loss: float = values["loss"]
@@ -40,13 +41,13 @@ def evaluate(
 
 # AutoGraph would convert the metrics of tf_keras: seconds of work without any effect.
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-def measure(network: tf_keras.Model, head: PredictionHead, dataset: tf.data.Dataset) -> tuple[dict[str, float], int]:
+def measure(network: tf_keras.Model, head: PredictionHead, batches: Iterable[Batch]) -> tuple[dict[str, float], int]:
     """Measures the loss and the metrics of a network.
 
     Args:
       network: from transformed features to logits.
       head: loss and metrics.
-      dataset: the eval split, see `input_pipeline.evaluation_dataset`.
+      batches: the eval split, see `input_pipeline.evaluation_batches`.
 
     Returns:
       The mean loss and each metric by name, and the number of rows.
@@ -54,7 +55,7 @@ def measure(network: tf_keras.Model, head: PredictionHead, dataset: tf.data.Data
     total, rows = 0.0, 0
     for metric in head.metrics:
         metric.reset_state()
-    for features, label in dataset:
+    for features, label in batches:
         logits = network(features, training=False)
         losses = head.losses(label, logits)
         total, rows = total + float(tf.reduce_sum(losses)), rows + len(label)

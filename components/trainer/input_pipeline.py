@@ -7,45 +7,44 @@ batch that follows the checkpoint, whether the examples are kept in memory or re
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import tensorflow as tf
 
+from components.data.row_groups import is_parquet
+from components.errors import MachineError
 from components.features import feature_names
 from components.files import is_remote
 from components.trainer.config import TrainingConfig
+from components.trainer.input_columns import Columns, FeatureSpec, InputShard, stack, unstack
+from components.trainer.parquet_source import ParquetSource
+from components.trainer.tfrecord_source import TfrecordSource
 
-_UNPACKED = 12
-"""Bytes of a parsed example per byte of its compressed file, at most; in the files that Transform writes, 4 to 9."""
-_READERS = 4
-"""Files read in parallel."""
-_ALL = 1 << 40
-_BLOCK = 256
-_FILES_PER_WORKER = 8
-"""With fewer files per worker, records are distributed instead: shards of few whole files would differ too much."""
-
-FeatureSpec = Mapping[str, Any]
-"""Column → tf.io.FixedLenFeature or VarLenFeature, as tf.io.parse_example takes them."""
-Columns = dict[str, tf.Tensor]
-"""Column → its values, shape [batch, …]."""
+Batch = tuple[Columns, tf.Tensor]
+"""The features of some examples, and their label [batch, 1]."""
 
 
-@dataclass(frozen=True)
-class InputShard:
-    """The part of the examples that one worker reads, and the batch that it begins with.
+class Source(Protocol):
+    """The examples of a split, in files of one format."""
 
-    Attributes:
-      index: the worker's number; an int64 scalar tensor if one graph serves all workers.
-      count: number of workers.
-      start: the first batch, counted from the beginning of training; an int64 scalar tensor likewise.
-    """
+    def memory(self) -> int:
+        """Returns how many bytes all examples take in memory, at most."""
+        ...
 
-    index: int | tf.Tensor = 0
-    count: int = 1
-    start: int | tf.Tensor = 0
+    def load(self, shard: InputShard) -> Columns:
+        """Returns the examples of one worker."""
+        ...
+
+    def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
+        """Returns the shuffled batches of one worker, read from the files, without end."""
+        ...
+
+    def in_order(self, batch_size: int) -> Iterator[Columns]:
+        """Yields every example once, in the order of the files, in batches of at most `batch_size`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class InputPipeline:
     """The examples that a model is trained on.
 
     Attributes:
-      files: gzip TFRecord files of tf.Example.
+      files: the files of a split, Parquet or gzip TFRecords of tf.Example; see `find`.
       spec: parsing spec of the transformed features and the label.
       config: seed, cache and shuffle buffer.
       batch_size: examples per batch of one replica, see `strategy.replica_batch_size`.
@@ -72,19 +71,28 @@ class InputPipeline:
 
         Returns:
           A dataset of (features: dict of [batch_size, …] tensors, label: [batch_size, 1]).
-        """
-        batches = self._from_memory if _in_memory(self.files, self.config.cache) else self._from_files
-        return batches(shard).map(_split_label).prefetch(tf.data.AUTOTUNE)
 
-    def _from_memory(self, shard: InputShard) -> tf.data.Dataset:
-        """Parses the shard once, and gathers batches from it by row number.
+        Raises:
+          InputError: there are fewer examples than workers, in Parquet files.
+          MachineError: a file cannot be read.
+        """
+        source = _source(self.files, self.spec)
+        if _in_memory(source, self.config.cache):
+            batches = self._from_memory(source, shard)
+        else:
+            batches = source.batches(shard, self.config, self.batch_size)
+        return batches.map(_split_label).prefetch(tf.data.AUTOTUNE)
+
+    def _from_memory(self, source: Source, shard: InputShard) -> tf.data.Dataset:
+        """Loads the shard once, and gathers batches from it by row number.
 
         The order of an epoch is a pseudo-random permutation that is computed row by row (`RandomIndexShuffle`, see
         tf.random.experimental.index_shuffle), so a batch does not depend on the one before it.
         """
-        all_rows = _records_of(_records(self.files), shard).batch(_ALL).map(_parser(self.spec)).map(_stack)
-        columns = all_rows.get_single_element()
-        rows = tf.shape(next(iter(columns.values())), out_type=tf.int64)[0]
+        columns = stack(source.load(shard))
+        # The label, at least, is no RaggedTensor.
+        dense = next(each for each in columns.values() if not isinstance(each, tf.RaggedTensor))
+        rows = tf.shape(dense, out_type=tf.int64)[0]
         numbers = tf.range(self.batch_size, dtype=tf.int64)
 
         def batch(number: tf.Tensor) -> Columns:
@@ -93,111 +101,56 @@ class InputPipeline:
             seeds = tf.fill([self.batch_size], tf.constant(self.config.seed, tf.int64))
             seed = tf.cast(tf.stack([seeds, epoch, tf.zeros_like(epoch)], axis=1), tf.uint32)
             row = tf.raw_ops.RandomIndexShuffle(index=position % rows, seed=seed, max_index=rows - 1, rounds=4)
-            return _unstack({key: tf.gather(column, row) for key, column in columns.items()}, self.spec)
+            return unstack({key: tf.gather(column, row) for key, column in columns.items()}, self.spec)
 
         return tf.data.Dataset.counter(tf.cast(shard.start, tf.int64)).map(batch, tf.data.AUTOTUNE, deterministic=True)
 
-    def _from_files(self, shard: InputShard) -> tf.data.Dataset:
-        """Reads the files in a new order in every epoch; examples before the start, at most an epoch, are skipped."""
-        seed, files = self.config.seed, tf.constant(self.files)
-        by_file = len(self.files) >= _FILES_PER_WORKER * shard.count
-        paths = files[shard.index :: shard.count] if by_file else files
-
-        def epoch(number: tf.Tensor) -> tf.data.Dataset:
-            order = tf.random.experimental.stateless_shuffle(paths, tf.stack([number, seed]))
-            # A reader returns its records in blocks: one by one costs several times as much as reading them.
-            blocks = tf.data.Dataset.from_tensor_slices(order).interleave(
-                lambda path: _file(path).batch(_BLOCK),
-                _READERS,
-                num_parallel_calls=tf.data.AUTOTUNE,
-                deterministic=True,
-            )
-            records = blocks.unbatch()
-            own = records if by_file else _records_of(records, shard)
-            return own.shuffle(self.config.shuffle_buffer, seed=seed + number, reshuffle_each_iteration=False)
-
-        def rows_of_an_epoch() -> tf.Tensor:
-            own = _file(paths) if by_file else _records_of(_file(paths), shard)
-            return own.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
-
-        start = tf.cast(shard.start, tf.int64) * self.batch_size
-        # Counting reads the complete shard, so only a restart does it.
-        rows = tf.cond(start > 0, rows_of_an_epoch, lambda: tf.constant(1, tf.int64))
-        records = tf.data.Dataset.counter(start // rows).flat_map(epoch).skip(start % rows)
-        batches = records.batch(self.batch_size, drop_remainder=True)
-        return batches.map(_parser(self.spec), tf.data.AUTOTUNE, deterministic=True)
-
 
 def find(patterns: Sequence[str]) -> list[str]:
-    """The files that match any of the patterns, sorted; local paths are absolute."""
+    """The files that match any of the patterns, sorted; local paths are absolute.
+
+    Raises:
+      MachineError: there are none.
+    """
     names = sorted(name for pattern in patterns for name in tf.io.gfile.glob(pattern))
+    if not names:
+        raise MachineError(
+            f"{', '.join(patterns)}: expected files of transformed examples, received none",
+            "run again with --no-cache",
+        )
     # Path would remove one of the two slashes in gs://.
     return [name if is_remote(name) else str(Path(name).absolute()) for name in names]
 
 
-def evaluation_dataset(files: Sequence[str], spec: FeatureSpec, batch_size: int) -> tf.data.Dataset:
-    """Every example once, in file order.
+def evaluation_batches(files: Sequence[str], spec: FeatureSpec, batch_size: int) -> Iterator[Batch]:
+    """Yields every example once, in file order.
 
     Args:
-      files: gzip TFRecord files of tf.Example.
+      files: the files of a split, Parquet or gzip TFRecords of tf.Example; see `find`.
       spec: parsing spec of the transformed features and the label.
-      batch_size: examples per batch; the last one may be smaller.
+      batch_size: examples per batch, at most.
 
-    Returns:
-      A dataset of (features: dict of [batch, …] tensors, label: [batch, 1]).
+    Yields:
+      (features: dict of [batch, …] tensors, label: [batch, 1]).
+
+    Raises:
+      InputError: there are no examples, in Parquet files.
+      MachineError: a file cannot be read.
     """
-    return _records(files).batch(batch_size).map(_parser(spec), tf.data.AUTOTUNE).map(_split_label).prefetch(2)
+    yield from map(_split_label, _source(files, spec).in_order(batch_size))
 
 
-def _in_memory(files: Sequence[str], cache: str) -> bool:
+def _source(files: Sequence[str], spec: FeatureSpec) -> Source:
+    return (ParquetSource if is_parquet(files[0]) else TfrecordSource)(files, spec)
+
+
+def _in_memory(source: Source, cache: str) -> bool:
     if cache != "auto":
         return cache == "memory"
-    # The files of all workers: on one machine they share its memory, and on several each has more of it.
-    size = sum(tf.io.gfile.stat(file).length for file in files) * _UNPACKED
-    return bool(size <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 4)
+    # The examples of all workers: on one machine they share its memory, and on several each has more of it.
+    return bool(source.memory() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 4)
 
 
-def _file(paths: tf.Tensor) -> tf.data.Dataset:
-    return tf.data.TFRecordDataset(paths, compression_type="GZIP", buffer_size=1 << 20)
-
-
-def _records(files: Sequence[str]) -> tf.data.Dataset:
-    return tf.data.TFRecordDataset(
-        files, compression_type="GZIP", buffer_size=1 << 20, num_parallel_reads=min(len(files), _READERS)
-    )
-
-
-def _records_of(records: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
-    return records if shard.count == 1 else records.shard(shard.count, shard.index)
-
-
-def _parser(spec: FeatureSpec) -> Callable[[tf.Tensor], Columns]:
-    return lambda serialized: tf.io.parse_example(serialized, spec)
-
-
-def _split_label(columns: Columns) -> tuple[Columns, tf.Tensor]:
+def _split_label(columns: Columns) -> Batch:
     features = dict(columns)
     return features, tf.reshape(features.pop(feature_names.LABEL), [-1, 1])
-
-
-def _stack(columns: Columns) -> Columns:
-    """Stacks the columns of one value per row into one matrix per dtype: one gather per batch instead of many."""
-    stacked = {name: values for name, values in columns.items() if values.shape.rank > 1}
-    for dtype, names in _by_dtype({name: values for name, values in columns.items() if name not in stacked}).items():
-        stacked[dtype] = tf.stack([columns[name] for name in names], axis=1)
-    return stacked
-
-
-def _unstack(stacked: Columns, spec: FeatureSpec) -> Columns:
-    columns = {name: values for name, values in stacked.items() if name in spec}
-    for dtype, names in _by_dtype({name: each for name, each in spec.items() if name not in columns}).items():
-        columns.update(zip(names, tf.unstack(stacked[dtype], len(names), axis=1), strict=True))
-    return columns
-
-
-def _by_dtype(columns: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Dtype → names of columns, sorted; the slash in the key keeps it apart from the features' names."""
-    names: dict[str, list[str]] = {}
-    for name in sorted(columns):
-        names.setdefault(f"/{columns[name].dtype.name}", []).append(name)
-    return names

@@ -6,7 +6,7 @@ In a cluster every task except the servers calls it; what each does depends on i
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -21,7 +21,7 @@ from components.trainer.checkpoint_evaluation import evaluate, follow, measure
 from components.trainer.cluster import tf_config
 from components.trainer.early_stopping import EarlyStopping
 from components.trainer.export import export
-from components.trainer.input_pipeline import InputPipeline
+from components.trainer.input_pipeline import Batch, InputPipeline
 from components.trainer.plan import TrainingPlan
 from components.trainer.prediction_head import prediction_head
 from components.trainer.strategy import Distribution
@@ -178,9 +178,9 @@ class Training:
             loss = evaluate(network, self._head, self._eval_examples(), writer, step)
         return self._early_stopping is not None and self._early_stopping.update(step, loss, network)
 
-    def _eval_examples(self) -> tf.data.Dataset:
+    def _eval_examples(self) -> Iterable[Batch]:
         files = input_pipeline.find(self._fn_args.eval_files)
-        return input_pipeline.evaluation_dataset(files, self._transform.transformed_feature_spec(), _EVAL_BATCH)
+        return input_pipeline.evaluation_batches(files, self._transform.transformed_feature_spec(), _EVAL_BATCH)
 
 
 def _remove(*folders: str) -> None:

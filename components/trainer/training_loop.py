@@ -24,7 +24,8 @@ from components.trainer.checkpoint import Checkpoints
 from components.trainer.cluster import heartbeat
 from components.trainer.cluster.task_server import WORKER_FILE
 from components.trainer.config import TrainingConfig
-from components.trainer.input_pipeline import InputPipeline, InputShard
+from components.trainer.input_columns import InputShard
+from components.trainer.input_pipeline import InputPipeline
 from components.trainer.optimizer import adam
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.strategy import Distribution

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from components.trainer import parquet_source
 from components.trainer.cluster.tf_config import Role
 
 WORKER_FILE = "worker"
@@ -31,6 +32,8 @@ def serve(role: Role, folder: Path) -> None:
     os.chdir(folder)
     # Each worker reads it in ParameterServerSteps.
     Path(WORKER_FILE).write_text(str(role.index))
+    # The graph that the chief sends calls them here.
+    parquet_source.register()
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=inter_op_threads())
     config.gpu_options.allow_growth = True
     cluster = tf.train.ClusterSpec(dict(role.cluster))

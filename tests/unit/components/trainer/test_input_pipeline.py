@@ -5,98 +5,170 @@ from __future__ import annotations
 from collections import Counter
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf
+from pyarrow import parquet
 
+from components.errors import InputError, MachineError, find
 from components.features import feature_names
 from components.trainer import input_pipeline
 from components.trainer.config import TrainingConfig
-from components.trainer.input_pipeline import InputPipeline, InputShard
+from components.trainer.input_columns import InputShard
+from components.trainer.input_pipeline import InputPipeline
+
+pytestmark = pytest.mark.both_lines
 
 SPEC = {
     "id": tf.io.FixedLenFeature([], tf.int64),
     "size": tf.io.FixedLenFeature([], tf.float32),
     "pixels": tf.io.FixedLenFeature([3], tf.float32),
+    "grid": tf.io.FixedLenFeature([2, 2], tf.int64),
+    "text": tf.io.FixedLenFeature([], tf.string),
+    "tags": tf.io.VarLenFeature(tf.string),
+    "counts": tf.io.VarLenFeature(tf.int64),
     feature_names.LABEL: tf.io.FixedLenFeature([], tf.float32),
 }
+TYPES = {tf.int64: pa.int64(), tf.float32: pa.float32(), tf.string: pa.large_binary()}
+GROUP = 5
+"""Rows of a row group."""
+Format = Literal["parquet", "tfrecord"]
+FORMATS = pytest.mark.parametrize("stored", ["parquet", "tfrecord"])
 CACHES = pytest.mark.parametrize("cache", ["memory", "none"])
 
 
-def write(folder: Path, rows: int, files: int) -> list[str]:
-    options = tf.io.TFRecordOptions(compression_type="GZIP")
-    paths = [str(folder / f"examples-{number:05}.gz") for number in range(files)]
-    writers = [tf.io.TFRecordWriter(path, options) for path in paths]
-    for row in range(rows):
-        feature = {
-            "id": tf.train.Feature(int64_list=tf.train.Int64List(value=[row])),
-            "size": tf.train.Feature(float_list=tf.train.FloatList(value=[row / 2])),
-            "pixels": tf.train.Feature(float_list=tf.train.FloatList(value=[row, 0, 1])),
-            feature_names.LABEL: tf.train.Feature(float_list=tf.train.FloatList(value=[row % 2])),
-        }
-        example = tf.train.Example(features=tf.train.Features(feature=feature))
-        writers[row * files // rows].write(example.SerializeToString())
-    for writer in writers:
-        writer.close()
+def values(row: int) -> dict[str, list[Any] | None]:
+    """The values of a row in each column; None: missing."""
+    return {
+        "id": [row],
+        "size": [row / 2],
+        "pixels": [row, 0, 1],
+        "grid": [row, 1, 2, row],
+        "text": [str(row).encode()],
+        "tags": [str(each).encode() for each in range(row % 3)],
+        "counts": None if row % 4 == 0 else [row] * (row % 4),
+        feature_names.LABEL: [row % 2],
+    }
+
+
+def write(folder: Path, rows: int, files: int, stored: Format = "tfrecord") -> list[str]:
+    parts = [[row for row in range(rows) if row * files // rows == file] for file in range(files)]
+    paths = [str(folder / f"examples-{number:05}") for number in range(files)]
+    for path, part in zip(paths, parts, strict=True):
+        (write_parquet if stored == "parquet" else write_tfrecord)(path, [values(row) for row in part])
     return paths
 
 
-def config(cache: Any) -> TrainingConfig:
-    return TrainingConfig(cache=cache, shuffle_buffer=7, seed=3)
+def write_parquet(path: str, rows: list[dict[str, Any]]) -> None:
+    types = {name: pa.large_list(TYPES[feature.dtype]) for name, feature in SPEC.items()}
+    columns = {name: pa.array([row[name] for row in rows], type_) for name, type_ in types.items()}
+    parquet.write_table(pa.table(columns), path, row_group_size=GROUP)
+
+
+def write_tfrecord(path: str, rows: list[dict[str, Any]]) -> None:
+    kinds = {tf.int64: "int64_list", tf.float32: "float_list", tf.string: "bytes_list"}
+    lists = {"int64_list": tf.train.Int64List, "float_list": tf.train.FloatList, "bytes_list": tf.train.BytesList}
+    with tf.io.TFRecordWriter(path, tf.io.TFRecordOptions(compression_type="GZIP")) as file:
+        for row in rows:
+            features = {}
+            for name, each in row.items():
+                kind = kinds[SPEC[name].dtype]
+                features[name] = tf.train.Feature(**({} if each is None else {kind: lists[kind](value=each)}))
+            file.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+def config(cache: Any, seed: int = 3) -> TrainingConfig:
+    return TrainingConfig(cache=cache, shuffle_buffer=7, seed=seed)
 
 
 def ids(
-    files: list[str], cache: str, batches: int, batch_size: int = 4, shard: InputShard | None = None
+    files: list[str], cache: str, batches: int, batch_size: int = 4, shard: InputShard | None = None, seed: int = 3
 ) -> list[list[int]]:
-    dataset = InputPipeline(files, SPEC, config(cache), batch_size).dataset(shard or InputShard())
+    dataset = InputPipeline(files, SPEC, config(cache, seed), batch_size).dataset(shard or InputShard())
     return [features["id"].numpy().tolist() for features, _ in dataset.take(batches)]
 
 
+def assert_columns(features: dict[str, Any], label: Any, rows: list[int]) -> None:
+    """The columns are those of the rows, as tf.io.parse_example returns them."""
+    assert set(features) == set(SPEC) - {feature_names.LABEL}
+    expected = [values(row) for row in rows]
+    for name, each in {**features, feature_names.LABEL: label}.items():
+        if isinstance(SPEC[name], tf.io.VarLenFeature):
+            lists = [row[name] or [] for row in expected]
+            assert isinstance(each, tf.SparseTensor)
+            assert tf.RaggedTensor.from_sparse(each).to_list() == lists
+            assert each.dense_shape.numpy().tolist() == [len(rows), max(map(len, lists))]
+        else:
+            shape = [1] if name == feature_names.LABEL else list(SPEC[name].shape)
+            dtype = SPEC[name].dtype.as_numpy_dtype
+            np.testing.assert_array_equal(each, np.array([row[name] for row in expected], dtype).reshape([-1, *shape]))
+        assert each.dtype == SPEC[name].dtype
+
+
+@FORMATS
 @CACHES
-def test_epoch_has_every_row_once_and_each_its_own_order(tmp_path: Path, cache: str) -> None:
-    files = write(tmp_path, 20, 3)
+def test_epoch_has_every_row_once_and_each_its_own_order(tmp_path: Path, stored: Format, cache: str) -> None:
+    files = write(tmp_path, 20, 3, stored)
     batches = ids(files, cache, 15)
     epochs = [list(chain(*batches[first : first + 5])) for first in (0, 5, 10)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(20))] * 3
     assert len({tuple(epoch) for epoch in [*epochs, list(range(20))]}) == 4
+    assert ids(files, cache, 15) == batches
+    assert ids(files, cache, 15, seed=4) != batches
 
 
+@FORMATS
 @CACHES
-def test_row_keeps_its_columns(tmp_path: Path, cache: str) -> None:
-    files = write(tmp_path, 10, 1)
-    features, label = next(iter(InputPipeline(files, SPEC, config(cache), 5).dataset(InputShard())))
-    assert set(features) == {"id", "size", "pixels"}
-    row = features["id"].numpy()
-    np.testing.assert_array_equal(features["size"], (row / 2).astype(np.float32))
-    np.testing.assert_array_equal(features["pixels"], np.stack([row, 0 * row, 0 * row + 1], 1).astype(np.float32))
-    np.testing.assert_array_equal(label, (row % 2).astype(np.float32)[:, None])
-    assert (features["id"].dtype, label.dtype) == (tf.int64, tf.float32)
+def test_row_keeps_its_columns(tmp_path: Path, stored: Format, cache: str) -> None:
+    files = write(tmp_path, 23, 2, stored)
+    dataset = InputPipeline(files, SPEC, config(cache), 5).dataset(InputShard())
+    for features, label in dataset.take(6):
+        assert_columns(features, label, features["id"].numpy().tolist())
 
 
+def test_both_formats_give_the_same_batches_from_memory(tmp_path: Path) -> None:
+    batches = []
+    for stored in ("parquet", "tfrecord"):
+        (tmp_path / stored).mkdir()
+        # Of several TFRecord files, records are read in turns.
+        batches.append(ids(write(tmp_path / stored, 37, 1, stored), "memory", 12, shard=InputShard(1, 2)))
+    assert batches[0] == batches[1]
+
+
+@FORMATS
 @CACHES
 @pytest.mark.parametrize("files", [1, 16])
-def test_each_row_is_in_the_shard_of_one_worker(tmp_path: Path, cache: str, files: int) -> None:
-    paths = write(tmp_path, 32, files)
-    shards = [list(chain(*ids(paths, cache, 4, shard=InputShard(index, 2)))) for index in range(2)]
-    assert [len(set(shard)) for shard in shards] == [16, 16]
+@pytest.mark.parametrize("workers", [2, 8])
+def test_each_row_is_in_the_shard_of_one_worker(
+    tmp_path: Path, stored: Format, cache: str, files: int, workers: int
+) -> None:
+    """One file has fewer row groups than there are workers."""
+    paths, rows = write(tmp_path, 32, files, stored), 32 // workers
+    shards = [list(chain(*ids(paths, cache, rows // 4, shard=InputShard(index, workers)))) for index in range(workers)]
+    assert [len(set(shard)) for shard in shards] == [rows] * workers
     assert sorted(chain(*shards)) == list(range(32))
 
 
+@FORMATS
 @CACHES
 @pytest.mark.parametrize("files", [1, 16])
 @pytest.mark.parametrize("start", [1, 3, 5, 13])
-def test_restart_continues_with_the_next_batch(tmp_path: Path, cache: str, files: int, start: int) -> None:
-    paths = write(tmp_path, 37, files)
+def test_restart_continues_with_the_next_batch(
+    tmp_path: Path, stored: Format, cache: str, files: int, start: int
+) -> None:
+    paths = write(tmp_path, 37, files, stored)
     expected = ids(paths, cache, start + 6, shard=InputShard(1, 2))
     assert ids(paths, cache, 6, shard=InputShard(1, 2, start)) == expected[start:]
 
 
+@FORMATS
 @CACHES
-def test_one_graph_serves_all_workers(tmp_path: Path, cache: str) -> None:
+def test_one_graph_serves_all_workers(tmp_path: Path, stored: Format, cache: str) -> None:
     """Under a parameter server, index and start are tensors that each worker evaluates itself."""
-    files = write(tmp_path, 32, 1)
+    files = write(tmp_path, 32, 1, stored)
 
     @tf.function(autograph=False)
     def first(index: Any, start: Any) -> Any:
@@ -108,31 +180,72 @@ def test_one_graph_serves_all_workers(tmp_path: Path, cache: str) -> None:
         assert first(tf.constant(index, tf.int64), tf.constant(start, tf.int64)).numpy().tolist() == expected
 
 
+@FORMATS
 @CACHES
-def test_batch_may_be_larger_than_an_epoch(tmp_path: Path, cache: str) -> None:
-    [batch] = ids(write(tmp_path, 5, 1), cache, 1, batch_size=10)
+def test_batch_may_be_larger_than_an_epoch(tmp_path: Path, stored: Format, cache: str) -> None:
+    [batch] = ids(write(tmp_path, 5, 1, stored), cache, 1, batch_size=10)
     assert Counter(batch) == Counter([*range(5)] * 2)
 
 
-def test_evaluation_has_every_row_once_in_order(tmp_path: Path) -> None:
-    dataset = input_pipeline.evaluation_dataset(write(tmp_path, 10, 3), SPEC, 4)
-    batches = [features["id"].numpy().tolist() for features, _ in dataset]
-    assert sorted(chain(*batches)) == list(range(10))
-    assert [len(batch) for batch in batches] == [4, 4, 2]
+@FORMATS
+def test_evaluation_has_every_row_once_in_order(tmp_path: Path, stored: Format) -> None:
+    rows: list[int] = []
+    for features, label in input_pipeline.evaluation_batches(write(tmp_path, 21, 3, stored), SPEC, 4):
+        batch = features["id"].numpy().tolist()
+        assert_columns(features, label, batch)
+        assert len(batch) <= 4
+        rows += batch
+    assert sorted(rows) == list(range(21))
+    if stored == "parquet":
+        assert rows == list(range(21))
 
 
+@FORMATS
 @pytest.mark.parametrize(("memory", "cached"), [(1 << 40, True), (1 << 10, False)])
 def test_auto_caches_examples_that_fit_into_a_quarter_of_the_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, cached: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, memory: int, cached: bool
 ) -> None:
-    files = write(tmp_path, 100, 1)
+    source = input_pipeline._source(write(tmp_path, 100, 1, stored), SPEC)
     monkeypatch.setattr(input_pipeline.os, "sysconf", {"SC_PHYS_PAGES": memory, "SC_PAGE_SIZE": 1}.__getitem__)
-    assert input_pipeline._in_memory(files, "auto") is cached
-    assert input_pipeline._in_memory(files, "memory")
-    assert not input_pipeline._in_memory(files, "none")
+    assert input_pipeline._in_memory(source, "auto") is cached
+    assert input_pipeline._in_memory(source, "memory")
+    assert not input_pipeline._in_memory(source, "none")
 
 
 def test_local_paths_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = write(tmp_path, 4, 2)
     monkeypatch.chdir(tmp_path)
     assert input_pipeline.find(["examples-*"]) == files
+
+
+def test_split_without_files_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match="expected files of transformed examples, received none"):
+        input_pipeline.find([f"{tmp_path}/*"])
+
+
+@CACHES
+def test_fewer_rows_than_workers_are_an_error(tmp_path: Path, cache: str) -> None:
+    pipeline = InputPipeline(write(tmp_path, 3, 1, "parquet"), SPEC, config(cache), 4)
+    with pytest.raises(InputError, match="at least one example for each of 4 workers, received 3"):
+        pipeline.dataset(InputShard(0, 4))
+
+
+def test_empty_split_is_an_error(tmp_path: Path) -> None:
+    path = str(tmp_path / "examples")
+    write_parquet(path, [])
+    with pytest.raises(InputError, match="at least one example for each of 1 workers, received 0"):
+        InputPipeline([path], SPEC, config("memory"), 4).dataset(InputShard())
+    with pytest.raises(InputError, match="received 0"):
+        next(input_pipeline.evaluation_batches([path], SPEC, 4))
+
+
+@CACHES
+def test_error_of_the_reader_reaches_the_training(tmp_path: Path, cache: str) -> None:
+    """TensorFlow passes on the text of an exception, in which `find` finds the PipelineError."""
+    path = str(tmp_path / "examples")
+    write_parquet(path, [values(1), {**values(2), "pixels": [1, 2]}])
+    with pytest.raises(tf.errors.OpError) as raised:
+        next(iter(InputPipeline([path], SPEC, config(cache), 4).dataset(InputShard())))
+    error = find(raised.value)
+    assert isinstance(error, MachineError)
+    assert error.headline.startswith(f"{path}, column pixels: expected 3 values in every row")

@@ -1,0 +1,66 @@
+"""Columns of transformed examples as tensors, and the part of the examples that a worker reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+FeatureSpec = Mapping[str, Any]
+"""Column → tf.io.FixedLenFeature or VarLenFeature, as tf.io.parse_example takes them."""
+Columns = dict[str, Any]
+"""Column → its values: a tensor of shape [batch, …], or a SparseTensor [batch, n] for a VarLenFeature."""
+Stacked = dict[str, Any]
+"""Columns of one value for each row, stacked in one tensor [rows, columns] for each dtype, whose key begins with a
+slash; other columns by name: tensors [rows, …], and RaggedTensors [rows, None] for a VarLenFeature. A gather of rows is
+one for each key."""
+
+
+@dataclass(frozen=True)
+class InputShard:
+    """The part of the examples that one worker reads, and the batch that it begins with.
+
+    Attributes:
+      index: the worker's number; an int64 scalar tensor if one graph serves all workers.
+      count: number of workers.
+      start: the first batch, counted from the beginning of training; an int64 scalar tensor likewise.
+    """
+
+    index: int | tf.Tensor = 0
+    count: int = 1
+    start: int | tf.Tensor = 0
+
+
+def stack(columns: Columns) -> Stacked:
+    """Stacks columns."""
+    stacked: Stacked = {}
+    for name, values in columns.items():
+        if isinstance(values, tf.SparseTensor):
+            stacked[name] = tf.RaggedTensor.from_sparse(values)
+        elif values.shape.rank > 1:
+            stacked[name] = values
+    for key, names in _by_dtype({name: each for name, each in columns.items() if name not in stacked}).items():
+        stacked[key] = tf.stack([columns[name] for name in names], axis=1)
+    return stacked
+
+
+def unstack(stacked: Stacked, spec: FeatureSpec) -> Columns:
+    """Returns the columns, in the types of tf.io.parse_example."""
+    columns: Columns = {
+        name: values.to_sparse() if isinstance(values, tf.RaggedTensor) else values
+        for name, values in stacked.items()
+        if name in spec
+    }
+    for key, names in _by_dtype({name: each for name, each in spec.items() if name not in columns}).items():
+        columns.update(zip(names, tf.unstack(stacked[key], len(names), axis=1), strict=True))
+    return columns
+
+
+def _by_dtype(columns: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Dtype → names of columns, sorted; the slash in the key keeps it apart from the features' names."""
+    names: dict[str, list[str]] = {}
+    for name in sorted(columns):
+        names.setdefault(f"/{columns[name].dtype.name}", []).append(name)
+    return names

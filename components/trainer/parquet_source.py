@@ -1,0 +1,159 @@
+"""Transformed examples in Parquet files, read by NumPy in the process that holds the iterator.
+
+A worker of a ParameterServerStrategy is another process than the one that traces the graph. So the graph names the
+function that reads, and describes the files as JSON; every process registers the function before it runs a graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from components.compat.tensorflow import call_py_function, register_py_function
+from components.data.row_groups import RowGroup, row_groups
+from components.errors import InputError
+from components.trainer.config import TrainingConfig
+from components.trainer.input_columns import Columns, FeatureSpec, InputShard
+from components.trainer.parquet_rows import Column, Shard, ShuffledShard, Values, arrays, part, read
+
+_LOAD, _BATCH = "parquet_source.load", "parquet_source.batch"
+
+
+@dataclass(frozen=True)
+class ParquetSource:
+    """The examples of a split in Parquet files.
+
+    Attributes:
+      files: at least one.
+      spec: parsing spec of the transformed features and the label.
+    """
+
+    files: Sequence[str]
+    spec: FeatureSpec
+
+    def memory(self) -> int:
+        """Returns how many bytes all examples take in memory, from the footers of the files."""
+        return sum(group.memory for group in self._groups)
+
+    def load(self, shard: InputShard) -> Columns:
+        """Returns the examples of one worker: every `count`-th row, as from TFRecords.
+
+        Raises:
+          InputError: there are fewer examples than workers.
+        """
+        self._check(shard.count)
+        description = self._description(count=shard.count)
+        return self._as_columns(_call(_LOAD, description, [shard.index], self._dtypes()))
+
+    def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
+        """Returns the shuffled batches of one worker, read from the files, without end; see `ShuffledShard`.
+
+        Raises:
+          InputError: there are fewer examples than workers.
+        """
+        self._check(shard.count)
+        shuffle = {"seed": config.seed, "buffer": config.shuffle_buffer, "batch_size": batch_size}
+        description = self._description(count=shard.count, shuffle=shuffle)
+
+        def batch(number: tf.Tensor) -> Columns:
+            return self._as_columns(_call(_BATCH, description, [shard.index, number], self._dtypes()), batch_size)
+
+        # Not in parallel: the function holds the rows that the next batch is taken from.
+        return tf.data.Dataset.counter(tf.cast(shard.start, tf.int64)).map(batch)
+
+    def in_order(self, batch_size: int) -> Iterator[Columns]:
+        """Yields every example once, in batches of at most `batch_size`.
+
+        Raises:
+          InputError: there are no examples.
+        """
+        self._check(1)
+        for group in self._groups:
+            rows = read(group, self._columns)
+            for start in range(0, group.rows, batch_size):
+                batch = arrays(part(rows, slice(start, start + batch_size)))
+                yield self._as_columns([tf.constant(values) for values in batch])
+
+    @functools.cached_property
+    def _groups(self) -> list[RowGroup]:
+        return row_groups(self.files)
+
+    @functools.cached_property
+    def _columns(self) -> list[Column]:
+        return [
+            Column(name, each.dtype.name, None if isinstance(each, tf.io.VarLenFeature) else math.prod(each.shape))
+            for name, each in sorted(self.spec.items())
+        ]
+
+    def _check(self, workers: int) -> None:
+        rows = sum(group.rows for group in self._groups)
+        if rows < workers:
+            raise InputError(
+                f"{self.files[0].rpartition('/')[0]}: expected at least one example for each of {workers} workers, "
+                f"received {rows}",
+                "add data, or change data.split",
+            )
+
+    def _description(self, **more: Any) -> str:
+        return json.dumps({"files": list(self.files), "columns": self._columns, **more})
+
+    def _dtypes(self) -> list[tf.DType]:
+        """The dtypes of `arrays`."""
+        dtypes = []
+        for column in self._columns:
+            dtypes += [tf.as_dtype(column.dtype)] if column.width is not None else [tf.as_dtype(column.dtype), tf.int64]
+        return dtypes
+
+    def _as_columns(self, received: Sequence[tf.Tensor], rows: int = -1) -> Columns:
+        """The columns of `arrays`; `rows`: how many, if it is known."""
+        columns: Columns = {}
+        rest = iter(received)
+        for column in self._columns:
+            values = next(rest)
+            if column.width is None:
+                values, splits = tf.reshape(values, [-1]), tf.reshape(next(rest), [-1])
+                columns[column.name] = tf.RaggedTensor.from_row_splits(values, splits, validate=False).to_sparse()
+            else:
+                columns[column.name] = tf.reshape(values, [rows, *self.spec[column.name].shape])
+        return columns
+
+
+def register() -> None:
+    """Makes the functions that the graphs of a ParquetSource call available in this process."""
+    register_py_function(_LOAD, _load)
+    register_py_function(_BATCH, _batch)
+
+
+def _call(
+    function: str, description: str, numbers: Sequence[int | tf.Tensor], dtypes: list[tf.DType]
+) -> list[tf.Tensor]:
+    register()
+    inputs = [tf.constant(description), *(tf.cast(number, tf.int64) for number in numbers)]
+    return call_py_function(function, inputs, dtypes)
+
+
+def _load(description: bytes, index: np.int64) -> list[Values]:
+    return arrays(_shard(description, int(index)).load())
+
+
+def _batch(description: bytes, index: np.int64, number: np.int64) -> list[Values]:
+    return arrays(_shuffled(description, int(index)).batch(int(number)))
+
+
+# One: a process trains on one shard at a time, and a window of rows is large.
+@functools.lru_cache(maxsize=1)
+def _shuffled(description: bytes, index: int) -> ShuffledShard:
+    return ShuffledShard(_shard(description, index), **json.loads(description)["shuffle"])
+
+
+def _shard(description: bytes, index: int) -> Shard:
+    fields = json.loads(description)
+    columns = [Column(*column) for column in fields["columns"]]
+    return Shard(row_groups(fields["files"]), columns, index, fields["count"])
