@@ -6,7 +6,7 @@ from typing import Literal
 
 from pipeline.authoring.config.root import Config
 
-_WITHOUT_COLUMNS = ("Transform", "Trainer", "Evaluator")
+_WITHOUT_COLUMNS = ("Trainer", "Evaluator")
 """Nodes none of whose executors reads columns."""
 _STOCK = ("StatisticsGen", "Transform", "Evaluator")
 """Nodes that have TFX's own executor with `runtime.vectorised: false`."""
