@@ -6,7 +6,9 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import tensorflow as tf
+from tensorflow_transform.tf_metadata import schema_utils
 
 from components.features.config import OPS, FeaturesConfig
 from components.features.plan import FeaturePlan
@@ -135,3 +137,28 @@ def example(row: dict[str, Any]) -> bytes:
         else:
             feature[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=values(given)))
     return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+
+
+SCHEMA = schema_utils.schema_from_feature_spec(SPEC)
+"""The schema of the rows."""
+_TYPES = {tf.int64: pa.int64(), tf.float32: pa.float32(), tf.string: pa.binary()}
+
+
+def table(count: int, seed: int, *more: dict[str, Any]) -> pa.RecordBatch:
+    """Random rows, and further ones, as a table of lists; without a value it is null."""
+    given = [*rows(count, seed), *more]
+    columns = {name: [values(row[name]) or None for row in given] for name in sorted(SPEC)}
+    return pa.RecordBatch.from_pydict(
+        {name: pa.array(column, pa.list_(_TYPES[SPEC[name].dtype])) for name, column in columns.items()}
+    )
+
+
+def small_plan() -> FeaturePlan:
+    """A few operations that use every kind of statistic."""
+    columns = {
+        "price": ["log", {"bucketize": {"buckets": 4}}, {"piecewise_linear": {"bins": 5}}],
+        "shop": {"vocab": {"size": 3}},
+        "tags": {"multi_hot": {"size": 3}},
+        "row": "z_score",
+    }
+    return FeaturePlan(features=FeaturesConfig.model_validate({"columns": columns}), label=LABEL, task="binary")
