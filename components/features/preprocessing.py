@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from components import user_code
 from components.features import feature_names, ops
-from components.features.analysis import analyze
+from components.features.analysis import Requirement, analyze
 from components.features.column import Parsed, column
 from components.features.label import label
 from components.features.plan import FeaturePlan
@@ -36,15 +37,43 @@ def preprocessing_fn(inputs: dict[str, Parsed], custom_config: dict[str, Any]) -
     if own:
         takes_config = "custom_config" in inspect.signature(user_code.load(own)).parameters
         return dict(user_code.call(own, inputs, **({"custom_config": custom_config} if takes_config else {})))
-    names = dict.fromkeys((*plan.features.columns_read, *plan.label_expression().columns))
-    columns = {name: column(name, inputs[name]) for name in names}
-    features = {feature.name: (feature.op, ops.read(feature, columns)) for feature in plan.features.declared}
-    plan_label = label(plan, columns)
-    optional = {name: ops.requirement(op, source, name) for name, (op, source) in features.items()}
-    requirements = {name: requirement for name, requirement in optional.items() if requirement is not None}
-    # One call of the analysis for all, so that it is one pass over the training split.
-    results = analyze([*requirements.values(), *plan_label.requirements])
-    analyzed = dict(zip(requirements, results, strict=False))
-    outputs = {name: ops.apply(op, source, analyzed.get(name)) for name, (op, source) in features.items()}
-    outputs[feature_names.LABEL] = plan_label.finish(results[len(requirements) :])
-    return outputs
+    declared = DeclaredOperations(plan, inputs)
+    return declared.outputs(analyze(declared.requirements))
+
+
+class DeclaredOperations:
+    """The declared operations and the label on the columns of a batch, in the graph that is being traced.
+
+    Attributes:
+      requirements: the statistics of the training split that they use; all at once, so that one pass computes them.
+
+    Args:
+      plan: the features and the label.
+      inputs: column → parsed feature, with all `columns_read`.
+
+    Raises:
+      InputError: an operation or the label does not take a column's dtype.
+    """
+
+    requirements: Sequence[Requirement]
+
+    def __init__(self, plan: FeaturePlan, inputs: Mapping[str, Parsed]) -> None:
+        columns = {name: column(name, inputs[name]) for name in columns_read(plan)}
+        self._features = {feature.name: (feature.op, ops.read(feature, columns)) for feature in plan.features.declared}
+        self._label = label(plan, columns)
+        optional = {name: ops.requirement(op, source, name) for name, (op, source) in self._features.items()}
+        of_features = {name: requirement for name, requirement in optional.items() if requirement is not None}
+        self._analyzed = list(of_features)
+        self.requirements = [*of_features.values(), *self._label.requirements]
+
+    def outputs(self, results: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Returns the features and the label, from the result of each requirement."""
+        analyzed = dict(zip(self._analyzed, results, strict=False))
+        outputs = {name: ops.apply(op, source, analyzed.get(name)) for name, (op, source) in self._features.items()}
+        outputs[feature_names.LABEL] = self._label.finish(results[len(analyzed) :])
+        return outputs
+
+
+def columns_read(plan: FeaturePlan) -> list[str]:
+    """Returns the raw columns that the declared operations and the label use."""
+    return list(dict.fromkeys((*plan.features.columns_read, *plan.label_expression().columns)))

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from components.features.analysis import NO_WORD
+from components.features.accumulators import NO_WORD
 from components.features.base_op import Op
 from components.features.config import Vocab
 from components.features.date_ops import DatePart

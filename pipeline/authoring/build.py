@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfx.components import ExampleValidator, SchemaGen, Trainer, Transform
+from tfx.components import ExampleValidator, SchemaGen, Trainer
 from tfx.components import StatisticsGen as StockStatisticsGen
+from tfx.components import Transform as StockTransform
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.components.base.executor_spec import ExecutorClassSpec
 from tfx.orchestration import pipeline
@@ -32,6 +33,7 @@ from components.trainer.component import base_model
 from components.trainer.executor import Executor
 from components.trainer.plan import TrainingPlan
 from components.trainer.prediction_head import PREDICTION_KEY
+from components.transform.component import Transform
 from components.tuner.component import Tuner
 from components.tuner.plan import tuning_plan
 from pipeline.authoring.config import Config
@@ -92,13 +94,16 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         statistics=statistics.outputs["statistics"],
         anomalies=validator.outputs["anomalies"],
     )
-    transform = Transform(
+    transform_with = Transform if config.runtime.vectorised else StockTransform
+    transform = transform_with(
         examples=examples.outputs["examples"],
         schema=schema.outputs["schema"],
         preprocessing_fn=preprocessing.PATH,
         custom_config={"plan": features.model_dump_json(), "code": inputs.transform_code},
         disable_statistics=True,
     )
+    if config.runtime.vectorised:
+        transform.with_beam_pipeline_args(list(inputs.worker_beam_args))
     # The gate outputs no artifact. Transform has a control dependency on it, so nothing is transformed or trained
     # before the gate has passed.
     transform.add_upstream_node(gate)

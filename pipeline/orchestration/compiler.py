@@ -93,7 +93,9 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
         schema=_schema(config, managed),
         beam_args=tuple(engines.beam_args(config.runtime)),
         worker_beam_args=tuple(engines.worker_args(config.runtime, size)),
-        transform_code=user_code.digest("components.features", *_module(config.features.preprocessing_fn)),
+        transform_code=user_code.digest(
+            "components.features", "components.transform", *_module(config.features.preprocessing_fn)
+        ),
         trainer_code=user_code.digest(*trainer, *model),
         tuner_code=user_code.digest(*trainer, "components.tuner", *model),
         evaluator_code=user_code.digest("components.evaluator", *config.evaluation.modules()),

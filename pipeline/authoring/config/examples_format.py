@@ -6,8 +6,6 @@ from typing import Literal
 
 from pipeline.authoring.config.root import Config
 
-_WITHOUT_COLUMNS = ("Transform", "Trainer")
-"""Nodes none of whose executors reads columns."""
 _STOCK = ("StatisticsGen", "Transform", "Evaluator")
 """Nodes that have TFX's own executor with `runtime.vectorised: false`."""
 
@@ -24,4 +22,4 @@ def tfrecord_readers(config: Config) -> list[str]:
     """Returns the nodes that read examples only from TFRecords."""
     stock = () if config.runtime.vectorised else _STOCK
     own_code = ("Trainer",) if config.model.run_fn else ()
-    return sorted({*_WITHOUT_COLUMNS, *stock, *own_code})
+    return sorted({*stock, *own_code})

@@ -12,20 +12,18 @@ import ingest_runs
 import numpy as np
 import pyarrow as pa
 import pytest
-import tensorflow as tf
 import tensorflow_data_validation as tfdv
 import tfx
+from example_files import stored
 from google.protobuf import json_format, text_format
 from ingest_runs import BEAM, TWO_WORKERS, data, ingest
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.components.statistics_gen.executor import Executor as StockExecutor
-from tfx.components.util import examples_utils
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
-from tfx.proto import example_gen_pb2
 from tfx.types import standard_artifacts
 
-from components.data import example_encoder, examples
-from components.data.examples import Format, ParquetWriter, to_lists
+from components.data import examples
+from components.data.examples import Format
 from components.statistics.executor import Executor
 
 pytestmark = pytest.mark.both_lines
@@ -168,30 +166,6 @@ def test_the_statistics_are_those_of_tfx_on_random_tables(tmp_path: Path, monkey
     other = statistics(stored(tmp_path / "tfrecord", "tfrecord", tables), tmp_path / "stock", StockExecutor)
     for split in tables:
         assert_equal(of_split(one, split), of_split(other, split))
-
-
-def stored(folder: Path, form: Format, tables: dict[str, pa.RecordBatch]) -> standard_artifacts.Examples:
-    """An artifact with a split for each table; columns are sorted by name, as ExampleGen writes them."""
-    artifact = standard_artifacts.Examples()
-    artifact.uri = str(folder)
-    artifact.split_names = json.dumps(list(tables))
-    parquet = form == "parquet"
-    payload = example_gen_pb2.FORMAT_PARQUET if parquet else example_gen_pb2.FORMAT_TF_EXAMPLE
-    examples_utils.set_payload_format(artifact, payload)
-    for split, table in tables.items():
-        (folder / f"Split-{split}").mkdir(parents=True)
-        path = str(folder / f"Split-{split}/data{'.parquet' if parquet else '.gz'}")
-        if parquet:
-            columns = dict(zip(table.schema.names, table.columns, strict=True))
-            batch = to_lists(pa.RecordBatch.from_pydict(dict(sorted(columns.items()))))
-            writer = ParquetWriter(path, batch.schema)
-            writer.write(batch)
-            writer.close()
-        else:
-            with tf.io.TFRecordWriter(path, "GZIP") as file:
-                for record in example_encoder.encode(table).to_pylist():
-                    file.write(record)
-    return artifact
 
 
 ONE = pa.RecordBatch.from_pydict({"a": pa.array(range(1_000)), "b": pa.array([b"x", b"y"] * 500)})

@@ -1,0 +1,97 @@
+"""Private parts of TensorFlow Transform (TFT): writing a transform graph whose analysis is done, and applying one.
+
+TFT's public interface writes a graph only from its own Beam analysis, which traces the function about ten times and
+loads the graph again for each step. Checked with TFT 1.16 and 1.21.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+import tensorflow_transform as tft
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tensorflow_transform import graph_context, impl_helper, schema_inference, tf2_utils
+from tensorflow_transform.saved import saved_transform_io_v2
+from tensorflow_transform.tf_metadata import dataset_metadata, metadata_io
+from tfx_bsl.tfxio import tensor_to_arrow
+
+Tensors: TypeAlias = Mapping[str, "tf.Tensor | tf.SparseTensor | tf.RaggedTensor"]
+Function: TypeAlias = Callable[[Tensors], Tensors]
+
+
+def write_transform_graph(
+    function: Function, specs: Mapping[str, tf.TypeSpec], assets: Mapping[str, str], folder: str
+) -> Function:
+    """Writes a transform graph as TFT's WriteTransformFn does: `transform_fn` and `transformed_metadata`.
+
+    Hooks: the functions that TFT's last phase calls when all analyzers have results. The schema of the outputs needs a
+    second trace only if the range of an output depends on a vocabulary.
+
+    Args:
+      function: the preprocessing_fn, without analyzers of TFT; files that its graph reads are in the collection
+        ASSET_FILEPATHS.
+      specs: raw feature → its type.
+      assets: name of a vocabulary for `TFTransformOutput` → name of its file.
+      folder: the folder of the graph, local or remote.
+
+    Returns:
+      The graph as a function of batches, so that it need not be loaded in this process.
+    """
+    ranges: list[bool] = []
+
+    def traced(inputs: Tensors) -> Tensors:
+        outputs = function(inputs)
+        ranges.append(_has_ranges(outputs))
+        return outputs
+
+    module = tf.Module()
+    context = graph_context.TFGraphContext(module_to_export=module, temp_dir=None, evaluated_replacements={})
+    concrete = saved_transform_io_v2.trace_and_update_module(
+        module, impl_helper.get_traced_transform_fn(traced, specs, context), "transform_fn", False
+    )
+    tf.saved_model.save(module, os.path.join(folder, tft.TFTransformOutput.TRANSFORM_FN_DIR))  # noqa: PTH118 - a URL
+    if ranges[-1]:
+        inputs = tf2_utils.get_structured_inputs_from_func_graph(concrete.graph)
+        schema = impl_helper._trace_and_get_metadata(concrete, inputs, function, None, {}).schema
+    else:
+        schema = schema_inference.infer_feature_schema_v2(concrete.structured_outputs, dict, True)
+    metadata = os.path.join(folder, tft.TFTransformOutput.TRANSFORMED_METADATA_DIR)  # noqa: PTH118
+    write_schema(schema, metadata)
+    if assets:
+        with tf.io.gfile.GFile(os.path.join(metadata, tft.TFTransformOutput.ASSET_MAP), "w") as file:  # noqa: PTH118
+            file.write(json.dumps(dict(assets)))
+    return _of_batches(module)
+
+
+def load_transform_graph(folder: str) -> Function:
+    """Loads the transform graph of a folder, as a function of batches with all raw features.
+
+    TFT's layer would copy its inputs and compare its features in every call.
+    """
+    return _of_batches(tf.saved_model.load(os.path.join(folder, tft.TFTransformOutput.TRANSFORM_FN_DIR)))  # noqa: PTH118
+
+
+def write_schema(schema: schema_pb2.Schema, folder: str) -> None:
+    """Writes the metadata of raw or transformed features as TFT does: `schema.pbtxt` in a folder."""
+    metadata_io.write_metadata(dataset_metadata.DatasetMetadata(schema), folder)
+
+
+def arrow_converter(schema: schema_pb2.Schema) -> tensor_to_arrow.TensorsToRecordBatchConverter:
+    """Returns the converter from transformed tensors to record batches that TFT's TransformDataset uses."""
+    return impl_helper.make_tensor_to_arrow_converter(schema)
+
+
+def _has_ranges(outputs: Tensors) -> bool:
+    """Returns whether the schema of outputs has a range that a vocabulary determines, in the graph being traced."""
+    collected = tf.compat.v1.get_collection(schema_inference._TF_METADATA_TENSOR_COLLECTION)
+    names = schema_inference._get_tensor_value_to_key_map(outputs)
+    return any(tensor.name in names for tensor in collected)
+
+
+def _of_batches(module: Any) -> Function:
+    # The graph's inputs are a flat list, sorted by name as tf.nest does.
+    return lambda tensors: dict(module.transform_fn(*tf.nest.flatten(dict(tensors), expand_composites=True)))

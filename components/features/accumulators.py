@@ -1,0 +1,278 @@
+"""Accumulators of the statistics of the training split: each takes the values of a batch, and two of them merge.
+
+A result depends on all values, not on how they were divided into batches; quantiles are estimates, see `_EPSILON`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from tfx_bsl import sketches
+
+_EPSILON = 0.001
+"""Greatest error of a quantile's rank, as a share of the rows."""
+_LARGEST = 1 << 32
+"""Greatest number of rows for which the sketch guarantees that error."""
+_GRID = 1000
+"""Number of quantiles that edges are chosen from."""
+_PENDING = 1 << 16
+"""Entries of a vocabulary that may wait until the counts of equal texts are added."""
+
+Numbers: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+Texts: TypeAlias = npt.NDArray[np.object_]
+NO_WORD = b"\x00"
+"""The only entry of an empty vocabulary: TensorFlow cannot make a lookup table of an empty file."""
+State = TypeVar("State")
+Result = TypeVar("Result", covariant=True)
+
+
+class Accumulator(Protocol[State, Result]):
+    """Computes one statistic; states may be changed in place, and can be pickled."""
+
+    def empty(self) -> State:
+        """Returns the state of no values."""
+
+    def merge(self, state: State, other: State) -> State:
+        """Returns the state of the values of both."""
+
+    def prune(self, state: State) -> State:
+        """Returns a state with what the result needs, if no further value of this part of the data is added."""
+
+    def result(self, state: State) -> Result:
+        """Returns the statistic: float32 [width], or the content of a file."""
+
+
+MomentsState: TypeAlias = tuple[int, float, float, float, float]
+"""Count, mean, sum of squared deviations, minimum, maximum."""
+
+
+class MomentsAccumulator:
+    """Count, mean, sum of squared deviations, minimum and maximum.
+
+    Source of the merge: T. F. Chan, G. H. Golub and R. J. LeVeque, Updating formulae and a pairwise algorithm for
+    computing sample variances, 1979.
+    """
+
+    width = 4
+
+    def empty(self) -> MomentsState:
+        """See Accumulator."""
+        return (0, 0.0, 0.0, math.inf, -math.inf)
+
+    def add(self, state: MomentsState, values: Numbers) -> MomentsState:
+        """Adds the values of a batch, shape [n]."""
+        doubles = values.astype(np.float64)
+        if not len(doubles):
+            return state
+        mean = float(doubles.mean())
+        squares = float(((doubles - mean) ** 2).sum())
+        return self.merge(state, (len(doubles), mean, squares, float(doubles.min()), float(doubles.max())))
+
+    def merge(self, state: MomentsState, other: MomentsState) -> MomentsState:
+        """See Accumulator."""
+        (rows, mean, squares, least, greatest), (more, other_mean, other_squares, other_least, other_greatest) = (
+            state,
+            other,
+        )
+        total = rows + more
+        if not total:
+            return state
+        difference = other_mean - mean
+        return (
+            total,
+            mean + difference * more / total,
+            squares + other_squares + difference * difference * rows * more / total,
+            min(least, other_least),
+            max(greatest, other_greatest),
+        )
+
+    def prune(self, state: MomentsState) -> MomentsState:
+        """See Accumulator."""
+        return state
+
+    def result(self, state: MomentsState) -> npt.NDArray[np.float32]:
+        """Returns mean, standard deviation, minimum and maximum; see `analysis.Moments`."""
+        rows, mean, squares, least, greatest = state
+        if not rows:
+            return np.array([0.0, 1.0, 0.0, 0.0], np.float32)
+        return np.array([mean, np.sqrt(squares / rows) or 1.0, least, greatest], np.float32)
+
+
+class _Sketch:
+    """tfx_bsl's quantile sketch, which is implemented in C++."""
+
+    def empty(self) -> sketches.QuantilesSketch:
+        """See Accumulator."""
+        return sketches.QuantilesSketch(_EPSILON, _LARGEST, 1)
+
+    def add(self, state: sketches.QuantilesSketch, values: Numbers) -> sketches.QuantilesSketch:
+        """Adds the values of a batch, shape [n]."""
+        state.AddValues(pa.array(values.astype(np.float64)))
+        return state
+
+    def merge(self, state: sketches.QuantilesSketch, other: sketches.QuantilesSketch) -> sketches.QuantilesSketch:
+        """See Accumulator."""
+        state.Merge(other)
+        return state
+
+    def prune(self, state: sketches.QuantilesSketch) -> sketches.QuantilesSketch:
+        """See Accumulator."""
+        return state
+
+    def quantiles(self, state: sketches.QuantilesSketch, count: int) -> list[float]:
+        """Returns minimum, inner quantiles and maximum, count + 1 in all; an empty list without values."""
+        (quantiles,) = state.GetQuantiles(count).to_pylist() or [[]]
+        return list(quantiles)
+
+
+@dataclass(frozen=True)
+class QuantilesAccumulator(_Sketch):
+    """See `analysis.Quantiles`."""
+
+    buckets: int
+
+    @property
+    def width(self) -> int:
+        """Number of boundaries."""
+        return self.buckets - 1
+
+    def result(self, state: sketches.QuantilesSketch) -> npt.NDArray[np.float32]:
+        """Returns the boundaries; 0 without values."""
+        inner = self.quantiles(state, self.buckets)[1:-1]
+        return np.array(inner if len(inner) == self.width else [0.0] * self.width, np.float32)
+
+
+@dataclass(frozen=True)
+class EdgesAccumulator(_Sketch):
+    """See `analysis.Edges`."""
+
+    bins: int
+
+    @property
+    def width(self) -> int:
+        """Number of edges."""
+        return self.bins + 1
+
+    def result(self, state: sketches.QuantilesSketch) -> npt.NDArray[np.float32]:
+        """Returns the edges; 0 without values."""
+        grid = self.quantiles(state, max(_GRID, self.bins))
+        # float32, since the graph compares float32 values.
+        distinct = np.unique(np.asarray(grid or [0.0], np.float32))
+        ranks = np.arange(self.width)
+        if len(distinct) > self.width:
+            ranks = np.round(np.linspace(0, len(distinct) - 1, self.width)).astype(int)
+        return np.asarray(distinct[np.minimum(ranks, len(distinct) - 1)], np.float32)
+
+
+ScaleState: TypeAlias = tuple[int, MomentsState]
+"""The number of values, and the moments of the finite ones."""
+
+
+class ScaleAccumulator:
+    """See `analysis.Scale`."""
+
+    _moments = MomentsAccumulator()
+
+    def empty(self) -> ScaleState:
+        """See Accumulator."""
+        return 0, self._moments.empty()
+
+    def add(self, state: ScaleState, values: Numbers) -> ScaleState:
+        """Adds the values of a batch, shape [n]."""
+        (rows, moments), finite = state, values[np.isfinite(values)]
+        return rows + len(values), self._moments.add(moments, finite)
+
+    def merge(self, state: ScaleState, other: ScaleState) -> ScaleState:
+        """See Accumulator."""
+        return state[0] + other[0], self._moments.merge(state[1], other[1])
+
+    def prune(self, state: ScaleState) -> ScaleState:
+        """See Accumulator."""
+        return state
+
+    def result(self, state: ScaleState) -> bytes:
+        """Returns the content of the file."""
+        rows, (finite, mean, squares, _, _) = state
+        deviation = (math.sqrt(squares / finite) if finite else 1.0) or 1.0
+        return b"".join(b"%s\n" % repr(value).encode() for value in (rows, rows - finite, mean, deviation))
+
+
+VocabularyState: TypeAlias = list[pa.RecordBatch]
+"""Batches of texts (large_binary) and their counts (int64). A text may be in several; the first batch has been added
+up."""
+
+
+@dataclass(frozen=True)
+class VocabularyAccumulator:
+    """Counts texts; see `analysis.Vocabulary`.
+
+    The state is as large as the number of distinct texts, so a large vocabulary is counted in parts: any division of
+    the texts will do. The states of the parts are pruned and merged again.
+    """
+
+    size: int
+    min_frequency: int
+    counts: bool
+
+    def empty(self) -> VocabularyState:
+        """See Accumulator."""
+        return []
+
+    def add(self, state: VocabularyState, texts: Texts, counts: npt.NDArray[np.int64]) -> VocabularyState:
+        """Adds distinct texts with their counts in a batch; both of shape [n]."""
+        columns = [pa.array(texts, pa.large_binary()), pa.array(counts, pa.int64())]
+        return self.merge(state, [pa.RecordBatch.from_arrays(columns, _COLUMNS)] if len(texts) else [])
+
+    def merge(self, state: VocabularyState, other: VocabularyState) -> VocabularyState:
+        """See Accumulator."""
+        both = [*state, *other]
+        # Adding up when as much waits as there is makes the cost proportional to the number of entries added.
+        if sum(batch.num_rows for batch in both[1:]) > max(_PENDING, both[0].num_rows if both else 0):
+            return [_added_up(both)]
+        return both
+
+    def prune(self, state: VocabularyState) -> VocabularyState:
+        """See Accumulator; sorts, too."""
+        if not state:
+            return state
+        entries = _added_up(state)
+        texts, counts = entries.columns
+        kept = pc.greater_equal(counts, self.min_frequency)
+        # An entry is a line of a file.
+        kept = pc.and_(kept, pc.greater(pc.binary_length(texts), 0))
+        for end in ("\n", "\r"):
+            kept = pc.and_not(kept, pc.match_substring(texts, end))
+        entries = entries.filter(kept)
+        # As a table, since a batch cannot be sorted on every version of pyarrow.
+        order = pc.sort_indices(pa.Table.from_batches([entries]), [("count", "descending"), ("text", "ascending")])
+        return [pa.RecordBatch.from_arrays([column.take(order[: self.size]) for column in entries.columns], _COLUMNS)]
+
+    def result(self, state: VocabularyState) -> bytes:
+        """Returns the content of the file, of a pruned state."""
+        texts, counts = ([], []) if not state else (column.to_pylist() for column in state[0].columns)
+        if self.counts:
+            return b"".join(b"%d %s\n" % (count, text) for text, count in zip(texts, counts, strict=True))
+        return b"".join(text + b"\n" for text in texts or [NO_WORD])
+
+
+_COLUMNS = ["text", "count"]
+
+
+def _added_up(batches: VocabularyState) -> pa.RecordBatch:
+    """Returns each text once, with the sum of its counts."""
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches).group_by("text").aggregate([("count", "sum")]).combine_chunks()
+    columns = [table.column(name).combine_chunks() for name in ("text", "count_sum")]
+    return pa.RecordBatch.from_arrays([_one(column) for column in columns], _COLUMNS)
+
+
+def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Returns an array; `combine_chunks` of older pyarrow returns a chunked one if it is empty."""
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column

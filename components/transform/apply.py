@@ -1,0 +1,153 @@
+"""Applies the transform graph to the rows of all splits, and writes them, as a Beam transform."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import pyarrow as pa
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.dsl.io import fileio
+
+from components.data import file_io
+from components.data.examples import Examples, Format, ParquetWriter
+from components.data.tfrecord_writer import TfrecordWriter, framed_examples
+from components.transform import transform_graph
+from components.transform.ranges import BundleFn, SplitKey, SplitRange
+from components.transform.raw_batches import RawBatches
+
+_SHARD = 64 << 20
+"""Bytes of rows (not compressed) after which the next file begins: enough to read at full speed, and few enough that
+several workers can read in parallel."""
+_SUFFIX: Mapping[Format, str] = {"parquet": ".parquet", "tfrecord": ".gz"}
+PREFIX = "transformed_examples"
+"""How the names of the files begin, as TFX's executor names them."""
+
+
+class Shard(NamedTuple):
+    """A complete file of transformed rows under a temporary name; sorted, shards are in the order of their rows.
+
+    Attributes:
+      key: their split.
+      order: the file of its first row, the number of the range there, and of the batch in that.
+      temporary: where it is.
+    """
+
+    key: SplitKey
+    order: tuple[str, int, int]
+    temporary: str
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How the rows are read and written.
+
+    Attributes:
+      schema: the schema of the raw features, serialized.
+      columns: the columns that the graph uses; None: all.
+      stored: how raw and transformed examples are stored.
+      temporary: a folder for files that are being written.
+      folders: where the files of each split go.
+    """
+
+    schema: bytes
+    columns: tuple[str, ...] | None
+    stored: Format
+    temporary: str
+    folders: Mapping[SplitKey, str]
+
+
+class ApplyGraph(beam.PTransform):  # type: ignore[misc]
+    """Transforms a PCollection of SplitRanges and writes the rows.
+
+    Args:
+      rows: how they are read and written.
+      graph: a PCollection of one WrittenGraph.
+    """
+
+    def __init__(self, rows: Rows, graph: beam.PCollection) -> None:
+        super().__init__()
+        self._rows, self._graph = rows, graph
+
+    def expand(self, ranges: beam.PCollection) -> beam.PCollection:
+        """Applies the transform; returns a PCollection of the names of the files."""
+        shards = ranges | "Transform" >> beam.ParDo(_TransformFn(self._rows), beam.pvalue.AsSingleton(self._graph))
+        return (
+            ranges.pipeline
+            | "Once" >> beam.Create([self._rows])
+            | "Commit" >> beam.FlatMap(_commit, beam.pvalue.AsList(shards))
+        )
+
+
+class _TransformFn(BundleFn):
+    """Yields Shards."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def setup(self) -> None:
+        """Creates what is not pickled."""
+        self._raw = RawBatches(schema_pb2.Schema.FromString(self._rows.schema), self._rows.columns)
+        self._examples = Examples((), self._rows.stored, self._raw.schema)
+
+    def outputs(self, elements: list[SplitRange], side_input: Any) -> Iterator[Shard]:
+        graph = transform_graph.opened(side_input)
+        for key, of_split in itertools.groupby(elements, key=lambda element: element.key):
+            # A split without rows has a file as well.
+            writer: _Writer | None = None
+            for element in of_split:
+                first = element.range.first if element.range else 0
+                for number, batch in enumerate(self._batches(element)):
+                    writer = writer or _Writer(Shard(key, (element.path, first, number), ""), self._rows, graph)
+                    for transformed in graph.transform(self._raw, batch) if batch else ():
+                        writer.write(transformed)
+                    if writer.is_full:
+                        yield writer.close()
+                        writer = None
+            if writer:
+                yield writer.close()
+
+    def _batches(self, element: SplitRange) -> Iterator[pa.RecordBatch | None]:
+        """Yields the batches of a range; None if there is none."""
+        batches = self._examples.read(element.range) if element.range else iter(())
+        first = next(batches, None)
+        yield first
+        yield from batches
+
+
+class _Writer:
+    """Writes a shard."""
+
+    def __init__(self, shard: Shard, rows: Rows, graph: transform_graph.TransformGraph) -> None:
+        path = file_io.join(rows.temporary, uuid.uuid4().hex)
+        self._shard = shard._replace(temporary=path)
+        self._file = ParquetWriter(path, graph.schema) if rows.stored == "parquet" else TfrecordWriter(path)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next rows go to another file."""
+        return self._file.bytes >= _SHARD
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Appends rows."""
+        self._file.write(framed_examples(batch) if isinstance(self._file, TfrecordWriter) else batch)
+
+    def close(self) -> Shard:
+        """Completes the file."""
+        self._file.close()
+        return self._shard
+
+
+def _commit(rows: Rows, shards: Sequence[Shard]) -> Iterator[str]:
+    """Gives the files the names that readers look for."""
+    for key, grouped in itertools.groupby(sorted(shards), key=lambda shard: shard.key):
+        of_split = list(grouped)
+        for number, shard in enumerate(of_split):
+            name = f"{PREFIX}-{number:05d}-of-{len(of_split):05d}{_SUFFIX[rows.stored]}"
+            path = file_io.join(rows.folders[key], name)
+            fileio.rename(shard.temporary, path, overwrite=True)
+            yield path

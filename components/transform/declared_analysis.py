@@ -1,0 +1,253 @@
+"""The analysis of the declared operations as a Beam transform, from ranges of the training split to the graph.
+
+The operations are traced once to compute what their accumulators take, and once for the graph. Vocabularies are counted
+in parts by a hash of the text, so that no worker holds all texts of a column.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from components.data import file_io
+from components.data.examples import Examples, Format
+from components.features.accumulators import VocabularyAccumulator
+from components.features.analysis import FileRequirement, Requirement, Result, Vocabulary, constants, file_name
+from components.features.column import Parsed
+from components.features.plan import FeaturePlan
+from components.features.preprocessing import DeclaredOperations, columns_read
+from components.transform import transform_graph
+from components.transform.ranges import BundleFn, SplitRange
+from components.transform.raw_batches import RawBatches, RawTensors
+from components.transform.transform_graph import WrittenGraph
+
+_PARTS = 16
+"""Parts that the texts of a vocabulary are divided into."""
+_MOST_ENTRIES = 1 << 20
+"""Entries of vocabularies that a worker keeps before it passes them on."""
+
+Arrays: TypeAlias = "list[list[npt.NDArray[Any]]]"
+Partial: TypeAlias = "tuple[Statistic, Any]"
+"""A requirement, and the state of its accumulator."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistic:
+    """A requirement, as far as Beam's workers pass it on.
+
+    Attributes:
+      accumulator: computes it.
+      file: the name of the result's file; None if it is numbers.
+    """
+
+    accumulator: Any
+    file: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Declaration:
+    """What the operations and the raw features are; small, since it is pickled with Beam's transforms.
+
+    Attributes:
+      plan: a FeaturePlan as JSON.
+      schema: the schema of the raw features, serialized.
+      stored: how the examples are stored.
+    """
+
+    plan: str
+    schema: bytes
+    stored: Format
+
+    def feature_plan(self) -> FeaturePlan:
+        """Parses the plan."""
+        return FeaturePlan.model_validate_json(self.plan)
+
+    def raw_batches(self) -> RawBatches:
+        """Returns the raw features, with the columns that the operations read."""
+        return RawBatches(schema_pb2.Schema.FromString(self.schema), columns_read(self.feature_plan()))
+
+
+class AnalyzeDeclared(beam.PTransform):  # type: ignore[misc]
+    """Converts a PCollection of SplitRanges to one of one WrittenGraph.
+
+    Args:
+      declaration: the operations and the raw features.
+      folder: the folder of the graph.
+      temporary: a folder for vocabulary files, which the graph's writer copies.
+    """
+
+    def __init__(self, declaration: Declaration, folder: str, temporary: str) -> None:
+        super().__init__()
+        self._declaration, self._folder, self._temporary = declaration, folder, temporary
+
+    def expand(self, ranges: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        results = (
+            ranges
+            | "Accumulate" >> beam.ParDo(_AccumulateFn(self._declaration))
+            | "Merge" >> beam.CombinePerKey(_MergeFn(prune=False))
+            | "WithoutPart" >> beam.MapTuple(lambda key, partial: (key[0], partial))
+            | "MergeParts" >> beam.CombinePerKey(_MergeFn(prune=True))
+            | "Result" >> beam.Map(_result, self._temporary)
+        )
+        return (
+            ranges.pipeline
+            | "Once" >> beam.Create([self._folder])
+            | "WriteGraph"
+            >> beam.Map(_write_graph, beam.pvalue.AsDict(results), self._declaration, temporary=self._temporary)
+        )
+
+
+class _Requirements:
+    """The requirements of the declared operations, and the graph that computes what their accumulators take."""
+
+    def __init__(self, declaration: Declaration) -> None:
+        plan, self.batches = declaration.feature_plan(), declaration.raw_batches()
+        self.examples = Examples((), declaration.stored, self.batches.schema)
+        self.statistics: list[Statistic] = []
+        self.assets: dict[str, str] = {}
+
+        def arrays(inputs: Mapping[str, Parsed]) -> list[list[tf.Tensor]]:
+            requirements = DeclaredOperations(plan, inputs).requirements
+            self.statistics = [_statistic(each) for each in requirements]
+            files = [each for each in requirements if isinstance(each, FileRequirement)]
+            self.assets = {each.name: file_name(each) for each in files}
+            return [_tensors(each) for each in requirements]
+
+        signature = [dict(self.batches.specs)]
+        self._arrays = tf.function(arrays, signature, autograph=False).get_concrete_function()
+
+    def arrays(self, tensors: RawTensors) -> Arrays:
+        """Returns what each accumulator takes of a batch; texts also with their part of the vocabulary."""
+        return [[tensor.numpy() for tensor in each] for each in self._arrays(tensors)]
+
+
+@functools.lru_cache(maxsize=1)
+def _requirements(declaration: Declaration) -> _Requirements:
+    """Traces once for each process."""
+    return _Requirements(declaration)
+
+
+def _statistic(requirement: Requirement) -> Statistic:
+    file = file_name(requirement) if isinstance(requirement, FileRequirement) else None
+    return Statistic(requirement.accumulator(), file)
+
+
+def _tensors(requirement: Requirement) -> list[tf.Tensor]:
+    tensors = list(requirement.tensors)
+    if isinstance(requirement, Vocabulary):
+        tensors.append(tf.strings.to_hash_bucket_fast(tensors[0], _PARTS))
+    return tensors
+
+
+class _AccumulateFn(BundleFn):
+    """Yields (number of the requirement, part), Partial."""
+
+    def __init__(self, declaration: Declaration) -> None:
+        self._declaration = declaration
+
+    def outputs(self, elements: list[SplitRange], side_input: Any) -> Iterator[tuple[tuple[int, int], Partial]]:
+        requirements = _requirements(self._declaration)
+        states: dict[tuple[int, int], Any] = {}
+        for file_range in (element.range for element in elements if element.range):
+            for batch in requirements.examples.read(file_range):
+                arrays = requirements.arrays(requirements.batches.tensors(batch))
+                for index, (statistic, of_batch) in enumerate(zip(requirements.statistics, arrays, strict=True)):
+                    accumulator = statistic.accumulator
+                    for part, values in _parts(accumulator, of_batch):
+                        state = states.get((index, part))
+                        state = accumulator.empty() if state is None else state
+                        states[index, part] = accumulator.add(state, *values)
+                if sum(_entries(state) for state in states.values()) > _MOST_ENTRIES:
+                    yield from self._partials(states)
+                    states = {}
+        yield from self._partials(states)
+
+    def _partials(self, states: Mapping[tuple[int, int], Any]) -> Iterator[tuple[tuple[int, int], Partial]]:
+        statistics = _requirements(self._declaration).statistics
+        yield from ((key, (statistics[key[0]], state)) for key, state in states.items())
+
+
+class _MergeFn(beam.CombineFn):  # type: ignore[misc]
+    """Merges Partials, and prunes them at the end, or each time so that memory is bounded by the size of the result."""
+
+    def __init__(self, *, prune: bool) -> None:
+        self._prune = prune
+
+    def create_accumulator(self) -> Partial | None:
+        return None
+
+    def add_input(self, merged: Partial | None, partial: Partial) -> Partial:
+        if merged is None:
+            return partial
+        statistic, state = partial
+        both = statistic.accumulator.merge(merged[1], state)
+        return statistic, statistic.accumulator.prune(both) if self._prune else both
+
+    def merge_accumulators(self, partials: Iterable[Partial | None]) -> Partial | None:
+        merged = None
+        for partial in partials:
+            merged = merged if partial is None else self.add_input(merged, partial)
+        return merged
+
+    def extract_output(self, merged: Partial) -> Partial:
+        statistic, state = merged
+        return statistic, statistic.accumulator.prune(state)
+
+
+def _parts(accumulator: Any, arrays: list[npt.NDArray[Any]]) -> Iterator[tuple[int, list[npt.NDArray[Any]]]]:
+    """Divides the arrays of a vocabulary into its parts; the last array is the part of each text."""
+    if not isinstance(accumulator, VocabularyAccumulator):
+        yield 0, arrays
+        return
+    *columns, parts = arrays
+    order = np.argsort(parts, kind="stable")
+    ends = [int(end) for end in np.searchsorted(parts[order], np.arange(_PARTS + 1))]
+    for part, (start, end) in enumerate(itertools.pairwise(ends)):
+        if start < end:
+            yield part, [column[order[start:end]] for column in columns]
+
+
+def _entries(state: Any) -> int:
+    return sum(batch.num_rows for batch in state) if isinstance(state, list) else 0
+
+
+def _result(element: tuple[int, Partial], temporary: str) -> tuple[int, Result]:
+    index, (statistic, state) = element
+    return index, _finished(statistic, state, temporary)
+
+
+def _finished(statistic: Statistic, state: Any, temporary: str) -> Result:
+    """Returns the numbers, or the path of the file."""
+    result: npt.NDArray[np.float32] | bytes = statistic.accumulator.result(state)
+    if not isinstance(result, bytes):
+        return result
+    path = file_io.join(temporary, str(statistic.file))
+    with file_io.create(path) as file:
+        file.write(result)
+    return path
+
+
+def _write_graph(folder: str, results: Mapping[int, Result], declaration: Declaration, temporary: str) -> WrittenGraph:
+    """Writes the graph."""
+    requirements, plan = _requirements(declaration), declaration.feature_plan()
+    # There are no states without rows.
+    ordered = [
+        results[index] if index in results else _finished(statistic, statistic.accumulator.empty(), temporary)
+        for index, statistic in enumerate(requirements.statistics)
+    ]
+
+    def function(inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        declared = DeclaredOperations(plan, inputs)
+        return declared.outputs(constants(declared.requirements, ordered))
+
+    return transform_graph.write(function, requirements.batches.specs, requirements.assets, folder)

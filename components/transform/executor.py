@@ -1,0 +1,200 @@
+"""Transform's executor: TFX's, with one Beam pipeline over large record batches, from the analysis to the files."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import apache_beam as beam
+import tensorflow_transform as tft
+from tfx import types
+from tfx.components.transform import executor, executor_utils, labels
+from tfx.components.util import examples_utils
+from tfx.dsl.io import fileio
+from tfx.proto import example_gen_pb2
+from tfx.types import artifact_utils
+from tfx.types import standard_component_specs as keys
+from tfx.utils import io_utils, json_utils
+
+from components import errors
+from components.compat import tft as compat
+from components.data import example_artifacts, file_io
+from components.data.example_artifacts import examples_of
+from components.data.examples import Examples, Format
+from components.errors import InputError
+from components.features import preprocessing
+from components.features.plan import FeaturePlan
+from components.transform.apply import ApplyGraph, Rows
+from components.transform.declared_analysis import AnalyzeDeclared, Declaration
+from components.transform.own_analysis import AnalyzeOwn
+from components.transform.ranges import Ranges, SplitKey
+from components.transform.raw_batches import RawBatches
+
+_TEMPORARY = ".temporary"
+"""A folder in the artifact of the graph, for what the workers write before it is complete."""
+_PAYLOADS: Mapping[Format, int] = {
+    "parquet": example_gen_pb2.FORMAT_PARQUET,
+    "tfrecord": example_gen_pb2.FORMAT_TF_EXAMPLE,
+}
+
+
+class Executor(executor.Executor):  # type: ignore[misc]
+    """Writes the transform graph and the transformed examples.
+
+    The graph is that of TFX's executor: the same vocabularies, schema and values. Transformed examples are stored as
+    the raw ones are, Parquet or TFRecords; in Parquet, a column for each feature of the transformed schema, in its
+    order, with the types that `components.data.examples` describes.
+    """
+
+    def Do(  # noqa: N802 - TFX's name
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Analyzes and transforms the examples.
+
+        Args:
+          input_dict: `examples`, one or several artifacts; `schema`.
+          output_dict: `transform_graph`; optionally `transformed_examples`, and `updated_analyzer_cache`, which stays
+            empty: TFT has no cache for the analyzers of the declared operations.
+          exec_properties: TFX's.
+
+        Raises:
+          InputError: the user's function failed, an operation does not take a column's dtype, or an option needs TFX's
+            executor and the examples are Parquet.
+          MachineError: the examples cannot be read.
+        """
+        stored = {example_artifacts.format_of(artifact) for artifact in input_dict[keys.EXAMPLES_KEY]}
+        (only, *others) = stored
+        reason = "the examples' formats" if only is None or others else _needs_stock(input_dict, exec_properties)
+        if only is None or reason:
+            if "parquet" in stored:
+                raise InputError(
+                    f"Transform: expected TFRecords, which TFX's executor reads, received Parquet; {reason} needs it",
+                    "set data.examples_format to tfrecord",
+                )
+            logging.info("TFX's own executor transforms, because of %s", reason)
+            super().Do(input_dict, output_dict, exec_properties)
+            return
+        self._log_startup(input_dict, output_dict, exec_properties)
+        executor_utils.MatchNumberOfTransformedExamplesArtifacts(input_dict, output_dict)
+        try:
+            self._transform(_Task(input_dict, output_dict, exec_properties, only))
+        except Exception as error:
+            # Beam raises the text of the worker's exception.
+            raise errors.find(error) or error from error
+
+    def _transform(self, task: _Task) -> None:
+        """Runs the Beam pipeline."""
+        raw = RawBatches(task.schema, None)
+        fileio.makedirs(task.temporary)
+        # The pipeline is created before TensorFlow has any thread: its workers may be forked from this process.
+        with self._make_beam_pipeline() as pipeline:
+            ranges = (
+                pipeline
+                | "Files" >> beam.Create(task.files(), reshuffle=False)
+                | "Ranges" >> Ranges(Examples((), task.stored))
+            )
+            analyzed = ranges | "OfAnalyzedSplits" >> beam.Filter(_is_of, task.analyzed)
+            plan = task.declared_plan()
+            columns = None if plan is None else tuple(preprocessing.columns_read(plan))
+            if plan is None:
+                function = self._GetPreprocessingFn(task.function_inputs(), {})
+                examples = Examples((), task.stored, raw.schema)
+                graph = analyzed | "Analyze" >> AnalyzeOwn(function, raw, examples, task.folder, task.temporary)
+            else:
+                declaration = Declaration(plan.model_dump_json(), task.schema.SerializeToString(), task.stored)
+                graph = analyzed | "Analyze" >> AnalyzeDeclared(declaration, task.folder, task.temporary)
+            if task.outputs:
+                transformed = ranges | "OfTransformedSplits" >> beam.Filter(_is_of, task.transformed)
+                rows = Rows(task.schema.SerializeToString(), columns, task.stored, task.temporary, task.split_folders())
+                _ = transformed | "Apply" >> ApplyGraph(rows, graph)
+        compat.write_schema(task.schema, file_io.join(task.folder, tft.TFTransformOutput.RAW_METADATA_DIR))
+        fileio.rmtree(task.temporary)
+        task.describe_outputs()
+
+
+@dataclasses.dataclass
+class _Task:
+    """The arguments of the executor."""
+
+    inputs: Mapping[str, list[types.Artifact]]
+    output_dict: Mapping[str, list[types.Artifact]]
+    properties: Mapping[str, Any]
+    stored: Format
+
+    def __post_init__(self) -> None:
+        self.examples = self.inputs[keys.EXAMPLES_KEY]
+        self.outputs = self.output_dict.get(keys.TRANSFORMED_EXAMPLES_KEY) or []
+        splits = executor_utils.ResolveSplitsConfig(self.properties.get(keys.SPLITS_CONFIG_KEY), self.examples)
+        # TFX returns the splits of the artifacts in an order that changes.
+        self.analyzed, self.transformed = (sorted(set(names)) for names in (splits.analyze, splits.transform))
+        self.folder: str = artifact_utils.get_single_uri(self.output_dict[keys.TRANSFORM_GRAPH_KEY])
+        self.temporary = file_io.join(self.folder, _TEMPORARY)
+        schema_folder = artifact_utils.get_single_uri(self.inputs[keys.SCHEMA_KEY])
+        self.schema = io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(schema_folder))
+
+    def files(self) -> list[tuple[SplitKey, str]]:
+        """Returns the files of all splits that are read."""
+        splits = sorted({*self.analyzed, *(self.transformed if self.outputs else ())})
+        return [
+            (SplitKey(number, split), path)
+            for number, artifact in enumerate(self.examples)
+            for split in splits
+            for path in examples_of(artifact, split).paths
+        ]
+
+    def declared_plan(self) -> FeaturePlan | None:
+        """Returns the plan of the declared operations; None if the preprocessing_fn is a user's own."""
+        if self.properties.get(keys.PREPROCESSING_FN_KEY) != preprocessing.PATH:
+            return None
+        config = json_utils.loads(self.properties[keys.CUSTOM_CONFIG_KEY])
+        plan = FeaturePlan.model_validate_json(config["plan"])
+        return None if plan.features.preprocessing_fn else plan
+
+    def function_inputs(self) -> dict[str, Any]:
+        """Returns what TFX's executor finds the preprocessing_fn with."""
+        return {
+            labels.MODULE_FILE: self.properties.get(keys.MODULE_FILE_KEY),
+            labels.MODULE_PATH: None,
+            labels.PREPROCESSING_FN: self.properties.get(keys.PREPROCESSING_FN_KEY),
+            labels.CUSTOM_CONFIG: self.properties.get(keys.CUSTOM_CONFIG_KEY),
+        }
+
+    def split_folders(self) -> dict[SplitKey, str]:
+        """Creates the folders of the transformed splits."""
+        executor_utils.SetSplitNames(self.transformed, self.outputs)
+        folders = {
+            SplitKey(number, split): artifact_utils.get_split_uri([artifact], split)
+            for number, artifact in enumerate(self.outputs)
+            for split in self.transformed
+        }
+        for folder in folders.values():
+            fileio.makedirs(folder)
+        return folders
+
+    def describe_outputs(self) -> None:
+        """Sets the properties that readers look for."""
+        for artifact in self.outputs:
+            examples_utils.set_payload_format(artifact, _PAYLOADS[self.stored])
+        for cache in self.output_dict.get(keys.UPDATED_ANALYZER_CACHE_KEY, []):
+            fileio.makedirs(cache.uri)
+
+
+def _is_of(element: Any, splits: list[str]) -> bool:
+    return element.key.split in splits
+
+
+def _needs_stock(input_dict: Mapping[str, Any], exec_properties: Mapping[str, Any]) -> str | None:
+    """Returns the argument that only TFX's executor can handle; None if there is none."""
+    reasons = {
+        "statistics": not exec_properties.get(keys.DISABLE_STATISTICS_KEY, 0),
+        "analyzer_cache": input_dict.get(keys.ANALYZER_CACHE_KEY),
+        "force_tf_compat_v1": exec_properties.get(keys.FORCE_TF_COMPAT_V1_KEY),
+        "save_options": exec_properties.get(keys.SAVE_OPTIONS_KEY),
+        "module_path": exec_properties.get(keys.MODULE_PATH_KEY),
+    }
+    return next((name for name, value in reasons.items() if value), None)

@@ -1,0 +1,54 @@
+"""The analysis of a user's own preprocessing_fn: TFT's, of any number of phases, on large record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import tensorflow_transform.beam as tft_beam
+
+from components.data.examples import Examples
+from components.transform import transform_graph
+from components.transform.ranges import SplitRange
+from components.transform.raw_batches import RawBatches
+
+
+class AnalyzeOwn(beam.PTransform):  # type: ignore[misc]
+    """Converts a PCollection of SplitRanges to one of one WrittenGraph.
+
+    Args:
+      function: the preprocessing_fn.
+      raw: the raw features, with all columns.
+      examples: reads the ranges.
+      folder: the folder of the graph.
+      temporary: a folder for TFT's intermediate results.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], raw: RawBatches, examples: Examples, folder: str, temporary: str
+    ) -> None:
+        super().__init__()
+        self._function, self._raw, self._examples = function, raw, examples
+        self._folder, self._temporary = folder, temporary
+
+    def to_runner_api_pickled(self, context: Any) -> Any:
+        """Describes the transform without pickling it: the function need not be picklable."""
+        return self.to_runner_api_parameter(context)
+
+    def expand(self, ranges: beam.PCollection) -> beam.PCollection:
+        """Applies the transform; the function is traced here."""
+        batches = (
+            ranges
+            | "Ranges" >> beam.FlatMap(_file_ranges)
+            | "Read" >> beam.FlatMap(self._examples.read).with_output_types(pa.RecordBatch)
+        )
+        with tft_beam.Context(temp_dir=self._temporary, use_deep_copy_optimization=True, force_tf_compat_v1=False):
+            graph = (batches, self._raw.config) | "Analyze" >> tft_beam.AnalyzeDataset(self._function)
+        written = graph | "WriteGraph" >> tft_beam.WriteTransformFn(self._folder)
+        return written | "Written" >> beam.Map(lambda _, folder: transform_graph.written(folder), self._folder)
+
+
+def _file_ranges(element: SplitRange) -> list[Any]:
+    return [element.range] if element.range else []

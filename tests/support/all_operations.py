@@ -1,0 +1,164 @@
+"""Every feature operation on columns of every dtype that it takes, and random rows for them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import tensorflow as tf
+from tensorflow_transform.tf_metadata import schema_utils
+
+from components.features.config import OPS, FeaturesConfig
+from components.features.plan import FeaturePlan
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "z_score": {},
+    "log": {},
+    "min_max": {},
+    "clip": {"low": 1, "high": 12},
+    "pass_through": {},
+    "missing": {},
+    "piecewise_linear": {"bins": 5},
+    "cyclical": {"period": 7},
+    "bucketize": {"buckets": 4},
+    "vocab": {"size": 3, "oov_buckets": 2, "embedding": 3},
+    "hash": {"buckets": 7},
+    "multi_hot": {"size": 3, "oov_buckets": 2},
+    "split": {"size": 3, "oov_buckets": 2, "max_values": 3},
+    "text": {"buckets": 50, "max_values": 4},
+    "date_part": {"part": "month"},
+    "date_parts": {"parts": ["month", "year"]},
+    "image": {"height": 4, "width": 4},
+}
+APART = ("image", "date_part")
+"""Operations that want a column of their own, or stand in another one."""
+COLUMNS = {
+    "int": ("count", "never_int"),
+    "float": ("price",),
+    "bytes": ("shop", "never_bytes"),
+}
+"""Of each dtype: one value at most, and none anywhere; what takes a float takes whole numbers, too."""
+OTHERS = {
+    "pair": ["z_score", *({op: OPTIONS[op]} for op in ("multi_hot", "split"))],
+    "seats": ["z_score", *({op: OPTIONS[op]} for op in ("vocab", "multi_hot", "split"))],
+    "tags": [{op: OPTIONS[op]} for op in ("hash", "multi_hot", "split", "text", "date_parts")],
+    "picture": {"image": OPTIONS["image"]},
+    "never_picture": {"image": OPTIONS["image"]},
+    "when": {"date_parts": ["year", "month", "day", "weekday", "hour", "minute", "day_of_year"]},
+    "stamp": {"date_parts": {"parts": ["hour", "year"], "unit": "milliseconds"}},
+    "never_when": {"date_parts": ["year", "hour"]},
+    "note": {"text": {"vocabulary": 20, "ngrams": 3, "max_values": 8}},
+    "never_note": {"text": {"vocabulary": 20}},
+    "row": "z_score",
+}
+CROSSES = {
+    "place": {"columns": ["shop", "count"], "buckets": 40},
+    "nowhere": {"columns": ["never_bytes", "count"], "buckets": 5},
+    "apart": {"columns": ["left", "seats"], "buckets": 1000, "embedding": 2},
+}
+LABEL = "price > 10 and count > 1"
+NO_DATES = {"shop", "tags", "never_bytes"}
+"""Texts that are no dates."""
+
+
+def png(grey: int) -> bytes:
+    """A picture of 8 by 8 pixels of one grey."""
+    return bytes(tf.io.encode_png(tf.fill([8, 8, 1], tf.constant(grey, tf.uint8))).numpy())
+
+
+def rows(count: int, seed: int) -> list[dict[str, Any]]:
+    """Random rows; about a fifth of the values is missing."""
+    random = np.random.default_rng(seed)
+
+    def maybe(value: Any) -> Any:
+        return None if random.random() < 0.2 else value
+
+    def one(*values: bytes) -> bytes:
+        return values[random.integers(len(values))]
+
+    when = datetime(1950, 1, 1, tzinfo=timezone.utc)
+    return [
+        {
+            "count": maybe(int(random.integers(-5, 20))),
+            "price": maybe(float(np.float32(random.lognormal(2, 1)))),
+            "shop": maybe(one(b"a", b"b", b"c", b"d", b"\xc3\xa9", b"\xff\xfe")),
+            "seats": maybe([int(each) for each in random.integers(-2, 9, random.integers(1, 5))]),
+            "pair": [int(each) for each in random.integers(0, 9, 2)],
+            "tags": maybe([one(b"a", b"b | c", b"c|d|a|", b" e", b"") for _ in range(random.integers(1, 4))]),
+            "left": maybe(one(b"l", b"r")),
+            "when": maybe((when + timedelta(seconds=int(random.integers(0, 4e9)))).isoformat().encode()),
+            "stamp": maybe(int(random.integers(-(10**12), 2 * 10**12))),
+            "note": maybe(one(b"Red Shoes, red!", "Größe 42 / ÉTÉ".encode(), b"", b"caf\xe9 \xff", b"...")),
+            "picture": maybe(png(int(random.integers(0, 255)))),
+            "row": index,
+            **dict.fromkeys(name for name in SPEC if name.startswith("never_")),
+        }
+        for index in range(count)
+    ]
+
+
+def plan() -> FeaturePlan:
+    """Every operation on every column whose dtype it takes."""
+    chosen = {
+        name: [{op: OPTIONS[op]} for op, kind in OPS.items() if dtype in kind.takes and op not in APART]
+        for dtype, columns in COLUMNS.items()
+        for name in columns
+    }
+    features = FeaturesConfig.model_validate({"columns": {**chosen, **OTHERS}, "crosses": CROSSES})
+    return FeaturePlan(features=features, label=LABEL, task="binary")
+
+
+SPEC = {
+    **dict.fromkeys(("count", "seats", "stamp", "row", "never_int"), tf.io.VarLenFeature(tf.int64)),
+    "pair": tf.io.FixedLenFeature([2], tf.int64),
+    "price": tf.io.VarLenFeature(tf.float32),
+    **dict.fromkeys(("shop", "tags", "left", "when", "note", "picture"), tf.io.VarLenFeature(tf.string)),
+    **dict.fromkeys(("never_bytes", "never_when", "never_note", "never_picture"), tf.io.VarLenFeature(tf.string)),
+}
+NOTHING: dict[str, Any] = {**dict.fromkeys(SPEC), "pair": [0, 0]}
+"""A row that lacks all that may be missing."""
+
+
+def values(given: Any) -> list[Any]:
+    """A row's values of one column."""
+    return given if isinstance(given, list) else [] if given is None else [given]
+
+
+def example(row: dict[str, Any]) -> bytes:
+    feature = {}
+    for name, given in row.items():
+        dtype = SPEC[name].dtype
+        if dtype == tf.string:
+            feature[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=values(given)))
+        elif dtype == tf.float32:
+            feature[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values(given)))
+        else:
+            feature[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=values(given)))
+    return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+
+
+SCHEMA = schema_utils.schema_from_feature_spec(SPEC)
+"""The schema of the rows."""
+_TYPES = {tf.int64: pa.int64(), tf.float32: pa.float32(), tf.string: pa.binary()}
+
+
+def table(count: int, seed: int, *more: dict[str, Any]) -> pa.RecordBatch:
+    """Random rows, and further ones, as a table of lists; without a value it is null."""
+    given = [*rows(count, seed), *more]
+    columns = {name: [values(row[name]) or None for row in given] for name in sorted(SPEC)}
+    return pa.RecordBatch.from_pydict(
+        {name: pa.array(column, pa.list_(_TYPES[SPEC[name].dtype])) for name, column in columns.items()}
+    )
+
+
+def small_plan() -> FeaturePlan:
+    """A few operations that use every kind of statistic."""
+    columns = {
+        "price": ["log", {"bucketize": {"buckets": 4}}, {"piecewise_linear": {"bins": 5}}],
+        "shop": {"vocab": {"size": 3}},
+        "tags": {"multi_hot": {"size": 3}},
+        "row": "z_score",
+    }
+    return FeaturePlan(features=FeaturesConfig.model_validate({"columns": columns}), label=LABEL, task="binary")

@@ -1,0 +1,249 @@
+"""Transform's executor: its graph and examples compared with those of TFX's, on real trips and on random tables."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tfx
+from all_operations import NOTHING, SCHEMA, plan, small_plan, table
+from example_files import stored
+from google.protobuf import text_format
+from ingest_runs import FORMATS, TWO_WORKERS, data, ingest
+from pyarrow import parquet
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.components.transform.executor import Executor as StockExecutor
+from tfx.components.util import examples_utils
+from tfx.proto import example_gen_pb2, transform_pb2
+from tfx.types import standard_artifacts
+from tfx.utils import proto_utils
+from transform_runs import Transformed, transform
+
+from components.data import examples
+from components.data.examples import Format
+from components.errors import InputError
+from components.features import feature_names
+from components.features.config import FeaturesConfig
+from components.features.plan import FeaturePlan
+from components.transform import apply, declared_analysis, transform_graph
+from data import clicks
+from pipeline.authoring.config import load
+
+pytestmark = pytest.mark.both_lines
+TRIPS = 3_000
+TABLES = {"train": table(400, 1), "eval": table(100, 2, NOTHING)}
+SPLITS = ("train", "eval")
+
+
+def assert_equal(ours: Transformed, stock: Transformed, key: str | None = None) -> None:
+    """Compares all files of the graph byte for byte but the graph itself, and the features within float rounding.
+
+    Args:
+      ours: our output.
+      stock: the expected one.
+      key: a feature that distinguishes rows, if they may be in another order.
+    """
+    assert ours.files().keys() == stock.files().keys()
+    for name, content in stock.files().items():
+        assert ours.files()[name] == content, name
+    for split in SPLITS:
+        received, expected = ours.rows(split), stock.rows(split)
+        assert received.keys() == expected.keys()
+        orders = [np.argsort(each[key], kind="stable") if key else slice(None) for each in (received, expected)]
+        for name, feature in expected.items():
+            assert received[name].dtype == feature.dtype
+            one, other, where = received[name][orders[0]], feature[orders[1]], f"{split} {name}"
+            if feature.dtype == np.float32:
+                np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=where)
+            else:
+                np.testing.assert_array_equal(one, other, err_msg=where)
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+    """TFX's output for all operations."""
+    folder = tmp_path_factory.mktemp("stock")
+    return transform(stored(folder / "in", "tfrecord", TABLES), SCHEMA, folder / "out", plan(), StockExecutor)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_operation_is_transformed_as_by_tfx(
+    form: Format, stock: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Several batches, parts of vocabularies, calls of the graph and files.
+    monkeypatch.setattr(examples, "BATCH_ROWS", 150)
+    monkeypatch.setattr(declared_analysis, "_MOST_ENTRIES", 100)
+    monkeypatch.setattr(transform_graph, "_CALL_BYTES", 100_000)
+    monkeypatch.setattr(apply, "_SHARD", 100_000)
+    ours = transform(stored(tmp_path / "in", form, TABLES), SCHEMA, tmp_path / "out", plan())
+    assert_equal(ours, stock)
+    (artifact,) = ours.examples
+    assert len(list(Path(artifact.uri).glob("Split-train/*"))) > 1
+    payload = example_gen_pb2.FORMAT_PARQUET if form == "parquet" else example_gen_pb2.FORMAT_TF_EXAMPLE
+    assert examples_utils.get_payload_format(artifact) == payload
+
+
+def test_the_columns_are_those_of_the_transformed_schema(tmp_path: Path) -> None:
+    ours = transform(stored(tmp_path / "in", "parquet", TABLES), SCHEMA, tmp_path / "out", small_plan())
+    schema = ours.output.transformed_metadata.schema
+    (path,) = (Path(ours.examples[0].uri) / "Split-train").iterdir()
+    written = parquet.read_schema(path)
+    assert written.names == [feature.name for feature in schema.feature]
+    assert {str(field.type) for field in written} == {"large_list<item: float>", "large_list<item: int64>"}
+    assert parquet.read_metadata(path).num_rows == TABLES["train"].num_rows
+    lengths = {len(value) for value in parquet.read_table(path).column("price_piecewise_linear").to_pylist()}
+    assert lengths == {5}
+
+
+@pytest.mark.parametrize("name", ["taxi", "clicks"])
+def test_the_configs_of_the_examples_are_transformed_as_by_tfx(name: str, tmp_path: Path) -> None:
+    config = load(f"configs/{name}.yaml").config
+    path = tmp_path / f"{name}.csv"
+    if name == "taxi":
+        whole = Path(tfx.__file__ or "").parent / "examples/chicago_taxi_pipeline/data/simple/data.csv"
+        path.write_text("".join(whole.read_text().splitlines(keepends=True)[: TRIPS + 1]))
+    else:
+        clicks.make(TRIPS, 0, path)
+    given = {form: ingest(data(path, split=config.data.split), tmp_path / form, stored=form) for form in FORMATS}
+    schema = _schema(config.schema_.path, given["parquet"])
+    chosen = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
+    stock = transform(given["tfrecord"], schema, tmp_path / "stock", chosen, StockExecutor)
+    assert_equal(transform(given["parquet"], schema, tmp_path / "out", chosen), stock)
+
+
+def _schema(path: str | None, given: standard_artifacts.Examples) -> schema_pb2.Schema:
+    """The curated schema, or one of columns that may be missing."""
+    if path:
+        return text_format.Parse(Path(path).read_text(), schema_pb2.Schema())
+    types = {"int64": schema_pb2.INT, "float": schema_pb2.FLOAT, "large_binary": schema_pb2.BYTES}
+    columns = parquet.read_schema(next(Path(given.uri).glob("Split-train/*")))
+    return schema_pb2.Schema(
+        feature=[
+            schema_pb2.Feature(
+                name=field.name, type=types[str(field.type.value_type)], value_count=schema_pb2.ValueCount(max=1)
+            )
+            for field in columns
+        ]
+    )
+
+
+@pytest.mark.parametrize(("label", "task"), [("shop", "multiclass"), ("price", "regression")])
+def test_the_labels_of_other_tasks_are_those_of_tfx(label: str, task: Any, tmp_path: Path) -> None:
+    features = FeaturesConfig.model_validate({"columns": {"row": "pass_through"}})
+    chosen = FeaturePlan(features=features, label=label, task=task)
+    expected = transform(
+        stored(tmp_path / "records", "tfrecord", TABLES), SCHEMA, tmp_path / "stock", chosen, StockExecutor
+    )
+    ours = transform(stored(tmp_path / "in", "parquet", TABLES), SCHEMA, tmp_path / "out", chosen)
+    assert_equal(ours, expected)
+    (feature,) = [each for each in ours.output.transformed_metadata.schema.feature if each.name == feature_names.LABEL]
+    # The range of a class follows from a vocabulary.
+    assert feature.int_domain.max == (5 if task == "multiclass" else 0)
+
+
+def test_workers_give_the_result_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examples, "BATCH_ROWS", 20)
+    given = stored(tmp_path / "in", "parquet", TABLES)
+    one = transform(given, SCHEMA, tmp_path / "one", small_plan())
+    threads = transform(given, SCHEMA, tmp_path / "threads", small_plan(), beam=TWO_WORKERS)
+    assert_equal(threads, one, "row_z_score")
+    program, out = Path(__file__).parents[3] / "support/forked_transform.py", tmp_path / "forked"
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    command = [sys.executable, str(program), given.uri, str(out)]
+    assert subprocess.run(command, env=environment, check=False, timeout=300).returncode == 0
+    forked = copy.deepcopy(threads.examples[0])
+    forked.uri = str(out / "examples")
+    assert_equal(Transformed(out / "graph", [forked]), one, "row_z_score")
+
+
+def test_a_run_is_repeated_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examples, "BATCH_ROWS", 30)
+    given = stored(tmp_path / "in", "parquet", TABLES)
+    one, other = (transform(given, SCHEMA, tmp_path / name, small_plan()) for name in ("1", "2"))
+    for split in SPLITS:
+        assert [batch.to_pydict() for batch in one.batches(split)] == [b.to_pydict() for b in other.batches(split)]
+
+
+def test_splits_artifacts_and_outputs_are_chosen(tmp_path: Path) -> None:
+    first, second = (
+        stored(tmp_path / str(seed), "parquet", {"train": table(60, seed), "eval": table(20, seed)}) for seed in (3, 4)
+    )
+    config = proto_utils.proto_to_json(transform_pb2.SplitsConfig(analyze=["train", "eval"], transform=["eval"]))
+    ours = transform([first, second], SCHEMA, tmp_path / "out", small_plan(), splits_config=config)
+    assert [artifact.split_names for artifact in ours.examples] == ['["eval"]', '["eval"]']
+    assert [len(ours.rows("eval", number)["label"]) for number in (0, 1)] == [20, 20]
+    assert sum(int(line.split()[0]) for line in _lines(ours, feature_names.LABEL_COUNTS)) == 160
+    graph_only = transform(first, SCHEMA, tmp_path / "graph", small_plan(), materialize=False)
+    assert graph_only.examples == []
+    assert sum(int(line.split()[0]) for line in _lines(graph_only, feature_names.LABEL_COUNTS)) == 60
+
+
+def _lines(of: Transformed, name: str) -> list[bytes]:
+    return Path(of.output.vocabulary_file_by_name(name)).read_bytes().splitlines()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_splits_without_rows(form: Format, tmp_path: Path) -> None:
+    none = {name: each.slice(0, 0) for name, each in TABLES.items()}
+    ours = transform(stored(tmp_path / "in", form, none), SCHEMA, tmp_path / "out", small_plan())
+    assert _lines(ours, "shop_vocab") == [b"\x00"]
+    for split in SPLITS:
+        assert sum(batch.num_rows for batch in ours.batches(split)) == 0
+
+
+OWN = "own_transforms.two_phases"
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_users_own_function_of_two_phases_is_that_of_tfx(form: Format, tmp_path: Path) -> None:
+    expected = transform(stored(tmp_path / "records", "tfrecord", TABLES), SCHEMA, tmp_path / "1", OWN, StockExecutor)
+    ours = transform(stored(tmp_path / "in", form, TABLES), SCHEMA, tmp_path / "2", OWN)
+    assert_equal(ours, expected)
+    tags = [row for batch in ours.batches("train") for row in batch.to_pydict()["tags"]]
+    assert tags == TABLES["train"].to_pydict()["tags"], "a row without values is null"
+
+
+def own_plan(function: str) -> FeaturePlan:
+    features = FeaturesConfig(preprocessing_fn=function)
+    return FeaturePlan(features=features, label="count", task="binary")
+
+
+def test_a_function_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
+    given = stored(tmp_path / "in", "parquet", TABLES)
+    with pytest.raises(
+        InputError, match=r"own_transforms.py:\d+: own_transforms.fails failed: ValueError: no such luck"
+    ):
+        transform(given, SCHEMA, tmp_path / "out", own_plan("own_transforms.fails"))
+
+
+def test_ragged_tensors_are_refused(tmp_path: Path) -> None:
+    given = stored(tmp_path / "in", "parquet", TABLES)
+    with pytest.raises(InputError, match=r"expected tensors that are dense or sparse, received ragged ones: words"):
+        transform(given, SCHEMA, tmp_path / "out", own_plan("own_transforms.ragged"))
+
+
+def test_an_operation_that_does_not_take_a_column_is_named(tmp_path: Path) -> None:
+    features = FeaturesConfig.model_validate({"columns": {"shop": "z_score"}})
+    given = stored(tmp_path / "in", "parquet", TABLES)
+    with pytest.raises(InputError, match=r"^features.columns.shop: z_score takes .*, and the column shop holds bytes"):
+        transform(given, SCHEMA, tmp_path / "out", FeaturePlan(features=features, label="count > 1", task="binary"))
+
+
+def test_what_only_tfx_can_do_is_left_to_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    given = stored(tmp_path / "in", "tfrecord", TABLES)
+    with caplog.at_level(logging.INFO):
+        written = transform(given, SCHEMA, tmp_path / "out", small_plan(), disable_statistics=0)
+    assert "TFX's own executor transforms, because of statistics" in caplog.text
+    assert (written.graph / "post_transform_feature_stats").is_dir()
+    columns = stored(tmp_path / "columns", "parquet", TABLES)
+    message = "expected TFRecords, which TFX's executor reads, received Parquet; statistics needs it"
+    with pytest.raises(InputError, match=re.escape(message)):
+        transform(columns, SCHEMA, tmp_path / "refused", small_plan(), disable_statistics=0)
