@@ -211,7 +211,7 @@ def _parts(accumulator: Any, arrays: list[npt.NDArray[Any]]) -> Iterator[tuple[i
         return
     *columns, parts = arrays
     order = np.argsort(parts, kind="stable")
-    ends = [int(end) for end in np.searchsorted(parts[order], np.arange(_PARTS + 1))]
+    ends = np.searchsorted(parts[order], np.arange(_PARTS + 1)).tolist()
     for part, (start, end) in enumerate(itertools.pairwise(ends)):
         if start < end:
             yield part, [column[order[start:end]] for column in columns]
