@@ -154,3 +154,22 @@ def test_counterparts_of_what_our_columns_do_not_compute_are_missing() -> None:
 )
 def test_config_that_needs_tfmas_own_pipeline_is_recognised(text: str, field: str | None) -> None:
     assert evaluation.unsupported(text_format.Parse(text, tfma.EvalConfig())) == field
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5000])
+def test_matrices_of_an_auc_are_those_of_tfma(rows: int) -> None:
+    config = text_format.Parse("metrics_specs { metrics { class_name: 'AUC' } }", tfma.EvalConfig())
+    parts = evaluation.computations(config)
+    form = columnar.counterpart(parts.combined[0])
+    assert form is not None
+    random = np.random.default_rng(rows)
+    predictions = random.choice([0.0, 1.0, 1.5, -0.5, 0.3, *random.uniform(size=200)], rows)
+    bins, summands = form.bins(random.integers(0, 2, rows), predictions)
+    distinct, at = np.unique(bins, return_inverse=True)
+    sums = np.stack([np.bincount(at, each, len(distinct)) for each in summands.T], axis=1)
+    histogram = form.result(columnar.Sums(distinct, np.bincount(at, minlength=len(distinct)).astype(float), sums))
+    matrices, _ = parts.derived
+    (expected,) = matrices.result(histogram).values()
+    actual = evaluation._matrices(matrices.keys[0], histogram)
+    assert actual == expected, "TFMA changed its matrices: change compat.tfma.evaluation"
+    assert evaluation._matrices(parts.derived[1].keys[0], histogram) is None

@@ -12,7 +12,7 @@ import numpy as np
 
 from components.config_section import Task
 
-ROWS, CLASSES = 240, 3
+ROWS, CLASSES = 160, 3
 OUTPUT = {"binary": "probability", "multiclass": "probabilities", "regression": "prediction"}
 
 Metrics = dict[tuple[str, str], tuple[float, float, float]]
@@ -82,7 +82,7 @@ def table(task: Task) -> dict[str, list[Any]]:
         "truth": [[value] for value in truth.tolist()],
         "group": [None if at % 7 == 5 else [value] for at, value in enumerate(group)],
         "tags": [each or None for each in tags],
-        "place": [[at // 235] for at in range(ROWS)],
+        "place": [[at // 155] for at in range(ROWS)],
         "size": [[0.5 + at % 2] for at in range(ROWS)],
         "never": [None] * ROWS,
     }
@@ -201,8 +201,8 @@ def _write_examples(folder: Path, columns: Mapping[str, list[Any]], stored: str)
     arrays = {name: _column(values) for name, values in columns.items()}
     batch = pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
     (folder / "Split-eval").mkdir(parents=True)
-    for number, start in enumerate((0, 100, 170)):
-        part = batch.slice(start, (100, 70, ROWS)[number])
+    for number, start in enumerate((0, 70, 110)):
+        part = batch.slice(start, (70, 40, ROWS)[number])
         path = f"{folder}/Split-eval/data-{number:05d}-of-00003"
         if stored == "parquet":
             file = ParquetWriter(f"{path}.parquet", part.schema)

@@ -18,7 +18,7 @@ CONFIG = {
     "features": {"columns": {"age": "z_score", "minutes": "sqrt", "plan": "vocab"}},
     "model": {"kind": "resnet", "hidden": [32, 32]},
     "training": {"steps": 200},
-    "evaluation": {"thresholds": {"balanced_accuracy": {"min": 0.6}, "brier_score": {"max": 0.2}}},
+    "evaluation": {"thresholds": {"balanced_accuracy": {"min": 0.6}, "kolmogorov_smirnov": {"min": 0.1}}},
     "serving": {"check": "none"},
     "size": {"max_mb": 50},
 }
@@ -75,7 +75,7 @@ def test_operation_model_metrics_and_node_run(project: Path) -> None:
     ended = runner(project, "--local")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "SizeGate: done" in ended.stdout
-    assert re.search(r"^slice .*\bbalanced_accuracy\b.*\bbrier_score\b", ended.stdout, re.MULTILINE)
+    assert re.search(r"^slice .*\bbalanced_accuracy\b.*\bkolmogorov_smirnov\b", ended.stdout, re.MULTILINE)
     refused = runner(project, "--local", "--to", "SizeGate", "--set", "size.max_mb=0.1")
     assert refused.returncode == 3, refused.stdout + refused.stderr
     assert "size.max_mb: expected a model of at most 0.1 MB, received" in refused.stdout

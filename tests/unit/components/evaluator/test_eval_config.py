@@ -83,7 +83,7 @@ def test_rates_of_groups_are_taken_at_the_users_probability() -> None:
     rates = {
         metric.config for spec in actual.metrics_specs for metric in spec.metrics if '"thresholds"' in metric.config
     }
-    assert rates == {f'{{"name": "{rate}", "thresholds": 0.25}}' for rate in RATES}
+    assert rates == {f'{{"name": "{rate}", "thresholds": [0.25]}}' for rate in RATES}
 
 
 def test_every_metric_is_one_that_tfma_knows_or_ours_under_another_name() -> None:

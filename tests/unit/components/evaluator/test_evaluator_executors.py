@@ -17,7 +17,7 @@ from pipeline.orchestration.engines import direct
 
 pytestmark = pytest.mark.both_lines
 
-SLICES = {"slices": ["group", "tags", ["tags", "group"], "size", "never"]}
+SLICES = {"slices": ["tags", ["tags", "group"], "never"]}
 BINARY = {
     **SLICES,
     "metrics": [
@@ -35,7 +35,7 @@ MULTICLASS = {
     "thresholds": {"accuracy": {"min": 0}},
 }
 REGRESSION = {
-    **SLICES,
+    "slices": ["size"],
     "metrics": [
         *("mean_squared_error", "mean_absolute_error", "root_mean_squared_error", "mean_absolute_percentage_error"),
         *("r_squared", "quantile_loss_at_0.9"),
