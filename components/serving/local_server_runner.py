@@ -15,6 +15,8 @@ from tfx.components.infra_validator import error_types
 from tfx.components.infra_validator.model_server_runners import base_runner
 from tfx.utils import io_utils
 
+from components.files import is_remote
+
 _ROOT = Path(__file__).parents[2]
 _TICK_SECONDS = 0.05
 _GRACE_SECONDS = 10
@@ -96,7 +98,7 @@ class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc
 
 def _on_this_disk(model_path: str, folder: Path) -> Path:
     """Return a local path of the model; a model in an object store is copied, since the server reads files."""
-    if "://" not in model_path:
+    if not is_remote(model_path):
         return Path(model_path)
     copy = folder / "model" / model_path.rstrip("/").rpartition("/")[2]
     io_utils.copy_dir(model_path, str(copy))
