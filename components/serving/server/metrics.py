@@ -6,6 +6,7 @@ https://www.tensorflow.org/tfx/serving/serving_config#monitoring_configuration
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -44,6 +45,8 @@ class Metrics:
         self._requests = add(_Count, "request_count", "Requests.", *_VERSION, "entrypoint", "status")
         names, text = (*_VERSION, "API", "entrypoint"), "Microseconds from a request's arrival to its answer."
         self._latency = add(Histogram, "request_latency", text, *names, buckets=_MICROSECONDS)
+        # To find a metric by its labels takes longer than to count.
+        self._count, self._observed = functools.cache(self._requests.labels), functools.cache(self._latency.labels)
         name = "batching_session:processed_batch_size"
         self._rows = add(Histogram, name, "Rows of a batch.", *_VERSION, buckets=_ROWS)
         self._states = add(Gauge, "version_state", "30: available; 50: unloaded or failed to load.", *_VERSION)
@@ -60,9 +63,9 @@ class Metrics:
           seconds: latency.
         """
         labels = _labels(version)
-        self._requests.labels(*labels, api, status).inc()
+        self._count(*labels, api, status).inc()
         if version is not None:
-            self._latency.labels(*labels, method, api).observe(seconds * 1e6)
+            self._observed(*labels, method, api).observe(seconds * 1e6)
 
     def batch(self, version: Version, rows: int) -> None:
         """Count a batch."""
@@ -72,6 +75,8 @@ class Metrics:
         """Remove what belongs to a version that was unloaded."""
         for metric in (self._requests, self._latency, self._rows):
             metric.remove_by_labels(dict(zip(_VERSION, _labels(version), strict=True)))
+        self._count.cache_clear()
+        self._observed.cache_clear()
 
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 from components.serving.server.errors import RequestError
@@ -186,10 +185,13 @@ def from_proto(proto: Any) -> npt.NDArray[Any]:
     return array
 
 
-def to_proto(array: npt.NDArray[Any]) -> tensor_pb2.TensorProto:
-    """Convert an array, in half the time of tf.make_tensor_proto: numbers as raw bytes."""
-    shape = {"dim": [{"size": size} for size in array.shape]}
+def to_proto(array: npt.NDArray[Any], proto: Any) -> None:
+    """Write an array into an empty TensorProto; numbers as raw bytes, which are fast to write and to read."""
     if array.dtype == object:
-        return tensor_pb2.TensorProto(dtype=_STRING, tensor_shape=shape, string_val=array.ravel().tolist())
-    dtype = tf.dtypes.as_dtype(array.dtype).as_datatype_enum
-    return tensor_pb2.TensorProto(dtype=dtype, tensor_shape=shape, tensor_content=array.tobytes())
+        proto.dtype = _STRING
+        proto.string_val.extend(array.ravel().tolist())
+    else:
+        proto.dtype = tf.dtypes.as_dtype(array.dtype).as_datatype_enum
+        proto.tensor_content = array.tobytes()
+    for size in array.shape:
+        proto.tensor_shape.dim.add(size=size)

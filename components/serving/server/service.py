@@ -151,7 +151,10 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
         names = request.output_filter or outputs
         if unknown := [name for name in names if name not in outputs]:
             raise RequestError(f"output_filter: expected outputs of {sorted(outputs)}, received {unknown[0]!r}")
-        return PredictResponse(model_spec=spec, outputs=_to_protos({name: outputs[name] for name in names}))
+        response = PredictResponse(model_spec=spec)
+        for name in names:
+            to_proto(outputs[name], response.outputs[name])
+        return response
 
     async def Classify(self, request: Any, context: Any = None) -> Any:  # noqa: N802 - gRPC's name
         """Answer a ClassificationRequest."""
@@ -254,11 +257,9 @@ def _spec(version: Version, signature: str = "") -> ModelSpec:
     return spec
 
 
-def _to_protos(arrays: Arrays) -> dict[str, Any]:
-    return {name: to_proto(value) for name, value in arrays.items()}
-
-
 def _prediction_log(spec: ModelSpec, inputs: Arrays, outputs: Arrays) -> PredictionLog:
-    request = PredictRequest(model_spec=spec, inputs=_to_protos(inputs))
-    response = PredictResponse(model_spec=spec, outputs=_to_protos(outputs))
-    return PredictionLog(predict_log=PredictLog(request=request, response=response))
+    log = PredictLog(request=PredictRequest(model_spec=spec), response=PredictResponse(model_spec=spec))
+    for arrays, protos in ((inputs, log.request.inputs), (outputs, log.response.outputs)):
+        for name, value in arrays.items():
+            to_proto(value, protos[name])
+    return PredictionLog(predict_log=log)
