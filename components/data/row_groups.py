@@ -70,7 +70,8 @@ def read(group: RowGroup, columns: Sequence[str]) -> pa.RecordBatch:
     with _opened(group.path) as file:
         missing = sorted({*columns}.difference(file.schema_arrow.names))
         if missing:
-            raise _damaged(group.path, f"expected the columns {', '.join(columns)}, received none of {missing}")
+            details = f"expected the columns {', '.join(columns)}, received a file without {', '.join(missing)}"
+            raise _damaged(group.path, details)
         table = file.read_row_group(group.number, columns=list(columns), use_threads=False).select(list(columns))
         (batch,) = table.combine_chunks().to_batches()
         return batch

@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tf_keras
+from tensorflow.python.ops import script_ops
 
-from components.compat.tensorflow import LEGACY_KERAS, adam_slots, local_copy
+from components.compat.tensorflow import (
+    LEGACY_KERAS,
+    adam_slots,
+    call_py_function,
+    local_copy,
+    register_py_function,
+)
 
 
 def test_local_copy_of_a_mirrored_variable_is_one_component() -> None:
@@ -46,3 +54,46 @@ def test_the_environment_makes_tf_keras_the_keras_of_tensorflow() -> None:
         [sys.executable, "-c", program], env={**os.environ, **LEGACY_KERAS}, timeout=120, check=False
     )
     assert ended.returncode == 0, "TF_USE_LEGACY_KERAS no longer selects tf_keras"
+
+
+def doubled(text: bytes, number: np.int64) -> list[Any]:
+    return [np.array([2 * number]), np.array([text, b"more"], object)]
+
+
+def test_registered_function_is_called_by_its_name() -> None:
+    register_py_function("test.doubled", doubled)
+    assert script_ops._py_funcs.get("test.doubled") is not None, "FuncRegistry._funcs has been renamed"
+
+    def call(number: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return tuple(call_py_function("test.doubled", [tf.constant("text"), number], [tf.int64, tf.string]))
+
+    numbers, texts = call(tf.constant(4, tf.int64))
+    assert numbers.numpy().tolist() == [8]
+    assert texts.numpy().tolist() == [b"text", b"more"]
+    dataset = tf.data.Dataset.range(3).map(call)
+    assert [numbers.numpy().tolist() for numbers, _ in dataset] == [[0], [2], [4]]
+
+
+PROGRAM = """
+import time
+import numpy as np
+import tensorflow as tf
+from components.compat.tensorflow import call_py_function, register_py_function
+
+def slow(number):
+    time.sleep(0.05)
+    return [np.array([number])]
+
+register_py_function("slow", slow)
+dataset = tf.data.Dataset.counter().map(lambda number: call_py_function("slow", [number], [tf.int64])[0]).prefetch(4)
+iterator = iter(dataset)
+next(iterator)
+"""
+
+
+def test_process_exits_while_a_thread_calls_a_function() -> None:
+    """Without waiting at exit, this program never ends."""
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env={**os.environ, **LEGACY_KERAS}, timeout=120, check=False
+    )
+    assert ended.returncode == 0

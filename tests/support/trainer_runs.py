@@ -203,12 +203,20 @@ def _auc(examples: str, model: str) -> float:
     import tensorflow as tf
     from sklearn.metrics import roc_auc_score
 
-    files = tf.io.gfile.glob(f"{examples}/Split-eval/*")
-    rows = tf.constant(list(tf.data.TFRecordDataset(files, "GZIP").as_numpy_iterator()))
+    rows = tf.constant(eval_examples(examples))
     loaded = tf.saved_model.load(f"{model}/Format-Serving")
     (label,) = loaded.signatures["transform_labels"](examples=rows).values()
     (probability,) = loaded.signatures["serving_default"](examples=rows).values()
     return float(roc_auc_score(label.numpy().ravel(), probability.numpy().ravel()))
+
+
+def eval_examples(examples: str) -> list[bytes]:
+    """The rows of the eval split of an artifact in Parquet files, as serialized tf.Examples."""
+    from components.data.example_encoder import encode
+    from components.data.examples import Examples
+
+    paths = tuple(str(path) for path in sorted(Path(examples, "Split-eval").iterdir()))
+    return [row for batch in Examples(paths, "parquet").batches() for row in encode(batch).to_pylist()]
 
 
 def prepare(folder: Path) -> Prepared:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from in_fork_server import in_child
-from trainer_runs import Prepared
+from trainer_runs import Prepared, eval_examples
 
 _TABLE = re.compile(r"network/[^/]+/rows/\.ATTRIBUTES/VARIABLE_VALUE")
 
@@ -67,8 +67,7 @@ def _look(prepared: Prepared, folder: Path) -> Trained:
     from components.trainer import checkpoint
     from pipeline.authoring.config import load
 
-    files = tf.io.gfile.glob(f"{prepared.uri('ExampleGen', 'examples')}/Split-eval/*")
-    rows = tf.constant(list(tf.data.TFRecordDataset(files, "GZIP").as_numpy_iterator()))
+    rows = tf.constant(eval_examples(prepared.uri("ExampleGen", "examples")))
     model = folder / "model" / "Format-Serving"
     signatures = tf.saved_model.load(str(model)).signatures
     (label,) = signatures["transform_labels"](examples=rows).values()

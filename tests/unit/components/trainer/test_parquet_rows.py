@@ -1,0 +1,119 @@
+"""Rows of Parquet files as arrays: only the row groups that a batch needs are read, and the types are checked."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from components.data.row_groups import RowGroup, row_groups
+from components.errors import MachineError
+from components.trainer import parquet_rows
+from components.trainer.parquet_rows import Column, Lists, Rows, Shard, ShuffledShard, join, part, read
+
+pytestmark = pytest.mark.both_lines
+
+ID = Column("id", "int64", 1)
+
+
+def write(folder: Path, rows: int, group: int) -> list[RowGroup]:
+    path = str(folder / "rows.parquet")
+    ids = pa.array([[row] for row in range(rows)], pa.large_list(pa.int64()))
+    parquet.write_table(pa.table({"id": ids}), path, row_group_size=group)
+    return row_groups([path])
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the row groups that are read."""
+    numbers: list[int] = []
+
+    def counted(group: RowGroup, columns: list[Column]) -> Rows:
+        numbers.append(group.number)
+        return read(group, columns)
+
+    monkeypatch.setattr(parquet_rows, "read", counted)
+    return numbers
+
+
+def test_epoch_reads_each_row_group_once(tmp_path: Path, reads: list[int]) -> None:
+    shard = ShuffledShard(Shard(write(tmp_path, 100, 10), [ID], 0, 1), seed=1, buffer=25, batch_size=5)
+    rows = list(chain.from_iterable(shard.batch(number)[0].tolist() for number in range(20)))
+    assert sorted(rows) == list(range(100))
+    assert sorted(reads) == list(range(10))
+    assert rows != list(range(100))
+
+
+def test_later_batch_reads_its_window_only(tmp_path: Path, reads: list[int]) -> None:
+    groups = write(tmp_path, 100, 10)
+    shards = [ShuffledShard(Shard(groups, [ID], 1, 3), seed=1, buffer=12, batch_size=5) for _ in range(2)]
+    expected = [shards[0].batch(number)[0].tolist() for number in range(60)]
+    reads.clear()
+    assert shards[1].batch(59)[0].tolist() == expected[59]
+    # A window of at most 12 rows lies in at most 3 row groups, and a batch in at most 2 windows.
+    assert len(reads) <= 4
+    assert shards[0].batch(3)[0].tolist() == expected[3]
+
+
+def test_batch_does_not_change_when_the_next_window_is_read(tmp_path: Path) -> None:
+    shard = ShuffledShard(Shard(write(tmp_path, 20, 5), [ID], 0, 1), seed=1, buffer=5, batch_size=5)
+    first = shard.batch(0)[0]
+    before = first.copy()
+    shard.batch(1)
+    np.testing.assert_array_equal(first, before)
+
+
+@pytest.mark.parametrize("workers", [1, 3, 7])
+def test_workers_divide_each_epoch(tmp_path: Path, workers: int) -> None:
+    """Whatever the sizes of row groups, shards differ by one row at most."""
+    groups = write(tmp_path, 25, 10)
+    for index in range(workers):
+        shard = Shard(groups, [ID], index, workers)
+        assert shard.load()[0].tolist() == list(range(index, 25, workers))
+    ends = [25 * each // workers for each in range(workers + 1)]
+    epoch = [
+        ShuffledShard(Shard(groups, [ID], index, workers), 1, 4, ends[index + 1] - ends[index]).batch(0)[0].tolist()
+        for index in range(workers)
+    ]
+    assert sorted(chain(*epoch)) == list(range(25))
+
+
+def test_lists_are_joined_and_ordered() -> None:
+    lists = Lists(np.array([1, 2, 3]), np.array([0, 2, 2, 3]))
+    order = np.array([3, 1, 2, 0])
+    (joined,) = join([[lists], part([lists], slice(0, 1))], 4, order)
+    assert isinstance(joined, Lists)
+    assert [joined.values[slice(*joined.splits[row : row + 2])].tolist() for row in range(4)] == [
+        [1, 2],
+        [],
+        [3],
+        [1, 2],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (pa.array([[1], [2, 3]], pa.large_list(pa.int64())), "expected 1 values in every row"),
+        (pa.array([[1], None], pa.large_list(pa.int64())), "expected 1 values in every row"),
+        (pa.nulls(2, pa.null()), "expected 1 values in every row"),
+        (pa.array([[1.0], [2.0]], pa.large_list(pa.float32())), r"expected large_list<item: int64>.*, received"),
+    ],
+)
+def test_column_that_the_graph_does_not_describe_is_an_error(tmp_path: Path, values: pa.Array, message: str) -> None:
+    path = str(tmp_path / "rows.parquet")
+    parquet.write_table(pa.table({"id": values}), path)
+    with pytest.raises(MachineError, match=f"column id: {message}"):
+        read(row_groups([path])[0], [ID])
+
+
+def test_column_without_values_is_of_empty_lists(tmp_path: Path) -> None:
+    path = str(tmp_path / "rows.parquet")
+    parquet.write_table(pa.table({"id": pa.nulls(2)}), path)
+    (lists,) = read(row_groups([path])[0], [Column("id", "int64", None)])
+    assert isinstance(lists, Lists)
+    assert lists.splits.tolist() == [0, 0, 0]
