@@ -27,6 +27,7 @@ from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 from transform_runs import Transformed, transform
 
+from components.compat import tft as compat
 from components.data import examples
 from components.data.examples import Format
 from components.errors import InputError
@@ -204,6 +205,8 @@ OWN = "own_transforms.two_phases"
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_users_own_function_of_two_phases_is_that_of_tfx(form: Format, tmp_path: Path) -> None:
+    # TFX's own executor could not copy Beam's nodes either.
+    compat.repair_deep_copies()
     expected = transform(stored(tmp_path / "records", "tfrecord", TABLES), SCHEMA, tmp_path / "1", OWN, StockExecutor)
     ours = transform(stored(tmp_path / "in", form, TABLES), SCHEMA, tmp_path / "2", OWN)
     assert_equal(ours, expected)
@@ -233,7 +236,7 @@ def test_ragged_tensors_are_refused(tmp_path: Path) -> None:
 def test_an_operation_that_does_not_take_a_column_is_named(tmp_path: Path) -> None:
     features = FeaturesConfig.model_validate({"columns": {"shop": "z_score"}})
     given = stored(tmp_path / "in", "parquet", TABLES)
-    with pytest.raises(InputError, match=r"^features.columns.shop: z_score takes .*, and the column shop holds bytes"):
+    with pytest.raises(InputError, match=r"features.columns.shop: z_score takes .*, and the column shop holds bytes"):
         transform(given, SCHEMA, tmp_path / "out", FeaturePlan(features=features, label="count > 1", task="binary"))
 
 
