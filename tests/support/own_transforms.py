@@ -14,7 +14,7 @@ def two_phases(inputs: dict[str, Any]) -> dict[str, Any]:
     scaled = tft.scale_to_z_score(price)
     return {
         "scaled": scaled,
-        "bucket": tft.bucketize(scaled * scaled, 4),
+        "square": tft.scale_to_0_1(scaled * scaled),
         "shop": tft.compute_and_apply_vocabulary(_first(inputs["shop"]), vocab_filename="shop"),
         "tags": tf.sparse.reorder(inputs["tags"]),
         "pair": inputs["pair"],
