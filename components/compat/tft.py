@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 import tensorflow_transform as tft
+from apache_beam.pipeline import AppliedPTransform
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tensorflow_transform import graph_context, impl_helper, schema_inference, tf2_utils
 from tensorflow_transform.saved import saved_transform_io_v2
@@ -78,6 +79,16 @@ def load_transform_graph(folder: str) -> Function:
 def write_schema(schema: schema_pb2.Schema, folder: str) -> None:
     """Writes the metadata of raw or transformed features as TFT does: `schema.pbtxt` in a folder."""
     metadata_io.write_metadata(dataset_metadata.DatasetMetadata(schema), folder)
+
+
+def repair_deep_copies() -> None:
+    """Lets TFT copy the part of a Beam pipeline that reads the data, so that a later phase reads it again.
+
+    Otherwise Beam keeps all record batches for the later phases; on one machine, in memory. Beam's node of a transform
+    has two arguments more than those that TFT copies it with; here they get the default None, in this process. Checked
+    with Beam 2.74 and 2.77.
+    """
+    AppliedPTransform.__init__.__defaults__ = (None, None)
 
 
 def arrow_converter(schema: schema_pb2.Schema) -> tensor_to_arrow.TensorsToRecordBatchConverter:

@@ -211,8 +211,8 @@ def _parts(accumulator: Any, arrays: list[npt.NDArray[Any]]) -> Iterator[tuple[i
         return
     *columns, parts = arrays
     order = np.argsort(parts, kind="stable")
-    ends = np.searchsorted(parts[order], np.arange(_PARTS + 1)).tolist()
-    for part, (start, end) in enumerate(itertools.pairwise(ends)):
+    ends = np.append(0, np.cumsum(np.bincount(parts, minlength=_PARTS)))
+    for part, (start, end) in enumerate(itertools.pairwise(ends.tolist())):
         if start < end:
             yield part, [column[order[start:end]] for column in columns]
 

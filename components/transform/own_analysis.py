@@ -9,6 +9,7 @@ import apache_beam as beam
 import pyarrow as pa
 import tensorflow_transform.beam as tft_beam
 
+from components.compat import tft as compat
 from components.data.examples import Examples
 from components.transform import transform_graph
 from components.transform.ranges import SplitRange
@@ -44,6 +45,7 @@ class AnalyzeOwn(beam.PTransform):  # type: ignore[misc]
             | "Ranges" >> beam.FlatMap(_file_ranges)
             | "Read" >> beam.FlatMap(self._examples.read).with_output_types(pa.RecordBatch)
         )
+        compat.repair_deep_copies()
         with tft_beam.Context(temp_dir=self._temporary, use_deep_copy_optimization=True, force_tf_compat_v1=False):
             graph = (batches, self._raw.config) | "Analyze" >> tft_beam.AnalyzeDataset(self._function)
         written = graph | "WriteGraph" >> tft_beam.WriteTransformFn(self._folder)

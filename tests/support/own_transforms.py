@@ -10,12 +10,12 @@ import tensorflow_transform as tft
 
 def two_phases(inputs: dict[str, Any]) -> dict[str, Any]:
     """Analyzers whose inputs depend on others' results, a vocabulary, and a tensor of any number of values."""
-    price = tf.sparse.to_dense(inputs["price"])[:, 0]
+    price = _first(inputs["price"])
     scaled = tft.scale_to_z_score(price)
     return {
         "scaled": scaled,
-        "bucket": tft.bucketize(scaled * scaled, 4),
-        "shop": tft.compute_and_apply_vocabulary(tf.sparse.to_dense(inputs["shop"])[:, 0], vocab_filename="shop"),
+        "square": tft.scale_to_0_1(scaled * scaled),
+        "shop": tft.compute_and_apply_vocabulary(_first(inputs["shop"]), vocab_filename="shop"),
         "tags": tf.sparse.reorder(inputs["tags"]),
         "pair": inputs["pair"],
     }
@@ -29,3 +29,9 @@ def ragged(inputs: dict[str, Any]) -> dict[str, Any]:
 def fails(inputs: dict[str, Any]) -> dict[str, Any]:
     """Raises an error."""
     raise ValueError("no such luck")
+
+
+def _first(values: tf.SparseTensor) -> tf.Tensor:
+    """The first value of each row; a batch may have none."""
+    shape = tf.maximum(values.dense_shape, [0, 1])
+    return tf.sparse.to_dense(tf.SparseTensor(values.indices, values.values, shape))[:, 0]

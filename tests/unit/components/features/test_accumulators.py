@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from components.features.accumulators import EdgesAccumulator, MomentsAccumulator
+from components.features import accumulators
+from components.features.accumulators import EdgesAccumulator, MomentsAccumulator, VocabularyAccumulator
 
 
 def result_of(accumulator: Any, *batches: Any) -> list[float]:
@@ -55,3 +58,42 @@ def test_few_distinct_values_have_an_edge_each_and_empty_bins() -> None:
     assert result_of(EdgesAccumulator(4), [3, 1, 1], [1, 2]) == [1, 2, 3, 3, 3]
     assert result_of(EdgesAccumulator(2), [7] * 10) == [7, 7, 7]
     assert result_of(EdgesAccumulator(2)) == [0, 0, 0]
+
+
+WORDS = st.lists(st.sampled_from([b"a", b"b", b"ab", b"\xff", b"", b"x\ny", b"\r", b"z z"]), max_size=30)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    batches=st.lists(WORDS, max_size=5),
+    parts=st.integers(1, 3),
+    size=st.integers(1, 6),
+    min_frequency=st.integers(1, 3),
+    pending=st.integers(0, 9),
+)
+def test_vocabulary_is_counted_in_parts(
+    batches: list[list[bytes]], parts: int, size: int, min_frequency: int, pending: int
+) -> None:
+    accumulator = VocabularyAccumulator(size, min_frequency, counts=True)
+    states = [accumulator.empty() for _ in range(parts)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accumulators, "_PENDING", pending)
+        for batch in batches:
+            for part in range(parts):
+                counted = Counter(word for word in batch if zlib.crc32(word) % parts == part)
+                texts = np.array([*counted, None], object)[:-1]
+                states[part] = accumulator.add(states[part], texts, np.array([*counted.values()], np.int64))
+        merged = accumulator.empty()
+        for state in states:
+            merged = accumulator.prune(accumulator.merge(merged, accumulator.prune(state)))
+    counts = Counter(word for batch in batches for word in batch)
+    entries = sorted(
+        (-count, word) for word, count in counts.items() if count >= min_frequency and word.strip(b"\r") == word != b""
+    )
+    expected = [b"%d %s" % (-count, word) for count, word in entries if b"\n" not in word][:size]
+    assert accumulator.result(merged) == b"".join(line + b"\n" for line in expected)
+
+
+def test_an_empty_vocabulary_has_one_entry() -> None:
+    accumulator = VocabularyAccumulator(3, 1, counts=False)
+    assert accumulator.result(accumulator.prune(accumulator.empty())) == b"\x00\n"

@@ -27,6 +27,7 @@ from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 from transform_runs import Transformed, transform
 
+from components.compat import tft as compat
 from components.data import examples
 from components.data.examples import Format
 from components.errors import InputError
@@ -202,11 +203,21 @@ def test_splits_without_rows(form: Format, tmp_path: Path) -> None:
 OWN = "own_transforms.two_phases"
 
 
+@pytest.fixture(scope="module")
+def own_stock(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+    """TFX's output for a user's own function."""
+    # TFX's executor could not copy Beam's nodes either.
+    compat.repair_deep_copies()
+    folder = tmp_path_factory.mktemp("own")
+    return transform(stored(folder / "in", "tfrecord", TABLES), SCHEMA, folder / "out", OWN, StockExecutor)
+
+
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_users_own_function_of_two_phases_is_that_of_tfx(form: Format, tmp_path: Path) -> None:
-    expected = transform(stored(tmp_path / "records", "tfrecord", TABLES), SCHEMA, tmp_path / "1", OWN, StockExecutor)
-    ours = transform(stored(tmp_path / "in", form, TABLES), SCHEMA, tmp_path / "2", OWN)
-    assert_equal(ours, expected)
+def test_a_users_own_function_of_two_phases_is_that_of_tfx(
+    form: Format, own_stock: Transformed, tmp_path: Path
+) -> None:
+    ours = transform(stored(tmp_path / "in", form, TABLES), SCHEMA, tmp_path / "out", OWN)
+    assert_equal(ours, own_stock)
     tags = [row for batch in ours.batches("train") for row in batch.to_pydict()["tags"]]
     assert tags == TABLES["train"].to_pydict()["tags"], "a row without values is null"
 
@@ -233,17 +244,22 @@ def test_ragged_tensors_are_refused(tmp_path: Path) -> None:
 def test_an_operation_that_does_not_take_a_column_is_named(tmp_path: Path) -> None:
     features = FeaturesConfig.model_validate({"columns": {"shop": "z_score"}})
     given = stored(tmp_path / "in", "parquet", TABLES)
-    with pytest.raises(InputError, match=r"^features.columns.shop: z_score takes .*, and the column shop holds bytes"):
+    with pytest.raises(InputError, match=r"features.columns.shop: z_score takes .*, and the column shop holds bytes"):
         transform(given, SCHEMA, tmp_path / "out", FeaturePlan(features=features, label="count > 1", task="binary"))
 
 
-def test_what_only_tfx_can_do_is_left_to_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_only_tfx_can_do_is_left_to_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(StockExecutor, "Do", lambda _, *arguments: calls.append(arguments))
     given = stored(tmp_path / "in", "tfrecord", TABLES)
     with caplog.at_level(logging.INFO):
-        written = transform(given, SCHEMA, tmp_path / "out", small_plan(), disable_statistics=0)
+        transform(given, SCHEMA, tmp_path / "out", small_plan(), disable_statistics=0)
     assert "TFX's own executor transforms, because of statistics" in caplog.text
-    assert (written.graph / "post_transform_feature_stats").is_dir()
+    assert len(calls) == 1
     columns = stored(tmp_path / "columns", "parquet", TABLES)
     message = "expected TFRecords, which TFX's executor reads, received Parquet; statistics needs it"
     with pytest.raises(InputError, match=re.escape(message)):
         transform(columns, SCHEMA, tmp_path / "refused", small_plan(), disable_statistics=0)
+    assert len(calls) == 1

@@ -1,0 +1,96 @@
+"""The private parts of TFT that components.compat.tft uses exist, and write what TFT's own analysis writes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+import tensorflow as tf
+import tensorflow_transform as tft
+import tensorflow_transform.beam as tft_beam
+from apache_beam.pipeline import AppliedPTransform
+from ingest_runs import BEAM
+from tensorflow_transform import graph_context, impl_helper, schema_inference, tf2_utils
+from tensorflow_transform.saved import saved_transform_io_v2
+
+from components.compat import tft as compat
+
+pytestmark = pytest.mark.both_lines
+SPECS = {"word": tf.TensorSpec([None], tf.string), "number": tf.TensorSpec([None, 2], tf.float32)}
+
+
+@pytest.mark.parametrize(
+    ("function", "parameters"),
+    [
+        (impl_helper.get_traced_transform_fn, ["preprocessing_fn", "input_signature", "tf_graph_context"]),
+        (
+            impl_helper._trace_and_get_metadata,
+            [
+                "concrete_transform_fn",
+                "structured_inputs",
+                "preprocessing_fn",
+                "base_temp_dir",
+                "tensor_replacement_map",
+            ],
+        ),
+        (impl_helper.make_tensor_to_arrow_converter, ["schema"]),
+        (
+            schema_inference.infer_feature_schema_v2,
+            ["features", "concrete_metadata_fn", "evaluate_schema_overrides"],
+        ),
+        (schema_inference._get_tensor_value_to_key_map, ["features_dict"]),
+        (
+            saved_transform_io_v2.trace_and_update_module,
+            ["module", "tf_function", "name", "strip_control_dependencies"],
+        ),
+        (tf2_utils.get_structured_inputs_from_func_graph, ["func_graph"]),
+        (graph_context.TFGraphContext, ["module_to_export", "temp_dir", "evaluated_replacements"]),
+    ],
+)
+def test_the_functions_take_our_arguments(function: Callable[..., Any], parameters: list[str]) -> None:
+    actual = list(inspect.signature(function).parameters)
+    assert actual[: len(parameters)] == parameters, f"TFT changed {function}: it takes {actual}; change compat.tft"
+
+
+def test_the_graph_is_that_of_tfts_analysis(tmp_path: Path) -> None:
+    vocabulary = tmp_path / "vocabulary_words"
+    vocabulary.write_bytes(b"b\na\n")
+
+    def outputs(inputs: Any, path: Any) -> dict[str, tf.Tensor]:
+        # The first has a range that the vocabulary determines.
+        return {"word": tft.apply_vocabulary(inputs["word"], path), "sum": tf.reduce_sum(inputs["number"], axis=1)}
+
+    def ours(inputs: Any) -> dict[str, tf.Tensor]:
+        with tf.init_scope():
+            path = tf.constant(str(vocabulary))
+        tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS, path)
+        return outputs(inputs, path)
+
+    def stock(inputs: Any) -> dict[str, tf.Tensor]:
+        return outputs(inputs, tft.vocabulary(inputs["word"], vocab_filename="words"))
+
+    function = compat.write_transform_graph(ours, SPECS, {"words": vocabulary.name}, str(tmp_path / "ours"))
+    spec = {"word": tf.io.FixedLenFeature([], tf.string), "number": tf.io.FixedLenFeature([2], tf.float32)}
+    rows = [{"word": word, "number": [1.0, 2.0]} for word in (b"a", b"b", b"b")]
+    with tft_beam.Context(temp_dir=str(tmp_path / "tmp")), beam.Pipeline(argv=list(BEAM)) as pipeline:
+        data = (pipeline | beam.Create(rows), tft.DatasetMetadata.from_feature_spec(spec))
+        _ = data | tft_beam.AnalyzeDataset(stock) | tft_beam.WriteTransformFn(str(tmp_path / "stock"))
+    written, expected = (tft.TFTransformOutput(str(tmp_path / name)) for name in ("ours", "stock"))
+    assert written.transformed_metadata.schema == expected.transformed_metadata.schema
+    assert written.vocabulary_by_name("words") == expected.vocabulary_by_name("words")
+    batch = {"word": tf.constant([b"a", b"b", b"x"]), "number": tf.constant([[1.0, 2.0]] * 3)}
+    vocabulary.unlink()
+    for graph in (function, compat.load_transform_graph(str(tmp_path / "ours")), written.transform_features_layer()):
+        result = {name: value.numpy().tolist() for name, value in graph(batch).items()}
+        assert result == {"word": [1, 0, -1], "sum": [3.0, 3.0, 3.0]}
+
+
+def test_beams_node_lacks_only_two_defaults() -> None:
+    compat.repair_deep_copies()
+    parameters = inspect.signature(AppliedPTransform.__init__).parameters
+    assert [name for name, each in parameters.items() if each.default is None] == ["environment_id", "annotations"]
+    assert list(parameters)[:5] == ["self", "parent", "transform", "full_label", "main_inputs"]
