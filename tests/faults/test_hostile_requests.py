@@ -157,6 +157,7 @@ def memory_limit(server: Server, max_bytes: int) -> Iterator[None]:
         (PREDICT, b"\xff\xff\xff", CODES.INVALID_ARGUMENT),
         (PREDICT, b"", CODES.NOT_FOUND),
         ("/tensorflow.serving.PredictionService/Nope", b"", CODES.UNIMPLEMENTED),
+        ("/tensorflow.serving.PredictionService/MultiInference", b"", CODES.UNIMPLEMENTED),
         (PREDICT, bytes(100 << 20), CODES.RESOURCE_EXHAUSTED),
     ],
 )
