@@ -17,9 +17,8 @@ from pipeline.orchestration.engines import direct
 
 pytestmark = pytest.mark.both_lines
 
-SLICES = {"slices": ["tags", ["tags", "group"], "never"]}
 BINARY = {
-    **SLICES,
+    "slices": ["tags", ["tags", "group"], "never"],
     "metrics": [
         *("auc", "auc_precision_recall", "binary_accuracy", "binary_crossentropy", "calibration", "precision"),
         *("expected_calibration_error", "recall", "f1", "brier_score", "precision_at_0.7", "recall_at_0.35"),
@@ -30,7 +29,7 @@ BINARY = {
     "fairness": {"column": "group", "at": 0.4},
 }
 MULTICLASS = {
-    **SLICES,
+    "slices": ["group", "tags"],
     "metrics": ["accuracy", "crossentropy", "accuracy_at_2"],
     "thresholds": {"accuracy": {"min": 0}},
 }
