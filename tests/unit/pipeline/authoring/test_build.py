@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from tfx.components.statistics_gen.executor import Executor as StockStatisticsExecutor
+from tfx.components.transform.executor import Executor as StockTransformExecutor
 from tfx.proto.orchestration import pipeline_pb2
 
 from components.statistics.executor import Executor as StatisticsExecutor
+from components.transform.executor import Executor as TransformExecutor
 from pipeline.authoring.build import build
 from pipeline.authoring.config import Config, load
 from pipeline.core.records import NODES
@@ -136,6 +138,7 @@ def test_columnar_nodes_fork_workers_for_a_large_input(tmp_path: Path, rows: str
         for name, node in nodes.items()
         if "--direct_num_workers=3" in getattr(node.executor_spec, "beam_pipeline_args", ())
     }
-    assert forked == ({"ExampleGen", "StatisticsGen"} if vectorised else {"ExampleGen"})
-    executor = nodes["StatisticsGen"].executor_spec.executor_class
-    assert executor is (StatisticsExecutor if vectorised else StockStatisticsExecutor)
+    assert forked == ({"ExampleGen", "StatisticsGen", "Transform"} if vectorised else {"ExampleGen"})
+    executors = [nodes[name].executor_spec.executor_class for name in ("StatisticsGen", "Transform")]
+    ours, stock = [StatisticsExecutor, TransformExecutor], [StockStatisticsExecutor, StockTransformExecutor]
+    assert executors == (ours if vectorised else stock)
