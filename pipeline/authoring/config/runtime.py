@@ -82,9 +82,9 @@ class DirectConfig(Section):
     """Beam on this machine."""
 
     mode: Literal["auto", "in_memory", "multi_processing"] = "auto"
-    """in_memory: in the node's own process. multi_processing: in several processes, those of ExampleGen and
-    StatisticsGen forked, those of other nodes Beam's own, which first import everything: four times the CPU on 15,000
-    rows. auto: in memory, but ExampleGen, StatisticsGen and the Evaluator fork a worker for each 64 MiB of input."""
+    """in_memory: in the node's own process. multi_processing: in several processes, forked ones for ExampleGen,
+    StatisticsGen, Transform and Evaluator; Beam's own for other nodes, which first import everything. auto: in memory,
+    but these four fork a worker for each 64 MiB of input."""
     workers: PositiveInt | None = None
     """Worker processes; with auto, the maximum. Without a number, one per core."""
 

@@ -56,7 +56,8 @@ def describe(runtime: RuntimeConfig, size: int) -> list[str]:
     workers = _forked_workers(runtime, size)
     if workers > 1:
         by_size = f", for {size / 2**20:,.0f} MiB of input" if runtime.direct.mode == "auto" else ""
-        nodes = "ExampleGen, StatisticsGen and Evaluator" if runtime.vectorised else "ExampleGen"
+        columnar = "ExampleGen, StatisticsGen, Transform and Evaluator"
+        nodes = columnar if runtime.vectorised else "ExampleGen"
         lines.append(f"Beam: {nodes} in {workers} forked workers{by_size}")
     return lines + [
         f"Beam: {user_options} of runtime.beam_args instead of {option}" for option, user_options in _conflicts(runtime)

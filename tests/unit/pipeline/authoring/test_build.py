@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from tfx.components.statistics_gen.executor import Executor as StockStatisticsExecutor
+from tfx.components.transform.executor import Executor as StockTransformExecutor
 from tfx.proto.orchestration import pipeline_pb2
 
 from components.evaluator.executor import Executor as EvaluatorExecutor
 from components.evaluator.executor import StockExecutor as StockEvaluatorExecutor
 from components.statistics.executor import Executor as StatisticsExecutor
+from components.transform.executor import Executor as TransformExecutor
 from pipeline.authoring.build import build
 from pipeline.authoring.config import Config, load
 from pipeline.core.records import NODES
@@ -139,8 +141,8 @@ def test_columnar_nodes_fork_workers_for_a_large_input(tmp_path: Path, rows: str
         for name, node in nodes.items()
         if "--direct_num_workers=3" in getattr(node.executor_spec, "beam_pipeline_args", ())
     }
-    assert forked == ({"ExampleGen", "StatisticsGen", "Evaluator"} if vectorised else {"ExampleGen"})
-    executor = nodes["StatisticsGen"].executor_spec.executor_class
-    assert executor is (StatisticsExecutor if vectorised else StockStatisticsExecutor)
-    executor = nodes["Evaluator"].executor_spec.executor_class
-    assert executor is (EvaluatorExecutor if vectorised else StockEvaluatorExecutor)
+    assert forked == ({"ExampleGen", "StatisticsGen", "Transform", "Evaluator"} if vectorised else {"ExampleGen"})
+    executors = [nodes[name].executor_spec.executor_class for name in ("StatisticsGen", "Transform", "Evaluator")]
+    ours = [StatisticsExecutor, TransformExecutor, EvaluatorExecutor]
+    stock = [StockStatisticsExecutor, StockTransformExecutor, StockEvaluatorExecutor]
+    assert executors == (ours if vectorised else stock)
