@@ -5,8 +5,8 @@ python -m benchmarks.training_program examples FOLDER
 python -m benchmarks.training_program scaling FOLDER STEPS TRAINING
 
 - `input`: steps of a config's training, on what its run has transformed, and in turns with them, so that a noisy
-  neighbour meets both, steps on one batch that lies in memory. SIDE is where the real batches come from: `ours`, or
-  `stock`, the dataset that TFX's template trains on.
+  neighbour meets both, steps on one batch that lies in memory. SIDE is where the real batches come from: `ours`;
+  `tfrecords`, ours from the same rows in TFRecords; or `stock`, the dataset that TFX's template trains on, from those.
 - `examples`: writes transformed examples for `scaling`.
 - `scaling`: steps of a large DLRM, by one process or by a cluster of them, each task held on one core; TRAINING is
   the training section, as JSON.
@@ -120,6 +120,8 @@ def _input(side: str, steps: int, path: str, assignments: Sequence[str]) -> None
     graph, examples = (next((transformed / key).iterdir()) for key in ("transform_graph", "transformed_examples"))
     transform = tft.TFTransformOutput(str(graph))
     spec = transform.transformed_feature_spec()
+    if side != "ours":
+        examples = _as_tfrecords(examples, transformed / "tfrecords")
     files = input_pipeline.find([f"{examples}/Split-train/*"])
     features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
     given = inputs(features, transform.vocabulary_size_by_name)
@@ -130,7 +132,7 @@ def _input(side: str, steps: int, path: str, assignments: Sequence[str]) -> None
             return _stock(examples, files, transform, self.batch_size)
 
     learner = Learner(lambda: build(config.model, given, head.outputs), head)
-    pipelines = {"constant": _ConstantBatch, "real": {"ours": InputPipeline, "stock": Stock}[side]}
+    pipelines = {"constant": _ConstantBatch, "real": Stock if side == "stock" else InputPipeline}
     runs = {name: _steady(training, None, learner, files, spec, each).warmed_up() for name, each in pipelines.items()}
     cpu = dict.fromkeys(runs, 0.0)
     for _ in range(0, steps, TURN):
@@ -150,6 +152,23 @@ def _settled() -> float:
         if now - before < _REST / 20:
             return now
         before = now
+
+
+def _as_tfrecords(examples: Path, folder: Path) -> Path:
+    """Writes the train split of an artifact in Parquet files as TFRecords, once; returns the new artifact's folder."""
+    if folder.exists():
+        return folder
+    from tfx.components.util import examples_utils
+    from tfx.proto import example_gen_pb2
+    from tfx.types.standard_artifacts import Examples
+
+    from components.data.example_artifacts import write_tfrecords
+
+    artifact = Examples()
+    artifact.uri, artifact.split_names = str(examples), '["train"]'
+    examples_utils.set_payload_format(artifact, example_gen_pb2.FORMAT_PARQUET)
+    write_tfrecords(artifact, str(folder), ["train"])
+    return folder
 
 
 def _stock(examples: Path, files: list[str], transform: Any, batch_size: int) -> Any:
