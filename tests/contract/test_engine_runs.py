@@ -134,7 +134,7 @@ def test_two_processes_of_beams_own(folder: Path, in_memory: Ran) -> None:
     found = ran(folder, "direct", "processes", {"direct": {"mode": "multi_processing", "workers": 2}})
     assert found.ended.result["beam"] == [
         "Beam: direct, on this machine, 2 worker processes for each node, as runtime.direct.mode says",
-        "Beam: ExampleGen, StatisticsGen and Transform in 2 forked workers",
+        "Beam: ExampleGen, StatisticsGen, Transform and Evaluator in 2 forked workers",
     ]
     assert_equal(found, in_memory)
 
