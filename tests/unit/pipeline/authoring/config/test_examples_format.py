@@ -9,7 +9,6 @@ import pytest
 
 from components.errors import InputError
 from pipeline.authoring.config import Config, load
-from pipeline.authoring.config import examples_format as module
 from pipeline.authoring.config.examples_format import examples_format, tfrecord_readers
 from pipeline.orchestration.compiler import resolve_inputs
 
@@ -29,12 +28,6 @@ def config(folder: Path, *assignments: str) -> Config:
     return load(str(file), assignments).config
 
 
-@pytest.fixture
-def columns_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_WITHOUT_COLUMNS", ())
-
-
-@pytest.mark.usefixtures("columns_everywhere")
 @pytest.mark.parametrize(
     ("assignments", "readers"),
     [((), []), (OWN_CODE, ["Trainer"]), (STOCK, ["Evaluator", "StatisticsGen", "Transform"])],
@@ -51,12 +44,11 @@ def test_columns_are_stored_where_every_node_reads_them(
     assert f"examples are stored as {reason}" in caplog.messages
 
 
-def test_the_config_may_choose(tmp_path: Path, columns_everywhere: None) -> None:
+def test_the_config_may_choose(tmp_path: Path) -> None:
     assert examples_format(config(tmp_path, "data.examples_format=tfrecord")) == "tfrecord"
     assert examples_format(config(tmp_path, "data.examples_format=parquet")) == "parquet"
 
 
-@pytest.mark.usefixtures("columns_everywhere")
 def test_parquet_for_a_node_that_cannot_read_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"data.examples_format: Trainer .*reads only tfrecord, received parquet"):
         config(tmp_path, "data.examples_format=parquet", *OWN_CODE)
