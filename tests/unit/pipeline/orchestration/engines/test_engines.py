@@ -86,7 +86,7 @@ def test_large_input_gets_more_workers_and_the_choice_is_reported(monkeypatch: p
     assert engines.worker_args(RuntimeConfig(), 1 << 40) == [*forked, "--direct_num_workers=4"]
     assert engines.describe(RuntimeConfig(), 100 << 20)[1:] == []
     assert engines.describe(RuntimeConfig(), large)[1:] == [
-        "Beam: ExampleGen, StatisticsGen, Transform and Evaluator in 3 forked workers",
+        "Beam: ExampleGen, StatisticsGen, Transform and Evaluator in 3 forked workers, for 200 MiB of input",
     ]
     assert engines.describe(RuntimeConfig(vectorised=False), large)[1:] == [
         "Beam: ExampleGen in 3 forked workers, for 200 MiB of input"
