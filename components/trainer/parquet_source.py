@@ -96,8 +96,7 @@ class ParquetSource:
         rows = sum(group.rows for group in self._groups)
         if rows < workers:
             raise InputError(
-                f"{self.files[0].rpartition('/')[0]}: expected at least one example for each of {workers} workers, "
-                f"received {rows}",
+                f"{self.files[0].rpartition('/')[0]}: expected an example for each worker ({workers}), received {rows}",
                 "add data, or change data.split",
             )
 

@@ -155,13 +155,11 @@ def test_each_row_is_in_the_shard_of_one_worker(
 @FORMATS
 @CACHES
 @pytest.mark.parametrize("files", [1, 16])
-@pytest.mark.parametrize("start", [1, 3, 5, 13])
-def test_restart_continues_with_the_next_batch(
-    tmp_path: Path, stored: Format, cache: str, files: int, start: int
-) -> None:
+def test_restart_continues_with_the_next_batch(tmp_path: Path, stored: Format, cache: str, files: int) -> None:
     paths = write(tmp_path, 37, files, stored)
-    expected = ids(paths, cache, start + 6, shard=InputShard(1, 2))
-    assert ids(paths, cache, 6, shard=InputShard(1, 2, start)) == expected[start:]
+    expected = ids(paths, cache, 17, shard=InputShard(1, 2))
+    for start in (1, 5, 13):
+        assert ids(paths, cache, 4, shard=InputShard(1, 2, start)) == expected[start : start + 4]
 
 
 @FORMATS
@@ -226,14 +224,14 @@ def test_split_without_files_is_an_error(tmp_path: Path) -> None:
 @CACHES
 def test_fewer_rows_than_workers_are_an_error(tmp_path: Path, cache: str) -> None:
     pipeline = InputPipeline(write(tmp_path, 3, 1, "parquet"), SPEC, config(cache), 4)
-    with pytest.raises(InputError, match="at least one example for each of 4 workers, received 3"):
+    with pytest.raises(InputError, match=r"an example for each worker \(4\), received 3"):
         pipeline.dataset(InputShard(0, 4))
 
 
 def test_empty_split_is_an_error(tmp_path: Path) -> None:
     path = str(tmp_path / "examples")
     write_parquet(path, [])
-    with pytest.raises(InputError, match="at least one example for each of 1 workers, received 0"):
+    with pytest.raises(InputError, match=r"an example for each worker \(1\), received 0"):
         InputPipeline([path], SPEC, config("memory"), 4).dataset(InputShard())
     with pytest.raises(InputError, match="received 0"):
         next(input_pipeline.evaluation_batches([path], SPEC, 4))
