@@ -96,6 +96,13 @@ def test_only_a_metric_that_columns_do_not_have_is_computed_row_by_row(tmp_path:
     assert f"TFMA computes these metrics itself, row by row: {OWN_METRIC}" in ours.messages
 
 
+def test_model_that_columns_do_not_support_is_left_to_the_stock_executor(tmp_path: Path) -> None:
+    setting = Setting("binary", FEW, unknown_shape=True)
+    ours, stock = in_child(tmp_path / "log", evaluator_tables.evaluate_with_both, tmp_path, setting)
+    assert_equal(ours, stock)
+    assert "TFX's own executor evaluates the model, because of predictions of unknown shape" in ours.messages
+
+
 def test_lists_and_values_that_mean_a_missing_one_go_through_serialized_examples(tmp_path: Path) -> None:
     scores: list[Any] = [[0.25, 0.75] if at % 2 else [math.nan] for at in range(evaluator_tables.ROWS)]
     setting = Setting("binary", FEW, baseline=False, replaced={"score": scores})
