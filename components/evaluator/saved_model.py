@@ -67,9 +67,11 @@ def unsupported(folder: str, spec: tfma.ModelSpec, task: Task) -> str | None:
     if (spec.prediction_key not in outputs) if spec.prediction_key else len(outputs) != 1:
         return f"outputs {', '.join(sorted(outputs))} of signature {spec.signature_name}"
     shape = outputs[spec.prediction_key or next(iter(outputs))].tensor_shape
-    sizes = [-1] if shape.unknown_rank else [dim.size for dim in shape.dim[1:]]
-    fits = len(sizes) == 1 if task == "multiclass" else sizes in ([], [1])
-    return None if fits and not shape.unknown_rank else f"predictions of shape {[-1, *sizes]}"
+    if shape.unknown_rank:
+        return "predictions of unknown shape"
+    sizes = [dim.size for dim in shape.dim]
+    fits = len(sizes) == 2 if task == "multiclass" else sizes[1:] in ([], [1])
+    return None if fits else f"predictions of shape {sizes}"
 
 
 def _takes_examples(signature: meta_graph_pb2.SignatureDef) -> bool:

@@ -50,6 +50,7 @@ class Setting:
       baseline: whether there is one.
       stored: parquet or tfrecord.
       own_code: whether the models have nothing but serving_default, as one of a user's own code may.
+      unknown_shape: whether the models do not say what shape their predictions have.
       replaced: columns to replace those of the table.
       beam: Beam's options.
     """
@@ -59,6 +60,7 @@ class Setting:
     baseline: bool = True
     stored: str = "parquet"
     own_code: bool = False
+    unknown_shape: bool = False
     replaced: Mapping[str, Any] = field(default_factory=dict)
     beam: tuple[str, ...] = ("--runner=DirectRunner", "--direct_running_mode=in_memory")
 
@@ -241,6 +243,8 @@ def _save_model(folder: str, setting: Setting, weight: float) -> None:
         value = tf.where(tf.math.is_nan(score), tf.constant(0.3), score)[:, tf.newaxis] * module.weight
         if task == "multiclass":
             value = tf.nn.softmax(tf.concat([value, 1 - value, 0.2 + value**2], axis=1))
+        if setting.unknown_shape:
+            value = tf.compat.v1.placeholder_with_default(value, None)
         return {OUTPUT[task]: 7 * value if task == "regression" else value}
 
     def parsed(examples: Any, name: str, dtype: Any) -> Any:

@@ -92,7 +92,7 @@ def write(folder: Path, outputs: dict[str, list[int] | None], inputs: int = 1) -
         ("multiclass", {"p": [-1, 7], "q": [-1]}, "p", None),
         ("binary", {"p": [-1, 2]}, "p", "predictions of shape [-1, 2]"),
         ("multiclass", {"p": [-1]}, "p", "predictions of shape [-1]"),
-        ("binary", {"p": None}, "p", "predictions of shape [-1, -1]"),
+        ("binary", {"p": None}, "p", "predictions of unknown shape"),
         ("binary", {"p": [-1], "q": [-1]}, "", "outputs p, q of signature serving_default"),
         ("binary", {"p": [-1]}, "r", "outputs p of signature serving_default"),
     ],
