@@ -255,13 +255,22 @@ class VocabularyAccumulator:
 
     def result(self, state: VocabularyState) -> bytes:
         """Returns the content of the file, of a pruned state."""
-        texts, counts = ([], []) if not state else (column.to_pylist() for column in state[0].columns)
+        if not state or not state[0].num_rows:
+            return b"" if self.counts else NO_WORD + b"\n"
+        lines, counts = state[0].columns
         if self.counts:
-            return b"".join(b"%d %s\n" % (count, text) for text, count in zip(texts, counts, strict=True))
-        return b"".join(text + b"\n" for text in texts or [NO_WORD])
+            lines = _joined(counts.cast(pa.large_string()).cast(pa.large_binary()), lines, b" ")
+        lines = _joined(lines, pa.scalar(b"", pa.large_binary()), b"\n")
+        _, offsets, content = lines.buffers()
+        return bytes(content[: int(np.frombuffer(offsets, np.int64)[len(lines)])])
 
 
 _COLUMNS = ["text", "count"]
+
+
+def _joined(left: pa.Array, right: pa.Array | pa.Scalar, separator: bytes) -> pa.Array:
+    """Joins the values of each row."""
+    return pc.binary_join_element_wise(left, right, pa.scalar(separator, pa.large_binary()))
 
 
 def _added_up(batches: VocabularyState) -> pa.RecordBatch:

@@ -33,7 +33,7 @@ class WrittenGraph(NamedTuple):
 
 
 _functions: dict[WrittenGraph, compat.Function] = {}
-"""Graphs that this process wrote: they need not be loaded."""
+"""The graph that this process wrote last: it need not be loaded."""
 
 
 def write(
@@ -41,6 +41,7 @@ def write(
 ) -> WrittenGraph:
     """Writes a transform graph; see `compat.tft.write_transform_graph`."""
     graph = written(folder)
+    _functions.clear()
     _functions[graph] = compat.write_transform_graph(function, specs, assets, folder)
     return graph
 
