@@ -15,6 +15,9 @@ from beam_servers import Server, served
 from command import Ended, command
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
+from components.data.example_encoder import encode
+from components.data.examples import Examples
+
 pytestmark = pytest.mark.both_lines
 
 SPLITS = ("train", "eval")
@@ -30,8 +33,8 @@ class Ran:
     def examples(self, node: str, output: str, split: str) -> list[tf.train.Example]:
         """The Examples of a split, in an order that does not depend on the last digits of a float."""
         (folder,) = (self.artifacts / node / output).iterdir()
-        files = sorted(map(str, (folder / f"Split-{split}").iterdir()))
-        records = tf.data.TFRecordDataset(files, compression_type="GZIP").as_numpy_iterator()
+        files = tuple(sorted(map(str, (folder / f"Split-{split}").iterdir())))
+        records = (record for batch in Examples(files, "parquet").batches() for record in encode(batch).to_pylist())
         return sorted(map(tf.train.Example.FromString, records), key=_order)
 
     def statistics(self, split: str) -> dict[str, Any]:

@@ -154,7 +154,6 @@ def evaluate(folder: Path, setting: Setting, vectorised: bool = True) -> Evaluat
     logging.getLogger().addHandler(messages)
     (Executor if vectorised else StockExecutor)(context).Do(inputs, outputs, properties)
     logging.getLogger().removeHandler(messages)
-    assert (folder / "evaluation" / "predictions.tfrecord").exists()
     return _read(str(folder / "evaluation"), messages.lines)
 
 
