@@ -10,6 +10,7 @@ Therefore the text has a fixed form, and `find` parses it from any exception or 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 from collections.abc import Iterable, Iterator
@@ -94,6 +95,21 @@ def find(error: BaseException) -> PipelineError | None:
         if _DISK_FULL.search(text):
             return disk_full(None)
     return None
+
+
+@contextlib.contextmanager
+def errors_of_beam() -> Iterator[None]:
+    """Raises the PipelineError that `find` finds in an exception of a Beam pipeline, which has only its text.
+
+    An exception without one, and a PipelineError that was not raised in a worker, pass through unchanged.
+    """
+    try:
+        yield
+    except Exception as error:
+        found = find(error)
+        if found is None or found is error:
+            raise
+        raise found from error
 
 
 def to_error(what: str, error: BaseException, remedy: str) -> PipelineError:

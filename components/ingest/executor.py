@@ -24,9 +24,8 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import proto_utils
 
-from components import errors
 from components.data import examples, file_io
-from components.errors import InputError, MachineError
+from components.errors import InputError, MachineError, errors_of_beam
 from components.ingest import beam_pipeline, bigquery_reader, input_files, quarantine, readers
 from components.ingest.beam_pipeline import Manifest
 from components.ingest.blocks import Reader
@@ -94,21 +93,17 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         """Runs the Beam pipeline, which writes to the folder `parts`; returns the position unit and the manifest."""
         path = file_io.join(parts, "manifest.json")
         reader: Reader | None = None
-        try:
-            with self._make_beam_pipeline() as pipeline:
-                if config.bigquery:
-                    query = input_config.splits[0].pattern
-                    elements = bigquery_reader.blocks(pipeline, query, config, config.bigquery)
-                    settings = IngestSettings(config, bigquery_reader.PROPERTIES, parts, stored)
-                else:
-                    files = _files(input_config, base or "")
-                    reader = readers.reader(config, [file for file, _ in files])
-                    settings = _settings(config, files, reader, parts, stored)
-                    elements = beam_pipeline.file_ranges(pipeline, files, reader)
-                beam_pipeline.ingest(elements, settings, reader, path)
-        except Exception as error:
-            # Beam raises the text of the worker's exception.
-            raise errors.find(error) or error from error
+        with errors_of_beam(), self._make_beam_pipeline() as pipeline:
+            if config.bigquery:
+                query = input_config.splits[0].pattern
+                elements = bigquery_reader.blocks(pipeline, query, config, config.bigquery)
+                settings = IngestSettings(config, bigquery_reader.PROPERTIES, parts, stored)
+            else:
+                files = _files(input_config, base or "")
+                reader = readers.reader(config, [file for file, _ in files])
+                settings = _settings(config, files, reader, parts, stored)
+                elements = beam_pipeline.file_ranges(pipeline, files, reader)
+            beam_pipeline.ingest(elements, settings, reader, path)
         if not fileio.exists(path):
             raise MachineError(
                 f"expected Beam's workers to write to {parts}, received nothing: they use another disk",

@@ -18,12 +18,11 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import io_utils, json_utils
 
-from components import errors
 from components.compat import tft as compat
 from components.data import example_artifacts, file_io
 from components.data.example_artifacts import examples_of
 from components.data.examples import Examples, Format
-from components.errors import InputError
+from components.errors import InputError, errors_of_beam
 from components.features import preprocessing
 from components.features.plan import FeaturePlan
 from components.transform.apply import ApplyGraph, Rows
@@ -81,11 +80,8 @@ class Executor(executor.Executor):  # type: ignore[misc]
             return
         self._log_startup(input_dict, output_dict, exec_properties)
         executor_utils.MatchNumberOfTransformedExamplesArtifacts(input_dict, output_dict)
-        try:
+        with errors_of_beam():
             self._transform(_Task(input_dict, output_dict, exec_properties, only))
-        except Exception as error:
-            # Beam raises the text of the worker's exception.
-            raise errors.find(error) or error from error
 
     def _transform(self, task: _Task) -> None:
         """Runs the Beam pipeline."""

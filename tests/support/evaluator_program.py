@@ -24,6 +24,8 @@ import tensorflow_model_analysis as tfma
 from apache_beam.options.pipeline_options import PipelineOptions
 from tfx_bsl.public import tfxio
 
+from components.data.example_encoder import encode
+from components.data.examples import Examples
 from pipeline.core.metadata.store import Store
 
 
@@ -50,8 +52,8 @@ def _rows(examples: Path, count: int, label_column: str) -> list[bytes]:
 
     Ordered by what is in them: the bytes of one and the same example may differ from run to run.
     """
-    files = sorted(str(path) for path in (examples / "Split-eval").iterdir())
-    records = [record.numpy() for record in tf.data.TFRecordDataset(files, compression_type="GZIP")]
+    files = tuple(sorted(str(path) for path in (examples / "Split-eval").iterdir()))
+    records = [record for batch in Examples(files, "parquet").batches() for record in encode(batch).to_pylist()]
     known = {record: sorted(_values(record).items()) for record in records}
     records.sort(key=lambda record: (len(known[record]), repr(known[record])))
     poor, rest = records[: count // 2], records[count // 2 :]

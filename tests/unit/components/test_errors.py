@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from components.errors import GateError, InputError, MachineError, PipelineError, find
+from components.errors import GateError, InputError, MachineError, PipelineError, errors_of_beam, find
 
 
 @pytest.mark.parametrize(("kind", "code"), [(MachineError, 1), (InputError, 2), (GateError, 3)])
@@ -52,3 +52,16 @@ def test_every_form_of_a_full_disk_is_recognized(error: Exception) -> None:
 
 def test_text_of_another_error_does_not_match() -> None:
     assert find(ValueError("error: something")) is None
+
+
+def test_error_of_beam_is_found_and_one_of_this_process_keeps_its_cause() -> None:
+    own = InputError("no such column", "name another one")
+    with pytest.raises(InputError, match="no such column") as raised, errors_of_beam():
+        raise RuntimeError(f"{own} [while running 'Map']")
+    assert isinstance(raised.value.__cause__, RuntimeError)
+    cause = KeyError("column")
+    with pytest.raises(InputError) as raised, errors_of_beam():
+        raise own from cause
+    assert (raised.value, raised.value.__cause__) == (own, cause)
+    with pytest.raises(KeyError), errors_of_beam():
+        raise cause
