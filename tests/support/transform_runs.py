@@ -92,6 +92,8 @@ def transform(
       materialize: whether examples are transformed.
       properties: further properties of the execution.
     """
+    # TFT looks for metadata in the default graph, where operations that another test ran eagerly have left theirs.
+    tf.compat.v1.reset_default_graph()
     (out / "schema").mkdir(parents=True)
     (out / "schema/schema.pbtxt").write_text(text_format.MessageToString(schema))
     schema_artifact, graph, examples = standard_artifacts.Schema(), standard_artifacts.TransformGraph(), Examples()

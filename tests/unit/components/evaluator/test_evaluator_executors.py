@@ -61,7 +61,7 @@ def assert_equal(ours: Evaluation, stock: Evaluation) -> None:
     "setting",
     [
         Setting("binary", BINARY),
-        Setting("binary", FEW, baseline=False, stored="tfrecord"),
+        pytest.param(Setting("binary", FEW, baseline=False, stored="tfrecord"), marks=pytest.mark.slow),
         Setting("multiclass", MULTICLASS),
         Setting("regression", REGRESSION),
         Setting("regression", REGRESSION, own_code=True, baseline=False),
