@@ -23,6 +23,12 @@ pytestmark = pytest.mark.both_lines
 SPECS = {"word": tf.TensorSpec([None], tf.string), "number": tf.TensorSpec([None, 2], tf.float32)}
 
 
+@pytest.fixture(autouse=True)
+def default_graph() -> None:
+    """TFT looks for metadata in the default graph, where operations that another test ran eagerly have left theirs."""
+    tf.compat.v1.reset_default_graph()
+
+
 @pytest.mark.parametrize(
     ("function", "parameters"),
     [
