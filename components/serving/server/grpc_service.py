@@ -30,12 +30,15 @@ class _Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._handlers: dict[str, Any] = {}
 
     async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
-        if (method := await continuation(details)) is not None:
-            answer = functools.partial(self._answer, method)
-            method = grpc.stream_unary_rpc_method_handler(answer, response_serializer=method.response_serializer)
-        return method
+        if details.method not in self._handlers:
+            if (method := await continuation(details)) is None:
+                return None
+            answer, serialize = functools.partial(self._answer, method), method.response_serializer
+            self._handlers[details.method] = grpc.stream_unary_rpc_method_handler(answer, response_serializer=serialize)
+        return self._handlers[details.method]
 
     async def _request(self, method: Any, context: grpc.aio.ServicerContext) -> Any:
         # In a function of its own: the bytes need not stay in memory while the request is answered.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,12 @@ from components.serving.server.metrics import Metrics
 from components.serving.server.model_manager import POLL_SECONDS, ModelManager, Version, check_configs
 from components.serving.server.request_log import RequestLog
 from components.serving.server.saved_model import Arrays, Signature, from_proto, to_proto
+
+# Unlike asyncio.wait_for of Python 3.10, it takes no task for a message that has arrived.
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout
 
 _UNKNOWN = 2
 """tensorflow.error.Code of a version that is not loaded."""
@@ -90,14 +97,15 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
     async def read(self, message: Awaitable[_T]) -> _T:
         """Return a message that a client sends; raise RequestError if that takes too long."""
         try:
-            return await asyncio.wait_for(message, self.read_seconds)
+            async with timeout(self.read_seconds):
+                return await message
         except asyncio.TimeoutError:
             text = f"expected the whole message within {self.read_seconds:g} s"
             raise RequestError(text, StatusCode.DEADLINE_EXCEEDED) from None
 
     async def run(
         self, spec: ModelSpec, api: str, method: str, read_inputs: Callable[[Signature], Arrays]
-    ) -> tuple[ModelSpec, dict[str, Any]]:
+    ) -> tuple[Version, Signature, dict[str, Any]]:
         """Run a signature.
 
         Args:
@@ -107,7 +115,7 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
           read_inputs: reads the inputs for the signature.
 
         Returns:
-          The model, version and signature that answered, and the outputs: name → array.
+          The version and signature that answered, and the outputs: name → array.
 
         Raises:
           RequestError: the request is not valid, or nothing that can answer it is loaded.
@@ -121,11 +129,10 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
                 inputs = read_inputs(signature)
                 signature.check(inputs)
                 outputs = await self._call(version, signature, inputs)
-            answered = _spec(version, signature.name)
             if self._log is not None and method == "predict":
-                self._log.add(functools.partial(_prediction_log, answered, inputs, outputs))
+                self._log.add(functools.partial(_prediction_log, _spec(version, signature.name), inputs, outputs))
             status = StatusCode.OK
-            return answered, outputs
+            return version, signature, outputs
         except Exception as error:
             status = error.code if isinstance(error, RequestError) else StatusCode.INTERNAL
             raise
@@ -147,11 +154,11 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
         def read(_signature: Signature) -> Arrays:
             return {name: from_proto(proto) for name, proto in request.inputs.items()}
 
-        spec, outputs = await self.run(request.model_spec, "GRPC", "predict", read)
+        version, signature, outputs = await self.run(request.model_spec, "GRPC", "predict", read)
         names = request.output_filter or outputs
         if unknown := [name for name in names if name not in outputs]:
             raise RequestError(f"output_filter: expected outputs of {sorted(outputs)}, received {unknown[0]!r}")
-        response = PredictResponse(model_spec=spec)
+        response = PredictResponse(model_spec=_spec(version, signature.name))
         for name in names:
             to_proto(outputs[name], response.outputs[name])
         return response
@@ -191,7 +198,8 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
             return dict.fromkeys(signature.inputs, examples)
 
         api = "REST" if context is None else "GRPC"
-        return *await self.run(request.model_spec, api, method, read), len(examples)
+        version, signature, outputs = await self.run(request.model_spec, api, method, read)
+        return _spec(version, signature.name), outputs, len(examples)
 
     async def GetModelMetadata(self, request: Any, _context: Any = None) -> Any:  # noqa: N802 - gRPC's name
         """Answer a GetModelMetadataRequest."""
