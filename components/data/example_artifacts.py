@@ -19,6 +19,8 @@ from components.data.examples import Examples, Format
 from components.data.tfrecord_writer import TfrecordWriter, framed_examples
 from components.errors import InputError, MachineError
 
+SPANS = "spans"
+"""Custom property of examples of several spans: their numbers as JSON. A file then holds rows of one span only."""
 _FORMATS: Mapping[int, Format] = {
     example_gen_pb2.FORMAT_TF_EXAMPLE: "tfrecord",
     example_gen_pb2.FORMAT_PARQUET: "parquet",

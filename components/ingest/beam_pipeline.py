@@ -28,9 +28,9 @@ File = tuple[str, "str | None"]
 FileRanges = tuple[FileRange, ...]
 
 
-def file_ranges(pipeline: beam.Pipeline, files: Sequence[File], reader: Reader) -> beam.PCollection:
-    """Divides files into ranges: a collection of tuples, each for one worker."""
-    chunks = [tuple(files[at : at + _FILES]) for at in range(0, len(files), _FILES)]
+def file_ranges(pipeline: beam.Pipeline, spans: Iterable[Sequence[File]], reader: Reader) -> beam.PCollection:
+    """Divides the files of each span into ranges: a collection of tuples of one span, each for one worker."""
+    chunks = [tuple(files[at : at + _FILES]) for files in spans for at in range(0, len(files), _FILES)]
     return (
         pipeline
         | "Files" >> beam.Create(chunks)

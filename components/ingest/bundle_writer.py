@@ -44,6 +44,7 @@ class IngestSettings:
       folder: where shards and bad rows go, under temporary names.
       stored: how the examples are stored.
       guess: the kinds of the columns, guessed from a few rows.
+      by_span: whether a shard holds rows of one span only, and so is the same in each run that reads the span.
     """
 
     config: IngestConfig
@@ -51,6 +52,7 @@ class IngestSettings:
     folder: str
     stored: examples.Format
     guess: Mapping[str, Kind] = field(default_factory=dict)
+    by_span: bool = False
 
     @property
     def configured_kinds(self) -> dict[str, Kind]:
@@ -134,10 +136,12 @@ class BundleWriter:
         self._left_out = 0
 
     def read(self, file_ranges: Iterable[FileRange], reader: Reader) -> None:
-        """Reads and writes the rows of some ranges."""
+        """Reads and writes the rows of some ranges, which are of one span."""
         blocks = itertools.chain.from_iterable(reader.read(file_range, self._row_log) for file_range in file_ranges)
         for block in merge_small(blocks):
             self._process(block)
+        if self._settings.by_span and self._writer:
+            self._writer.end_shards()
 
     def write(self, block: Block) -> None:
         """Writes rows that were read elsewhere."""

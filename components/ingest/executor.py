@@ -24,7 +24,7 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import proto_utils
 
-from components.data import examples, file_io
+from components.data import example_artifacts, examples, file_io
 from components.errors import InputError, MachineError, errors_of_beam
 from components.ingest import beam_pipeline, bigquery_reader, input_files, quarantine, readers
 from components.ingest.beam_pipeline import Manifest
@@ -99,10 +99,12 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
                 elements = bigquery_reader.blocks(pipeline, query, config, config.bigquery)
                 settings = IngestSettings(config, bigquery_reader.PROPERTIES, parts, stored)
             else:
-                files = _files(input_config, base or "")
+                of_spans = list(_files(input_config, base or "").values())
+                files = list(itertools.chain.from_iterable(of_spans))
                 reader = readers.reader(config, [file for file, _ in files])
-                settings = _settings(config, files, reader, parts, stored)
-                elements = beam_pipeline.file_ranges(pipeline, files, reader)
+                settings = IngestSettings(config, reader.properties, parts, stored, by_span=len(of_spans) > 1)
+                settings = _with_guess(settings, files, reader)
+                elements = beam_pipeline.file_ranges(pipeline, of_spans, reader)
             beam_pipeline.ingest(elements, settings, reader, path)
         if not fileio.exists(path):
             raise MachineError(
@@ -112,29 +114,28 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         return settings.properties.position_unit, Manifest.read(path)
 
 
-def _files(input_config: example_gen_pb2.Input, base: str) -> list[beam_pipeline.File]:
-    """Returns every file with its predefined split.
+def _files(input_config: example_gen_pb2.Input, base: str) -> dict[str, list[beam_pipeline.File]]:
+    """Returns every file with its predefined split, by span; see `Driver` for the names of the splits.
 
     Raises:
       InputError: a file is matched twice.
     """
-    files: dict[str, str | None] = {}
+    spans: dict[str, list[beam_pipeline.File]] = {}
+    matched: set[str] = set()
     for split in input_config.splits:
         for path in input_files.listing(base, split.pattern):
-            if path in files:
+            if path in matched:
                 raise InputError(
                     f"data.path: {path} is matched twice",
                     "give paths, or file patterns of data.split, that have no file in common",
                 )
-            files[path] = input_files.split_of(split.name)
-    return list(files.items())
+            matched.add(path)
+            spans.setdefault(split.name.partition("/")[2], []).append((path, input_files.split_of(split.name)))
+    return spans
 
 
-def _settings(
-    config: IngestConfig, files: Sequence[beam_pipeline.File], reader: Reader, parts: str, stored: examples.Format
-) -> IngestSettings:
-    """Returns the workers' settings, with the types guessed from three files."""
-    settings = IngestSettings(config, reader.properties, parts, stored)
+def _with_guess(settings: IngestSettings, files: Sequence[beam_pipeline.File], reader: Reader) -> IngestSettings:
+    """Returns the settings with the types guessed from three files."""
     some = dict.fromkeys([files[0], files[len(files) // 2], files[-1]])
     first_ranges = [reader.first_range(path, split) for path, split in some]
     return dataclasses.replace(settings, guess=guess_kinds(settings, first_ranges, reader))
@@ -186,6 +187,10 @@ def _describe(
     examples_utils.set_file_format(
         artifact, write_split.to_file_format_str(exec_properties[standard_component_specs.OUTPUT_FILE_FORMAT_KEY])
     )
+    input_config, _ = _configs(exec_properties)
+    spans = {int(span) for split in input_config.splits if (span := split.name.partition("/")[2])}
+    if spans:
+        artifact.set_string_custom_property(example_artifacts.SPANS, json.dumps(sorted(spans)))
     counts = {"read": manifest.rows, "quarantined": manifest.bad, "left_out": manifest.left_out}
     counts |= {split: sum(shard.rows for shard in manifest.shards if shard.split == split) for split in splits}
     for name, count in counts.items():

@@ -69,10 +69,15 @@ class Writer:
                 part = rows if len(chosen) == len(indices) else pc.take(rows, pa.array(chosen))
                 self._append(self._splits[index], part, order)
 
-    def close(self) -> list[Shard]:
-        """Closes the files and returns them."""
+    def end_shards(self) -> None:
+        """Closes the files; what is written next goes to others, which do not depend on the rows until now."""
         for split in list(self._open):
             self._complete(split)
+        self._types.clear()
+
+    def close(self) -> list[Shard]:
+        """Closes the files and returns them."""
+        self.end_shards()
         return self._written
 
     def discard(self) -> None:

@@ -1,7 +1,8 @@
 """The analysis of the declared operations as a Beam transform, from ranges of the training split to the graph.
 
 The operations are traced once to compute what their accumulators take, and once for the graph. Vocabularies are counted
-in parts by a hash of the text, so that no worker holds all texts of a column.
+in parts by a hash of the text, so that no worker holds all texts of a column. With a cache, a file is analyzed by
+itself, and only if no earlier execution has done so.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ from typing import Any, TypeAlias
 import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import tensorflow as tf
+import tfx_bsl
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.data import file_io
-from components.data.examples import Examples, Format
+from components.data.examples import Examples, FileRange, Format
 from components.features.accumulators import VocabularyAccumulator
 from components.features.analysis import FileRequirement, Requirement, Result, Vocabulary, constants, file_name
 from components.features.column import Parsed
 from components.features.plan import FeaturePlan
 from components.features.preprocessing import DeclaredOperations, columns_read
 from components.transform import transform_graph
+from components.transform.analysis_cache import AnalysisCache
 from components.transform.ranges import BundleFn, SplitRange
 from components.transform.raw_batches import RawBatches, RawTensors
 from components.transform.transform_graph import WrittenGraph
@@ -36,6 +40,8 @@ _MOST_ENTRIES = 1 << 20
 """Entries of vocabularies that a worker keeps before it passes them on."""
 
 Arrays: TypeAlias = "list[list[npt.NDArray[Any]]]"
+Key: TypeAlias = "tuple[int, int]"
+"""The number of a requirement, and the part of its vocabulary."""
 Partial: TypeAlias = "tuple[Statistic, Any]"
 """A requirement, and the state of its accumulator."""
 
@@ -75,6 +81,15 @@ class Declaration:
         """Returns the raw features, with the columns that the operations read."""
         return RawBatches(schema_pb2.Schema.FromString(self.schema), columns_read(self.feature_plan()))
 
+    def dependency(self) -> str:
+        """Describes what the states of accumulators depend on, beside the plan and the rows.
+
+        That is not all of the schema: an inferred one may describe new values with each span.
+        """
+        raw = self.raw_batches()
+        types = {feature.name: (feature.type, str(raw.specs[feature.name])) for feature in raw.schema.feature}
+        return f"{types} {self.stored} {tfx_bsl.__version__} {pa.__version__}"
+
 
 class AnalyzeDeclared(beam.PTransform):  # type: ignore[misc]
     """Converts a PCollection of SplitRanges to one of one WrittenGraph.
@@ -83,17 +98,22 @@ class AnalyzeDeclared(beam.PTransform):  # type: ignore[misc]
       declaration: the operations and the raw features.
       folder: the folder of the graph.
       temporary: a folder for vocabulary files, which the graph's writer copies.
+      cache: the states of files that were analyzed earlier; None for no cache.
     """
 
-    def __init__(self, declaration: Declaration, folder: str, temporary: str) -> None:
+    def __init__(self, declaration: Declaration, folder: str, temporary: str, cache: AnalysisCache | None) -> None:
         super().__init__()
-        self._declaration, self._folder, self._temporary = declaration, folder, temporary
+        self._declaration, self._folder, self._temporary, self._cache = declaration, folder, temporary, cache
 
     def expand(self, ranges: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
+        if self._cache is None:
+            partials = ranges | "Accumulate" >> beam.ParDo(_AccumulateFn(self._declaration))
+        else:
+            files = ranges | "ByFile" >> beam.GroupBy("path")
+            partials = files | "AccumulateFile" >> beam.ParDo(_AccumulateFileFn(self._declaration, self._cache))
         results = (
-            ranges
-            | "Accumulate" >> beam.ParDo(_AccumulateFn(self._declaration))
+            partials
             | "Merge" >> beam.CombinePerKey(_MergeFn(prune=False))
             | "WithoutPart" >> beam.MapTuple(lambda key, partial: (key[0], partial))
             | "MergeParts" >> beam.CombinePerKey(_MergeFn(prune=True))
@@ -130,6 +150,23 @@ class _Requirements:
         """Returns what each accumulator takes of a batch; texts also with their part of the vocabulary."""
         return [[tensor.numpy() for tensor in each] for each in self._arrays(tensors)]
 
+    def states(self, file_ranges: Iterable[FileRange]) -> Iterator[tuple[Key, Any]]:
+        """Yields the states of the accumulators for all rows of some ranges; of a large vocabulary several."""
+        states: dict[Key, Any] = {}
+        for file_range in file_ranges:
+            for batch in self.examples.read(file_range):
+                arrays = self.arrays(self.batches.tensors(batch))
+                for index, (statistic, of_batch) in enumerate(zip(self.statistics, arrays, strict=True)):
+                    accumulator = statistic.accumulator
+                    for part, values in _parts(accumulator, of_batch):
+                        state = states.get((index, part))
+                        state = accumulator.empty() if state is None else state
+                        states[index, part] = accumulator.add(state, *values)
+                if sum(_entries(state) for state in states.values()) > _MOST_ENTRIES:
+                    yield from states.items()
+                    states = {}
+        yield from states.items()
+
 
 @functools.lru_cache(maxsize=1)
 def _requirements(declaration: Declaration) -> _Requirements:
@@ -150,31 +187,33 @@ def _tensors(requirement: Requirement) -> list[tf.Tensor]:
 
 
 class _AccumulateFn(BundleFn):
-    """Yields (number of the requirement, part), Partial."""
+    """Yields (Key, Partial) for a bundle of SplitRanges."""
 
     def __init__(self, declaration: Declaration) -> None:
         self._declaration = declaration
 
-    def outputs(self, elements: list[SplitRange], side_input: Any) -> Iterator[tuple[tuple[int, int], Partial]]:
+    def outputs(self, elements: list[SplitRange], side_input: Any) -> Iterator[tuple[Key, Partial]]:
         requirements = _requirements(self._declaration)
-        states: dict[tuple[int, int], Any] = {}
-        for file_range in (element.range for element in elements if element.range):
-            for batch in requirements.examples.read(file_range):
-                arrays = requirements.arrays(requirements.batches.tensors(batch))
-                for index, (statistic, of_batch) in enumerate(zip(requirements.statistics, arrays, strict=True)):
-                    accumulator = statistic.accumulator
-                    for part, values in _parts(accumulator, of_batch):
-                        state = states.get((index, part))
-                        state = accumulator.empty() if state is None else state
-                        states[index, part] = accumulator.add(state, *values)
-                if sum(_entries(state) for state in states.values()) > _MOST_ENTRIES:
-                    yield from self._partials(states)
-                    states = {}
-        yield from self._partials(states)
+        for key, state in requirements.states(_file_ranges(elements)):
+            yield key, (requirements.statistics[key[0]], state)
 
-    def _partials(self, states: Mapping[tuple[int, int], Any]) -> Iterator[tuple[tuple[int, int], Partial]]:
-        statistics = _requirements(self._declaration).statistics
-        yield from ((key, (statistics[key[0]], state)) for key, state in states.items())
+
+class _AccumulateFileFn(beam.DoFn):  # type: ignore[misc]
+    """Yields (Key, Partial) for a file and its SplitRanges, from the cache if it was analyzed earlier."""
+
+    def __init__(self, declaration: Declaration, cache: AnalysisCache) -> None:
+        self._declaration, self._cache = declaration, cache
+
+    def process(self, element: tuple[str, Iterable[SplitRange]]) -> Iterator[tuple[Key, Partial]]:
+        path, ranges = element
+        requirements, name = _requirements(self._declaration), self._cache.name(path)
+        states = self._cache.load(name)
+        if states is None:
+            # As large as a file: the writer of the files bounds that.
+            states = list(requirements.states(_file_ranges(sorted(ranges))))
+            self._cache.store(name, states)
+        for key, state in states:
+            yield key, (requirements.statistics[key[0]], state)
 
 
 class _MergeFn(beam.CombineFn):  # type: ignore[misc]
@@ -202,6 +241,10 @@ class _MergeFn(beam.CombineFn):  # type: ignore[misc]
     def extract_output(self, merged: Partial) -> Partial:
         statistic, state = merged
         return statistic, statistic.accumulator.prune(state)
+
+
+def _file_ranges(elements: Iterable[SplitRange]) -> Iterator[FileRange]:
+    return (element.range for element in elements if element.range)
 
 
 def _parts(accumulator: Any, arrays: list[npt.NDArray[Any]]) -> Iterator[tuple[int, list[npt.NDArray[Any]]]]:

@@ -25,6 +25,7 @@ from components.data.examples import Examples, Format
 from components.errors import InputError, errors_of_beam
 from components.features import preprocessing
 from components.features.plan import FeaturePlan
+from components.transform.analysis_cache import AnalysisCache
 from components.transform.apply import ApplyGraph, Rows
 from components.transform.declared_analysis import AnalyzeDeclared, Declaration
 from components.transform.own_analysis import AnalyzeOwn
@@ -57,8 +58,8 @@ class Executor(executor.Executor):  # type: ignore[misc]
 
         Args:
           input_dict: `examples`, one or several artifacts; `schema`.
-          output_dict: `transform_graph`; optionally `transformed_examples`, and `updated_analyzer_cache`, which stays
-            empty: TFT has no cache for the analyzers of the declared operations.
+          output_dict: `transform_graph`; optionally `transformed_examples`, and `updated_analyzer_cache`, which gets
+            the states of the declared operations' accumulators if there are several spans; see `analysis_cache`.
           exec_properties: TFX's.
 
         Raises:
@@ -103,7 +104,8 @@ class Executor(executor.Executor):  # type: ignore[misc]
                 graph = analyzed | "Analyze" >> AnalyzeOwn(function, raw, examples, task.folder, task.temporary)
             else:
                 declaration = Declaration(plan.model_dump_json(), task.schema.SerializeToString(), task.stored)
-                graph = analyzed | "Analyze" >> AnalyzeDeclared(declaration, task.folder, task.temporary)
+                cache = task.cache(declaration)
+                graph = analyzed | "Analyze" >> AnalyzeDeclared(declaration, task.folder, task.temporary, cache)
             if task.outputs:
                 transformed = ranges | "OfTransformedSplits" >> beam.Filter(_is_of, task.transformed)
                 rows = Rows(task.schema.SerializeToString(), columns, task.stored, task.temporary, task.split_folders())
@@ -150,6 +152,14 @@ class _Task:
         config = json_utils.loads(self.properties[keys.CUSTOM_CONFIG_KEY])
         plan = FeaturePlan.model_validate_json(config["plan"])
         return None if plan.features.preprocessing_fn else plan
+
+    def cache(self, declaration: Declaration) -> AnalysisCache | None:
+        """Returns the cache for the analysis; None where a later run hardly reads the same files again."""
+        spans = len(self.examples) > 1 or self.examples[0].has_custom_property(example_artifacts.SPANS)
+        if not spans or keys.UPDATED_ANALYZER_CACHE_KEY not in self.output_dict:
+            return None
+        folder = artifact_utils.get_single_uri(self.output_dict[keys.UPDATED_ANALYZER_CACHE_KEY])
+        return AnalysisCache.open(folder, f"{self.properties[keys.CUSTOM_CONFIG_KEY]} {declaration.dependency()}")
 
     def function_inputs(self) -> dict[str, Any]:
         """Returns what TFX's executor finds the preprocessing_fn with."""

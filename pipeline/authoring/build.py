@@ -83,9 +83,9 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
 
     examples = example_gen(config.data, inputs.source, examples_format(config))
     examples.with_beam_pipeline_args(list(inputs.worker_beam_args))
-    compute = StatisticsGen if config.runtime.vectorised else StockStatisticsGen
+    compute = StatisticsGen if config.runtime.is_vectorised("StatisticsGen") else StockStatisticsGen
     statistics = compute(examples=examples.outputs["examples"])
-    if config.runtime.vectorised:
+    if config.runtime.is_vectorised("StatisticsGen"):
         statistics.with_beam_pipeline_args(list(inputs.worker_beam_args))
     schema = _schema(inputs.schema, statistics)
     validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
@@ -94,7 +94,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         statistics=statistics.outputs["statistics"],
         anomalies=validator.outputs["anomalies"],
     )
-    transform_with = Transform if config.runtime.vectorised else StockTransform
+    transform_with = Transform if config.runtime.is_vectorised("Transform") else StockTransform
     transform = transform_with(
         examples=examples.outputs["examples"],
         schema=schema.outputs["schema"],
@@ -102,7 +102,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         custom_config={"plan": features.model_dump_json(), "code": inputs.transform_code},
         disable_statistics=True,
     )
-    if config.runtime.vectorised:
+    if config.runtime.is_vectorised("Transform"):
         transform.with_beam_pipeline_args(list(inputs.worker_beam_args))
     # The gate outputs no artifact. Transform has a control dependency on it, so nothing is transformed or trained
     # before the gate has passed.
@@ -148,9 +148,9 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         label_key=config.evaluation.label_key or feature_names.LABEL,
         preprocessing=config.evaluation.preprocessing if own_model else ("transform_labels",),
         prediction_key=None if own_model else PREDICTION_KEY[config.data.task],
-        vectorised=config.runtime.vectorised,
+        vectorised=config.runtime.is_vectorised("Evaluator"),
     )
-    if config.runtime.vectorised:
+    if config.runtime.is_vectorised("Evaluator"):
         evaluation.with_beam_pipeline_args(list(inputs.worker_beam_args))
     name = config.push.rollout.model_name or config.pipeline.name
     check = InfraValidator(

@@ -78,6 +78,7 @@ def transform(
     executor: type[BaseBeamExecutor] = Executor,
     beam: tuple[str, ...] = BEAM,
     materialize: bool = True,
+    cache: Path | None = None,
     **properties: Any,
 ) -> Transformed:
     """Runs an executor.
@@ -90,6 +91,7 @@ def transform(
       executor: ours or TFX's.
       beam: Beam's options.
       materialize: whether examples are transformed.
+      cache: the folder of the artifact `updated_analyzer_cache`, if there is one.
       properties: further properties of the execution.
     """
     # TFT looks for metadata in the default graph, where operations that another test ran eagerly have left theirs.
@@ -101,6 +103,10 @@ def transform(
         artifact.uri = str(out / name)
     inputs = {"examples": list(given) if isinstance(given, Sequence) else [given], "schema": [schema_artifact]}
     outputs = {"transform_graph": [graph], **({"transformed_examples": [examples]} if materialize else {})}
+    if cache:
+        analyzer_cache = standard_artifacts.TransformCache()
+        analyzer_cache.uri = str(cache)
+        outputs["updated_analyzer_cache"] = [analyzer_cache]
     declared = isinstance(plan, FeaturePlan)
     settings = {
         "preprocessing_fn": preprocessing.PATH if declared else plan,

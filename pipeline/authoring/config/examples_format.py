@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from pipeline.authoring.config.root import Config
-
-_STOCK = ("StatisticsGen", "Transform", "Evaluator")
-"""Nodes that have TFX's own executor with `runtime.vectorised: false`."""
+from pipeline.authoring.config.runtime import Columnar
 
 
 def examples_format(config: Config) -> Literal["parquet", "tfrecord"]:
@@ -20,6 +18,6 @@ def examples_format(config: Config) -> Literal["parquet", "tfrecord"]:
 
 def tfrecord_readers(config: Config) -> list[str]:
     """Returns the nodes that read examples only from TFRecords."""
-    stock = () if config.runtime.vectorised else _STOCK
-    own_code = ("Trainer",) if config.model.run_fn else ()
-    return sorted({*stock, *own_code})
+    nodes: tuple[Columnar, ...] = ("StatisticsGen", "Transform")
+    stock = [name for name in nodes if not config.runtime.is_vectorised(name)]
+    return [*stock, *(["Trainer"] if config.model.run_fn else [])]

@@ -27,6 +27,8 @@ def _not_dask(name: object) -> object:
     return name
 
 
+Columnar = Literal["StatisticsGen", "Transform", "Evaluator"]
+"""Nodes that have a columnar executor beside TFX's."""
 Engine = Annotated[Literal["direct", "dataflow", "flink", "spark", "portable"], BeforeValidator(_not_dask)]
 """The engines of Beam."""
 _NEEDED = {
@@ -231,10 +233,15 @@ class RuntimeConfig(Section):
     """Further options for Beam, such as --experiments=name; they override the engine's own; a run prints which."""
     parallel_nodes: PositiveInt | None = None
     """Maximum number of nodes that run at the same time; by default one per core."""
-    vectorised: bool = True
-    """Whether the project's columnar executors process the data; false selects TFX's own, row by row."""
+    vectorised: bool | tuple[Columnar, ...] = True
+    """Whether the project's columnar executors process the data, or a list of the nodes in which they do; in the others
+    TFX's own do, row by row."""
     cache: bool = True
     """Whether a node with unchanged inputs and parameters reuses its earlier outputs."""
+
+    def is_vectorised(self, node: Columnar) -> bool:
+        """Whether a node has the project's executor rather than TFX's."""
+        return self.vectorised if isinstance(self.vectorised, bool) else node in self.vectorised
 
     @model_validator(mode="after")
     def _has_its_engine(self) -> RuntimeConfig:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
-from pipeline.authoring.config.runtime import RuntimeConfig
+from pipeline.authoring.config.runtime import Columnar, RuntimeConfig
 from pipeline.orchestration.engines import direct
 from pipeline.orchestration.engines.base import Engine
 from pipeline.orchestration.engines.dataflow import Dataflow
@@ -56,8 +56,8 @@ def describe(runtime: RuntimeConfig, size: int) -> list[str]:
     workers = _forked_workers(runtime, size)
     if workers > 1:
         by_size = f", for {size / 2**20:,.0f} MiB of input" if runtime.direct.mode == "auto" else ""
-        columnar = "ExampleGen, StatisticsGen, Transform and Evaluator"
-        nodes = columnar if runtime.vectorised else "ExampleGen"
+        *others, last = ["ExampleGen", *(name for name in get_args(Columnar) if runtime.is_vectorised(name))]
+        nodes = f"{', '.join(others)} and {last}" if others else last
         lines.append(f"Beam: {nodes} in {workers} forked workers{by_size}")
     return lines + [
         f"Beam: {user_options} of runtime.beam_args instead of {option}" for option, user_options in _conflicts(runtime)

@@ -9,6 +9,7 @@ from typing import Any
 
 import evaluator_tables
 import pytest
+from beam_servers import served
 from evaluator_tables import Evaluation, Setting
 from in_fork_server import in_child
 
@@ -110,13 +111,16 @@ def test_lists_and_values_that_mean_a_missing_one_go_through_serialized_examples
     assert_equal(ours, stock)
 
 
-def test_forked_workers_compute_the_same(tmp_path: Path) -> None:
+def test_workers_and_a_job_service_compute_the_same(tmp_path: Path) -> None:
     setting = Setting("binary", BINARY)
     in_child(tmp_path / "log", evaluator_tables.write_inputs, tmp_path, setting)
-    several = dataclasses.replace(setting, beam=tuple(direct.forked_options(2)))
-    of_workers = in_child(tmp_path / "log", evaluator_tables.evaluate, tmp_path, several)
-    (tmp_path / "ours").rename(tmp_path / "workers")
-    assert_equal(of_workers, in_child(tmp_path / "log", evaluator_tables.evaluate, tmp_path, setting))
+    expected = in_child(tmp_path / "log", evaluator_tables.evaluate, tmp_path, setting)
+    with served("job_service", tmp_path / "service.log") as service:
+        portable = ("--runner=PortableRunner", f"--job_endpoint={service.address}", "--environment_type=LOOPBACK")
+        for number, beam in enumerate((tuple(direct.forked_options(2)), portable)):
+            (tmp_path / "ours").rename(tmp_path / f"earlier-{number}")
+            several = dataclasses.replace(setting, beam=beam)
+            assert_equal(in_child(tmp_path / "log", evaluator_tables.evaluate, tmp_path, several), expected)
 
 
 def test_row_without_a_label_is_reported(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import ingest_runs
 import pytest
-from ingest_runs import all_rows, by_split, counts, data, ingest, records, refused
+from ingest_runs import FORMATS, all_rows, by_split, counts, data, ingest, records, refused
 from tfx.components.example_gen.csv_example_gen.executor import Executor as StockExecutor
 from tfx.components.example_gen.input_processor import FileBasedInputProcessor
 from tfx.proto import example_gen_pb2
@@ -18,6 +19,8 @@ from tfx.types.standard_artifacts import Examples
 from tfx.utils import proto_utils
 
 from components.data import file_io
+from components.data.example_artifacts import SPANS
+from components.data.examples import Format
 from components.errors import InputError, MachineError
 from components.ingest import executor, input_files
 from components.ingest.beam_pipeline import Manifest
@@ -200,3 +203,26 @@ def test_header_names_become_names_of_columns(tmp_path: Path) -> None:
     examples = ingest(config, tmp_path / "out")
     assert ingest_runs.types(examples) == {"Fare": "int", "_2nd": "int", "u4fa1u683c": "int"}
     assert {tuple(row) for row in all_rows(examples)} == {("Fare", "_2nd", "u4fa1u683c")}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_files_of_a_span_are_the_same_whichever_spans_are_read_with_it(form: Format, tmp_path: Path) -> None:
+    for span in (1, 2, 3):
+        for part in ("a", "b"):
+            # Column c has values in one span only.
+            lines = [f"{span * 1000 + row},{row / 7},{row if span == 2 else ''}" for row in range(200)]
+            path = tmp_path / f"in/{span}/{part}.csv"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join(["a,b,c", *lines]))
+
+    def run(start: int) -> tuple[Examples, Counter[bytes]]:
+        config = data(tmp_path / "in/{SPAN}/*.csv", spans={"start": start, "end": start + 1}, types={"c": "int"})
+        artifact = ingest(config, tmp_path / f"out-{start}", stored=form)
+        contents = [path.read_bytes() for path in Path(artifact.uri).glob("Split-*/*")]
+        return artifact, Counter(contents)
+
+    (first, one), (second, other) = run(1), run(2)
+    assert [json.loads(each.get_string_custom_property(SPANS)) for each in (first, second)] == [[1, 2], [2, 3]]
+    shared = one & other
+    assert sum(shared.values()) * 2 == sum(one.values()) == sum(other.values())
+    assert all(counts(each)["read"] == 800 for each in (first, second))

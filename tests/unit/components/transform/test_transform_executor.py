@@ -6,8 +6,11 @@ import copy
 import logging
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ import tfx
 from all_operations import NOTHING, SCHEMA, plan, small_plan, table
 from example_files import stored
 from google.protobuf import text_format
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from ingest_runs import FORMATS, TWO_WORKERS, data, ingest
 from pyarrow import parquet
 from tensorflow_metadata.proto.v0 import schema_pb2
@@ -90,6 +95,49 @@ def test_every_operation_is_transformed_as_by_tfx(
     assert len(list(Path(artifact.uri).glob("Split-train/*"))) > 1
     payload = example_gen_pb2.FORMAT_PARQUET if form == "parquet" else example_gen_pb2.FORMAT_TF_EXAMPLE
     assert examples_utils.get_payload_format(artifact) == payload
+
+
+_TEXTS = st.sampled_from([b"", b"a", b"b | c", b"c|d|a|", "É".encode(), b"\xff\xfe", b"a\nb"]) | st.binary(max_size=6)
+_DATES = st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)).map(lambda date: date.isoformat().encode())
+_INTS = st.integers(-(2**40), 2**40)
+_ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "count": st.none() | st.integers(-3, 3) | _INTS,
+            "price": st.none() | st.floats(width=32, allow_infinity=False),
+            "shop": st.none() | _TEXTS,
+            "seats": st.none() | st.lists(_INTS, min_size=1, max_size=4),
+            "pair": st.lists(_INTS, min_size=2, max_size=2),
+            "tags": st.none() | st.lists(_TEXTS, min_size=1, max_size=3),
+            "left": st.none() | _TEXTS,
+            "when": st.none() | _DATES,
+            "stamp": st.none() | _INTS,
+            "note": st.none() | st.text(max_size=12).map(str.encode),
+            "row": _INTS,
+        }
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.generate])
+@given(train=_ROWS, evaluated=_ROWS, rows=st.integers(1, 30))
+def test_random_tables_are_transformed_as_by_tfx(
+    train: list[dict[str, Any]], evaluated: list[dict[str, Any]], rows: int
+) -> None:
+    tables = {
+        split: table(0, 0, *({**NOTHING, **row} for row in of_split))
+        for split, of_split in (("train", train), ("eval", evaluated))
+    }
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        folder = Path(name)
+        expected = transform(
+            stored(folder / "records", "tfrecord", tables), SCHEMA, folder / "stock", plan(), StockExecutor
+        )
+        patch.setattr(examples, "BATCH_ROWS", rows)
+        assert_equal(transform(stored(folder / "in", "parquet", tables), SCHEMA, folder / "out", plan()), expected)
 
 
 def test_the_columns_are_those_of_the_transformed_schema(tmp_path: Path) -> None:
@@ -185,6 +233,50 @@ def test_splits_artifacts_and_outputs_are_chosen(tmp_path: Path) -> None:
     graph_only = transform(first, SCHEMA, tmp_path / "graph", small_plan(), materialize=False)
     assert graph_only.examples == []
     assert sum(int(line.split()[0]) for line in _lines(graph_only, feature_names.LABEL_COUNTS)) == 60
+
+
+def test_of_several_spans_only_files_that_are_new_are_analyzed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    spans = [
+        stored(tmp_path / f"in-{seed}", "parquet", {name: table(60, seed) for name in SPLITS}) for seed in (5, 6, 7)
+    ]
+    analyzed: list[str] = []
+    states = declared_analysis._Requirements.states
+
+    def noted(self: Any, ranges: Any) -> Any:
+        listed = list(ranges)
+        analyzed.extend(Path(each.path).parents[1].name for each in listed)
+        return states(self, listed)
+
+    monkeypatch.setattr(declared_analysis._Requirements, "states", noted)
+
+    def run(number: int, given: list[standard_artifacts.Examples], features: FeaturePlan) -> Transformed:
+        analyzed.clear()
+        return transform(given, SCHEMA, tmp_path / f"out-{number}", features, cache=tmp_path / f"cache/{number}")
+
+    run(1, spans[:2], small_plan())
+    assert analyzed == ["in-5", "in-6"]
+    cached = run(2, spans[1:], small_plan())
+    assert analyzed == ["in-7"]
+    fresh = transform(spans[1:], SCHEMA, tmp_path / "fresh", small_plan())
+    assert cached.files() == fresh.files()
+    for split in SPLITS:
+        for number in (0, 1):
+            for name, feature in fresh.rows(split, number).items():
+                np.testing.assert_array_equal(cached.rows(split, number)[name], feature)
+    # The cache of an execution is complete by itself.
+    shutil.rmtree(tmp_path / "cache/1")
+    run(3, spans[1:], small_plan())
+    assert analyzed == []
+    run(4, spans[1:], plan())
+    assert analyzed == ["in-6", "in-7"], "other features have other states"
+    for entry in (tmp_path / "cache").glob("*/states-*"):
+        entry.write_bytes(entry.read_bytes()[:-10])
+    damaged = run(5, spans[1:], small_plan())
+    assert analyzed == ["in-6", "in-7"]
+    assert damaged.files() == fresh.files()
+    assert "the file is analyzed again" in caplog.text
 
 
 def _lines(of: Transformed, name: str) -> list[bytes]:

@@ -131,9 +131,18 @@ def test_cache_can_be_left_unused(tmp_path: Path, rows: str) -> None:
     assert not any(node.execution_options.caching_options.enable_cache for node in nodes.values())
 
 
-@pytest.mark.parametrize("vectorised", [True, False])
-def test_columnar_nodes_fork_workers_for_a_large_input(tmp_path: Path, rows: str, vectorised: bool) -> None:
-    config = small(tmp_path, rows, f"runtime.vectorised={vectorised}")
+@pytest.mark.parametrize(
+    ("setting", "vectorised"),
+    [
+        ("true", ["StatisticsGen", "Transform", "Evaluator"]),
+        ("false", []),
+        ("[Transform]", ["Transform"]),
+    ],
+)
+def test_columnar_nodes_fork_workers_for_a_large_input(
+    tmp_path: Path, rows: str, setting: str, vectorised: list[str]
+) -> None:
+    config = small(tmp_path, rows, f"runtime.vectorised={setting}")
     inputs = dataclasses.replace(resolve_inputs(config), worker_beam_args=("--direct_num_workers=3",))
     nodes = {node.id: node for node in build(config, inputs).components}
     forked = {
@@ -141,8 +150,11 @@ def test_columnar_nodes_fork_workers_for_a_large_input(tmp_path: Path, rows: str
         for name, node in nodes.items()
         if "--direct_num_workers=3" in getattr(node.executor_spec, "beam_pipeline_args", ())
     }
-    assert forked == ({"ExampleGen", "StatisticsGen", "Transform", "Evaluator"} if vectorised else {"ExampleGen"})
-    executors = [nodes[name].executor_spec.executor_class for name in ("StatisticsGen", "Transform", "Evaluator")]
-    ours = [StatisticsExecutor, TransformExecutor, EvaluatorExecutor]
-    stock = [StockStatisticsExecutor, StockTransformExecutor, StockEvaluatorExecutor]
-    assert executors == (ours if vectorised else stock)
+    assert forked == {"ExampleGen", *vectorised}
+    executors = {
+        "StatisticsGen": (StockStatisticsExecutor, StatisticsExecutor),
+        "Transform": (StockTransformExecutor, TransformExecutor),
+        "Evaluator": (StockEvaluatorExecutor, EvaluatorExecutor),
+    }
+    for name, (stock, ours) in executors.items():
+        assert nodes[name].executor_spec.executor_class == (ours if name in vectorised else stock)

@@ -14,6 +14,8 @@ from pipeline.orchestration.compiler import resolve_inputs
 
 OWN_CODE = ("model.run_fn=components.trainer.run_fn.run_fn",)
 STOCK = ("runtime.vectorised=false",)
+STOCK_EVALUATOR = ("runtime.vectorised=[StatisticsGen, Transform]",)
+STOCK_STATISTICS = ("runtime.vectorised=[Transform, Evaluator]",)
 
 
 def config(folder: Path, *assignments: str) -> Config:
@@ -30,7 +32,13 @@ def config(folder: Path, *assignments: str) -> Config:
 
 @pytest.mark.parametrize(
     ("assignments", "readers"),
-    [((), []), (OWN_CODE, ["Trainer"]), (STOCK, ["Evaluator", "StatisticsGen", "Transform"])],
+    [
+        ((), []),
+        (OWN_CODE, ["Trainer"]),
+        (STOCK, ["StatisticsGen", "Transform"]),
+        (STOCK_EVALUATOR, []),
+        ((*STOCK_STATISTICS, *OWN_CODE), ["StatisticsGen", "Trainer"]),
+    ],
 )
 def test_columns_are_stored_where_every_node_reads_them(
     tmp_path: Path, assignments: tuple[str, ...], readers: list[str], caplog: pytest.LogCaptureFixture
