@@ -98,7 +98,7 @@ def test_names_that_mean_harm_do_none(tab: Any, tmp_path: Path):
         assert {url.startswith(address) for url in tab.requests} == {True}
 
 
-@pytest.mark.parametrize("what", ["index", "going on", "report"])
+@pytest.mark.parametrize("what", ["index", "going on", pytest.param("report", marks=pytest.mark.slow)])
 def test_axe_finds_nothing_at_any_width(browser: Any, tmp_path: Path, what: str):
     # Around the page's own policy, which would keep axe out.
     with (

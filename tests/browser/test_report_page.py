@@ -76,8 +76,15 @@ def test_tab_reaches_every_link(opened: Any):
     assert [each for each in reached if each] == links
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (400, "light"),
+        (1400, "dark"),
+        pytest.param(400, "dark", marks=pytest.mark.slow),
+        pytest.param(1400, "light", marks=pytest.mark.slow),
+    ],
+)
 def test_axe_finds_nothing(opened: Any, width: int, scheme: str):
     opened.set_viewport_size({"width": width, "height": 900})
     opened.emulate_media(color_scheme=scheme)

@@ -167,7 +167,7 @@ def assert_ingests_in(pool: str, pipeline: Any) -> None:
 
 @pytest.mark.parametrize(
     ("engine", "more", "expected"),
-    [("flink", {"parallelism": 3}, {"parallelism": "3"}), ("spark", {}, {})],
+    [("flink", {"parallelism": 3}, {"parallelism": "3"}), pytest.param("spark", {}, {}, marks=pytest.mark.slow)],
 )
 def test_job_for_a_job_server_that_runs(
     tmp_path: Path, engine: str, more: dict[str, Any], expected: dict[str, str]
@@ -194,7 +194,7 @@ def test_job_for_a_job_server_that_runs(
 @pytest.mark.parametrize(
     ("engine", "master", "named"),
     [
-        ("flink", "localhost:8081", ("--flink-master", "http://localhost:8081")),
+        pytest.param(*("flink", "localhost:8081", ("--flink-master", "http://localhost:8081")), marks=pytest.mark.slow),
         ("spark", "spark://localhost:7077", ("--spark-master-url", "spark://localhost:7077")),
     ],
 )

@@ -231,6 +231,7 @@ def test_cross_of_floats_is_an_error() -> None:
         ops.read(feature, given)
 
 
+@pytest.mark.slow
 def test_model_of_all_operations_is_exported_with_both_signatures(transformed: Any, tmp_path: Path) -> None:
     _, _, transform = transformed
     network = build(ModelConfig(hidden=(8,)), inputs(plan(), transform.vocabulary_size_by_name), 1)

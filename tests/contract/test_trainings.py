@@ -178,6 +178,7 @@ def test_histograms_and_profile_are_written_on_request(made: Callable[[str], Mad
 
 
 @pytest.mark.both_lines
+@pytest.mark.slow
 def test_checkpoint_restores_into_another_number_of_ps(
     prepared: Prepared, made: Callable[[str], Made], tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def test_variable_of_another_shape_is_not_copied(prepared: Prepared, earlier: Pa
     assert "deep_logits/kernel is not copied" in log
 
 
+@pytest.mark.slow
 def test_checkpoint_of_the_training_itself_is_restored_instead(
     prepared: Prepared, earlier: Path, tmp_path: Path
 ) -> None:

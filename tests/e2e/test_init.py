@@ -58,6 +58,7 @@ def test_census_becomes_a_pushed_model(tmp_path: Path) -> None:
     assert versions(tmp_path / "out" / "drafted") == [ended.result["pushed_version"]]
 
 
+@pytest.mark.slow
 def test_rare_classes_stop_no_run(tmp_path: Path) -> None:
     drafted, config = init(kinds(tmp_path / "kinds.csv"), "kind")
     assert drafted.exit_code == 0, drafted.err

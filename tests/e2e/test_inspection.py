@@ -184,6 +184,7 @@ def test_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_pa
 
 
 @pytest.mark.both_lines
+@pytest.mark.slow
 def test_store_of_stock_tfx_is_read_as_well(tmp_path: Path):
     people.write(tmp_path / "rows" / "people.csv", people.rows(), delimiter=",")
     runs = program("tests/support/stock_run.py", request={"folder": str(tmp_path), "runs": 2})["runs"]

@@ -146,6 +146,7 @@ def test_tfjob_with_parameter_servers_and_an_evaluator_trains(prepared: Prepared
     assert_made(prepared, tmp_path / "to", "eval")
 
 
+@pytest.mark.slow
 def test_killed_ps_has_the_chief_started_again_and_the_job_ends_well(prepared: Prepared, tmp_path: Path) -> None:
     with Job(manifest_of(prepared, PARAMETER_SERVER, tmp_path / "to"), tmp_path) as job:
         deadline = time.monotonic() + SECONDS

@@ -16,7 +16,8 @@ from pipeline.core.metadata.store import Store
 pytestmark = pytest.mark.e2e
 
 
-@pytest.mark.parametrize("backend", ["postgresql", pytest.param("mysql", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["postgresql", "mysql"])
 def test_whole_run_and_what_is_known_of_it(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DATABASE_PASSWORD", PASSWORD)
     monkeypatch.setenv("METADATA_PASSWORD", PASSWORD)

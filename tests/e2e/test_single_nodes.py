@@ -25,6 +25,7 @@ def run_single(ir: Path, node: str, run: str, span: int) -> NodeOutcome:
     return run_job(NodeJob(ir.read_bytes(), node, run, REPORTING, span=span))
 
 
+@pytest.mark.slow
 def test_backfill_over_spans(tmp_path: Path):
     for span in (1, 2, 3):
         (tmp_path / "data" / str(span)).mkdir(parents=True)

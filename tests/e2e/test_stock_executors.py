@@ -19,7 +19,7 @@ _ALL = ("StatisticsGen", "Transform", "Evaluator")
         # Statistics, transform graph and metrics are computed by TFX's executors.
         ("runtime.vectorised=false", _ALL),
         # Each node is ours, on the files that a stock or custom component would read.
-        ("data.examples_format=tfrecord", _ALL),
+        pytest.param("data.examples_format=tfrecord", _ALL, marks=pytest.mark.slow),
         # One node of TFX's among ours; for the Trainer, see test_own_code.
         pytest.param("runtime.vectorised=[Transform, Evaluator]", _ALL, marks=pytest.mark.slow),
         pytest.param("runtime.vectorised=[StatisticsGen, Evaluator]", _ALL, marks=pytest.mark.slow),

@@ -20,8 +20,6 @@ from pipeline.core.metadata.connection import connect
 from pipeline.core.metadata.location import Database, Tls
 from pipeline.core.metadata.store import Store
 
-pytestmark = pytest.mark.both_lines
-
 _CLEAN = {"postgresql": signal.SIGINT, "mysql": signal.SIGTERM}
 """What each backend takes for: end all connections, and then yourself."""
 

@@ -63,7 +63,7 @@ def test_every_strategy_makes_the_same_model(undisturbed: dict[str, float]) -> N
         pytest.param(MULTI_WORKER, ["worker-0"], 1, id="lead-in-step", marks=pytest.mark.slow),
         pytest.param(MULTI_WORKER, ["worker-1"], 1, id="worker-in-step", marks=pytest.mark.both_lines),
         pytest.param(MULTI_WORKER, ["worker-0", "worker-1"], 1, id="all-in-step", marks=pytest.mark.slow),
-        pytest.param(PARAMETER_SERVER, ["worker-1"], 1, id="worker", marks=pytest.mark.both_lines),
+        pytest.param(PARAMETER_SERVER, ["worker-1"], 1, id="worker", marks=pytest.mark.slow),
         pytest.param(PARAMETER_SERVER, ["ps-1"], 1, id="ps", marks=pytest.mark.both_lines),
         pytest.param(PARAMETER_SERVER, ["chief-0"], 1, id="chief"),
         pytest.param(WITH_EVALUATOR, ["evaluator-0"], 1, id="evaluator", marks=pytest.mark.slow),
@@ -89,7 +89,7 @@ def test_killed_mid_step(
     ("config", "victim"),
     [
         pytest.param(MULTI_WORKER, "worker-0", id="in-step", marks=pytest.mark.slow),
-        pytest.param(PARAMETER_SERVER, "chief-0", id="chief"),
+        pytest.param(PARAMETER_SERVER, "chief-0", id="chief", marks=pytest.mark.slow),
         pytest.param(PARAMETER_SERVER, "ps-0", id="ps", marks=pytest.mark.slow),
         pytest.param(PARAMETER_SERVER, "worker-0", id="worker", marks=pytest.mark.slow),
     ],
@@ -108,7 +108,7 @@ def test_killed_mid_checkpoint(
     ("config", "victim"),
     [
         pytest.param(MULTI_WORKER, "worker-1", id="in-step", marks=pytest.mark.slow),
-        pytest.param(PARAMETER_SERVER, "worker-0", id="worker"),
+        pytest.param(PARAMETER_SERVER, "worker-0", id="worker", marks=pytest.mark.slow),
         pytest.param(PARAMETER_SERVER, "ps-0", id="ps", marks=pytest.mark.slow),
         pytest.param(PARAMETER_SERVER, "chief-0", id="chief", marks=pytest.mark.slow),
     ],
@@ -131,7 +131,7 @@ def test_frozen_past_its_heartbeat(
     ("config", "victim"),
     [
         pytest.param(MULTI_WORKER, "worker-1", id="in-step", marks=pytest.mark.slow),
-        pytest.param(PARAMETER_SERVER, "chief-0", id="chief"),
+        pytest.param(PARAMETER_SERVER, "chief-0", id="chief", marks=pytest.mark.slow),
     ],
 )
 def test_preempted_with_a_grace(

@@ -80,7 +80,7 @@ def load(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Load]:
         assert asking.answers.keys() <= {OLD, NEW}, asking.answers
 
 
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_server_ends_under_load(pushed: Path, servers: list[Server], signum: signal.Signals) -> None:
     with server(pushed, signum.name) as victim, load(roll_back(pushed, [servers[0], victim]), {"stable": 2}) as asking:
         victim.process.send_signal(signum)

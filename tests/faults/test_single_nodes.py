@@ -84,6 +84,7 @@ def test_pipeline_node_by_node_then_from_the_cache(tmp_path: Path):
     assert [(row.run, row.state) for row in rows] == [("r2", "done"), (RUN, "done")]
 
 
+@pytest.mark.slow
 def test_node_whose_condition_is_false_is_skipped(tmp_path: Path):
     toy = Toy(tmp_path, "condition")
     assert toy.run("Source").state == "done"

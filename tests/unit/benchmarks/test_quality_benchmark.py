@@ -27,6 +27,7 @@ def test_tails_are_nine_tenths_zeros_and_then_long() -> None:
         assert amounts.max() > 20 * amounts[amounts > 0].median()
 
 
+@pytest.mark.slow
 def test_both_sides_answer_for_the_same_rows() -> None:
     ((ours, theirs, taken),) = quality._compared("wine", TABLES["wine"](), seeds=1)
     assert 0.85 < ours <= 1

@@ -78,6 +78,7 @@ def server(folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_tutorial_prints_what_it_shows(folder: Path, request: pytest.FixtureRequest) -> None:
     run = "no run yet"
     for command, output in CONSOLE[:SECOND]:
@@ -98,6 +99,7 @@ def test_tutorial_prints_what_it_shows(folder: Path, request: pytest.FixtureRequ
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_readmes_program_uses_the_model(folder: Path) -> None:
     [program] = doc_pages.blocks(README, "python")
     ended = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)

@@ -97,6 +97,7 @@ def test_only_a_metric_that_columns_do_not_have_is_computed_row_by_row(tmp_path:
     assert f"TFMA computes these metrics itself, row by row: {OWN_METRIC}" in ours.messages
 
 
+@pytest.mark.slow
 def test_model_that_columns_do_not_support_is_left_to_the_stock_executor(tmp_path: Path) -> None:
     setting = Setting("binary", FEW, unknown_shape=True)
     ours, stock = in_child(tmp_path / "log", evaluator_tables.evaluate_with_both, tmp_path, setting)

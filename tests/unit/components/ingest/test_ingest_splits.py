@@ -282,6 +282,7 @@ def both(table: pa.Table, folder: Path) -> tuple[Path, Path]:
 
 @settings(max_examples=80, deadline=None)
 @given(tables(), st.integers(1, 3))
+@pytest.mark.slow
 def test_row_is_the_same_and_in_the_same_split_in_every_format(
     tmp_path_factory: pytest.TempPathFactory, table: pa.Table, workers: int
 ) -> None:

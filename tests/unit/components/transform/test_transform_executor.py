@@ -152,7 +152,8 @@ def test_the_columns_are_those_of_the_transformed_schema(tmp_path: Path) -> None
     assert lengths == {5}
 
 
-@pytest.mark.parametrize("name", ["taxi", pytest.param("clicks", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["taxi", "clicks"])
 def test_the_configs_of_the_examples_are_transformed_as_by_tfx(name: str, tmp_path: Path) -> None:
     config = load(f"configs/{name}.yaml").config
     path = tmp_path / f"{name}.csv"
