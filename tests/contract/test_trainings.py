@@ -54,8 +54,8 @@ TRAININGS: dict[str, dict[str, Any]] = {
         "table_learning_rate": 0.05,
     },
 }
-BOTH_LINES = {"min_size", "in_step-bfloat16-streaming"}
-SLOW = {"alone-bfloat16", "alone-float16", "max_size-bfloat16", "fixed-streaming"}
+BOTH_LINES = {"min_size"}
+SLOW = {"alone-bfloat16", "alone-float16", "max_size-bfloat16", "fixed-streaming", "in_step-bfloat16-streaming"}
 SCALARS = {"loss", "learning_rate", "steps_per_second"}
 TABLES = {
     "min_size": {(41, 8): 2, (5, 4): 1, (46, 1): 2},
@@ -153,6 +153,7 @@ def test_checkpoints_are_evaluated_on_every_row(made: Callable[[str], Made]) -> 
         assert {(int(step), int(rows)) for step, rows in evaluated} == {(step, EVAL_ROWS) for step in curves["auc"]}
 
 
+@pytest.mark.slow
 def test_training_that_gets_no_better_ends_early_with_its_best_weights(prepared: Prepared, tmp_path: Path) -> None:
     looks = {"early_stopping": 3, "checkpoint": {"every_steps": 10, "keep": 2}}
     Training(prepared, tmp_path, {**CONFIG, "steps": 2000, "learning_rate": 0.3, **looks}).end()

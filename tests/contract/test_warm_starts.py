@@ -54,7 +54,7 @@ def test_without_a_blessed_model_training_begins_from_scratch(earlier: Path) -> 
 @pytest.mark.parametrize(
     "strategy",
     [
-        {"kind": "none"},
+        pytest.param({"kind": "none"}, marks=pytest.mark.slow),
         pytest.param({"kind": "mirrored"}, marks=pytest.mark.slow),
         PARAMETER_SERVER,
         pytest.param({"kind": "multi_worker"}, marks=pytest.mark.slow),
@@ -70,6 +70,7 @@ def test_weights_are_copied_under_every_strategy(
     assert "is not copied" not in log
 
 
+@pytest.mark.slow
 def test_variable_of_another_shape_is_not_copied(prepared: Prepared, earlier: Path, tmp_path: Path) -> None:
     Training(prepared, tmp_path, SHORT, model={"hidden": [12]}, base=earlier).end()
     log = (tmp_path / "node.log").read_text()

@@ -25,6 +25,7 @@ from pipeline.orchestration.local import processes
 
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.orchestrator,
     pytest.mark.needs("airflow"),
 ]
 

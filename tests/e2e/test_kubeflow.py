@@ -13,7 +13,7 @@ from lineage_edges import edges
 
 from pipeline.core.metadata.store import Store
 
-pytestmark = [pytest.mark.e2e, kubeflow_pipelines.needs_kfp]
+pytestmark = [pytest.mark.e2e, pytest.mark.orchestrator, kubeflow_pipelines.needs_kfp]
 
 
 def test_same_config_gives_the_same_model_and_lineage(

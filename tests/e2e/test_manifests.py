@@ -21,7 +21,7 @@ from command import ROOT, SECONDS, command
 from tfjob_operator import tasks
 from trainer_runs import Prepared
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.orchestrator]
 
 CONFIG: dict[str, Any] = {
     "steps": 400,

@@ -16,7 +16,7 @@ from fake_vertex_runner import Edge, Run, Service
 from pipeline.core.metadata.store import INPUT, Store
 from pipeline.core.records import NODES
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.orchestrator]
 
 CONTAINERS = set(NODES) - {"Tuner", "BaseModel", "LatestBlessedModel"}
 LOOKUPS = {"LatestBlessedModel-model-blessing-resolver", "LatestBlessedModel-model-resolver"}

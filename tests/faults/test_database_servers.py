@@ -24,7 +24,7 @@ _CLEAN = {"postgresql": signal.SIGINT, "mysql": signal.SIGTERM}
 """What each backend takes for: end all connections, and then yourself."""
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=["postgresql", pytest.param("mysql", marks=pytest.mark.slow)])
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     with SERVERS[request.param]() as started:
         monkeypatch.setenv("METADATA_PASSWORD", PASSWORD)

@@ -92,6 +92,7 @@ def test_node_whose_condition_is_false_is_skipped(tmp_path: Path):
     assert (ended.exit_code, ended.err.splitlines()[-1]) == (3, "Add: skipped")
 
 
+@pytest.mark.slow
 def test_failure_is_kept_beside_the_attempt_that_mends_it(tmp_path: Path):
     toy = Toy(tmp_path)
     for node in CHAIN[:2]:

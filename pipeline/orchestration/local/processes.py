@@ -231,11 +231,12 @@ class ChildProcess:
         cpu_seconds, memory = 0.0, 0
         for process in processes:
             try:
-                times, resident = process.cpu_times(), process.memory_info().rss
+                times = process.cpu_times()
+                # What a descendant shares with the child that it was forked from counts once.
+                memory += process.memory_info().rss if process is root else process.memory_full_info().uss
             except psutil.Error:
                 continue
             cpu_seconds += times.user + times.system + times.children_user + times.children_system
-            memory += resident
         self.cpu_seconds = max(self.cpu_seconds, cpu_seconds - self._cpu_before)
         self.peak_memory_mb = max(self.peak_memory_mb, memory / _MB)
 

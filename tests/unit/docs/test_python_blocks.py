@@ -48,6 +48,7 @@ def test_network_of_own_code_is_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_example_of_own_code_runs(tmp_path: Path) -> None:
     _network, example = doc_pages.blocks(OWN_CODE, "python")
     [config] = [text for text in doc_pages.blocks(OWN_CODE, "yaml") if text.startswith("# configs/own.yaml")]

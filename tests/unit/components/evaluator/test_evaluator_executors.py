@@ -105,6 +105,7 @@ def test_model_that_columns_do_not_support_is_left_to_the_stock_executor(tmp_pat
     assert "TFX's own executor evaluates the model, because of predictions of unknown shape" in ours.messages
 
 
+@pytest.mark.slow
 def test_lists_and_values_that_mean_a_missing_one_go_through_serialized_examples(tmp_path: Path) -> None:
     scores: list[Any] = [[0.25, 0.75] if at % 2 else [math.nan] for at in range(evaluator_tables.ROWS)]
     setting = Setting("binary", FEW, baseline=False, replaced={"score": scores})

@@ -124,7 +124,7 @@ def test_time_split_takes_every_kind_of_time(tmp_path: Path, form: str) -> None:
     assert result.manifest.left_out == 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.integers(0, 3_000), min_size=3, max_size=80),
     st.sampled_from([0, 1, 30, 500]),
@@ -299,6 +299,7 @@ def test_row_is_the_same_and_in_the_same_split_in_every_format(
 
 @settings(max_examples=6, deadline=None)
 @given(tables())
+@pytest.mark.slow
 def test_row_is_the_same_and_in_the_same_split_through_beam(
     tmp_path_factory: pytest.TempPathFactory, table: pa.Table
 ) -> None:

@@ -81,6 +81,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
 
 
 @pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.slow
 def test_every_operation_is_transformed_as_by_tfx(
     form: Format, stock: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,11 +253,14 @@ def test_of_several_spans_only_files_that_are_new_are_analyzed(
 
     monkeypatch.setattr(declared_analysis._Requirements, "states", noted)
 
-    def run(number: int, given: list[standard_artifacts.Examples], features: FeaturePlan) -> Transformed:
+    def run(number: int, given: list[standard_artifacts.Examples], features: FeaturePlan, **more: Any) -> Transformed:
         analyzed.clear()
-        return transform(given, SCHEMA, tmp_path / f"out-{number}", features, cache=tmp_path / f"cache/{number}")
+        cache = tmp_path / f"cache/{number}"
+        return transform(given, SCHEMA, tmp_path / f"out-{number}", features, cache=cache, **more)
 
-    run(1, spans[:2], small_plan())
+    other = small_plan().model_copy(update={"label": "price > 5"})
+
+    run(1, spans[:2], small_plan(), materialize=False)
     assert analyzed == ["in-5", "in-6"]
     cached = run(2, spans[1:], small_plan())
     assert analyzed == ["in-7"]
@@ -268,13 +272,13 @@ def test_of_several_spans_only_files_that_are_new_are_analyzed(
                 np.testing.assert_array_equal(cached.rows(split, number)[name], feature)
     # The cache of an execution is complete by itself.
     shutil.rmtree(tmp_path / "cache/1")
-    run(3, spans[1:], small_plan())
+    run(3, spans[1:], small_plan(), materialize=False)
     assert analyzed == []
-    run(4, spans[1:], plan())
+    run(4, spans[1:], other, materialize=False)
     assert analyzed == ["in-6", "in-7"], "other features have other states"
     for entry in (tmp_path / "cache").glob("*/states-*"):
         entry.write_bytes(entry.read_bytes()[:-10])
-    damaged = run(5, spans[1:], small_plan())
+    damaged = run(5, spans[1:], small_plan(), materialize=False)
     assert analyzed == ["in-6", "in-7"]
     assert damaged.files() == fresh.files()
     assert "the file is analyzed again" in caplog.text
