@@ -8,11 +8,12 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+from components.data import file_io
 from components.data_gate import schema_columns as schemas
 from components.errors import InputError, MachineError
 from components.features.base_op import Embedded
 from components.files import is_remote
-from components.ingest import readers
+from components.ingest import readers, spans
 from components.ingest.config import DataConfig
 from components.pusher import serving_state
 from components.pusher.local_folder import check_writable
@@ -103,7 +104,8 @@ def _row_bytes(config: Config, op: Embedded) -> int:
 
 def _check_generated(data: DataConfig) -> None:
     """Names the config's own remedy for data that a command generates."""
-    missing = next((path for path in data.path if not is_remote(path) and not Path(path).exists()), None)
+    local = [path for path in data.path if not is_remote(path)]
+    missing = next((path for path in local if not file_io.file_system(path).glob(spans.wildcards(path))), None)
     if data.remedy and missing:
         raise InputError(f"data.path: expected a file or folder at {missing}, and there is none yet", data.remedy)
 

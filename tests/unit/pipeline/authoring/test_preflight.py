@@ -73,3 +73,10 @@ def test_missing_data_is_reported_with_the_configs_own_remedy(loaded: Loaded, tm
     with pytest.raises(InputError, match="expected a file or folder at ") as raised:
         preflight.check(Loaded(Config.model_validate(values), loaded.document))
     assert raised.value.remedy == "make it with `make data`"
+    # A pattern names no file, but those that it matches.
+    values["data"]["path"] = [str(tmp_path / "{SPAN}/*.csv")]
+    with pytest.raises(InputError, match="there is none yet"):
+        preflight.check(Loaded(Config.model_validate(values), loaded.document))
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/rows.csv").write_text("fare,tips\n1.5,0\n")
+    preflight.check(Loaded(Config.model_validate(values), loaded.document))
