@@ -55,7 +55,14 @@ TRAININGS: dict[str, dict[str, Any]] = {
     },
 }
 BOTH_LINES = {"min_size"}
-SLOW = {"alone-bfloat16", "alone-float16", "max_size-bfloat16", "fixed-streaming", "in_step-bfloat16-streaming"}
+SLOW = {
+    "alone-bfloat16",
+    "alone-float16",
+    "mirrored",
+    "max_size-bfloat16",
+    "fixed-streaming",
+    "in_step-bfloat16-streaming",
+}
 SCALARS = {"loss", "learning_rate", "steps_per_second"}
 TABLES = {
     "min_size": {(41, 8): 2, (5, 4): 1, (46, 1): 2},
@@ -111,6 +118,7 @@ def test_exported_model_predicts_the_same_as_the_checkpoint(made: Callable[[str]
     assert left.saved == left.weights, "neither slots of the optimizer nor anything else"
 
 
+@pytest.mark.slow
 def test_mirrored_on_one_device_is_the_same_training(made: Callable[[str], Made]) -> None:
     np.testing.assert_allclose(made("mirrored").left.predictions, made("alone").left.predictions, rtol=0, atol=1e-6)
 

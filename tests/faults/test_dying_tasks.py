@@ -65,7 +65,7 @@ def test_every_strategy_makes_the_same_model(undisturbed: dict[str, float]) -> N
         pytest.param(MULTI_WORKER, ["worker-0", "worker-1"], 1, id="all-in-step", marks=pytest.mark.slow),
         pytest.param(PARAMETER_SERVER, ["worker-1"], 1, id="worker", marks=pytest.mark.slow),
         pytest.param(PARAMETER_SERVER, ["ps-1"], 1, id="ps", marks=pytest.mark.both_lines),
-        pytest.param(PARAMETER_SERVER, ["chief-0"], 1, id="chief"),
+        pytest.param(PARAMETER_SERVER, ["chief-0"], 1, id="chief", marks=pytest.mark.slow),
         pytest.param(WITH_EVALUATOR, ["evaluator-0"], 1, id="evaluator", marks=pytest.mark.slow),
         pytest.param(PARAMETER_SERVER, ["worker-0", "worker-1"], 2, id="all-workers", marks=pytest.mark.slow),
         pytest.param(PARAMETER_SERVER, ["chief-0", "ps-0"], 1, id="chief-and-ps", marks=pytest.mark.slow),
@@ -167,6 +167,7 @@ def test_ps_dies_while_a_worker_comes_back(prepared: Prepared, undisturbed: dict
     ends_well(running, prepared, undisturbed, 2)
 
 
+@pytest.mark.slow
 def test_damaged_checkpoint_is_skipped_and_counted(
     prepared: Prepared, undisturbed: dict[str, float], tmp_path: Path
 ) -> None:

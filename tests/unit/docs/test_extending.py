@@ -71,6 +71,7 @@ def test_config_accepts_the_new_names(project: Path) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_operation_model_metrics_and_node_run(project: Path) -> None:
     ended = runner(project, "--local")
     assert ended.returncode == 0, ended.stdout + ended.stderr
