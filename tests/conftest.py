@@ -15,12 +15,15 @@ import trainer_runs
 from shared import shared
 from trainer_runs import Prepared
 
+from components.compat.jsonschema import import_jsonschema
+
 # Before anything imports TensorFlow, as the nodes' server does it too.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 private_network.enter()
+import_jsonschema()
 
 ROOT = Path(__file__).parent.parent
 os.chdir(ROOT)

@@ -53,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
       MachineError: the metadata store does not open.
       PipelineError: the node has failed; what it was.
     """
+    from components.compat.jsonschema import import_jsonschema
     from components.compat.tensorflow import set_environment
     from pipeline.core.records import FAILED, SKIPPED
 
@@ -66,8 +67,9 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(
             f"--pipeline: {options.pipeline} cannot be read: {error.strerror}", "make it with `runner.py compile`"
         ) from error
-    # Before TensorFlow's first import.
+    # Before the first imports of TensorFlow and TFX.
     set_environment()
+    import_jsonschema()
     from pipeline.cli.reporting import REPORTING
     from pipeline.orchestration import single_node
 

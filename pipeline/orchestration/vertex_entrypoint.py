@@ -11,6 +11,7 @@ import logging
 import sys
 from collections.abc import Sequence
 
+from components.compat.jsonschema import import_jsonschema
 from components.compat.tensorflow import set_environment
 from components.errors import to_error
 
@@ -31,8 +32,9 @@ def command(what: str, pipeline: str) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code, 1 for every failure."""
     options, beam_args = _parser().parse_known_args(arguments)
-    # Before TensorFlow's first import.
+    # Before the first imports of TensorFlow and TFX.
     set_environment()
+    import_jsonschema()
     try:
         from pipeline.orchestration import vertex_executor
 

@@ -11,9 +11,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 _IMPORT = """
 import sys
-from components.compat.jsonschema import IRI_PARSER, without_iri_parser
-with without_iri_parser():
-    import jsonschema
+from components.compat.jsonschema import IRI_PARSER, import_jsonschema
+import_jsonschema()
+import jsonschema
+import kubernetes
 jsonschema.validate({"url": "http://a"}, {"properties": {"url": {"type": "string", "format": "iri"}}})
 assert IRI_PARSER not in sys.modules, "the parser was imported"
 """

@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from components.compat.jsonschema import without_iri_parser
+from components.compat.jsonschema import import_jsonschema
 from components.compat.tensorflow import set_environment
 from components.processes import kill_group, signal_at_parents_death
 from pipeline.orchestration.local.signals import RUN_SIGNALS
@@ -71,13 +71,13 @@ def _preload() -> None:
     set_environment()
     # Imports create millions of objects and hardly any garbage.
     gc.disable()
-    with without_iri_parser():
-        for module in MODULES:
-            try:
-                importlib.import_module(module)
-            except Exception:
-                # The node that needs it fails on the same import, and has the traceback in its own log.
-                traceback.print_exc(file=sys.stderr)
+    import_jsonschema()
+    for module in MODULES:
+        try:
+            importlib.import_module(module)
+        except Exception:
+            # The node that needs it fails on the same import, and has the traceback in its own log.
+            traceback.print_exc(file=sys.stderr)
     # Objects that the collector never visits again stay in pages that all children share.
     gc.collect()
     gc.freeze()
