@@ -140,6 +140,7 @@ def test_stock_is_compared_with_ours(bench: Bench, monkeypatch: pytest.MonkeyPat
     assert facts["examples on the disk, ours / stock"] == 1.0
 
 
+@pytest.mark.slow
 def test_scaling_compares_ten_times_the_rows_and_two_workers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(monkeypatch)
     measured, facts = ingest.scaling(bench, ROWS)
@@ -151,6 +152,7 @@ def test_scaling_compares_ten_times_the_rows_and_two_workers(bench: Bench, monke
     assert str(facts["time on the large table, one worker / two (wanted: at least 1.7)"]) == "2.000 (2.000 to 2.000)"
 
 
+@pytest.mark.slow
 def test_floor_is_a_share_of_ours(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(monkeypatch)
     measured, facts = ingest.floor(bench, ROWS)

@@ -89,6 +89,7 @@ def test_another_checkout_is_required(models: Path, tmp_path: Path) -> None:
         serving.checkouts(Bench(models, tmp_path, 1, 1))
 
 
+@pytest.mark.slow
 def test_model_in_a_process_answers_every_row(models: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.serving_program", "call", str(REQUESTS), str(models / "1"), "0.001"]
     value = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
