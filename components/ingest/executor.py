@@ -130,8 +130,13 @@ def _files(input_config: example_gen_pb2.Input, base: str) -> dict[str, list[bea
                     "give paths, or file patterns of data.split, that have no file in common",
                 )
             matched.add(path)
-            spans.setdefault(split.name.partition("/")[2], []).append((path, input_files.split_of(split.name)))
+            spans.setdefault(_span(split), []).append((path, input_files.split_of(split.name)))
     return spans
+
+
+def _span(split: example_gen_pb2.Input.Split) -> str:
+    """Returns the span in the name of an input split; "" if the run reads only one."""
+    return str(split.name.partition("/")[2])
 
 
 def _with_guess(settings: IngestSettings, files: Sequence[beam_pipeline.File], reader: Reader) -> IngestSettings:
@@ -188,7 +193,7 @@ def _describe(
         artifact, write_split.to_file_format_str(exec_properties[standard_component_specs.OUTPUT_FILE_FORMAT_KEY])
     )
     input_config, _ = _configs(exec_properties)
-    spans = {int(span) for split in input_config.splits if (span := split.name.partition("/")[2])}
+    spans = {int(_span(split)) for split in input_config.splits if _span(split)}
     if spans:
         artifact.set_string_custom_property(example_artifacts.SPANS, json.dumps(sorted(spans)))
     counts = {"read": manifest.rows, "quarantined": manifest.bad, "left_out": manifest.left_out}

@@ -63,7 +63,7 @@ class AnalysisCache:
         try:
             with file_io.open_binary(self.earlier[name]) as file:
                 states: States = pickle.load(file)  # noqa: S301 - trusted as the models beside it
-        except (OSError, fileio.NotFoundError, EOFError, pickle.UnpicklingError) as error:
+        except Exception as error:  # of a damaged pickle, any
             logging.warning("%s cannot be read, the file is analyzed again: %s", self.earlier[name], error)
             return None
         self.store(name, states)

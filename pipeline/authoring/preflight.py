@@ -104,10 +104,11 @@ def _row_bytes(config: Config, op: Embedded) -> int:
 
 def _check_generated(data: DataConfig) -> None:
     """Names the config's own remedy for data that a command generates."""
-    local = [path for path in data.path if not is_remote(path)]
-    missing = next((path for path in local if not file_io.file_system(path).glob(spans.wildcards(path))), None)
-    if data.remedy and missing:
-        raise InputError(f"data.path: expected a file or folder at {missing}, and there is none yet", data.remedy)
+    if data.remedy is None:
+        return
+    for path in data.path:
+        if not is_remote(path) and not file_io.file_system(path).glob(spans.wildcards(path)):
+            raise InputError(f"data.path: expected a file or folder at {path}, and there is none yet", data.remedy)
 
 
 def _of_schema(config: Config, path: str, columns: list[str]) -> list[Problem]:
