@@ -35,6 +35,7 @@ AUTOSCALED = ("AUTOSCALING_ALGORITHM_BASIC", 2)
 EXTERNAL = common_urns.environments.EXTERNAL.urn
 
 
+@pytest.mark.slow
 def test_job_for_dataflow(tmp_path: Path) -> None:
     examples = ingest_runs.ingest(
         ingest_runs.data(people.write(tmp_path / "people.csv", people.rows(), delimiter=","), label="income"),

@@ -45,7 +45,6 @@ def init(data: Path, label: str, *options: str) -> tuple[Ended, Path]:
     return command("init", "--data", str(data), "--label", label, *written, *options), config
 
 
-@pytest.mark.both_lines
 def test_census_becomes_a_pushed_model(tmp_path: Path) -> None:
     drafted, config = init(census(tmp_path / "census.csv"), "income")
     assert drafted.exit_code == 0, drafted.err

@@ -136,6 +136,7 @@ def test_tfjob_trains(prepared: Prepared, tmp_path: Path, strategy: dict[str, An
     assert_made(prepared, tmp_path / "to")
 
 
+@pytest.mark.slow
 def test_tfjob_with_parameter_servers_and_an_evaluator_trains(prepared: Prepared, tmp_path: Path) -> None:
     """The chief does not wait for the evaluator, which the operator lists in the cluster."""
     with Job(manifest_of(prepared, PARAMETER_SERVER, tmp_path / "to", evaluator=True), tmp_path) as job:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command import Runs
 
-pytestmark = [pytest.mark.e2e, pytest.mark.both_lines, pytest.mark.xdist_group("small")]
+pytestmark = [pytest.mark.e2e, pytest.mark.both_lines, pytest.mark.slow, pytest.mark.xdist_group("small")]
 
 
 @pytest.mark.parametrize(
@@ -16,11 +16,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.both_lines, pytest.mark.xdist_group("
         # Statistics, transform graph and metrics are computed by TFX's executors.
         ("runtime.vectorised=false", ".gz"),
         # Each node is ours, on the files that a stock or custom component would read.
-        pytest.param("data.examples_format=tfrecord", ".gz", marks=pytest.mark.slow),
+        ("data.examples_format=tfrecord", ".gz"),
         # One node of TFX's among ours; for the Trainer, see test_own_code.
-        pytest.param("runtime.vectorised=[Transform, Evaluator]", ".gz", marks=pytest.mark.slow),
-        pytest.param("runtime.vectorised=[StatisticsGen, Evaluator]", ".gz", marks=pytest.mark.slow),
-        pytest.param("runtime.vectorised=[StatisticsGen, Transform]", ".parquet", marks=pytest.mark.slow),
+        ("runtime.vectorised=[Transform, Evaluator]", ".gz"),
+        ("runtime.vectorised=[StatisticsGen, Evaluator]", ".gz"),
+        ("runtime.vectorised=[StatisticsGen, Transform]", ".parquet"),
     ],
 )
 def test_run_with_stock_executors_or_files_has_the_same_results(small: Runs, setting: str, suffix: str):

@@ -63,8 +63,8 @@ def assert_equal(ours: Evaluation, stock: Evaluation) -> None:
     [
         Setting("binary", BINARY),
         pytest.param(Setting("binary", FEW, baseline=False, stored="tfrecord"), marks=pytest.mark.slow),
-        Setting("multiclass", MULTICLASS),
-        Setting("regression", REGRESSION),
+        pytest.param(Setting("multiclass", MULTICLASS), marks=pytest.mark.slow),
+        pytest.param(Setting("regression", REGRESSION), marks=pytest.mark.slow),
         Setting("regression", REGRESSION, own_code=True, baseline=False),
     ],
     ids=["binary", "binary from TFRecords", "multiclass", "regression", "own code"],

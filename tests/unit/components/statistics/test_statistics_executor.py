@@ -158,6 +158,7 @@ def random_table(seed: int) -> pa.RecordBatch:
     )
 
 
+@pytest.mark.slow
 def test_the_statistics_are_those_of_tfx_on_random_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = {f"seed{seed}": random_table(seed) for seed in range(4)}
     monkeypatch.setattr(examples, "BATCH_ROWS", 400)

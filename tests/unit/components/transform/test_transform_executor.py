@@ -200,6 +200,7 @@ def test_the_labels_of_other_tasks_are_those_of_tfx(label: str, task: Any, tmp_p
     assert feature.int_domain.max == (5 if task == "multiclass" else 0)
 
 
+@pytest.mark.slow
 def test_workers_give_the_result_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examples, "BATCH_ROWS", 20)
     given = stored(tmp_path / "in", "parquet", TABLES)
@@ -309,7 +310,7 @@ def own_stock(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
     return transform(stored(folder / "in", "tfrecord", TABLES), SCHEMA, folder / "out", OWN, StockExecutor)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", ["parquet", pytest.param("tfrecord", marks=pytest.mark.slow)])
 def test_a_users_own_function_of_two_phases_is_that_of_tfx(
     form: Format, own_stock: Transformed, tmp_path: Path
 ) -> None:
