@@ -51,7 +51,7 @@ from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import InputPipeline
 from components.trainer.optimizer import adam
 from components.trainer.prediction_head import PredictionHead, prediction_head
-from components.trainer.training_loop import Folders, Learner, SynchronousSteps, TrainingLoop
+from components.trainer.training_loop import Folders, Learner, Stop, SynchronousSteps, TrainingLoop
 from pipeline.authoring.config import load
 
 WARM_UP = 2
@@ -83,10 +83,10 @@ class Steady(TrainingLoop):
 
         def run(count: int) -> None:
             if not isinstance(steps, SynchronousSteps):
-                steps.run(count, lambda: False)
+                steps.run(count, Stop)
                 return
             for done in range(0, count, at_once):
-                steps.run(min(at_once, count - done), lambda: False)
+                steps.run(min(at_once, count - done), Stop)
 
         run(WARM_UP * at_once * (1 if isinstance(steps, SynchronousSteps) else self.distribution.workers))
         return run

@@ -42,6 +42,21 @@ def part_of(column: Column, part: Part, unit: Unit) -> tuple[tf.Tensor, tf.Tenso
     return _part(days, minutes, part), present
 
 
+def seconds_of(column: Column) -> tuple[tf.Tensor, tf.Tensor]:
+    """Converts times to seconds since 1970 UTC; those of a text to whole minutes.
+
+    Args:
+      column: numbers of seconds, or texts in ISO 8601.
+
+    Returns:
+      int64, shape [batch]; and whether the value is a time, bool, shape [batch].
+    """
+    if column.dtype == "bytes":
+        days, minutes, present = _of_texts(column.values, column.present)
+        return (days * _MINUTES + minutes) * 60, present
+    return tf.cast(column.values, tf.int64), column.present
+
+
 def civil(days: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns year, month (from 1) and day of the month (from 1) of days since 1970-01-01; all int64, shape [n]."""
     # Eras of 400 years; years begin in March here, so that a leap day is the last day of its year.

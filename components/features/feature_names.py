@@ -4,6 +4,11 @@ from __future__ import annotations
 
 LABEL = "label"
 """The transformed label. No feature has this name, since a feature's name ends with its operation."""
+ROW_KEY = "row_key"
+"""What keeps rows together in the Trainer's validation part, if `data.split` keeps them together: int64, a hash of the
+group, or a time in seconds since 1970. It is no input of the model."""
+NO_ROW_KEY = 0
+"""The key of a row without a group, or without a time."""
 LABEL_CLASSES = "label_classes"
 """Vocabulary file of a multiclass label: class i is on line i."""
 LABEL_COUNTS = "label_counts"

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from components.config_section import Section, Task
 from components.features import expression
 from components.features.config import FeaturesConfig
 from components.features.expression import Expression
+
+
+class RowKey(Section):
+    """What keeps rows together: the columns of `data.split`, if it assigns whole groups or a time to a split."""
+
+    by: Literal["group", "time"]
+    columns: tuple[str, ...]
 
 
 class FeaturePlan(Section):
@@ -14,6 +23,7 @@ class FeaturePlan(Section):
     features: FeaturesConfig
     label: str
     task: Task
+    row_key: RowKey | None = None
 
     def label_expression(self) -> Expression:
         """Parses the label."""

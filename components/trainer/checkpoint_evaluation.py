@@ -1,4 +1,4 @@
-"""Evaluation of checkpoints on the complete eval split, while training goes on."""
+"""Evaluation of checkpoints, while training goes on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def evaluate(
     Args:
       network: with the checkpoint's weights.
       head: loss and metrics.
-      batches: the eval split, see `input_pipeline.evaluation_batches`.
+      batches: the rows, see `input_pipeline.evaluation_batches`.
       writer: writes the points.
       step: the checkpoint's.
 
@@ -47,7 +47,7 @@ def measure(network: tf_keras.Model, head: PredictionHead, batches: Iterable[Bat
     Args:
       network: from transformed features to logits.
       head: loss and metrics.
-      batches: the eval split, see `input_pipeline.evaluation_batches`.
+      batches: the rows, see `input_pipeline.evaluation_batches`.
 
     Returns:
       The mean loss and each metric by name, and the number of rows.
@@ -69,6 +69,7 @@ def follow(
     last_step: int,
     restored: Callable[[str], tf_keras.Model],
     on_checkpoint: Callable[[int, tf_keras.Model], object],
+    is_over: Callable[[], bool],
 ) -> None:
     """Polls a folder for checkpoints of other tasks, until the last.
 
@@ -77,8 +78,9 @@ def follow(
       last_step: the step of the last one.
       restored: from a checkpoint's path to the network with its weights.
       on_checkpoint: called with each new checkpoint's step and network.
+      is_over: whether training has ended before `last_step`.
     """
-    for step in _new(folder, last_step):
+    for step in _new(folder, last_step, is_over):
         try:
             network = restored(checkpoint.path(folder, step))
         except (tf.errors.NotFoundError, tf.errors.DataLossError) as error:
@@ -87,12 +89,16 @@ def follow(
             on_checkpoint(step, network)
 
 
-def _new(folder: str, last_step: int) -> Iterator[int]:
+def _new(folder: str, last_step: int, is_over: Callable[[], bool]) -> Iterator[int]:
     seen = 0
     while seen < last_step:
+        # Asked first: the last checkpoint is written before training is over.
+        ended = is_over()
         newest = next(iter(checkpoint.steps(folder)), 0)
         if newest > seen:
             yield newest
             seen = newest
+        elif ended:
+            return
         else:
             time.sleep(_POLL_SECONDS)

@@ -96,8 +96,12 @@ class TrainingConfig(Section):
     evaluator: bool = False
     """Evaluates the checkpoints on the eval split while training goes on; in a cluster, in a separate task."""
     early_stopping: PositiveInt | None = None
-    """Training ends after this number of consecutive checkpoints without a lower loss on the eval split. The model is
-    the one with the lowest loss. In one process only."""
+    """Training ends after this number of consecutive checkpoints without a lower loss on the validation part. The model
+    is the one with the lowest loss."""
+    validation: float = Field(default=0.15, gt=0, lt=1)
+    """The share of the training split, at most 100,000 rows, that early stopping and the Tuner measure the loss on, and
+    that they do not train on: rows stratified by the label, whole groups, or the newest rows, as `data.split` is. Not
+    the eval split, on which the Evaluator decides whether the model is pushed."""
     max_restarts: int = Field(default=5, ge=0)
     """Restarts of a local cluster without a new checkpoint in between; after more the run fails."""
     heartbeat_seconds: float = Field(default=60.0, ge=3)
@@ -115,10 +119,6 @@ class TrainingConfig(Section):
             raise ValueError(
                 f"batch_size is shared by the workers of multi_worker; expected a multiple of {strategy.workers}, "
                 f"received {self.batch_size}"
-            )
-        if strategy.is_cluster and self.early_stopping:
-            raise ValueError(
-                f"early_stopping is for training in one process, and {strategy.kind} takes several; leave one out"
             )
         if strategy.kind == "parameter_server" and self.precision == "mixed_float16":
             raise ValueError("mixed_float16 scales its loss, which parameter_server cannot do; choose mixed_bfloat16")

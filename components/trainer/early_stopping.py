@@ -1,4 +1,6 @@
-"""Early stopping: the checkpoint with the lowest loss on the eval split, and when training ends without a lower one."""
+"""Early stopping: the checkpoint with the lowest loss on the validation part, and when training ends without a lower
+one.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ class _State:
 
     Attributes:
       step: the step of the best checkpoint; 0 before the first evaluation.
-      loss: its loss on the eval split.
+      loss: its loss on the validation part.
       waited: evaluations since then.
       last: the step of the last evaluation.
     """
@@ -38,10 +40,10 @@ class EarlyStopping:
 
     Args:
       folder: of the checkpoints.
-      patience: consecutive evaluations without a lower loss after which training ends.
+      patience: consecutive evaluations without a lower loss after which training ends; None: it does not end.
     """
 
-    def __init__(self, folder: str, patience: int) -> None:
+    def __init__(self, folder: str, patience: int | None) -> None:
         self._folder, self._patience = folder, patience
         self._state = _State()
         if tf.io.gfile.exists(self._path(_STATE)):
@@ -51,7 +53,12 @@ class EarlyStopping:
     @property
     def is_over(self) -> bool:
         """Whether training has ended."""
-        return self._state.waited >= self._patience
+        return self._patience is not None and self._state.waited >= self._patience
+
+    @property
+    def loss(self) -> float:
+        """The lowest loss; infinite before the first evaluation."""
+        return self._state.loss
 
     @property
     def path(self) -> str | None:
@@ -63,7 +70,7 @@ class EarlyStopping:
 
         Args:
           step: the checkpoint's. One that was evaluated before a restart is not counted twice.
-          loss: on the eval split.
+          loss: on the validation part.
           network: with the checkpoint's weights.
 
         Returns:

@@ -22,6 +22,7 @@ from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import Columns, FeatureSpec, InputShard, stack, unstack
 from components.trainer.parquet_source import ParquetSource
 from components.trainer.tfrecord_source import TfrecordSource
+from components.trainer.validation_part import By, Keys, Selection, ValidationPart, key
 
 Batch = tuple[Columns, tf.Tensor]
 """The features of some examples, and their label [batch, 1]."""
@@ -46,6 +47,10 @@ class Source(Protocol):
         """Yields every example once, in the order of the files, in batches of at most `batch_size`."""
         ...
 
+    def keys(self, name: str) -> Iterator[Keys]:
+        """Yields a column with one number in each row, for all rows of the files, in pieces."""
+        ...
+
 
 @dataclass(frozen=True)
 class InputPipeline:
@@ -56,12 +61,14 @@ class InputPipeline:
       spec: parsing spec of the transformed features and the label.
       config: seed, cache and shuffle buffer.
       batch_size: examples per batch of one replica, see `strategy.replica_batch_size`.
+      selection: the rows that are read; None: all.
     """
 
     files: Sequence[str]
     spec: FeatureSpec
     config: TrainingConfig
     batch_size: int
+    selection: Selection | None = None
 
     def dataset(self, shard: InputShard) -> tf.data.Dataset:
         """The shuffled batches of one worker, without end.
@@ -76,7 +83,7 @@ class InputPipeline:
           InputError: there are fewer examples than workers, in Parquet files.
           MachineError: a file cannot be read.
         """
-        source = _source(self.files, self.spec)
+        source = _source(self.files, self.spec, self.selection)
         if _in_memory(source, self.config.cache):
             batches = self._from_memory(source, shard)
         else:
@@ -122,13 +129,31 @@ def find(patterns: Sequence[str]) -> list[str]:
     return [name if is_remote(name) else str(Path(name).absolute()) for name in names]
 
 
-def evaluation_batches(files: Sequence[str], spec: FeatureSpec, batch_size: int) -> Iterator[Batch]:
+def validation_part(files: Sequence[str], spec: FeatureSpec, config: TrainingConfig, by: By) -> ValidationPart:
+    """Plans the part of the training split that training does not see; reads one column of it.
+
+    Args:
+      files: the files of the split; see `find`.
+      spec: parsing spec of the transformed features and the label.
+      config: share and seed.
+      by: what keeps rows together.
+
+    Raises:
+      MachineError: a file cannot be read.
+    """
+    return ValidationPart.of(_source(files, spec).keys(key(by)), config.validation, config.seed, by)
+
+
+def evaluation_batches(
+    files: Sequence[str], spec: FeatureSpec, batch_size: int, selection: Selection | None = None
+) -> Iterator[Batch]:
     """Yields every example once, in file order.
 
     Args:
       files: the files of a split, Parquet or gzip TFRecords of tf.Example; see `find`.
       spec: parsing spec of the transformed features and the label.
       batch_size: examples per batch, at most.
+      selection: the rows that are read; None: all.
 
     Yields:
       (features: dict of [batch, …] tensors, label: [batch, 1]).
@@ -137,11 +162,11 @@ def evaluation_batches(files: Sequence[str], spec: FeatureSpec, batch_size: int)
       InputError: there are no examples, in Parquet files.
       MachineError: a file cannot be read.
     """
-    yield from map(_split_label, _source(files, spec).in_order(batch_size))
+    yield from map(_split_label, _source(files, spec, selection).in_order(batch_size))
 
 
-def _source(files: Sequence[str], spec: FeatureSpec) -> Source:
-    return (ParquetSource if is_parquet(files[0]) else TfrecordSource)(files, spec)
+def _source(files: Sequence[str], spec: FeatureSpec, selection: Selection | None = None) -> Source:
+    return (ParquetSource if is_parquet(files[0]) else TfrecordSource)(files, spec, selection)
 
 
 def _in_memory(source: Source, cache: str) -> bool:

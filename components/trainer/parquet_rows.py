@@ -5,6 +5,7 @@ Without TensorFlow, which calls these functions from the process that holds the 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -16,6 +17,7 @@ import pyarrow as pa
 from components.data import row_groups
 from components.data.row_groups import RowGroup
 from components.errors import MachineError
+from components.trainer.validation_part import Mask
 
 Values: TypeAlias = npt.NDArray[Any]
 """int64, float32, or bytes objects."""
@@ -53,7 +55,7 @@ class Lists:
     def __len__(self) -> int:
         return len(self.splits) - 1
 
-    def __getitem__(self, rows: Ints | slice) -> Lists:
+    def __getitem__(self, rows: Ints | slice | Mask) -> Lists:
         starts, ends = self.splits[:-1][rows], self.splits[1:][rows]
         splits = _splits(ends - starts)
         return Lists(self.values[np.repeat(starts - splits[:-1], ends - starts) + np.arange(splits[-1])], splits)
@@ -63,8 +65,8 @@ Rows: TypeAlias = "list[Values | Lists]"
 """The values of each column in some rows: shape [rows] for one value in each, [rows, width] for more, or Lists."""
 
 
-def part(rows: Rows, numbers: slice) -> Rows:
-    """Returns some rows, as views where possible."""
+def part(rows: Rows, numbers: slice | Mask) -> Rows:
+    """Returns some rows; those of a slice as views where possible."""
     return [column[numbers] for column in rows]
 
 
@@ -107,12 +109,28 @@ class Shard:
       columns: the columns to read.
       index: the worker's number.
       count: number of workers, at most as many as there are rows.
+      masks: the rows of each group that are read; None: all.
     """
 
     groups: Sequence[RowGroup]
     columns: Sequence[Column]
     index: int
     count: int
+    masks: Sequence[Mask] | None = None
+
+    @functools.cached_property
+    def sizes(self) -> Ints:
+        """The number of rows of each group that are read."""
+        return np.array([group.rows for group in self.groups] if self.masks is None else [m.sum() for m in self.masks])
+
+    def read(self, number: int) -> Rows:
+        """Reads a row group.
+
+        Raises:
+          MachineError: as `read`.
+        """
+        rows = read(self.groups[number], self.columns)
+        return rows if self.masks is None else part(rows, self.masks[number])
 
     def load(self) -> Rows:
         """Returns every `count`-th row of the files, from row `index` on.
@@ -120,16 +138,15 @@ class Shard:
         Raises:
           MachineError: as `read`.
         """
-        total = sum(group.rows for group in self.groups)
-        return join(self._own(), len(range(self.index, total, self.count)))
+        return join(self._own(), len(range(self.index, int(self.sizes.sum()), self.count)))
 
     def _own(self) -> Iterator[Rows]:
         before = 0
-        for group in self.groups:
+        for number, size in enumerate(self.sizes):
             first = (self.index - before) % self.count
-            if first < group.rows:
-                yield part(read(group, self.columns), slice(first, None, self.count))
-            before += group.rows
+            if first < size:
+                yield part(self.read(number), slice(first, None, self.count))
+            before += int(size)
 
 
 class ShuffledShard:
@@ -150,7 +167,7 @@ class ShuffledShard:
 
     def __init__(self, shard: Shard, seed: int, buffer: int, batch_size: int) -> None:
         self._shard, self._seed, self._batch_size = shard, seed, batch_size
-        self._sizes: Ints = np.array([group.rows for group in shard.groups])
+        self._sizes = shard.sizes
         total = int(self._sizes.sum())
         self._first, last = (total * each // shard.count for each in (shard.index, shard.index + 1))
         self._rows = last - self._first
@@ -159,7 +176,7 @@ class ShuffledShard:
         """Epoch of the window that is held, and its number in the epoch."""
         self._shuffled: Rows | None = None
         """The rows of the window, in random order; the last row may be unset, as windows differ by one."""
-        self._group: tuple[RowGroup, Rows] | None = None
+        self._group: tuple[int, Rows] | None = None
 
     def batch(self, number: int) -> Rows:
         """Returns batch `number` since the beginning of training; batches that follow each other are read fastest.
@@ -204,14 +221,14 @@ class ShuffledShard:
             begin = int(ends[at] - self._sizes[order[at]])
             if begin >= stop:
                 return
-            rows = self._read(self._shard.groups[int(order[at])])
+            rows = self._read(int(order[at]))
             yield part(rows, slice(max(start - begin, 0), stop - begin))
 
-    def _read(self, group: RowGroup) -> Rows:
+    def _read(self, number: int) -> Rows:
         """Reads a row group, of which the next window may need the rest."""
-        if self._group is None or self._group[0] != group:
+        if self._group is None or self._group[0] != number:
             self._group = None
-            self._group = group, read(group, self._shard.columns)
+            self._group = number, self._shard.read(number)
         return self._group[1]
 
 
@@ -223,6 +240,19 @@ def read(group: RowGroup, columns: Sequence[Column]) -> Rows:
     """
     batch = row_groups.read(group, [column.name for column in columns])
     return [_column(group.path, column, values) for column, values in zip(columns, batch.columns, strict=True)]
+
+
+def keys(group: RowGroup, name: str) -> Values:
+    """Reads a column with one number in each row; [rows].
+
+    Raises:
+      MachineError: as `read`, or a row has another number of values.
+    """
+    (lists,) = row_groups.read(group, [name]).columns
+    values: Values = lists.flatten().to_numpy()
+    if len(values) != group.rows:
+        raise _unexpected(group.path, name, "1 value in every row", "other numbers of values")
+    return values
 
 
 def _column(path: str, column: Column, lists: pa.Array) -> Values | Lists:

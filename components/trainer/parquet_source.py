@@ -17,11 +17,12 @@ import numpy as np
 import tensorflow as tf
 
 from components.compat.tensorflow import call_py_function, register_py_function
-from components.data.row_groups import RowGroup, row_groups
+from components.data.row_groups import row_groups
 from components.errors import InputError
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import Columns, FeatureSpec, InputShard
-from components.trainer.parquet_rows import Column, Shard, ShuffledShard, Values, arrays, part, read
+from components.trainer.parquet_rows import Column, Shard, ShuffledShard, Values, arrays, keys, part
+from components.trainer.validation_part import Selection
 
 _LOAD, _BATCH = "parquet_source.load", "parquet_source.batch"
 
@@ -33,14 +34,16 @@ class ParquetSource:
     Attributes:
       files: at least one.
       spec: parsing spec of the transformed features and the label.
+      selection: the rows that are read; None: all.
     """
 
     files: Sequence[str]
     spec: FeatureSpec
+    selection: Selection | None = None
 
     def memory(self) -> int:
         """Returns how many bytes all examples take in memory, from the footers of the files."""
-        return sum(group.memory for group in self._groups)
+        return sum(group.memory for group in self._shard.groups)
 
     def load(self, shard: InputShard) -> Columns:
         """Returns the examples of one worker: every `count`-th row, as from TFRecords.
@@ -75,15 +78,20 @@ class ParquetSource:
           InputError: there are no examples.
         """
         self._check(1)
-        for group in self._groups:
-            rows = read(group, self._columns)
-            for start in range(0, group.rows, batch_size):
+        for number, size in enumerate(self._shard.sizes):
+            rows = self._shard.read(number)
+            for start in range(0, int(size), batch_size):
                 batch = arrays(part(rows, slice(start, start + batch_size)))
                 yield self._as_columns([tf.constant(values) for values in batch])
 
+    def keys(self, name: str) -> Iterator[Values]:
+        """Yields a column with one value in each row, for all rows of the files, a row group at a time."""
+        return (keys(group, name) for group in row_groups(self.files))
+
     @functools.cached_property
-    def _groups(self) -> list[RowGroup]:
-        return row_groups(self.files)
+    def _shard(self) -> Shard:
+        """All rows of the split that are read."""
+        return _shard(self._description(count=1).encode(), 0)
 
     @functools.cached_property
     def _columns(self) -> list[Column]:
@@ -93,15 +101,18 @@ class ParquetSource:
         ]
 
     def _check(self, workers: int) -> None:
-        rows = sum(group.rows for group in self._groups)
+        rows = int(self._shard.sizes.sum())
         if rows < workers:
             raise InputError(
                 f"{self.files[0].rpartition('/')[0]}: expected an example for each worker ({workers}), received {rows}",
-                "add data, or change data.split",
+                "add data, or change data.split or training.validation",
             )
 
     def _description(self, **more: Any) -> str:
-        return json.dumps({"files": list(self.files), "columns": self._columns, **more})
+        fields = {"files": list(self.files), "columns": self._columns, **more}
+        if self.selection:
+            fields["selection"] = self.selection.to_json()
+        return json.dumps(fields)
 
     def _dtypes(self) -> list[tf.DType]:
         """The dtypes of `arrays`."""
@@ -155,4 +166,8 @@ def _shuffled(description: bytes, index: int) -> ShuffledShard:
 def _shard(description: bytes, index: int) -> Shard:
     fields = json.loads(description)
     columns = [Column(*column) for column in fields["columns"]]
-    return Shard(row_groups(fields["files"]), columns, index, fields["count"])
+    groups, masks = row_groups(fields["files"]), None
+    if "selection" in fields:
+        selection = Selection.from_json(fields["selection"])
+        masks = [selection.mask(keys(group, selection.part.key), number) for number, group in enumerate(groups)]
+    return Shard(groups, columns, index, fields["count"], masks)

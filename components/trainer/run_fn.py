@@ -6,7 +6,7 @@ In a cluster every task except the servers calls it; what each does depends on i
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+import math
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -14,19 +14,21 @@ import tensorflow_transform as tft
 import tf_keras
 
 from components import user_code
+from components.features import feature_names
 from components.models.build import build
 from components.models.inputs import inputs
 from components.trainer import checkpoint, input_pipeline, strategy, warm_start
-from components.trainer.checkpoint_evaluation import evaluate, follow, measure
+from components.trainer.checkpoint_evaluation import evaluate, follow
 from components.trainer.cluster import tf_config
 from components.trainer.early_stopping import EarlyStopping
 from components.trainer.export import export
-from components.trainer.input_pipeline import Batch, InputPipeline
+from components.trainer.input_pipeline import InputPipeline
 from components.trainer.plan import TrainingPlan
 from components.trainer.prediction_head import prediction_head
 from components.trainer.strategy import Distribution
 from components.trainer.tensorboard_writer import TensorBoardWriter
 from components.trainer.training_loop import Folders, Learner, TrainingLoop
+from components.trainer.validation_part import Selection, ValidationPart
 
 if TYPE_CHECKING:
     from tfx.components.trainer.fn_args_utils import FnArgs
@@ -73,27 +75,38 @@ class Training:
     Args:
       plan: features, model and training.
       fn_args: TFX's FnArgs; `custom_config["checkpoints"]` is the folder for checkpoints.
+      validate: whether the validation part is held out and checkpoints are compared on it, also without early stopping.
 
     Raises:
       InputError: the label cannot be learned.
     """
 
-    def __init__(self, plan: TrainingPlan, fn_args: FnArgs) -> None:
+    def __init__(self, plan: TrainingPlan, fn_args: FnArgs, validate: bool = False) -> None:
         self._plan = plan
         self._fn_args = fn_args
         self._transform = tft.TFTransformOutput(fn_args.transform_graph_path)
         self._head = prediction_head(plan.features, self._transform, plan.training.class_weights)
         self._checkpoints: str = fn_args.custom_config["checkpoints"]
+        transformed = self._transform.transformed_feature_spec()
+        # It decides which rows are read, and is no input of the network.
+        transformed.pop(feature_names.ROW_KEY, None)
+        self._spec = transformed
+        self._best = (
+            EarlyStopping(self._checkpoints, plan.training.early_stopping)
+            if plan.training.early_stopping or validate
+            else None
+        )
 
-    def fit(
-        self, distribution: Distribution, on_checkpoint: Callable[[int, tf_keras.Model], object] | None = None
-    ) -> None:
+    @property
+    def validation_loss(self) -> float:
+        """The lowest mean loss on the validation part; infinite without one."""
+        return self._best.loss if self._best else math.inf
+
+    def fit(self, distribution: Distribution) -> None:
         """Trains until all steps are done, or early stopping ends it; see TrainingLoop.
 
         Args:
           distribution: strategy and role of this process.
-          on_checkpoint: called with each checkpoint's step and network, in place of the evaluation that the plan's
-            `evaluator` or `early_stopping` asks for.
 
         Raises:
           InputError: the batch size does not fit the strategy, or the loss is no longer finite.
@@ -103,29 +116,27 @@ class Training:
         batch_size = strategy.replica_batch_size(config, distribution.strategy.num_replicas_in_sync)
         tf_keras.utils.set_random_seed(config.seed)
         files = input_pipeline.find(self._fn_args.train_files)
-        if self._early_stopping and self._early_stopping.is_over:
-            return
-        inline = (config.evaluator or self._early_stopping is not None) and not config.strategy.is_cluster
+        others = Selection(self._validation_part, inside=False) if self._best else None
         TrainingLoop(
             config=config,
             distribution=distribution,
             learner=Learner(self._build, self._head, self._warm_start),
-            input_pipeline=InputPipeline(files, self._transform.transformed_feature_spec(), config, batch_size),
+            input_pipeline=InputPipeline(files, self._spec, config, batch_size, others),
             folders=Folders(self._checkpoints, None if distribution.is_lead else f"{run}/checkpoints", run),
-            on_checkpoint=on_checkpoint or (self._evaluate if inline else lambda step, network: False),
+            on_checkpoint=functools.partial(self._on_checkpoint, distribution),
+            is_over=distribution.is_lead and self._best is not None and self._best.is_over,
         ).run()
 
     def evaluate_checkpoints(self) -> None:
         """Evaluates each checkpoint that other tasks write, until the last."""
-        follow(self._checkpoints, self._plan.training.steps, self._restored, self._evaluate)
+        follow(self._checkpoints, self._plan.training.steps, self._restored, self._evaluate, self._has_ended)
 
     def export(self) -> None:
         """Writes the SavedModel from the last checkpoint, or the best one, by a plain copy of the network in float32.
 
         So it is the same for every strategy: shards are merged, and neither optimizer nor devices are saved.
         """
-        tf_keras.mixed_precision.set_global_policy("float32")
-        best = self._early_stopping.path if self._early_stopping else None
+        best = self._best.path if self._best else None
         network = self._restored(best or checkpoint.path(self._checkpoints, checkpoint.steps(self._checkpoints)[0]))
         directory = self._fn_args.serving_model_dir
         temporary = f"{directory}.partial"
@@ -136,11 +147,6 @@ class Training:
             tf.io.gfile.rename(temporary, directory)
         finally:
             _remove(temporary)
-
-    def measure(self, network: tf_keras.Model) -> dict[str, float]:
-        """The mean loss of a network on the eval split, and each metric, by name."""
-        values: dict[str, float] = measure(network, self._head, self._eval_examples())[0]
-        return values
 
     def _warm_start(self, network: tf_keras.Model) -> None:
         if self._plan.training.warm_start:
@@ -157,30 +163,56 @@ class Training:
         return build(plan.model, features, self._head.outputs)
 
     @functools.cached_property
-    def _early_stopping(self) -> EarlyStopping | None:
-        patience = self._plan.training.early_stopping
-        return EarlyStopping(self._checkpoints, patience) if patience else None
+    def _validation_part(self) -> ValidationPart:
+        key = self._plan.features.row_key
+        files = input_pipeline.find(self._fn_args.train_files)
+        return input_pipeline.validation_part(files, self._spec, self._plan.training, key.by if key else "row")
 
     @functools.cached_property
     def _plain(self) -> tf_keras.Model:
-        """A network for the weights of checkpoints, under no strategy."""
-        with tf.device("CPU:0"):
-            return self._build()
+        """A network in float32 for the weights of checkpoints, under no strategy."""
+        policy = tf_keras.mixed_precision.global_policy()
+        tf_keras.mixed_precision.set_global_policy("float32")
+        try:
+            with tf.device("CPU:0"):
+                return self._build()
+        finally:
+            tf_keras.mixed_precision.set_global_policy(policy)
 
     def _restored(self, path: str) -> tf_keras.Model:
         status = tf.train.Checkpoint(network=self._plain).read(path)
         status.assert_existing_objects_matched().expect_partial()
         return self._plain
 
-    def _evaluate(self, step: int, network: tf_keras.Model) -> bool:
-        """Evaluates a checkpoint; returns whether early stopping ends the training."""
-        with TensorBoardWriter(self._fn_args.model_run_dir, "eval", self._plan.training.tensorboard) as writer:
-            loss = evaluate(network, self._head, self._eval_examples(), writer, step)
-        return self._early_stopping is not None and self._early_stopping.update(step, loss, network)
+    def _on_checkpoint(self, distribution: Distribution, step: int, network: tf_keras.Model) -> bool:
+        """Evaluates a checkpoint as the plan asks; returns whether early stopping ends the training."""
+        config = self._plan.training
+        if config.evaluator and not config.strategy.is_cluster:
+            self._evaluate(step, network)
+        if not self._best or not distribution.is_lead:
+            return False
+        if distribution.role is not None:
+            # The variables of a cluster are on several machines.
+            network = self._restored(checkpoint.path(self._checkpoints, step))
+        files = input_pipeline.find(self._fn_args.train_files)
+        rows = input_pipeline.evaluation_batches(
+            files, self._spec, _EVAL_BATCH, Selection(self._validation_part, inside=True)
+        )
+        with TensorBoardWriter(self._fn_args.model_run_dir, "validation", config.tensorboard) as writer:
+            loss = evaluate(network, self._head, rows, writer, step)
+        return self._best.update(step, loss, network)
 
-    def _eval_examples(self) -> Iterable[Batch]:
+    def _evaluate(self, step: int, network: tf_keras.Model) -> None:
+        """Writes a point of the curves on the eval split."""
         files = input_pipeline.find(self._fn_args.eval_files)
-        return input_pipeline.evaluation_batches(files, self._transform.transformed_feature_spec(), _EVAL_BATCH)
+        rows = input_pipeline.evaluation_batches(files, self._spec, _EVAL_BATCH)
+        with TensorBoardWriter(self._fn_args.model_run_dir, "eval", self._plan.training.tensorboard) as writer:
+            evaluate(network, self._head, rows, writer, step)
+
+    def _has_ended(self) -> bool:
+        """Whether another task has ended the training by early stopping."""
+        patience = self._plan.training.early_stopping
+        return patience is not None and EarlyStopping(self._checkpoints, patience).is_over
 
 
 def _remove(*folders: str) -> None:

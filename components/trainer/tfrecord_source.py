@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy.typing as npt
 import tensorflow as tf
 
+from components.errors import InputError
+from components.features import feature_names
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import Columns, FeatureSpec, InputShard
+from components.trainer.validation_part import Selection
 
 _UNPACKED = 12
 """Bytes of a parsed example per byte of its compressed file, at most; in the files that Transform writes, 4 to 9."""
@@ -16,6 +22,7 @@ _READERS = 4
 """Files read in parallel."""
 _ALL = 1 << 40
 _BLOCK = 256
+_HASHES = 1 << 40
 _FILES_PER_WORKER = 8
 """With fewer files per worker, records are distributed instead: shards of few whole files would differ too much."""
 
@@ -27,10 +34,12 @@ class TfrecordSource:
     Attributes:
       files: at least one.
       spec: parsing spec of the transformed features and the label.
+      selection: the rows that are read; None: all. By row they are chosen by a hash of the record, not stratified.
     """
 
     files: Sequence[str]
     spec: FeatureSpec
+    selection: Selection | None = None
 
     def memory(self) -> int:
         """Returns how many bytes all parsed examples take in memory, at most."""
@@ -54,7 +63,7 @@ class TfrecordSource:
             order = tf.random.experimental.stateless_shuffle(paths, tf.stack([number, seed]))
             # A reader returns its records in blocks: one by one costs several times as much as reading them.
             blocks = tf.data.Dataset.from_tensor_slices(order).interleave(
-                lambda path: _file(path).batch(_BLOCK),
+                lambda path: self._selected(_file(path).batch(_BLOCK)),
                 _READERS,
                 num_parallel_calls=tf.data.AUTOTUNE,
                 deterministic=True,
@@ -64,7 +73,8 @@ class TfrecordSource:
             return own.shuffle(config.shuffle_buffer, seed=seed + number, reshuffle_each_iteration=False)
 
         def rows_of_an_epoch() -> tf.Tensor:
-            own = _file(paths) if by_file else _records_of(_file(paths), shard)
+            records = self._selected(_file(paths).batch(_BLOCK)).unbatch()
+            own = records if by_file else _records_of(records, shard)
             return own.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
 
         start = tf.cast(shard.start, tf.int64) * batch_size
@@ -75,13 +85,57 @@ class TfrecordSource:
         return batches.map(self._parser(), tf.data.AUTOTUNE, deterministic=True)
 
     def in_order(self, batch_size: int) -> Iterator[Columns]:
-        """Yields every example once, in batches of `batch_size`; the last one may be smaller."""
-        yield from self._records().batch(batch_size).map(self._parser(), tf.data.AUTOTUNE).prefetch(2)
+        """Yields every example once, in batches of `batch_size`; the last one may be smaller.
 
-    def _records(self) -> tf.data.Dataset:
+        Raises:
+          InputError: there are no examples.
+        """
+        batches = iter(self._records().batch(batch_size).map(self._parser(), tf.data.AUTOTUNE).prefetch(2))
+        first = next(batches, None)
+        if first is None:
+            raise InputError(
+                f"{self.files[0].rpartition('/')[0]}: expected an example, received none",
+                "add data, or change data.split or training.validation",
+            )
+        yield from itertools.chain([first], batches)
+
+    def keys(self, name: str) -> Iterator[npt.NDArray[Any]]:
+        """Yields a column with one value in each row, for all rows of the files, in pieces."""
+        spec = {name: self._key_spec(name)}
+        for piece in self._all().batch(_BLOCK).map(lambda block: tf.io.parse_example(block, spec)[name]):
+            yield piece.numpy()
+
+    def _all(self) -> tf.data.Dataset:
         return tf.data.TFRecordDataset(
             self.files, compression_type="GZIP", buffer_size=1 << 20, num_parallel_reads=min(len(self.files), _READERS)
         )
+
+    def _records(self) -> tf.data.Dataset:
+        return self._all() if self.selection is None else self._selected(self._all().batch(_BLOCK)).unbatch()
+
+    def _key_spec(self, name: str) -> tf.io.FixedLenFeature:
+        return self.spec.get(name) or tf.io.FixedLenFeature([], tf.int64)
+
+    def _selected(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
+        """The records of blocks that are read."""
+        if self.selection is None:
+            return blocks
+        part, inside = self.selection.part, self.selection.inside
+        seed = (part.seed, part.seed + 1)
+
+        def below(texts: tf.Tensor) -> tf.Tensor:
+            return tf.strings.to_hash_bucket_strong(texts, _HASHES, seed) < round(part.share * _HASHES)
+
+        def mask(block: tf.Tensor) -> tf.Tensor:
+            if part.by == "row":
+                return below(block)
+            keys = tf.io.parse_example(block, {part.key: self._key_spec(part.key)})[part.key]
+            if part.by == "time":
+                return keys >= part.border
+            alone = tf.equal(keys, feature_names.NO_ROW_KEY)
+            return below(tf.where(alone, block, tf.strings.as_string(keys)))
+
+        return blocks.map(lambda block: tf.boolean_mask(block, tf.equal(mask(block), inside)))
 
     def _parser(self) -> Callable[[tf.Tensor], Columns]:
         return lambda serialized: tf.io.parse_example(serialized, self.spec)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 import tf_keras
@@ -84,6 +84,7 @@ class TrainingLoop:
       input_pipeline: the training examples.
       folders: where it writes.
       on_checkpoint: called with each checkpoint's step and network; training ends if it returns True.
+      is_over: whether that has ended the training already, before a restart.
     """
 
     config: TrainingConfig
@@ -92,9 +93,10 @@ class TrainingLoop:
     input_pipeline: InputPipeline
     folders: Folders
     on_checkpoint: Callable[[int, tf_keras.Model], object]
+    is_over: bool = False
 
     def run(self) -> None:
-        """Trains until all steps are done and saved.
+        """Trains until all steps are done and saved, or a checkpoint has ended the training.
 
         Raises:
           NotFiniteError: the loss is no longer finite.
@@ -114,15 +116,20 @@ class TrainingLoop:
         preemption = PreemptionFlag()
         steps = self.steps(network, optimizer)
         with TensorBoardWriter(folders.events, "train", self.config.tensorboard) as writer:
-            finished = False
-            while done < self.config.steps and not finished:
+            finished, stop = self.is_over, Stop()
+
+            def own() -> Stop:
+                return Stop(preemption.is_set(), finished)
+
+            # Processes that take their steps together learn from each other, in the next step, that training ends.
+            while done < self.config.steps and not (stop.finished or (finished and not steps.together)):
                 checkpoint_at = min(_next_multiple(done, self.config.checkpoint.every_steps), self.config.steps)
-                done, stopping = self._advance(steps, optimizer, writer, done, preemption)
-                if done >= checkpoint_at or stopping:
+                done, stop = self._advance(steps, optimizer, writer, done, own)
+                if done >= checkpoint_at or stop.preempted:
                     checkpoints.save(done)
                     writer.checkpoint(done, network)
-                    finished = self.on_checkpoint(done, network) is True
-                if stopping:
+                    finished = finished or self.on_checkpoint(done, network) is True
+                if stop.preempted:
                     logging.warning("received SIGTERM: saved a checkpoint at step %d", done)
                     raise SystemExit(PREEMPTED)
 
@@ -147,8 +154,8 @@ class TrainingLoop:
         optimizer: tf_keras.optimizers.Optimizer,
         writer: TensorBoardWriter,
         done: int,
-        preemption: PreemptionFlag,
-    ) -> tuple[int, bool]:
+        own: Callable[[], Stop],
+    ) -> tuple[int, Stop]:
         """Runs steps up to the next checkpoint or point of the curves; returns the step, and whether to stop."""
         writer.profile(done)
         curve = max(_CURVE_STEPS, steps.steps_per_call)
@@ -158,7 +165,7 @@ class TrainingLoop:
         if isinstance(steps, SynchronousSteps):
             until = min(until, done + steps.steps_per_call)
         started = time.monotonic()
-        loss, stopping = steps.run(until - done, preemption.is_set)
+        loss, stop = steps.run(until - done, own)
         seconds = time.monotonic() - started
         # The optimizer's count, because a coordinator repeats steps of a worker that exits.
         now = int(optimizer.iterations.numpy())
@@ -173,7 +180,19 @@ class TrainingLoop:
             logging.info("step %d: loss %.5f, %.1f steps/s", now, loss, rate)
             learning_rate = float(_unscaled(optimizer).learning_rate.numpy())
             writer.scalars(now, loss=loss, learning_rate=learning_rate, steps_per_second=rate)
-        return now, stopping
+        return now, stop
+
+
+class Stop(NamedTuple):
+    """Why a training stops.
+
+    Attributes:
+      preempted: a process received SIGTERM; the training continues later.
+      finished: it is over.
+    """
+
+    preempted: bool = False
+    finished: bool = False
 
 
 class PreemptionFlag:
@@ -201,19 +220,21 @@ class Steps(Protocol):
 
     Attributes:
       steps_per_call: the least number of steps for which a call is efficient.
+      together: whether other processes take the same steps, so that none can stop by itself.
     """
 
     steps_per_call: int
+    together: bool
 
-    def run(self, count: int, should_stop: Callable[[], bool]) -> tuple[float, bool]:
+    def run(self, count: int, own: Callable[[], Stop]) -> tuple[float, Stop]:
         """Runs steps.
 
         Args:
           count: how many.
-          should_stop: whether this process has to stop.
+          own: whether this process has to stop.
 
         Returns:
-          The mean loss, and whether any process has to stop; all processes of a cluster get the same answer.
+          The mean loss, and whether any process has to stop; all that take the steps together get the same answer.
         """
         ...
 
@@ -238,6 +259,7 @@ class SynchronousSteps:
         steps_per_call: int,
     ) -> None:
         self.steps_per_call = steps_per_call
+        self.together = distribution.role is not None
         strategy, start = distribution.strategy, int(iterations.numpy())
 
         def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -247,23 +269,23 @@ class SynchronousSteps:
 
         iterator = iter(strategy.distribute_datasets_from_function(dataset))
 
-        def execute(count: tf.Tensor, should_stop: tf.Tensor) -> tf.Tensor:
+        def execute(count: tf.Tensor, own: tf.Tensor) -> tf.Tensor:
             def body(done: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 total = strategy.run(lambda batch, before: before + step(batch), args=(next(iterator), total))
                 return done + 1, total
 
             total = strategy.run(lambda: tf.constant(0.0))
             _, total = tf.while_loop(lambda done, _: done < count, body, [0, total], parallel_iterations=1)
-            sums = strategy.run(lambda losses: tf.stack([losses, should_stop]), args=(total,))
+            sums = strategy.run(lambda losses: tf.concat([[losses], own], axis=0), args=(total,))
             return strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
 
-        specs = [tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)]
+        specs = [tf.TensorSpec([], tf.int32), tf.TensorSpec([len(Stop())], tf.float32)]
         self._execute = tf.function(execute, input_signature=specs, autograph=False)
 
-    def run(self, count: int, should_stop: Callable[[], bool]) -> tuple[float, bool]:
+    def run(self, count: int, own: Callable[[], Stop]) -> tuple[float, Stop]:
         """See Steps."""
-        total, stopping = self._execute(tf.constant(count), tf.constant(float(should_stop()))).numpy()
-        return total / count, stopping > 0
+        total, *stop = self._execute(tf.constant(count), tf.constant(own(), tf.float32)).numpy()
+        return total / count, Stop(*(each > 0 for each in stop))
 
 
 class ParameterServerSteps:
@@ -292,6 +314,7 @@ class ParameterServerSteps:
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._workers = distribution.workers
         self.steps_per_call = self._workers * steps_per_closure
+        self.together = False
 
         def dataset() -> tf.data.Dataset:
             # One graph serves all workers, so each reads its own index, and a restarted one the current step.
@@ -312,7 +335,7 @@ class ParameterServerSteps:
 
         self._execute = tf.function(execute, autograph=False)
 
-    def run(self, count: int, should_stop: Callable[[], bool]) -> tuple[float, bool]:
+    def run(self, count: int, own: Callable[[], Stop]) -> tuple[float, Stop]:
         """See Steps."""
         # The same number of closures for each worker, so that none waits for the others at the end.
         closures = min(count, self._workers * -(-count // self.steps_per_call))
@@ -321,7 +344,7 @@ class ParameterServerSteps:
             self._coordinator.schedule(self._execute, args=(self._iterator, tf.constant(each))) for each in counts
         ]
         self._coordinator.join()
-        return sum(float(total.fetch()) for total in totals) / count, should_stop()
+        return sum(float(total.fetch()) for total in totals) / count, own()
 
 
 def _next_multiple(done: int, every: int) -> int:

@@ -18,22 +18,23 @@ class TuningPlan(Section):
 def tuning_plan(plan: TrainingPlan, tune: TuneConfig) -> TuningPlan:
     """The plan of a search.
 
-    A trial trains in one process for `tune.steps`, and saves one checkpoint at its end. The config's other fields for
-    clusters and checkpoints have no effect on it, so they are not part of the Tuner's cache key.
+    A trial trains in one process for `tune.steps`, and is measured on the validation part: at its end, or with early
+    stopping at every checkpoint. The config's other fields for clusters and checkpoints have no effect on it, so they
+    are not part of the Tuner's cache key.
 
     Args:
       plan: the Trainer's.
       tune: the values to try.
     """
     steps = tune.steps or plan.training.steps
+    every = plan.training.checkpoint.every_steps if plan.training.early_stopping else steps
     training = plan.training.model_copy(
         update={
             "steps": steps,
             "strategy": StrategyConfig(),
             "cluster": "local",
-            "checkpoint": CheckpointConfig(every_steps=steps, keep=1),
+            "checkpoint": CheckpointConfig(every_steps=every, keep=1),
             "evaluator": False,
-            "early_stopping": None,
             "warm_start": False,
             "max_restarts": 0,
             "heartbeat_seconds": 60.0,

@@ -75,7 +75,7 @@ def search_space(tune: TuneConfig) -> keras_tuner.HyperParameters:
 
 
 class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
-    """Runs trials one after the other in this process, and compares them by the loss on the eval split.
+    """Runs trials one after the other in this process, and compares them by the loss on the validation part.
 
     Args:
       plan: the training of a trial, and the values to try.
@@ -90,7 +90,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         super().__init__(oracle, directory=fn_args.working_dir, project_name=_PROJECT)
 
     def run_trial(self, trial: Trial, *_: Any, **__: Any) -> float:
-        """Trains with a trial's values; returns the mean loss on the eval split.
+        """Trains with a trial's values; returns the mean loss on the validation part.
 
         Raises:
           FailedTrialError: these values do not train: the loss is not finite, or the memory does not suffice.
@@ -112,7 +112,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         finally:
             self._seconds[trial.trial_id] = time.monotonic() - started
         if not math.isfinite(loss):
-            raise keras_tuner.errors.FailedTrialError(f"expected a finite loss on the eval split, received {loss}")
+            raise keras_tuner.errors.FailedTrialError(f"expected a finite loss on the validation part, received {loss}")
         return loss
 
     def on_trial_end(self, trial: Trial) -> None:
@@ -124,7 +124,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         else:
             best = self.oracle.get_best_trials(1)[0].score
             logging.info(
-                "trial %s: loss %.5f on the eval split, the best so far is %.5f", trial.trial_id, ended.score, best
+                "trial %s: loss %.5f on the validation part, the best so far is %.5f", trial.trial_id, ended.score, best
             )
 
     def on_search_end(self) -> None:
@@ -152,7 +152,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         self._seconds = state["seconds"]
 
     def records(self) -> list[dict[str, Any]]:
-        """Every trial, the best first: values, loss on the eval split or reason of its failure, seconds."""
+        """Every trial, the best first: values, loss on the validation part or reason of its failure, seconds."""
         trials = sorted(self.oracle.trials.values(), key=lambda trial: (trial.score is None, trial.score))
         return [
             {
@@ -184,20 +184,16 @@ def _oracle(tune: TuneConfig) -> keras_tuner.Oracle:
 
 
 def _loss(plan: TrainingPlan, fn_args: FnArgs) -> float:
-    """Trains a plan's model in a temporary folder; returns the mean loss on the eval split."""
+    """Trains a plan's model in a temporary folder; returns the mean loss on the validation part."""
     # Frees the graphs of the previous trial.
     tf_keras.backend.clear_session()
-    losses = []
     with tempfile.TemporaryDirectory() as scratch:
         arguments = copy.copy(fn_args)
         arguments.model_run_dir = scratch
         arguments.custom_config = {**fn_args.custom_config, "checkpoints": f"{scratch}/checkpoints"}
-        training = Training(plan, arguments)
-        training.fit(
-            Distribution(tf.distribute.get_strategy()),
-            lambda _, network: losses.append(training.measure(network)[_LOSS]),
-        )
-    return losses[-1]
+        training = Training(plan, arguments, validate=True)
+        training.fit(Distribution(tf.distribute.get_strategy()))
+        return training.validation_loss
 
 
 def _failure(trial: Trial) -> str:

@@ -21,8 +21,9 @@ from components.evaluator.baseline import baseline
 from components.evaluator.component import Evaluator
 from components.evaluator.plan import EvaluationPlan
 from components.features import feature_names, preprocessing
-from components.features.plan import FeaturePlan
+from components.features.plan import FeaturePlan, RowKey
 from components.ingest.component import example_gen
+from components.ingest.config import SplitConfig
 from components.ingest.input_files import FilePatterns
 from components.pusher.component import Pusher
 from components.pusher.plan import PushPlan
@@ -78,8 +79,13 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
       force_bless: the reason for blessing the model although thresholds fail; None: the thresholds decide.
     """
     paths = config.paths()
-    features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
     own_model = config.model.run_fn is not None
+    features = FeaturePlan(
+        features=config.features,
+        label=config.data.label,
+        task=config.data.task,
+        row_key=None if own_model or config.features.preprocessing_fn else _row_key(config.data.split),
+    )
 
     examples = example_gen(config.data, inputs.source, examples_format(config))
     examples.with_beam_pipeline_args(list(inputs.worker_beam_args))
@@ -194,6 +200,14 @@ def _schema(schema: Path | str | None, statistics: StockStatisticsGen) -> Any:
     if isinstance(schema, str):
         return CuratedSchema(schema).with_id("SchemaGen")
     return ImportSchemaGen(schema_file=str(schema)).with_id("SchemaGen")
+
+
+def _row_key(split: SplitConfig) -> RowKey | None:
+    """What the Trainer's validation part keeps together, as the splits do."""
+    if split.by == "time":
+        return RowKey(by="time", columns=split.columns)
+    grouped = split.by in ("hash", "group") and split.columns
+    return RowKey(by="group", columns=split.columns) if grouped else None
 
 
 def _gate_plan(config: Config, features: FeaturePlan) -> GatePlan:

@@ -25,7 +25,7 @@ from components.trainer.config import TrainingConfig
 
 STEPS, EVERY = 200, 50
 CHECKPOINTS = set(range(EVERY, STEPS + 1, EVERY))
-EVAL_ROWS = 3950
+TRAIN_ROWS, EVAL_ROWS = 4050, 3950
 RATE = 0.01
 CONFIG: dict[str, Any] = {
     "steps": STEPS,
@@ -161,15 +161,59 @@ def test_checkpoints_are_evaluated_on_every_row(made: Callable[[str], Made]) -> 
         assert {(int(step), int(rows)) for step, rows in evaluated} == {(step, EVAL_ROWS) for step in curves["auc"]}
 
 
-@pytest.mark.slow
-def test_training_that_gets_no_better_ends_early_with_its_best_weights(prepared: Prepared, tmp_path: Path) -> None:
-    looks = {"early_stopping": 3, "checkpoint": {"every_steps": 10, "keep": 2}}
-    Training(prepared, tmp_path, {**CONFIG, "steps": 2000, "learning_rate": 0.3, **looks}).end()
-    curves, left = training_output.curves(tmp_path / "run" / "eval"), training_output.look(prepared, tmp_path)
+STOPPING: dict[str, Any] = {
+    **CONFIG,
+    "steps": 2000,
+    "learning_rate": 0.3,
+    "early_stopping": 3,
+    "evaluator": True,
+    "checkpoint": {"every_steps": 10, "keep": 2},
+}
+
+
+def assert_ended_early(prepared: Prepared, folder: Path) -> None:
+    """The model has the weights of the lowest loss on the validation part, not the last ones."""
+    curves = training_output.curves(folder / "run" / "validation")
     best = min(curves["loss"], key=curves["loss"].__getitem__)
     assert max(curves["loss"]) == best + 30 < 2000
-    assert left.auc == pytest.approx(curves["auc"][best], abs=2e-3), "over thresholds, and over all rows"
+    left = training_output.look(prepared, folder)
+    assert left.auc == pytest.approx(curves["auc"][best], abs=0.02), "the eval split has other rows"
     assert not np.allclose(left.predictions, left.restored, atol=1e-3), "the last checkpoint is another one"
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"kind": "none"},
+        MULTI_WORKER,
+        pytest.param(PARAMETER_SERVER, marks=pytest.mark.slow),
+        pytest.param({"kind": "mirrored"}, marks=pytest.mark.slow),
+    ],
+    ids=lambda strategy: strategy["kind"],
+)
+def test_training_that_gets_no_better_ends_early_with_its_best_weights(
+    prepared: Prepared, tmp_path: Path, strategy: dict[str, Any]
+) -> None:
+    Training(prepared, tmp_path, {**STOPPING, "strategy": strategy}).end()
+    assert_ended_early(prepared, tmp_path)
+    evaluated = training_output.curves(tmp_path / "run" / "eval")
+    if strategy["kind"] == "none":
+        rows = re.findall(r"evaluated (\d+) rows", (tmp_path / "node.log").read_text())
+        held_out, whole = sorted({int(each) for each in rows})
+        assert (held_out, whole) == (pytest.approx(0.15 * TRAIN_ROWS, abs=1), EVAL_ROWS)
+        assert set(evaluated["loss"]) == set(training_output.curves(tmp_path / "run" / "validation")["loss"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", [{"kind": "none"}, MULTI_WORKER, PARAMETER_SERVER], ids=lambda each: each["kind"])
+def test_restarted_training_ends_early_too(prepared: Prepared, tmp_path: Path, strategy: dict[str, Any]) -> None:
+    running = Training(prepared, tmp_path, {**STOPPING, "learning_rate": 0.05, "strategy": strategy})
+    running.until(lambda: len(running.checkpoints()) > 1)
+    running.supervisor.terminate()
+    with pytest.raises(MachineError, match="training was stopped by SIGTERM"):
+        running.end()
+    Training(prepared, tmp_path, {**STOPPING, "learning_rate": 0.05, "strategy": strategy}).end()
+    assert_ended_early(prepared, tmp_path)
 
 
 def test_histograms_and_profile_are_written_on_request(made: Callable[[str], Made]) -> None:

@@ -76,9 +76,9 @@ def test_interrupted_search_continues(prepared: Prepared, tmp_path: Path) -> Non
     tune = {"learning_rate": {"choice": [0.003, 0.01, 0.03]}, "trials": 3, "steps": 10}
     with pytest.raises(MachineError, match="tuning was stopped by SIGTERM"):
         search(prepared, tmp_path, tune, stop_at=3)
-    assert (tmp_path / "node.log").read_text().count("on the eval split, the best") == 2
+    assert (tmp_path / "node.log").read_text().count("on the validation part, the best") == 2
     trials, _, _ = search(prepared, tmp_path, tune)
-    assert (tmp_path / "node.log").read_text().count("on the eval split, the best") == 3, "the log goes on"
+    assert (tmp_path / "node.log").read_text().count("on the validation part, the best") == 3, "the log goes on"
     assert sorted(trial["values"]["learning_rate"] for trial in trials) == [0.003, 0.01, 0.03]
     assert all(trial["seconds"] > 0 for trial in trials)
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import tensorflow as tf
-from pydantic import ValidationError
 
-from components.trainer.config import TrainingConfig
 from components.trainer.early_stopping import EarlyStopping
 
 
@@ -51,7 +48,8 @@ def test_loss_that_is_not_finite_is_never_the_best(tmp_path: Path) -> None:
     assert stopping.path is None
 
 
-def test_early_stopping_requires_a_single_process() -> None:
-    TrainingConfig.model_validate({"early_stopping": 3, "strategy": {"kind": "mirrored"}})
-    with pytest.raises(ValidationError, match="early_stopping is for training in one process, and multi_worker takes"):
-        TrainingConfig.model_validate({"early_stopping": 3, "strategy": {"kind": "multi_worker"}})
+def test_without_patience_only_the_best_is_kept(tmp_path: Path) -> None:
+    stopping = EarlyStopping(str(tmp_path), None)
+    evaluated = [stopping.update(step, loss, network(step)) for step, loss in ((1, 0.4), (2, 0.6), (3, 0.5))]
+    assert not any(evaluated)
+    assert (stopping.loss, weight_at(stopping.path)) == (0.4, 1)

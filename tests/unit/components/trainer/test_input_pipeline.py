@@ -19,6 +19,7 @@ from components.trainer import input_pipeline
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import InputPipeline
+from components.trainer.validation_part import By, Selection, ValidationPart
 
 pytestmark = pytest.mark.both_lines
 
@@ -247,3 +248,42 @@ def test_error_of_the_reader_reaches_the_training(tmp_path: Path, cache: str) ->
     error = find(raised.value)
     assert isinstance(error, MachineError)
     assert error.headline.startswith(f"{path}, column pixels: expected 3 values in every row")
+
+
+@FORMATS
+@CACHES
+@pytest.mark.parametrize("by", ["row", "group", "time"])
+def test_training_and_validation_share_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, cache: str, by: By
+) -> None:
+    key = {feature_names.ROW_KEY: tf.io.FixedLenFeature([], tf.int64)}
+    of_row = values
+    monkeypatch.setitem(globals(), "SPEC", {**SPEC, **key})
+    monkeypatch.setitem(globals(), "values", lambda row: {**of_row(row), feature_names.ROW_KEY: [1 + row // 4]})
+    files = write(tmp_path, 200, 3, stored)
+    monkeypatch.undo()
+    part = input_pipeline.validation_part(files, SPEC, TrainingConfig(validation=0.25, seed=3), by)
+    batches = input_pipeline.evaluation_batches(files, SPEC, 16, Selection(part, inside=True))
+    held_out = list(chain(*(features["id"].numpy().tolist() for features, _ in batches)))
+    assert 20 < len(held_out) == len({*held_out}) < 80
+    others = sorted({*range(200)} - {*held_out})
+    pipeline = InputPipeline(files, SPEC, config(cache), 1, Selection(part, inside=False))
+    shares = []
+    for index in range(2):
+        dataset = pipeline.dataset(InputShard(index, 2)).take(len(others) // 2)
+        shares += [int(features["id"][0]) for features, _ in dataset]
+    # Each worker has read its epoch, but for one row if they differ.
+    assert len(others) - 1 <= len({*shares}) == len(shares)
+    assert {*shares} <= {*others}
+    groups = [{row // 4 for row in rows} for rows in (held_out, others)]
+    assert bool(groups[0] & groups[1]) is (by == "row")
+    if by == "time":
+        assert min(held_out) > max(others)
+
+
+@FORMATS
+def test_validation_part_without_rows_is_an_error(tmp_path: Path, stored: Format) -> None:
+    files = write(tmp_path, 3, 1, stored)
+    nothing = Selection(ValidationPart(1e-12, 1), inside=True)
+    with pytest.raises(InputError, match="expected an example"):
+        list(input_pipeline.evaluation_batches(files, SPEC, 4, nothing))

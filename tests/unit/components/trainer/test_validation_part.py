@@ -1,0 +1,81 @@
+"""The validation part: stratified rows, whole groups or the newest rows, the same ones in every process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from components.features import feature_names
+from components.trainer import validation_part
+from components.trainer.validation_part import Selection, ValidationPart
+
+ROWS = 1000
+
+
+def test_rows_are_stratified_by_the_label() -> None:
+    labels = np.repeat([0, 1], [980, 20])
+    mask = ValidationPart(0.15, seed=1).mask(labels, 0)
+    assert mask.sum() in (149, 150, 151)
+    assert labels[mask].sum() == 3
+    assert not np.array_equal(np.flatnonzero(mask), np.arange(mask.sum()))
+
+
+def test_numbers_are_stratified_too() -> None:
+    labels = np.random.default_rng(0).lognormal(0, 2, ROWS).astype(np.float32)
+    parts = [labels[ValidationPart(0.1, seed).mask(labels, 0)] for seed in range(20)]
+    # Of 100 rows at random, the median would have ranks with a standard deviation of 50.
+    ranks = [abs(int((labels < np.median(part)).sum()) - ROWS // 2) for part in parts]
+    assert max(ranks) <= 15
+
+
+def test_groups_are_whole() -> None:
+    groups = np.random.default_rng(0).integers(1, 1 << 62, 300)[np.arange(ROWS) % 300]
+    masks = [ValidationPart(0.2, 1, "group").mask(groups[start : start + 100], start) for start in range(0, ROWS, 100)]
+    mask = np.concatenate(masks)
+    assert 0.1 < mask.mean() < 0.3
+    assert not {*groups[mask]} & {*groups[~mask]}
+
+
+def test_rows_without_a_group_are_alone() -> None:
+    mask = ValidationPart(0.2, 1, "group").mask(np.full(ROWS, feature_names.NO_ROW_KEY), 0)
+    assert 0.15 < mask.mean() < 0.25
+
+
+def test_newest_rows_are_held_out_and_no_time_is_divided() -> None:
+    times = np.random.default_rng(0).permutation(np.arange(ROWS) // 7)
+    part = ValidationPart.of([times[:300], times[300:]], 0.2, 1, "time")
+    mask = part.mask(times, 0)
+    assert times[mask].min() > times[~mask].max()
+    assert mask.sum() == pytest.approx(200, abs=7)
+
+
+def test_one_time_of_all_rows_divides_nothing() -> None:
+    part = ValidationPart.of([np.full(ROWS, 5)], 0.2, 1, "time")
+    assert part == ValidationPart(0.2, 1, "row")
+
+
+@pytest.mark.parametrize("by", ["row", "group", "time"])
+def test_large_splits_hold_out_a_bounded_number(by: validation_part.By) -> None:
+    keys = np.arange(1_000_000)
+    part = ValidationPart.of([keys], 0.5, 1, by)
+    assert part.mask(keys, 0).sum() == pytest.approx(100_000, rel=0.02)
+
+
+@pytest.mark.parametrize("by", ["row", "group"])
+def test_choice_depends_on_the_seed_only(by: validation_part.By) -> None:
+    keys = np.arange(1, ROWS + 1) << 40
+    masks = [ValidationPart(0.2, seed, by).mask(keys, 3) for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(masks[0], masks[1])
+    assert (masks[0] != masks[2]).any()
+
+
+def test_training_sees_all_other_rows() -> None:
+    labels = np.arange(ROWS) % 3
+    part = ValidationPart(0.15, 1)
+    inside, outside = (Selection(part, inside).mask(labels, 0) for inside in (True, False))
+    np.testing.assert_array_equal(inside, ~outside)
+
+
+def test_other_processes_get_it_as_json() -> None:
+    selection = Selection(ValidationPart(0.15, 7, "time", 1_700_000_000), inside=False)
+    assert Selection.from_json(selection.to_json()) == selection
