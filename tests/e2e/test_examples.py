@@ -59,3 +59,14 @@ def test_number_to_predict(small: Runs):
     assert {"ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"} <= ended.nodes("cached")
     assert ended.result["metrics"]["mean_squared_error"] < 1
     assert set(ended.result["metrics"]) == {"mean_squared_error", "mean_absolute_error"}
+
+
+def test_whole_groups_are_held_out_of_the_training(small: Runs):
+    split = "data.split={by: group, columns: [hours], train: 2, eval: 1}"
+    stopping = ("training.early_stopping=2", "training.checkpoint.every_steps=20")
+    ended = small.again(*(word for field in (split, *stopping) for word in ("--set", field)))
+    assert_pushed(ended)
+    runs = (small.output / "artifacts" / "Trainer" / "model_run").iterdir()
+    newest = max(runs, key=lambda each: int(each.name))
+    assert list(newest.glob("checkpoints/best-*.index")), "the checkpoint that was exported"
+    assert list(newest.glob("validation/*"))

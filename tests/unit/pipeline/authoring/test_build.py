@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +159,33 @@ def test_columnar_nodes_fork_workers_for_a_large_input(
     }
     for name, (stock, ours) in executors.items():
         assert nodes[name].executor_spec.executor_class == (ours if name in vectorised else stock)
+
+
+@pytest.mark.parametrize(
+    ("split", "expected"),
+    [
+        ("{train: 2, eval: 1}", None),
+        ("{by: hash, columns: [company], train: 2, eval: 1}", {"by": "group", "columns": ["company"]}),
+        ("{by: group, columns: [company, tips], train: 2, eval: 1}", {"by": "group", "columns": ["company", "tips"]}),
+        ("{by: time, columns: [tips], train: 2, eval: 1}", {"by": "time", "columns": ["tips"]}),
+        ("{by: column, columns: [company], train: [c0, c1], eval: [c2]}", None),
+    ],
+)
+def test_validation_part_keeps_together_what_the_splits_do(
+    tmp_path: Path, rows: str, split: str, expected: dict[str, Any] | None
+) -> None:
+    nodes = compiled(tmp_path, rows, f"data.split={split}")
+    transform, trainer = (
+        json.loads(json.loads(parameter(nodes[node], "custom_config"))["plan"]) for node in ("Transform", "Trainer")
+    )
+    assert transform == trainer["features"]
+    assert transform["row_key"] == expected
+
+
+def test_own_code_gets_no_key_of_a_row(tmp_path: Path, rows: str) -> None:
+    code = tmp_path / "own.py"
+    code.write_text("def run_fn(fn_args):\n    pass\n")
+    split = "data.split={by: time, columns: [tips], train: 2, eval: 1}"
+    nodes = compiled(tmp_path, rows, split, f"model.run_fn={code}")
+    plan = json.loads(json.loads(parameter(nodes["Transform"], "custom_config"))["plan"])
+    assert plan["row_key"] is None
