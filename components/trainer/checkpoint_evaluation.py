@@ -34,6 +34,7 @@ def evaluate(
     """
     values, rows = measure(network, head, batches)
     writer.scalars(step, **values)
+    writer.flush()
     logging.info("step %d: evaluated %d rows: %s", step, rows, values)
     loss: float = values["loss"]
     return loss

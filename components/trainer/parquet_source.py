@@ -22,7 +22,7 @@ from components.errors import InputError
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import Columns, FeatureSpec, InputShard
 from components.trainer.parquet_rows import Column, Shard, ShuffledShard, Values, arrays, keys, part
-from components.trainer.validation_part import Selection
+from components.trainer.validation_part import Selection, ValidationPart, key
 
 _LOAD, _BATCH = "parquet_source.load", "parquet_source.batch"
 
@@ -111,7 +111,7 @@ class ParquetSource:
     def _description(self, **more: Any) -> str:
         fields = {"files": list(self.files), "columns": self._columns, **more}
         if self.selection:
-            fields["selection"] = self.selection.to_json()
+            fields["selection"] = self.selection
         return json.dumps(fields)
 
     def _dtypes(self) -> list[tf.DType]:
@@ -168,6 +168,7 @@ def _shard(description: bytes, index: int) -> Shard:
     columns = [Column(*column) for column in fields["columns"]]
     groups, masks = row_groups(fields["files"]), None
     if "selection" in fields:
-        selection = Selection.from_json(fields["selection"])
-        masks = [selection.mask(keys(group, selection.part.key), number) for number, group in enumerate(groups)]
+        part, inside = fields["selection"]
+        selection = Selection(ValidationPart(*part), inside)
+        masks = [selection.mask(keys(group, key(selection.part.by)), number) for number, group in enumerate(groups)]
     return Shard(groups, columns, index, fields["count"], masks)

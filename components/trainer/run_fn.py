@@ -5,6 +5,7 @@ In a cluster every task except the servers calls it; what each does depends on i
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from components.trainer.checkpoint_evaluation import evaluate, follow
 from components.trainer.cluster import tf_config
 from components.trainer.early_stopping import EarlyStopping
 from components.trainer.export import export
-from components.trainer.input_pipeline import InputPipeline
+from components.trainer.input_pipeline import Batch, InputPipeline
 from components.trainer.plan import TrainingPlan
 from components.trainer.prediction_head import prediction_head
 from components.trainer.strategy import Distribution
@@ -87,10 +88,9 @@ class Training:
         self._transform = tft.TFTransformOutput(fn_args.transform_graph_path)
         self._head = prediction_head(plan.features, self._transform, plan.training.class_weights)
         self._checkpoints: str = fn_args.custom_config["checkpoints"]
-        transformed = self._transform.transformed_feature_spec()
+        self._spec = self._transform.transformed_feature_spec()
         # It decides which rows are read, and is no input of the network.
-        transformed.pop(feature_names.ROW_KEY, None)
-        self._spec = transformed
+        self._spec.pop(feature_names.ROW_KEY, None)
         self._best = (
             EarlyStopping(self._checkpoints, plan.training.early_stopping)
             if plan.training.early_stopping or validate
@@ -117,19 +117,28 @@ class Training:
         tf_keras.utils.set_random_seed(config.seed)
         files = input_pipeline.find(self._fn_args.train_files)
         others = Selection(self._validation_part, inside=False) if self._best else None
-        TrainingLoop(
-            config=config,
-            distribution=distribution,
-            learner=Learner(self._build, self._head, self._warm_start),
-            input_pipeline=InputPipeline(files, self._spec, config, batch_size, others),
-            folders=Folders(self._checkpoints, None if distribution.is_lead else f"{run}/checkpoints", run),
-            on_checkpoint=functools.partial(self._on_checkpoint, distribution),
-            is_over=distribution.is_lead and self._best is not None and self._best.is_over,
-        ).run()
+        evaluates = config.evaluator and not config.strategy.is_cluster
+        validates = self._best is not None and distribution.is_lead
+        with (
+            self._curves("eval") if evaluates else contextlib.nullcontext() as evaluation,
+            self._curves("validation") if validates else contextlib.nullcontext() as validation,
+        ):
+            TrainingLoop(
+                config=config,
+                distribution=distribution,
+                learner=Learner(self._build, self._head, self._warm_start),
+                input_pipeline=InputPipeline(files, self._spec, config, batch_size, others),
+                folders=Folders(self._checkpoints, None if distribution.is_lead else f"{run}/checkpoints", run),
+                on_checkpoint=functools.partial(self._on_checkpoint, evaluation, validation),
+                is_over=distribution.is_lead and self._best is not None and self._best.is_over,
+            ).run()
 
     def evaluate_checkpoints(self) -> None:
         """Evaluates each checkpoint that other tasks write, until the last."""
-        follow(self._checkpoints, self._plan.training.steps, self._restored, self._evaluate, self._has_ended)
+        steps = self._plan.training.steps
+        with self._curves("eval") as curves:
+            evaluate_next = functools.partial(self._evaluate, curves)
+            follow(self._checkpoints, steps, self._restored, evaluate_next, self._has_ended)
 
     def export(self) -> None:
         """Writes the SavedModel from the last checkpoint, or the best one, by a plain copy of the network in float32.
@@ -169,6 +178,13 @@ class Training:
         return input_pipeline.validation_part(files, self._spec, self._plan.training, key.by if key else "row")
 
     @functools.cached_property
+    def _validation_rows(self) -> list[Batch]:
+        """The rows of the validation part, which is small, in memory: its files have all rows of the split."""
+        files = input_pipeline.find(self._fn_args.train_files)
+        selection = Selection(self._validation_part, inside=True)
+        return list(input_pipeline.evaluation_batches(files, self._spec, _EVAL_BATCH, selection))
+
+    @functools.cached_property
     def _plain(self) -> tf_keras.Model:
         """A network in float32 for the weights of checkpoints, under no strategy."""
         policy = tf_keras.mixed_precision.global_policy()
@@ -184,30 +200,32 @@ class Training:
         status.assert_existing_objects_matched().expect_partial()
         return self._plain
 
-    def _on_checkpoint(self, distribution: Distribution, step: int, network: tf_keras.Model) -> bool:
-        """Evaluates a checkpoint as the plan asks; returns whether early stopping ends the training."""
-        config = self._plan.training
-        if config.evaluator and not config.strategy.is_cluster:
-            self._evaluate(step, network)
-        if not self._best or not distribution.is_lead:
+    def _on_checkpoint(
+        self,
+        evaluation: TensorBoardWriter | None,
+        validation: TensorBoardWriter | None,
+        step: int,
+        network: tf_keras.Model,
+    ) -> bool:
+        """Evaluates a checkpoint for these curves; returns whether early stopping ends the training."""
+        if evaluation:
+            self._evaluate(evaluation, step, network)
+        if not self._best or not validation:
             return False
-        if distribution.role is not None:
+        if self._plan.training.strategy.is_cluster:
             # The variables of a cluster are on several machines.
             network = self._restored(checkpoint.path(self._checkpoints, step))
-        files = input_pipeline.find(self._fn_args.train_files)
-        rows = input_pipeline.evaluation_batches(
-            files, self._spec, _EVAL_BATCH, Selection(self._validation_part, inside=True)
-        )
-        with TensorBoardWriter(self._fn_args.model_run_dir, "validation", config.tensorboard) as writer:
-            loss = evaluate(network, self._head, rows, writer, step)
+        loss = evaluate(network, self._head, self._validation_rows, validation, step)
         return self._best.update(step, loss, network)
 
-    def _evaluate(self, step: int, network: tf_keras.Model) -> None:
+    def _evaluate(self, curves: TensorBoardWriter, step: int, network: tf_keras.Model) -> None:
         """Writes a point of the curves on the eval split."""
         files = input_pipeline.find(self._fn_args.eval_files)
-        rows = input_pipeline.evaluation_batches(files, self._spec, _EVAL_BATCH)
-        with TensorBoardWriter(self._fn_args.model_run_dir, "eval", self._plan.training.tensorboard) as writer:
-            evaluate(network, self._head, rows, writer, step)
+        evaluate(network, self._head, input_pipeline.evaluation_batches(files, self._spec, _EVAL_BATCH), curves, step)
+
+    def _curves(self, kind: str) -> TensorBoardWriter:
+        """Opens curves; one file for all checkpoints, since the report reads a limited number of files."""
+        return TensorBoardWriter(self._fn_args.model_run_dir, kind, self._plan.training.tensorboard)
 
     def _has_ended(self) -> bool:
         """Whether another task has ended the training by early stopping."""

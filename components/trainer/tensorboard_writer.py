@@ -15,7 +15,7 @@ class TensorBoardWriter:
 
     Args:
       folder: each kind of curve has a subfolder of it.
-      kind: `train` or `eval`, the subfolder's name.
+      kind: `train`, `eval` or `validation`, the subfolder's name.
       config: what to write besides scalars.
     """
 
@@ -46,6 +46,10 @@ class TensorBoardWriter:
             with self._writer.as_default(step=step):
                 for weight in network.trainable_variables:
                     tf.summary.histogram(weight.name, tf.convert_to_tensor(weight))
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes all points to the file, for readers of a training that goes on."""
         self._writer.flush()
 
     def profile(self, step: int) -> None:

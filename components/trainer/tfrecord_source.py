@@ -14,7 +14,7 @@ from components.errors import InputError
 from components.features import feature_names
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import Columns, FeatureSpec, InputShard
-from components.trainer.validation_part import Selection
+from components.trainer.validation_part import Selection, key
 
 _UNPACKED = 12
 """Bytes of a parsed example per byte of its compressed file, at most; in the files that Transform writes, 4 to 9."""
@@ -73,7 +73,7 @@ class TfrecordSource:
             return own.shuffle(config.shuffle_buffer, seed=seed + number, reshuffle_each_iteration=False)
 
         def rows_of_an_epoch() -> tf.Tensor:
-            records = self._selected(_file(paths).batch(_BLOCK)).unbatch()
+            records = self._selected_records(_file(paths))
             own = records if by_file else _records_of(records, shard)
             return own.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
 
@@ -111,7 +111,10 @@ class TfrecordSource:
         )
 
     def _records(self) -> tf.data.Dataset:
-        return self._all() if self.selection is None else self._selected(self._all().batch(_BLOCK)).unbatch()
+        return self._selected_records(self._all())
+
+    def _selected_records(self, records: tf.data.Dataset) -> tf.data.Dataset:
+        return records if self.selection is None else self._selected(records.batch(_BLOCK)).unbatch()
 
     def _key_spec(self, name: str) -> tf.io.FixedLenFeature:
         return self.spec.get(name) or tf.io.FixedLenFeature([], tf.int64)
@@ -129,7 +132,8 @@ class TfrecordSource:
         def mask(block: tf.Tensor) -> tf.Tensor:
             if part.by == "row":
                 return below(block)
-            keys = tf.io.parse_example(block, {part.key: self._key_spec(part.key)})[part.key]
+            name = key(part.by)
+            keys = tf.io.parse_example(block, {name: self._key_spec(name)})[name]
             if part.by == "time":
                 return keys >= part.border
             alone = tf.equal(keys, feature_names.NO_ROW_KEY)

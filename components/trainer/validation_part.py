@@ -6,9 +6,9 @@ measure a model that was chosen for the rows it is measured on.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,7 @@ _MOST_ROWS = 100_000
 """Rows from which the mean loss is exact enough; more would only make each evaluation slower."""
 
 
-@dataclass(frozen=True)
-class ValidationPart:
+class ValidationPart(NamedTuple):
     """Which rows are in the part; a function of the rows, so that every process and every restart finds the same ones.
 
     Attributes:
@@ -46,7 +45,7 @@ class ValidationPart:
         By time it holds the key of every row, 8 bytes each.
 
         Args:
-          keys: the values of the column `key` of all rows, in pieces.
+          keys: the feature `key(by)` of all rows, in pieces.
           share: the share of the rows, at most.
           seed: of the choice.
           by: as the attribute.
@@ -59,20 +58,16 @@ class ValidationPart:
         times = np.sort(np.concatenate(pieces))
         border = times[min(int(rows * (1 - share)), rows - 1)]
         if border == times[0]:
-            # One time has nearly all rows; a border there would leave none to train on.
+            # A border there would leave no row to train on.
+            logging.warning("nearly all rows have the same time, or none: those to validate on are chosen at random")
             return cls(share, seed)
         return cls(share, seed, by, int(border))
-
-    @property
-    def key(self) -> str:
-        """The transformed feature that decides."""
-        return key(self.by)
 
     def mask(self, keys: Keys, number: int) -> Mask:
         """Marks the rows of a row group that are in the part.
 
         Args:
-          keys: the column `key` of its rows; [rows].
+          keys: the feature `key(by)` of its rows; [rows].
           number: of the row group in the split.
 
         Returns:
@@ -92,8 +87,7 @@ class ValidationPart:
         return np.where(keys == feature_names.NO_ROW_KEY, alone, _fractions(keys, self.seed) < self.share)
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """The rows of a split that are read.
 
     Attributes:
@@ -107,15 +101,6 @@ class Selection:
     def mask(self, keys: Keys, number: int) -> Mask:
         """Marks the rows of a row group that are read, see `ValidationPart.mask`."""
         return self.part.mask(keys, number) == self.inside
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the fields, for a process that reads other rows of the same split."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Selection:
-        """Parses the result of `to_json`."""
-        return cls(ValidationPart(**fields["part"]), fields["inside"])
 
 
 def key(by: By) -> str:

@@ -49,9 +49,10 @@ def test_newest_rows_are_held_out_and_no_time_is_divided() -> None:
     assert mask.sum() == pytest.approx(200, abs=7)
 
 
-def test_one_time_of_all_rows_divides_nothing() -> None:
+def test_one_time_of_all_rows_divides_nothing(caplog: pytest.LogCaptureFixture) -> None:
     part = ValidationPart.of([np.full(ROWS, 5)], 0.2, 1, "time")
     assert part == ValidationPart(0.2, 1, "row")
+    assert "nearly all rows have the same time" in caplog.text
 
 
 @pytest.mark.parametrize("by", ["row", "group", "time"])
@@ -74,8 +75,3 @@ def test_training_sees_all_other_rows() -> None:
     part = ValidationPart(0.15, 1)
     inside, outside = (Selection(part, inside).mask(labels, 0) for inside in (True, False))
     np.testing.assert_array_equal(inside, ~outside)
-
-
-def test_other_processes_get_it_as_json() -> None:
-    selection = Selection(ValidationPart(0.15, 7, "time", 1_700_000_000), inside=False)
-    assert Selection.from_json(selection.to_json()) == selection
