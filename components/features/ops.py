@@ -42,9 +42,15 @@ from components.features.text_ops import MultiHot, Split, Text
 
 @dataclass(frozen=True)
 class Dense:
-    """The spec of a feature of numbers: float32, shape [batch] if the width is 1, else [batch, width]."""
+    """The spec of a feature of numbers: float32, shape [batch] if the width is 1, else [batch, width].
+
+    Attributes:
+      width: how many numbers.
+      ordered: whether the number, or the sum of the numbers, never decreases as the column's value increases.
+    """
 
     width: int = 1
+    ordered: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,11 +63,13 @@ class Ids:
       cardinality: number of ids.
       values: greatest number of values of an example.
       width: width of the embedding; None: the model decides.
+      ordered: whether a greater id stands for a greater value.
     """
 
     cardinality: int
     values: int = 1
     width: int | None = None
+    ordered: bool = False
 
 
 VocabularySize = Callable[[str], int]
@@ -154,7 +162,7 @@ def output_spec(feature: Feature, size: VocabularySize) -> Dense | Ids:
 @operation(
     ZScore,
     requirement=lambda op, column, name: Moments(column.where_present(column.numbers())),
-    output_spec=lambda op, name, size: Dense(),
+    output_spec=lambda op, name, size: Dense(ordered=True),
 )
 def _z_score(_op: ZScore, column: Column, moments: tf.Tensor) -> tf.Tensor:
     return _scaled(column.numbers(), column.present, moments)
@@ -163,7 +171,7 @@ def _z_score(_op: ZScore, column: Column, moments: tf.Tensor) -> tf.Tensor:
 @operation(
     Log,
     requirement=lambda op, column, name: Moments(column.where_present(_logs(column.numbers()))),
-    output_spec=lambda op, name, size: Dense(),
+    output_spec=lambda op, name, size: Dense(ordered=True),
 )
 def _log(_op: Log, column: Column, moments: tf.Tensor) -> tf.Tensor:
     return _scaled(_logs(column.numbers()), column.present, moments)
@@ -172,7 +180,7 @@ def _log(_op: Log, column: Column, moments: tf.Tensor) -> tf.Tensor:
 @operation(
     MinMax,
     requirement=lambda op, column, name: Moments(column.where_present(column.numbers())),
-    output_spec=lambda op, name, size: Dense(),
+    output_spec=lambda op, name, size: Dense(ordered=True),
 )
 def _min_max(_op: MinMax, column: Column, moments: tf.Tensor) -> tf.Tensor:
     return _between(column.numbers(), column.present, moments)
@@ -181,7 +189,7 @@ def _min_max(_op: MinMax, column: Column, moments: tf.Tensor) -> tf.Tensor:
 @operation(
     Clip,
     requirement=lambda op, column, name: Moments(column.where_present(_clipped(op, column))),
-    output_spec=lambda op, name, size: Dense(),
+    output_spec=lambda op, name, size: Dense(ordered=True),
 )
 def _clip(op: Clip, column: Column, moments: tf.Tensor) -> tf.Tensor:
     return _scaled(_clipped(op, column), column.present, moments)
@@ -192,7 +200,7 @@ def _clipped(op: Clip, column: Column) -> tf.Tensor:
     return tf.clip_by_value(column.numbers(), low, high)
 
 
-@operation(PassThrough, output_spec=lambda op, name, size: Dense())
+@operation(PassThrough, output_spec=lambda op, name, size: Dense(ordered=True))
 def _pass_through(_op: PassThrough, column: Column, _analyzed: None) -> tf.Tensor:
     # A missing value is 0 in `numbers`.
     return column.numbers()
@@ -206,7 +214,7 @@ def _missing(_op: Missing, column: Column, _analyzed: None) -> tf.Tensor:
 @operation(
     PiecewiseLinear,
     requirement=lambda op, column, name: Edges(column.where_present(column.numbers()), op.bins),
-    output_spec=lambda op, name, size: Dense(op.bins),
+    output_spec=lambda op, name, size: Dense(op.bins, ordered=True),
 )
 def _piecewise_linear(op: PiecewiseLinear, column: Column, edges: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(_bins(column.numbers(), column.present, edges), [None, op.bins])
@@ -215,7 +223,7 @@ def _piecewise_linear(op: PiecewiseLinear, column: Column, edges: tf.Tensor) -> 
 @operation(
     Bucketize,
     requirement=lambda op, column, name: Quantiles(column.where_present(column.numbers()), op.buckets),
-    output_spec=lambda op, name, size: Ids(op.rows, width=op.embedding),
+    output_spec=lambda op, name, size: Ids(op.rows, width=op.embedding, ordered=True),
 )
 def _bucketize(_op: Bucketize, column: Column, boundaries: tf.Tensor) -> tf.Tensor:
     return _ids(_bucket(column.numbers(), boundaries), column.present)
@@ -302,7 +310,7 @@ def _looked_up(texts: tf.RaggedTensor, path: tf.Tensor, oov_buckets: int) -> tf.
 @operation(
     DatePart,
     requirement=lambda op, column, name: _moments_of_years(op, column),
-    output_spec=lambda op, name, size: Ids(op.rows, width=op.embedding) if op.part in SPANS else Dense(),
+    output_spec=lambda op, name, size: Ids(op.rows, width=op.embedding, ordered=True) if op.part in SPANS else Dense(),
 )
 def _date_part(op: DatePart, column: Column, moments: tf.Tensor) -> tf.Tensor:
     value, present = dates.part_of(column, op.part, op.unit)

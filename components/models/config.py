@@ -10,12 +10,14 @@ from pydantic import Field, PositiveInt, model_validator
 from components.config_section import Section
 from components.names import Build, RunFn
 
-Kind = Literal["wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "linear"]
-_DEEP = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm")
+Kind = Literal["wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "linear", "gbt", "ensemble"]
+_DEEP = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble")
+_FORESTS = ("gbt", "ensemble")
 _ONLY = {
-    "members": ("tabm",),
+    "members": ("tabm", "ensemble"),
     "cross_layers": ("dcn_v2",),
     **dict.fromkeys(("hidden", "embedding", "dropout", "normalisation"), _DEEP),
+    **dict.fromkeys(("trees", "depth", "shrinkage"), _FORESTS),
 }
 """Field → the kinds in which it has an effect; other fields have one in all kinds."""
 
@@ -27,7 +29,9 @@ class ModelConfig(Section):
     """wide_deep: the sum of a linear model of ids and an mlp (Cheng et al. 2016); mlp: hidden layers over all features;
     dlrm: dot products between embedded ids and numbers, and a weight per id (Naumov et al. 2019); dcn_v2: cross layers,
     which multiply features, parallel to an mlp (Wang et al. 2021); tabm: an ensemble of mlps that share most weights,
-    the best one for tables without large vocabularies (Gorishniy et al. 2024); linear: a weight per number and id."""
+    the best one for tables without large vocabularies (Gorishniy et al. 2024); linear: a weight per number and id;
+    gbt: gradient-boosted trees (Friedman 2001), trained by YDF in one process; ensemble: the weighted mean of gbt and
+    tabm."""
     hidden: tuple[PositiveInt, ...] = Field(default=(128, 64), min_length=1)
     """Units of each hidden layer, the first one first. dlrm has them twice: for the numbers before the dot products,
     and after the dot products."""
@@ -38,7 +42,15 @@ class ModelConfig(Section):
     normalisation: Literal["none", "layer"] = "none"
     """layer: layer normalization of each hidden layer."""
     members: int = Field(default=8, ge=2, le=256)
-    """tabm: the number of mlps; the time of a step grows with it."""
+    """tabm and ensemble: the number of mlps; the time of a step grows with it."""
+    trees: int = Field(default=2000, ge=1, le=100_000)
+    """gbt and ensemble: the greatest number of trees for each logit. Fewer are built where more do not lower the loss
+    on the validation part."""
+    depth: int | None = Field(default=None, ge=1, le=20)
+    """gbt and ensemble: the depth of the trees; without it, 4, 6 or 8, whichever has the lowest loss on the validation
+    part."""
+    shrinkage: float = Field(default=0.05, gt=0, le=1)
+    """gbt and ensemble: the factor of each tree; a lower one takes more trees."""
     cross_layers: int = Field(default=3, ge=1, le=16)
     """dcn_v2: the number of cross layers; n of them multiply up to n + 1 features."""
     run_fn: RunFn | None = None
@@ -67,6 +79,16 @@ class ModelConfig(Section):
                 f"{own} builds the model itself, so {', '.join(without_effect)} would have no effect; remove one"
             )
         return self
+
+    @property
+    def has_forest(self) -> bool:
+        """Whether trees are trained."""
+        return self.kind in _FORESTS
+
+    @property
+    def has_network(self) -> bool:
+        """Whether a network is trained."""
+        return self.kind != "gbt"
 
     def width(self, ids: int, own: int | None = None) -> int:
         """The width of an embedding: the column's own one, or a power of two that grows with the root of its ids.

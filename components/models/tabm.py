@@ -15,6 +15,7 @@ from components.models.registry import model
 layers = tf_keras.layers
 
 
+@model("ensemble")
 @model("tabm")
 def tabm(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """An ensemble of mlps (Gorishniy et al. 2024, TabM: Advancing Tabular Deep Learning with Parameter-Efficient

@@ -28,6 +28,7 @@ class PredictionHead:
       metrics: tf_keras metrics of (label, logits), for the evaluation of checkpoints.
       outputs_by_name: logits [batch, outputs] → the outputs of `serving_default`, by name.
       weights: label [n] → the weight of each example in the loss, float32 [n]; None: all have weight 1.
+      scale: mean and standard deviation of a regression label, by which the logits are standardized; None for classes.
     """
 
     outputs: int
@@ -36,6 +37,7 @@ class PredictionHead:
     metrics: Sequence[tf_keras.metrics.Metric]
     outputs_by_name: Callable[[tf.Tensor], dict[str, tf.Tensor]]
     weights: Callable[[tf.Tensor], tf.Tensor] | None = None
+    scale: tuple[float, float] | None = None
 
     def losses(self, label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """The weighted loss of each example; that of an ensemble is the mean over its members' own losses.
@@ -88,6 +90,7 @@ def prediction_head(
                 ),
             ),
             outputs_by_name=lambda logits: {"prediction": logits * deviation + mean},
+            scale=(mean, deviation),
         )
     counts = _counts(transform)
     _check(plan, counts)

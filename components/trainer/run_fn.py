@@ -10,6 +10,8 @@ import functools
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
@@ -33,6 +35,8 @@ from components.trainer.validation_part import Selection, ValidationPart
 
 if TYPE_CHECKING:
     from tfx.components.trainer.fn_args_utils import FnArgs
+
+    from components.trainer.forest_training import ForestTraining
 
 PATH = f"{__name__}.run_fn"
 """Import path for TFX's Trainer."""
@@ -91,19 +95,24 @@ class Training:
         self._spec = self._transform.transformed_feature_spec()
         # It decides which rows are read, and is no input of the network.
         self._spec.pop(feature_names.ROW_KEY, None)
-        self._best = (
-            EarlyStopping(self._checkpoints, plan.training.early_stopping)
-            if plan.training.early_stopping or validate
-            else None
-        )
+        self._features = inputs(plan.features, self._transform.vocabulary_size_by_name)
+        files = input_pipeline.find(fn_args.train_files)
+        self._forest: ForestTraining | None = None
+        if plan.model.has_forest:
+            # A network does not wait for the import of YDF.
+            from components.trainer.forest_training import ForestTraining
+
+            self._forest = ForestTraining(plan, self._head, self._features, files, self._spec)
+        compares = plan.training.early_stopping or validate or self._forest
+        self._best = EarlyStopping(self._checkpoints, plan.training.early_stopping) if compares else None
 
     @property
     def validation_loss(self) -> float:
         """The lowest mean loss on the validation part; infinite without one."""
-        return self._best.loss if self._best else math.inf
+        return self._forest.loss if self._forest else self._best.loss if self._best else math.inf
 
     def fit(self, distribution: Distribution) -> None:
-        """Trains until all steps are done, or early stopping ends it; see TrainingLoop.
+        """Trains the network until all steps are done, or early stopping ends it, see TrainingLoop; then the forest.
 
         Args:
           distribution: strategy and role of this process.
@@ -112,6 +121,12 @@ class Training:
           InputError: the batch size does not fit the strategy, or the loss is no longer finite.
           SystemExit: this process received SIGTERM.
         """
+        if self._plan.model.has_network:
+            self._fit_network(distribution)
+        if self._forest and distribution.is_lead:
+            self._forest.select(self._validation_part, self._validation_logits())
+
+    def _fit_network(self, distribution: Distribution) -> None:
         config, run = self._plan.training, self._fn_args.model_run_dir
         batch_size = strategy.replica_batch_size(config, distribution.strategy.num_replicas_in_sync)
         tf_keras.utils.set_random_seed(config.seed)
@@ -145,8 +160,9 @@ class Training:
 
         So it is the same for every strategy: shards are merged, and neither optimizer nor devices are saved.
         """
-        best = self._best.path if self._best else None
-        network = self._restored(best or checkpoint.path(self._checkpoints, checkpoint.steps(self._checkpoints)[0]))
+        network = self._network()
+        if self._forest:
+            network = self._forest.finish(network)
         directory = self._fn_args.serving_model_dir
         temporary = f"{directory}.partial"
         _remove(directory, temporary)
@@ -164,12 +180,17 @@ class Training:
     def _outputs(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         return self._head.outputs_by_name(self._head.joined(logits))
 
+    def _network(self) -> tf_keras.Model | None:
+        """The trained network; None if the model has none."""
+        if not self._plan.model.has_network:
+            return None
+        best = self._best.path if self._best else None
+        return self._restored(best or checkpoint.path(self._checkpoints, checkpoint.steps(self._checkpoints)[0]))
+
     def _build(self) -> tf_keras.Model:
-        plan = self._plan
         # Otherwise layers without a name of their own would be numbered on from the last network of this process.
         tf_keras.backend.reset_uids()
-        features = inputs(plan.features, self._transform.vocabulary_size_by_name)
-        return build(plan.model, features, self._head.outputs)
+        return build(self._plan.model, self._features, self._head.outputs)
 
     @functools.cached_property
     def _validation_part(self) -> ValidationPart:
@@ -183,6 +204,14 @@ class Training:
         files = input_pipeline.find(self._fn_args.train_files)
         selection = Selection(self._validation_part, inside=True)
         return list(input_pipeline.evaluation_batches(files, self._spec, _EVAL_BATCH, selection))
+
+    def _validation_logits(self) -> npt.NDArray[np.float32] | None:
+        """The network's logits of the validation rows, [rows, outputs]; None if the model has no network."""
+        network = self._network()
+        if network is None:
+            return None
+        predict = tf.function(lambda features: self._head.joined(network(features, training=False)), autograph=False)
+        return np.concatenate([predict(features).numpy() for features, _ in self._validation_rows])
 
     @functools.cached_property
     def _plain(self) -> tf_keras.Model:

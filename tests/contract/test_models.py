@@ -30,6 +30,9 @@ INPUTS = {
 }
 
 
+KINDS = [kind for kind in MODELS if kind != "ensemble"]
+"""Its network is that of tabm."""
+
 TOLERANCE = {"mixed_bfloat16": 4e-2, "mixed_float16": 5e-3}
 """How far logits may be from float32's, as a share of the largest: ten times the last of the 8 or 11 bits kept."""
 
@@ -60,13 +63,14 @@ def small(kind: str, units: int = 8) -> ModelConfig:
 
 
 def test_every_kind_of_the_config_is_registered() -> None:
-    assert set(MODELS) == set(get_args(ModelConfig.model_fields["kind"].annotation))
+    assert {*MODELS, "gbt"} == set(get_args(ModelConfig.model_fields["kind"].annotation)), "gbt has no network"
     assert tabular.mlp is MODELS["mlp"]
+    assert MODELS["ensemble"] is MODELS["tabm"]
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("given", INPUTS)
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_model_builds_and_gives_a_logit_per_output(kind: str, given: str, outputs: int) -> None:
     inputs = INPUTS[given]
     deep = {} if kind == "linear" else {"hidden": (8,), "dropout": 0.5, "normalisation": "layer"}
@@ -80,7 +84,7 @@ def test_model_builds_and_gives_a_logit_per_output(kind: str, given: str, output
 
 @pytest.mark.parametrize("given", INPUTS)
 @pytest.mark.parametrize("policy", TOLERANCE, indirect=True)
-@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind != "linear"])  # which is one layer, of logits
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "linear"])  # which is one layer, of logits
 def test_in_16_bits_variables_and_logits_stay_float32(kind: str, policy: str, given: str) -> None:
     config, rows = small(kind), batch(INPUTS[given], 32)
     mixed = build(config, INPUTS[given], 2)
@@ -101,7 +105,7 @@ def test_in_16_bits_variables_and_logits_stay_float32(kind: str, policy: str, gi
 
 
 @pytest.mark.parametrize("policy", ["float32", *TOLERANCE], indirect=True)
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_model_overfits_64_rows(kind: str, policy: str) -> None:
     tf_keras.utils.set_random_seed(1)
     rows = batch(INPUTS["all"], 64)
@@ -125,7 +129,7 @@ def test_model_overfits_64_rows(kind: str, policy: str) -> None:
     assert values[-1] < 0.02 < values[0]
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_model_saves_and_loads_with_the_same_predictions(kind: str, tmp_path: Path) -> None:
     model = build(small(kind), INPUTS["all"], 2)
     rows = {name: tf.constant(values) for name, values in batch(INPUTS["all"], 9).items()}

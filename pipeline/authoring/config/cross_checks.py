@@ -25,6 +25,7 @@ def check_config(config: Config) -> list[Problem]:
     return [
         *_label(config),
         *_features(config),
+        *_forest(config),
         *_own_code(config),
         *_tune(config),
         *_metrics(config),
@@ -135,6 +136,13 @@ def _features(config: Config) -> Iterator[Problem]:
                 ("features", *feature.key, "embedding"),
                 "with dlrm, all vectors have the width model.embedding; remove it",
             )
+
+
+def _forest(config: Config) -> Iterator[Problem]:
+    kind = config.training.strategy.kind
+    if not config.model.has_network and kind != "none":
+        message = f"gbt is trained in one process, on all its cores: expected none, received {kind}; remove it"
+        yield Problem(("training", "strategy", "kind"), message)
 
 
 def _own_code(config: Config) -> Iterator[Problem]:

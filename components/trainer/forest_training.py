@@ -1,0 +1,369 @@
+"""The training of a forest: gradient-boosted trees of YDF (Guillame-Bert et al. 2023, Yggdrasil Decision Forests).
+
+The rows are in the memory of this process, and all its cores build the trees. The number of trees is the one with the
+lowest loss on the validation part; the exported forest has as many, trained on all rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.optimize
+import tensorflow as tf
+import tf_keras
+import ydf
+
+from components.errors import InputError
+from components.features import feature_names
+from components.models.config import ModelConfig
+from components.models.forest import NO_TREE, Floats, Forest, TreeInput, Trees, ensemble, forest, matrix, tree_inputs
+from components.models.inputs import Inputs
+from components.trainer import input_pipeline
+from components.trainer.input_columns import FeatureSpec
+from components.trainer.input_pipeline import Batch
+from components.trainer.plan import TrainingPlan
+from components.trainer.prediction_head import PredictionHead
+from components.trainer.validation_part import Selection, ValidationPart
+
+_DEPTHS = (4, 6, 8)
+"""Depths in question, if the config has none."""
+_PATIENCE = 50
+"""Trees without a lower loss after which no more are built."""
+_SUBSAMPLE, _COLUMNS = 0.8, 0.5
+"""The shares of the rows that a tree is built from, and of the columns that a condition is chosen from."""
+_CATEGORIES, _LEAST_ROWS = 2000, 5
+"""The most frequent ids of a feature that are categories, if at least so many rows have them; as YDF's defaults."""
+_WORDS = 64
+"""Ids of a feature with several in each row that are read: those that say most about the label."""
+_MEMORY = 0.25
+"""The share of the machine's memory that the rows may take; the matrix and YDF hold them two more times."""
+_ABSENT = -16.0
+"""The logit of a class that no row has."""
+_WEIGHT = "weight"
+_NO_COLUMN = -1
+_BATCH = 65_536
+
+
+class ForestTraining:
+    """The training of a model's forest, and its weight beside a network.
+
+    Args:
+      plan: model and training.
+      head: the task's loss and outputs.
+      features: all features.
+      files: the training split, see `input_pipeline.find`.
+      spec: parsing spec of the transformed features and the label.
+    """
+
+    def __init__(
+        self, plan: TrainingPlan, head: PredictionHead, features: Inputs, files: Sequence[str], spec: FeatureSpec
+    ) -> None:
+        inputs = tree_inputs(plan.features, features)
+        self._learner = ForestLearner(plan.model, head, inputs, plan.training.seed)
+        self._head, self._features, self._files = head, features, files
+        self._spec = {name: spec[name] for name in (*(each.feature for each in inputs), feature_names.LABEL)}
+        self._share, self.loss = 0.0, math.inf
+
+    def select(self, part: ValidationPart, network: Floats | None) -> None:
+        """Decides the size of the forest, and its weight beside a network, by the loss on the validation part.
+
+        Args:
+          part: the validation part.
+          network: the network's logits of its rows, [rows, outputs]; None if there is no network.
+
+        Raises:
+          InputError: the rows do not fit into memory.
+        """
+        rows, validation = self._read(Selection(part, inside=False)), self._read(Selection(part, inside=True))
+        self._selected, self._rows = self._learner.select(rows, validation), rows.joined(validation)
+        self.loss = self._selected.loss
+        if network is None:
+            return
+
+        def loss_of(share: float) -> float:
+            return self._learner.loss(validation, share * network + (1 - share) * self._selected.logits)
+
+        found = scipy.optimize.minimize_scalar(loss_of, bounds=(0, 1), method="bounded")
+        self._share, self.loss = float(found.x), float(found.fun)
+        logging.info(
+            "loss on the validation part: network %.5f, forest %.5f, %.2f of the network and %.2f of the forest %.5f",
+            *(loss_of(1), loss_of(0), self._share, 1 - self._share, self.loss),
+        )
+
+    def finish(self, network: tf_keras.Model | None) -> tf_keras.Model:
+        """Trains the forest on all rows; returns the model to export, from transformed features to logits.
+
+        Args:
+          network: the trained one, if there is one.
+        """
+        trees = self._learner.refit(self._selected, self._rows)
+        if network is None:
+            return forest(trees, self._features)
+        return ensemble(network, self._head.joined, self._share, trees, self._features)
+
+    def _read(self, selection: Selection) -> Rows:
+        return read(input_pipeline.evaluation_batches(self._files, self._spec, _BATCH, selection))
+
+
+class Rows(NamedTuple):
+    """Rows to train on.
+
+    Attributes:
+      features: transformed feature → [rows] or [rows, width].
+      label: [rows], as the prediction head takes it.
+    """
+
+    features: Mapping[str, npt.NDArray[Any]]
+    label: npt.NDArray[Any]
+
+    def joined(self, others: Rows) -> Rows:
+        """Returns these rows and others."""
+        features = {name: np.concatenate([each, others.features[name]]) for name, each in self.features.items()}
+        return Rows(features, np.concatenate([self.label, others.label]))
+
+
+def read(batches: Iterable[Batch]) -> Rows:
+    """Reads rows into memory.
+
+    Raises:
+      InputError: they do not fit.
+    """
+    features: dict[str, list[npt.NDArray[Any]]] = {}
+    labels, size = [], 0
+    most = _MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for columns, label in batches:
+        for name, each in columns.items():
+            features.setdefault(name, []).append(each.numpy())
+            size += features[name][-1].nbytes
+        labels.append(label.numpy()[:, 0])
+        if size > most:
+            raise InputError(
+                f"model.kind: a forest is trained on rows in memory; expected at most {most / 2**30:.1f} GiB, which is "
+                f"{_MEMORY:.0%} of this machine's, received more",
+                "choose a network, which reads its rows from the files; or a machine with more memory, or fewer rows",
+            )
+    return Rows({name: np.concatenate(each) for name, each in features.items()}, np.concatenate(labels))
+
+
+class SelectedForest(NamedTuple):
+    """The size of a forest, and what it predicts when it is trained without the validation part.
+
+    Attributes:
+      config: its depth and number of trees.
+      logits: of the validation part, float32 [rows, outputs].
+      loss: the mean loss of these.
+    """
+
+    config: ModelConfig
+    logits: Floats
+    loss: float
+
+
+@dataclass(frozen=True)
+class ForestLearner:
+    """Trains forests.
+
+    Attributes:
+      config: size and number of the trees.
+      head: the task's loss and outputs.
+      inputs: the features that a forest may read, see `tree_inputs`.
+      seed: of the choice of rows and columns for each tree.
+    """
+
+    config: ModelConfig
+    head: PredictionHead
+    inputs: Sequence[TreeInput]
+    seed: int
+
+    def select(self, rows: Rows, validation: Rows) -> SelectedForest:
+        """Trains a forest of each depth in question; returns the one with the lowest loss on the validation part."""
+        inputs = [self._with_ids(each, rows) for each in self.inputs]
+        depths = _DEPTHS if self.config.depth is None else (self.config.depth,)
+        fitted = []
+        for depth in depths:
+            trees = self._trees(self.config.model_copy(update={"depth": depth}), inputs, rows, validation)
+            logits = predict(trees, validation.features)
+            loss = self.loss(validation, logits)
+            count = len(trees.roots) // self.head.outputs
+            logging.info("%d trees of depth %d: loss %.5f on the validation part", count, depth, loss)
+            chosen = self.config.model_copy(update={"depth": depth, "trees": max(1, count)})
+            fitted.append(SelectedForest(chosen, logits, loss))
+        return min(fitted, key=lambda each: each.loss)
+
+    def refit(self, selected: SelectedForest, rows: Rows) -> Trees:
+        """Trains a forest of the same depth and as many trees on all rows."""
+        return self._trees(selected.config, [self._with_ids(each, rows) for each in self.inputs], rows)
+
+    def loss(self, rows: Rows, logits: Floats) -> float:
+        """Returns the mean loss of logits [rows, outputs]."""
+        return float(tf.reduce_mean(self.head.losses(tf.constant(rows.label), tf.constant(logits))))
+
+    def _with_ids(self, each: TreeInput, rows: Rows) -> TreeInput:
+        values = rows.features[each.feature]
+        if each.kind == "category":
+            ids, counts = np.unique(values, return_counts=True)
+            often = np.argsort(-counts, kind="stable")[:_CATEGORIES]
+            return each._replace(ids=tuple(np.sort(ids[often[counts[often] >= _LEAST_ROWS]]).tolist()))
+        if each.kind == "words":
+            return each._replace(ids=tuple(np.sort(self._words(values, rows.label)).tolist()))
+        return each
+
+    def _words(self, values: npt.NDArray[np.int64], label: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Chooses the ids whose rows differ most from all rows in the mean label, or in the share of a class."""
+        row = np.repeat(np.arange(len(values)), values.shape[1])
+        used = values.reshape(-1) > 0  # The rest is padding.
+        # A row counts once for an id.
+        each, row = np.unique(np.stack([values.reshape(-1)[used], row[used]]), axis=1)
+        ids, number, counts = np.unique(each, return_inverse=True, return_counts=True)
+        scores = np.zeros(len(ids))
+        for one in [label] if self.head.scale else [label == value for value in range(max(2, self.head.outputs))]:
+            sums = np.bincount(number, (one - one.mean())[row], len(ids))
+            scores = np.maximum(scores, np.abs(sums) / np.sqrt(counts))
+        best: npt.NDArray[np.int64] = ids[np.argsort(-scores, kind="stable")][:_WORDS]
+        return best
+
+    def _trees(
+        self, config: ModelConfig, inputs: Sequence[TreeInput], rows: Rows, validation: Rows | None = None
+    ) -> Trees:
+        """Trains one forest; without validation rows, exactly `config.trees` for each logit."""
+        regression = self.head.scale is not None
+        features = [
+            ydf.Feature(str(number), ydf.Semantic.CATEGORICAL if each else ydf.Semantic.NUMERICAL)
+            for number, each in enumerate(_categories(inputs))
+        ]
+        learner = ydf.GradientBoostedTreesLearner(
+            label="label",
+            weights=_WEIGHT if self.head.weights else None,
+            task=ydf.Task.REGRESSION if regression else ydf.Task.CLASSIFICATION,
+            # If the rows have two classes of several, the default is the loss of two.
+            loss="MULTINOMIAL_LOG_LIKELIHOOD" if self.head.outputs > 1 else "DEFAULT",
+            features=features,
+            min_vocab_frequency=1,
+            max_vocab_count=-1,
+            num_trees=config.trees,
+            max_depth=config.depth,
+            shrinkage=config.shrinkage,
+            subsample=_SUBSAMPLE,
+            num_candidate_attributes_ratio=_COLUMNS,
+            # With 0, YDF does not stop early on a dataset that it is given, either.
+            validation_ratio=0.1 if validation else 0.0,
+            early_stopping="LOSS_INCREASE" if validation else "NONE",
+            early_stopping_num_trees_look_ahead=_PATIENCE,
+            random_seed=self.seed,
+            num_threads=os.cpu_count(),
+        )
+        datasets = [self._dataset(inputs, each) for each in (rows, validation) if each]
+        return _trees(learner.train(*datasets, verbose=0), tuple(inputs), self.head.outputs)
+
+    def _dataset(self, inputs: Sequence[TreeInput], rows: Rows) -> dict[str, npt.NDArray[Any]]:
+        """The columns of the matrix, the label and the weights, as YDF takes them."""
+        table = matrix(inputs, {name: tf.constant(each) for name, each in rows.features.items()}).numpy()
+        columns = {
+            str(number): table[:, number].astype(np.int64) if each else table[:, number]
+            for number, each in enumerate(_categories(inputs))
+        }
+        label = rows.label
+        if self.head.scale:
+            mean, deviation = self.head.scale
+            label = ((label - mean) / deviation).astype(np.float32)
+        if self.head.weights:
+            columns[_WEIGHT] = self.head.weights(tf.constant(rows.label)).numpy()
+        return {**columns, "label": label}
+
+
+def predict(trees: Trees, features: Mapping[str, npt.NDArray[Any]]) -> Floats:
+    """Returns the logits of a forest, float32 [rows, outputs]."""
+    layer = tf.function(Forest(trees), autograph=False)
+    logits: Floats = layer({name: tf.constant(each) for name, each in features.items()}).numpy()
+    return logits
+
+
+def _categories(inputs: Sequence[TreeInput]) -> list[int]:
+    """For each column of the matrix the number of its categories, with that of unknown ids; 0 for a number."""
+    return [len(each.ids) + 1 if each.kind == "category" else 0 for each in inputs for _ in range(each.columns)]
+
+
+def _trees(model: Any, inputs: tuple[TreeInput, ...], outputs: int) -> Trees:
+    """Converts YDF's model."""
+    classes = [int(each) for each in model.label_classes()] if outputs > 1 else [0]
+    bias = np.full(outputs, _ABSENT, np.float32)
+    bias[classes] = model.initial_predictions()
+    nodes = _Nodes(model.data_spec().columns, _categories(inputs))
+    # YDF has no trees for a class that no row has.
+    roots = np.full((model.num_trees() // len(classes), outputs), NO_TREE, np.int32)
+    for number, tree in enumerate(model.iter_trees()):
+        roots[number // len(classes), classes[number % len(classes)]] = nodes.add_tree(tree.root)
+    return nodes.trees(inputs, bias, roots.reshape(-1))
+
+
+class _Nodes:
+    """The nodes of YDF's trees, as arrays.
+
+    Args:
+      columns: YDF's; their names are the numbers of the matrix' columns.
+      categories: see `_categories`.
+    """
+
+    def __init__(self, columns: Sequence[Any], categories: Sequence[int]) -> None:
+        self._columns = [int(each.name) if each.name.isdigit() else _NO_COLUMN for each in columns]
+        # For each category its number in YDF; 0 for one that no row has.
+        self._numbers: list[list[int]] = []
+        for each, column in zip(columns, self._columns, strict=True):
+            known = {name: item.index for name, item in each.categorical.items.items()}
+            count = 0 if column == _NO_COLUMN else categories[column]
+            self._numbers.append([known.get(str(category), 0) for category in range(count)])
+        self._nodes: list[tuple[int, float, int, int, float]] = []
+        self._members: list[bool] = []
+        self._depth = 0
+
+    def add_tree(self, root: Any) -> int:
+        """Adds a tree; returns the number of its first node."""
+        first, depth, level = len(self._nodes), 0, [(root, self._reserve(1))]
+        while level:
+            below = []
+            for node, number in level:
+                if isinstance(node, ydf.tree.Leaf):
+                    self._nodes[number] = (0, np.nan, -1, number, node.value.value)
+                else:
+                    next_ = self._reserve(2)
+                    self._nodes[number] = (*self._condition(node.condition), next_, 0.0)
+                    below += [(node.neg_child, next_), (node.pos_child, next_ + 1)]
+            depth, level = depth + bool(below), below
+        self._depth = max(self._depth, depth)
+        return first
+
+    def trees(self, inputs: tuple[TreeInput, ...], bias: Floats, roots: npt.NDArray[np.int32]) -> Trees:
+        """Returns all trees."""
+        column, threshold, categories, below, value = zip(*self._nodes, strict=True) if self._nodes else [()] * 5
+        return Trees(
+            inputs,
+            bias,
+            roots,
+            np.array(column, np.int32),
+            np.array(threshold, np.float32),
+            np.array(categories, np.int32),
+            np.array(below, np.int32),
+            np.array(value, np.float32),
+            np.array(self._members, bool),
+            self._depth,
+        )
+
+    def _reserve(self, count: int) -> int:
+        self._nodes += [(0, np.nan, -1, 0, 0.0)] * count
+        return len(self._nodes) - count
+
+    def _condition(self, condition: Any) -> tuple[int, float, int]:
+        """Column, threshold and first category of a condition; see Trees."""
+        column = self._columns[condition.attribute]
+        if isinstance(condition, ydf.tree.NumericalHigherThanCondition):
+            return column, condition.threshold, -1
+        first, members = len(self._members), set(condition.mask)
+        self._members += [number in members for number in self._numbers[condition.attribute]]
+        return column, np.nan, first

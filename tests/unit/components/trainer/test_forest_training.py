@@ -1,0 +1,142 @@
+"""A trained forest predicts what YDF's own model predicts, and its size comes from the validation part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import ydf
+
+from components.errors import InputError
+from components.models.config import ModelConfig
+from components.models.forest import TreeInput
+from components.trainer import forest_training
+from components.trainer.forest_training import ForestLearner, Rows, predict, read
+from components.trainer.prediction_head import PredictionHead
+
+ROWS = 2000
+INPUTS = [TreeInput("x", "number"), TreeInput("word", "category"), TreeInput("words", "words", 0)]
+
+
+def head(task: str, **options: Any) -> PredictionHead:
+    losses = {
+        "binary": lambda label, logits: tf.nn.sigmoid_cross_entropy_with_logits(
+            tf.cast(label, tf.float32), logits[:, 0]
+        ),
+        "multiclass": lambda label, logits: tf.nn.sparse_softmax_cross_entropy_with_logits(label, logits),
+        "regression": lambda label, logits: tf.square((label - 5) / 2 - logits[:, 0]),
+    }
+    return PredictionHead(
+        outputs=4 if task == "multiclass" else 1,
+        loss=losses[task],
+        join=lambda logits: tf.reduce_mean(logits, axis=1),
+        metrics=(),
+        outputs_by_name=lambda logits: {},
+        scale=(5.0, 2.0) if task == "regression" else None,
+        **options,
+    )
+
+
+def rows(task: str, seed: int = 0, count: int = ROWS) -> Rows:
+    """Rows whose label depends on each feature; class 2 of a multiclass label has no rows."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=count).astype(np.float32)
+    word, words = random.integers(0, 40, count), random.integers(0, 30, (count, 3))
+    score = x + (word % 3 == 0) + 2 * (words == 7).any(axis=1) + random.normal(size=count) * 0.3
+    label = {
+        "binary": (score > 0.5).astype(np.int64),
+        "multiclass": np.array([0, 1, 3])[np.digitize(score, [0, 1])],
+        "regression": score.astype(np.float32) * 2 + 5,
+    }[task]
+    return Rows({"x": x, "word": word, "words": words}, label)
+
+
+def learner(task: str, **config: Any) -> ForestLearner:
+    return ForestLearner(ModelConfig(kind="gbt", **config), head(task), INPUTS, seed=1)
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+def test_exported_forest_predicts_the_same_as_ydf(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = []
+    train = ydf.GradientBoostedTreesLearner.train
+    monkeypatch.setattr(
+        ydf.GradientBoostedTreesLearner,
+        "train",
+        lambda *given, **more: models.append(train(*given, **more)) or models[-1],
+    )
+    given, others = rows(task), rows(task, seed=1)
+    found = learner(task, depth=5, trees=40)
+    selected = found.select(given, given)
+    trees = found.refit(selected, given)
+    logits = predict(trees, others.features)
+    theirs = models[-1].predict(found._dataset(trees.inputs, others))
+    if task == "binary":
+        ours = tf.sigmoid(logits)[:, 0]
+    elif task == "multiclass":
+        ours = tf.nn.softmax(logits).numpy()
+        assert ours[:, 2].max() < 1e-4, "a class that no row has"
+        ours = ours[:, [0, 1, 3]]
+    else:
+        ours = logits[:, 0]
+    np.testing.assert_allclose(ours, theirs, atol=2e-6)
+    assert found.loss(others, logits) < {"binary": 0.3, "multiclass": 0.5, "regression": 0.3}[task]
+
+
+def test_depth_and_number_of_trees_are_those_of_the_lowest_loss() -> None:
+    found = learner("binary").select(rows("binary"), rows("binary", seed=1))
+    assert found.config.depth in (4, 6, 8)
+    assert 10 < found.config.trees < 2000
+    deeper = [learner("binary", depth=each).select(rows("binary"), rows("binary", seed=1)) for each in (4, 6, 8)]
+    assert found.loss == min(each.loss for each in deeper)
+    assert found.loss == pytest.approx(learner("binary").loss(rows("binary", seed=1), found.logits))
+
+
+def test_forest_of_noise_is_hardly_more_than_a_constant() -> None:
+    random = np.random.default_rng(0)
+    noise = [rows("binary", seed)._replace(label=random.integers(0, 2, ROWS)) for seed in (0, 1)]
+    selected = learner("binary").select(*noise)
+    assert selected.loss < np.log(2) + 0.005
+
+
+def test_words_are_those_that_the_label_depends_on() -> None:
+    count = forest_training._WORDS
+    given = rows("binary")
+    random = np.random.default_rng(2)
+    words = random.integers(1, 500, (ROWS, 3))
+    words[given.label == 1, 0] = 123
+    found = learner("binary")
+    only = found._words(words, given.label)
+    assert 123 in only
+    assert len(only) == count
+
+
+def test_rare_and_unknown_ids_are_no_categories() -> None:
+    found = learner("binary")._with_ids(INPUTS[1], Rows({"word": np.array([9] * 5 + [3] * 4 + [1] * 7)}, np.zeros(16)))
+    assert found.ids == (1, 9)
+
+
+def test_weights_of_the_classes_move_the_predictions() -> None:
+    given = rows("binary")
+    heavy = ForestLearner(
+        ModelConfig(kind="gbt", depth=3, trees=20),
+        head("binary", weights=lambda label: tf.where(label > 0, 10.0, 1.0)),
+        INPUTS,
+        seed=1,
+    )
+    plain = learner("binary", depth=3, trees=20)
+    means = [predict(each.refit(each.select(given, given), given), given.features).mean() for each in (plain, heavy)]
+    assert means[1] > means[0] + 0.5
+
+
+def test_same_seed_trains_the_same_forest() -> None:
+    one, other = (learner("binary", depth=4, trees=20).select(rows("binary"), rows("binary", 1)) for _ in range(2))
+    np.testing.assert_array_equal(one.logits, other.logits)
+
+
+def test_rows_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forest_training, "_MEMORY", 1e-9)
+    batch = ({"x": tf.zeros([1000])}, tf.zeros([1000, 1]))
+    with pytest.raises(InputError, match=r"model.kind: a forest is trained on rows in memory; expected at most"):
+        read([batch])
