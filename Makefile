@@ -13,6 +13,7 @@ data: setup ## the examples' data, into data/
 	@$(BIN)/python -m data.taxi
 	@$(BIN)/python -m data.clicks
 	@$(BIN)/python -m data.digits
+	@$(BIN)/python -m data.penguins
 
 run: data ## the example pipeline, from raw rows to a pushed model
 	$(BIN)/python runner.py --local
@@ -53,5 +54,5 @@ lock: ## writes requirements.txt from pyproject.toml
 
 clean: ## removes what set-up and tests made; keeps the runs (out/)
 	rm -rf .venv .cache .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage .coverage.* \
-	  data/taxi data/clicks data/digits uv.lock
+	  data/taxi data/clicks data/digits data/penguins uv.lock
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -97,6 +97,8 @@ def digest(*names: str) -> str:
     return state.hexdigest()[:16]
 
 
+_MESSAGE = 300
+"""Characters of an exception's message in a headline: TensorFlow's may contain descriptions of whole tensors."""
 _FROM_ROOT = "start the run from the folder that the import path begins in, or install the package"
 
 
@@ -155,11 +157,16 @@ def _located(path: str, error: BaseException) -> InputError:
     location = f"{own[-1].filename}:{own[-1].lineno}" if own else path
     if isinstance(error, SyntaxError):
         location = f"{error.filename}:{error.lineno}"
-    message = str(error).strip().splitlines()[0] if str(error).strip() else ""
-    return InputError(
-        f"{location}: {path} failed: {type(error).__name__}{': ' if message else ''}{message}",
-        "fix the function; the whole traceback is in the node's log",
-    )
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    # Under "in user code:", Keras and AutoGraph repeat the traceback; its last line is the error.
+    message = lines[-1] if lines[0] == "in user code:" else lines[0]
+    message = message.removeprefix(f"{type(error).__name__}: ")
+    remedy = "fix the function; the whole traceback is in the node's log"
+    if "SparseTensor" in message:
+        remedy += "; for dense tensors of the columns that every row has, as in stock TFX, set schema.infer_shapes to true"
+    cut = "..." if len(message) > _MESSAGE else ""
+    headline = f"{location}: {path} failed: {type(error).__name__}{': ' if message else ''}{message[:_MESSAGE]}{cut}"
+    return InputError(headline, remedy)
 
 
 def _file_of(path: str) -> Path | None:

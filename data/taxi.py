@@ -9,15 +9,12 @@ The real trips are in the installed TFX package, so nothing is downloaded. data/
 from __future__ import annotations
 
 import argparse
-import filecmp
-import importlib.util
-import shutil
 import sys
 import time
 from pathlib import Path
 
-from components.errors import InputError
-from data.output import atomic, finish, positive
+from data import tfx_files
+from data.output import finish, positive
 
 DEFAULT_OUTPUT = Path("data/taxi/trips.csv")
 _IN_PACKAGE = "examples/chicago_taxi_pipeline/data/simple/data.csv"
@@ -25,24 +22,14 @@ _IN_PACKAGE = "examples/chicago_taxi_pipeline/data/simple/data.csv"
 
 def real_trips() -> Path:
     """Return the CSV file of the real trips in the installed TFX package, without importing TFX."""
-    package = importlib.util.find_spec("tfx")
-    for folder in (package.submodule_search_locations or []) if package else []:
-        if (path := Path(folder, _IN_PACKAGE)).is_file():
-            return path
-    raise InputError(
-        f"the real trips were not found: expected an installed tfx package with {_IN_PACKAGE}",
-        "set up the project's environment and use its Python: make run does both",
-    )
+    return tfx_files.find(_IN_PACKAGE, "the real trips")
 
 
 def copy(output: Path) -> str:
     """Copy the real trips to `output`, unless they are there; return a line for the terminal."""
-    source = real_trips()
     started = time.perf_counter()
-    if output.is_file() and filecmp.cmp(source, output, shallow=False):
+    if not tfx_files.copy(real_trips(), output):
         return f"{output}: is there already, nothing to do"
-    with atomic(output) as part:
-        shutil.copyfile(source, part)
     rows = output.read_bytes().count(b"\n") - 1
     return f"{output}: {rows:,} rows, {output.stat().st_size:,} bytes, {time.perf_counter() - started:.2f} s"
 

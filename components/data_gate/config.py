@@ -14,6 +14,9 @@ class SchemaConfig(Section):
 
     path: str | None = None
     """A curated schema (text proto). Without one, the schema is inferred from this run's data."""
+    infer_shapes: bool = False
+    """For an inferred schema: whether a column with equally many values in every row gets a shape, as in stock TFX. A
+    preprocessing_fn then receives it as a dense tensor, and the model refuses rows without it."""
 
 
 class ValidationConfig(Section):

@@ -10,6 +10,7 @@ import tensorflow_model_analysis as tfma
 
 from components.compat import tfma as compat
 from components.compat.tfma.columnar import Binned, Floats, Numbers, Sums, in_one_bin
+from components.errors import InputError
 from components.evaluator import intervals
 from components.evaluator.columnar_metric import combined
 from components.evaluator.keyed_metric import KeyedMetric
@@ -17,6 +18,8 @@ from components.evaluator.plot_metrics import bounded
 
 _LEAST = 1e-7
 """Smallest probability, as in tf_keras; also the probability of a class that the model does not have."""
+_GREATEST = 1.001
+"""A softmax in half precision may exceed 1 by this much."""
 
 
 class MulticlassCrossentropy(KeyedMetric):
@@ -63,6 +66,13 @@ def _computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: di
 
 
 def _losses(labels: Numbers, predictions: Numbers) -> Binned:
+    if (predictions < 0).any() or (predictions > _GREATEST).any():
+        # Models of own code may return logits, for which other metrics are defined.
+        raise InputError(
+            f"crossentropy: expected probabilities, received predictions from {predictions.min():.3g} to "
+            f"{predictions.max():.3g}",
+            "return probabilities from serving_default, or set evaluation.metrics to others, such as [accuracy]",
+        )
     loss = -np.log(np.maximum(of_label(labels, predictions), _LEAST))
     return in_one_bin(loss, np.square(loss))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfx.components import ExampleValidator, SchemaGen, Trainer
+from tfx.components import ExampleValidator, Trainer
 from tfx.components import StatisticsGen as StockStatisticsGen
 from tfx.components import Transform as StockTransform
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
@@ -16,6 +16,7 @@ from tfx.proto import trainer_pb2
 
 from components.data_gate.component import DataGate
 from components.data_gate.curated_schema import CuratedSchema
+from components.data_gate.inferred_schema import SchemaGen
 from components.data_gate.plan import GatePlan
 from components.evaluator.baseline import baseline
 from components.evaluator.component import Evaluator
@@ -93,7 +94,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     statistics = compute(examples=examples.outputs["examples"])
     if config.runtime.is_vectorised("StatisticsGen"):
         statistics.with_beam_pipeline_args(list(inputs.worker_beam_args))
-    schema = _schema(inputs.schema, statistics)
+    schema = _schema(inputs.schema, statistics, config.schema_.infer_shapes)
     validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
     gate = DataGate(
         _gate_plan(config, features),
@@ -193,10 +194,10 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     )
 
 
-def _schema(schema: Path | str | None, statistics: StockStatisticsGen) -> Any:
-    """The curated schema, or one inferred from the training split in which every column may be missing."""
+def _schema(schema: Path | str | None, statistics: StockStatisticsGen, shapes: bool) -> Any:
+    """The curated schema, or an inferred one; without shapes, every column may be missing in a row."""
     if schema is None:
-        return SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=False)
+        return SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=shapes)
     if isinstance(schema, str):
         return CuratedSchema(schema).with_id("SchemaGen")
     return ImportSchemaGen(schema_file=str(schema)).with_id("SchemaGen")

@@ -5,14 +5,12 @@ A test may read them from any process. Tests that make further runs into the sam
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import people
 import pytest
-import yaml
 from command import OWN_CODE, ROOT, SUPPORT, Runs, first_run, make_data
 from shared import shared
 
@@ -86,21 +84,17 @@ def _built(folder: Path) -> Runs:
     return first_run(folder, "built", "--config", str(config))
 
 
-def _stock(folder: Path) -> Runs:
-    """TFX's own taxi example: its module as it is shipped, by import path; on the first trips only."""
+def _stock_taxi(folder: Path) -> Runs:
+    """TFX's own taxi example: its module as it is shipped, by import path; for fewer steps."""
     make_data("taxi")
-    with (ROOT / "data" / "taxi" / "trips.csv").open() as trips:
-        (folder / "trips.csv").write_text("".join(itertools.islice(trips, 3001)))
-    module = "tfx.examples.chicago_taxi_pipeline.taxi_utils_native_keras"
-    config = {
-        "data": {"path": str(folder / "trips.csv"), "label": "tips"},
-        "features": {"preprocessing_fn": f"{module}.preprocessing_fn"},
-        "model": {"run_fn": f"{module}.run_fn"},
-        "training": {"steps": 100, "eval_steps": 5},
-        "evaluation": _own_evaluation("tips_xf", "binary_accuracy", 0.6),
-    }
-    (folder / "stock.yaml").write_text(yaml.safe_dump(config))
-    return first_run(folder, "stock", "--config", str(folder / "stock.yaml"))
+    steps = ("--set", "training.steps=100", "--set", "training.eval_steps=5")
+    return first_run(folder, "stock_taxi", "--config", "configs/stock_taxi.yaml", *steps)
+
+
+def _stock_penguin(folder: Path) -> Runs:
+    """TFX's own penguin example, in the same way."""
+    make_data("penguins")
+    return first_run(folder, "stock_penguin", "--config", "configs/stock_penguin.yaml")
 
 
 def _tuned(folder: Path) -> Runs:
@@ -152,7 +146,8 @@ def _fixture(make: Callable[[Path], Runs]) -> Any:
     return first
 
 
-taxi, stock, small, own, files, few = map(_fixture, (_taxi, _stock, _small, _own, _files, _few))
+taxi, small, own, files, few = map(_fixture, (_taxi, _small, _own, _files, _few))
+stock_taxi, stock_penguin = map(_fixture, (_stock_taxi, _stock_penguin))
 built, tuned, misfits, clicks, digits = map(_fixture, (_built, _tuned, _misfits, _clicks, _digits))
 
 

@@ -1,4 +1,4 @@
-"""The user's own functions by import path: TFX's own taxi module as it is shipped, and functions that fail."""
+"""The user's own functions by import path: TFX's own examples as they are shipped, and functions that fail."""
 
 from __future__ import annotations
 
@@ -11,12 +11,29 @@ from command import OWN_CODE, SUPPORT, Runs
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("own")]
 
 
+def assert_pushed(runs: Runs) -> None:
+    ended = runs.first
+    assert (ended.exit_code, ended.result["verdict"]) == (0, "blessed"), ended.out or ended.err
+    assert ended.states["InfraValidator"] == "done"
+    assert (Path(ended.result["pushed"]) / "saved_model.pb").is_file()
+
+
+# The module differs between the release lines.
+@pytest.mark.both_lines
+def test_stock_taxi_module_runs_as_it_is(stock_taxi: Runs):
+    assert_pushed(stock_taxi)
+    (schema,) = stock_taxi.output.glob("artifacts/SchemaGen/schema/*/schema.pbtxt")
+    (tract,) = re.findall(r'name: "pickup_census_tract".*?\n}', schema.read_text(), re.DOTALL)
+    assert "type: INT" in tract, "one row has a value, in one of the splits"
+    assert "DEPRECATED" not in tract
+
+
 @pytest.mark.slow
 @pytest.mark.both_lines
-def test_stock_taxi_module_runs_as_it_is(stock: Runs):
-    assert stock.first.exit_code == 0, stock.first.out or stock.first.err
-    assert stock.first.result["verdict"] == "blessed"
-    assert (Path(stock.first.result["pushed"]) / "saved_model.pb").is_file()
+def test_stock_penguin_module_runs_as_it_is(stock_penguin: Runs):
+    assert_pushed(stock_penguin)
+    assert stock_penguin.first.result["rows"] == {"train": 234, "eval": 100}
+    assert stock_penguin.first.result["metrics"]["accuracy"] > 0.8
 
 
 @pytest.mark.both_lines

@@ -24,6 +24,7 @@ def check_config(config: Config) -> list[Problem]:
     """Problems within the config."""
     return [
         *_label(config),
+        *_schema(config),
         *_features(config),
         *_forest(config),
         *_own_code(config),
@@ -121,6 +122,12 @@ def _label(config: Config) -> Iterator[Problem]:
         part = "is the label itself" if label.is_column else f"make up the whole label {label.text!r}"
         key = next(key for key, name in read.items() if name == label.columns[0])
         yield Problem(key, f"{', '.join(label.columns)} {part}, so the model would read the label; remove a column")
+
+
+def _schema(config: Config) -> Iterator[Problem]:
+    if config.schema_.infer_shapes and config.schema_.path is not None:
+        message = f"a curated schema has its own shapes, and schema.path is {config.schema_.path}; remove one of both"
+        yield Problem(("schema", "infer_shapes"), message)
 
 
 def _features(config: Config) -> Iterator[Problem]:

@@ -50,6 +50,18 @@ def test_error_names_the_users_file_and_line(module: str, path: str, message: st
     assert raised.value.exit_code == 2
 
 
+def test_last_line_of_a_repeated_traceback_is_the_error(module: str, tmp_path: Path) -> None:
+    text = "in user code:\n\n    File train.py, line 3\n\n    TypeError: Failed to convert SparseTensor(" + "x" * 900
+    (tmp_path / "theirs" / "keras.py").write_text(f"def fit():\n    raise TypeError({text!r})\n")
+    with pytest.raises(InputError) as raised:
+        user_code.call("theirs.keras.fit")
+    failed = raised.value.headline.partition("keras.py:2: ")[2]
+    assert failed.startswith("theirs.keras.fit failed: TypeError: Failed to convert SparseTensor(xxx")
+    assert failed.endswith("xxx...")
+    assert len(failed) < 400
+    assert "schema.infer_shapes" in raised.value.remedy
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """A user module outside any package that imports a neighbour and has the name of an installed package."""

@@ -7,6 +7,7 @@ import pytest
 import tensorflow_model_analysis as tfma
 from sklearn.metrics import log_loss
 
+from components.errors import InputError
 from components.evaluator.crossentropy import MulticlassCrossentropy
 
 
@@ -41,3 +42,9 @@ def test_class_that_training_does_not_know_has_the_least_probability() -> None:
 
 def test_no_example_has_no_crossentropy() -> None:
     assert np.isnan(value([], []))
+
+
+@pytest.mark.parametrize("logits", [[-0.1, 0.4], [0.4, 1.7]])
+def test_logits_are_refused(logits: list[float]) -> None:
+    with pytest.raises(InputError, match="expected probabilities, received predictions from"):
+        value([0], [logits])

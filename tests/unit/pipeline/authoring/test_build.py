@@ -70,6 +70,7 @@ def test_section_is_seen_by_those_that_depend_on_it_and_by_no_other(tmp_path: Pa
         "training.steps=7": {"Trainer"},
         "model.hidden=[3]": {"Trainer"},
         "features.columns.fare=log": {"Transform", "Trainer"},
+        "schema.infer_shapes=true": {"SchemaGen"},
         "validation.min_rows=2": {"DataGate"},
         "data.split={train: 3, eval: 1}": {"ExampleGen"},
         "serving.max_p99_ms=5": {"InfraValidator"},

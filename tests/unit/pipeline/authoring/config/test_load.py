@@ -229,8 +229,14 @@ def test_own_features_need_an_own_model(config: Path) -> None:
     assert "expected an import path" in refused(config, "model.run_fn=nodots")[0]
 
 
+def test_curated_schema_has_its_own_shapes(config: Path) -> None:
+    assert load(str(config), ["schema.infer_shapes=true"]).config.schema_.infer_shapes
+    (line,) = refused(config, "schema.path=trips.pbtxt", "schema.infer_shapes=true")
+    assert "schema.infer_shapes: a curated schema has its own shapes, and schema.path is trips.pbtxt" in line
+
+
 def test_shipped_configs_are_valid() -> None:
     shipped = sorted(Path("configs").glob("*.yaml"))
-    assert [path.stem for path in shipped] == ["clicks", "digits", "taxi"]
+    assert [path.stem for path in shipped] == ["clicks", "digits", "stock_penguin", "stock_taxi", "taxi"]
     for path in shipped:
         assert load(str(path)).config.pipeline.name == path.stem
