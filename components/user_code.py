@@ -163,7 +163,9 @@ def _located(path: str, error: BaseException) -> InputError:
     message = message.removeprefix(f"{type(error).__name__}: ")
     remedy = "fix the function; the whole traceback is in the node's log"
     if "SparseTensor" in message:
-        remedy += "; for dense tensors of the columns that every row has, as in stock TFX, set schema.infer_shapes to true"
+        remedy += (
+            "; set schema.infer_shapes to true for dense tensors of columns without missing values, as in stock TFX"
+        )
     cut = "..." if len(message) > _MESSAGE else ""
     headline = f"{location}: {path} failed: {type(error).__name__}{': ' if message else ''}{message[:_MESSAGE]}{cut}"
     return InputError(headline, remedy)

@@ -83,9 +83,11 @@ def infer(splits: Sequence[statistics_pb2.DatasetFeatureStatisticsList], shapes:
 
 
 def _is_empty(feature: statistics_pb2.FeatureNameStatistics) -> bool:
-    """Whether a column has no values; a feature inside another one belongs to that column."""
+    """Whether a column has no values; a struct and what it contains are left to TFDV."""
     stats = feature.WhichOneof("stats")
-    return len(feature.path.step) == 1 and stats is not None and not getattr(feature, stats).common_stats.num_non_missing
+    if len(feature.path.step) > 1 or stats in (None, "struct_stats"):
+        return False
+    return not getattr(feature, stats).common_stats.num_non_missing
 
 
 def _without(schema: schema_pb2.Schema, names: set[str]) -> tuple[schema_pb2.Schema, list[schema_pb2.Feature]]:
