@@ -12,7 +12,7 @@ from tfx.types import standard_component_specs as keys
 from tfx.utils import json_utils
 
 from components.config_section import Task
-from components.evaluator import calibration, plot_metrics, tfma_results
+from components.evaluator import calibration, constant, plot_metrics, tfma_results
 from components.evaluator.config import RATES, EvaluationConfig, metric, slice_of
 from components.evaluator.executor import Executor, StockExecutor
 from components.evaluator.gate import PREVALENCE
@@ -89,6 +89,7 @@ def eval_config(
         metrics.append(_metric("HistogramPrevalence", calibration.__name__, name=PREVALENCE))
     if config.fairness:
         metrics += [_metric(made, "", name=rate, thresholds=[config.fairness.at]) for rate, made in RATES.items()]
+    metrics.append(_metric("ConstantComparison", constant.__name__, name="constant", task=task))
     metrics += _diagnostics(task, [*chosen, *(RATES if config.fairness else ())])
     return tfma.EvalConfig(
         model_specs=[

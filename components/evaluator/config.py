@@ -13,6 +13,7 @@ from components.config_section import Section, Task
 from components.names import did_you_mean
 
 Better = Literal["higher", "lower", "nearer 1"]
+Reaction = Literal["refuse", "warn"]
 
 
 @dataclass(frozen=True)
@@ -197,6 +198,13 @@ class EvaluationConfig(Section):
     slice_thresholds: dict[SliceName, Thresholds] = Field(default_factory=dict)
     """Column → metric → bounds in the slice of each value; `COLUMN = VALUE` is one value only. These slices do not have
     to be in `slices`."""
+    constant: Reaction = "refuse"
+    """What becomes of a model that is no better than the best constant prediction on the eval split, beyond the
+    interval: in its crossentropy (binary and multiclass), or its squared or absolute error (regression). refuse: it is
+    not blessed, whatever the thresholds; warn: the verdict has a warning."""
+    leakage: Reaction = "warn"
+    """What becomes of a model of which a column alone predicts the label nearly perfectly. refuse: it is not blessed;
+    warn: the verdict has a warning."""
     min_examples: int = Field(default=50, ge=1)
     """A slice with fewer rows is measured, but not judged: its metrics have a large variance."""
     fairness: FairnessConfig | None = None

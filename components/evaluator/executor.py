@@ -18,12 +18,13 @@ from tfx.utils import io_utils, path_utils, proto_utils
 from components.compat.tfma import evaluation
 from components.data import example_artifacts
 from components.errors import MachineError
-from components.evaluator import plot_data, saved_model, tfma_results, verdict
+from components.evaluator import leakage_sample, plot_data, saved_model, tfma_results, verdict
 from components.evaluator.baseline import usable_baseline
 from components.evaluator.columnar import Evaluate, Evaluation, Metrics
 from components.evaluator.gate import judge
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.verdict import SliceMetrics, Verdict
+from components.features.leakage import Leakage
 
 FORCED = "forced"
 """Property of the blessing of a model that was blessed although checks failed: the user's reason."""
@@ -61,9 +62,14 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
         self._evaluate(plan, input_dict, output_dict, exec_properties)
         folder = artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY])
         compared = bool(input_dict.get(keys.BASELINE_MODEL_KEY))
-        result = judge(plan.evaluation, _measurements(folder), compared, plan.force_bless)
+        leakage = _leakage(plan, input_dict, _eval_config(exec_properties, compared))
+        result = judge(
+            plan.evaluation, _measurements(folder), compared, plan.force_bless, leakage, weighted=plan.class_weights
+        )
         for check in result.checks:
             logging.info("%s: %s", "pass" if check.passed else "fail", check)
+        for warning in result.warnings:
+            logging.warning("%s", warning)
         with fileio.open(f"{folder}/{verdict.FILE}", "w") as file:
             file.write(result.to_json())
         with fileio.open(f"{folder}/{plot_data.FILE}", "w") as file:
@@ -140,6 +146,31 @@ def _needs_stock(
         return "the examples' format"
     reasons = (saved_model.unsupported(models[spec.name], spec, plan.task) for spec in config.model_specs)
     return evaluation.unsupported(config) or next((each for each in reasons if each), None)
+
+
+def _leakage(plan: EvaluationPlan, inputs: Inputs, config: tfma.EvalConfig) -> Leakage:
+    """Looks for columns of the features that alone predict the label.
+
+    It runs when Beam's workers have ended: the model, which computes the labels, starts TensorFlow's runtime.
+    """
+    examples = artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY])
+    if plan.feature_columns is None:
+        return Leakage(unknown="the columns of features of own code are not known")
+    spec = next(each for each in config.model_specs if not each.is_baseline)
+    folder = _saved_model(inputs[keys.MODEL_KEY])
+    reason = _unsupported_labels(examples, folder, spec, plan)
+    if reason:
+        return Leakage(unknown=f"it cannot be looked for, because of {reason}")
+    model = saved_model.Model(folder, spec, plan.label_columns)
+    return leakage_sample.measure(
+        example_artifacts.examples_of(examples, _SPLIT), plan.feature_columns, model, plan.task
+    )
+
+
+def _unsupported_labels(examples: Artifact, folder: str, spec: tfma.ModelSpec, plan: EvaluationPlan) -> str | None:
+    if example_artifacts.format_of(examples) is None:
+        return "the examples' format"
+    return saved_model.unsupported(folder, spec, plan.task)
 
 
 def _saved_model(models: list[Artifact]) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from components.evaluator import config as names
 from components.evaluator.config import RATES, EvaluationConfig, FairnessConfig, Rate, Threshold, slice_of
-from components.evaluator.verdict import NOT_JUDGED, Check, SliceMetrics, Verdict
+from components.evaluator.verdict import NOT_JUDGED, Check, ConstantMetric, SliceMetrics, Verdict
+from components.features.leakage import Leakage
 
 PREVALENCE = "prevalence"
 """Name of the metric of the share of rows with label 1, by which the gate detects constant labels; not reported."""
@@ -15,9 +17,22 @@ PREVALENCE = "prevalence"
 _NO_BASELINE = "no earlier blessed model"
 _ALIKE = "all labels are alike"
 _NOT_A_NUMBER = "not a number"
+_LEAKAGE = "leakage"
+_INCOMPARABLE = dict.fromkeys(
+    ("auc", "balanced_accuracy", "binary_crossentropy", "crossentropy"), "labels or predictions are no probabilities"
+) | dict.fromkeys(("mean_squared_error", "mean_absolute_error"), "the labels are too close to each other, or too large")
+"""Why a metric of the constant is not a number."""
 
 
-def judge(config: EvaluationConfig, measured: Sequence[SliceMetrics], compared: bool, force: str | None) -> Verdict:
+def judge(
+    config: EvaluationConfig,
+    measured: Sequence[SliceMetrics],
+    compared: bool,
+    force: str | None,
+    leakage: Leakage | None = None,
+    *,
+    weighted: bool = False,
+) -> Verdict:
     """Checks a model's metrics.
 
     Args:
@@ -25,6 +40,8 @@ def judge(config: EvaluationConfig, measured: Sequence[SliceMetrics], compared: 
       measured: the whole split and all slices, in any order; values may be NaN.
       compared: whether there was a baseline.
       force: the reason to bless the model even if checks fail; None: it is blessed only if all checks pass.
+      leakage: the columns that alone predict the label; None if none was looked for.
+      weighted: whether the model was trained with weights of classes, so that its probabilities are not calibrated.
 
     Returns:
       The verdict.
@@ -39,6 +56,15 @@ def judge(config: EvaluationConfig, measured: Sequence[SliceMetrics], compared: 
         groups = [each for each in slices if set(each.slice) == {config.fairness.column}]
         judged = [each for each in groups if each.rows >= config.min_examples]
         checks += [_gap(config.fairness, rate, judged, config.min_examples) for rate in config.fairness.max_gap]
+    warnings: list[str] = []
+    for found, reaction in (
+        (_of_constant(overall, weighted), config.constant),
+        (_of_leakage(leakage), config.leakage),
+    ):
+        if reaction == "refuse":
+            checks += found
+        else:
+            warnings += [str(check) for check in found if not check.passed]
     passed = all(check.passed for check in checks)
     return Verdict(
         blessed=passed or force is not None,
@@ -46,7 +72,89 @@ def judge(config: EvaluationConfig, measured: Sequence[SliceMetrics], compared: 
         rows=overall.rows,
         checks=tuple(checks),
         slices=tuple(_reported(each, config.fairness) for each in (overall, *slices)),
+        warnings=tuple(warnings),
     )
+
+
+_COMPARED = (
+    ("binary_crossentropy",),
+    ("crossentropy",),
+    # No constant is the best in both errors, and no model either: the mean has the least squared error, the median the
+    # least absolute one.
+    ("mean_squared_error", "mean_absolute_error"),
+)
+"""For each task, the metrics of which one has to be better than that of the best constant."""
+_COMPARED_WEIGHTED = (("auc",), ("balanced_accuracy",), *_COMPARED[2:])
+"""The same for a model that was trained with weights of classes: metrics that do not depend on the calibration."""
+
+
+def _of_constant(overall: SliceMetrics, weighted: bool) -> list[Check]:
+    """Checks that the model is better than the best constant prediction; no check if that was not computed."""
+    groups = _COMPARED_WEIGHTED if weighted else _COMPARED
+    metrics = next((each for each in groups if any(name in overall.constant for name in each)), ())
+    checks = [_better(name, overall, weighted) for name in metrics if name in overall.constant]
+    better = next((check for check in checks if check.passed and check.judged), None)
+    if better is None:
+        return checks
+    why = f"{NOT_JUDGED}{better.metric} is better than the constant's"
+    return [check if check.passed else replace(check, passed=True, why=why) for check in checks]
+
+
+def _better(metric: str, overall: SliceMetrics, weighted: bool) -> Check:
+    constant, rows = overall.constant[metric], overall.rows
+    lower = metric not in ("auc", "balanced_accuracy")
+    value: float | None = None
+    passed = False
+    if not math.isfinite(constant.value):
+        passed, why = True, f"{NOT_JUDGED}{_INCOMPARABLE[metric]}"
+    elif constant.gain is None or not math.isfinite(constant.gain):
+        why = _ALIKE if constant.value in (0.0, 0.5) and rows else _NOT_A_NUMBER
+    else:
+        value = constant.value + (-constant.gain if lower else constant.gain)
+        passed, why = _of_gain(constant, rows)
+        why += ", probabilities are not calibrated because of class_weights" if weighted and not lower else ""
+    of_constant = f"the constant's {constant.value:.6g}" if math.isfinite(constant.value) else "the constant's"
+    bound = f"{'below' if lower else 'above'} {of_constant} beyond the interval"
+    baseline = _finite(overall).baseline.get(metric)
+    return Check(metric, {}, bound, value, baseline, rows, passed, why)
+
+
+def _of_gain(constant: ConstantMetric, rows: int) -> tuple[bool, str]:
+    """Returns whether a gain is beyond its interval, and the gain in words."""
+    gain = constant.gain or 0.0
+    if not constant.value:
+        return False, _ALIKE
+    words = f"{'better' if gain > 0 else 'worse'} by {abs(gain):.4g}"
+    if constant.interval is None:
+        return False, f"{words}, without an interval: too few rows for a verdict: {rows:,}"
+    low, high = constant.interval
+    words = f"{words}, 95 % interval of the gain {low:.4g} to {high:.4g}, {rows:,} rows"
+    # A rounding error is no gain.
+    if low > 1e-9 * constant.value:
+        return True, words
+    return False, f"{words}: too few for a verdict" if high > 0 and gain > 0 else words
+
+
+def _of_leakage(leakage: Leakage | None) -> list[Check]:
+    """Returns a check that failed for each column that alone predicts the label, or one that passed."""
+    if leakage is None:
+        return []
+    if leakage.unknown or not leakage.leaks:
+        why = f"{NOT_JUDGED}{leakage.unknown}" if leakage.unknown else None
+        return [Check(_LEAKAGE, {}, "no column that alone predicts the label", None, None, None, True, why)]
+    return [
+        Check(
+            f"{_LEAKAGE} of {leak.column}",
+            {},
+            f"below {leak.bound:g}",
+            leak.figure,
+            None,
+            None,
+            passed=False,
+            why=f"{leak.why}; remove it from features, unless it is known when the model predicts",
+        )
+        for leak in leakage.leaks
+    ]
 
 
 def _matching(name: str, slices: Sequence[SliceMetrics]) -> list[SliceMetrics]:
@@ -141,7 +249,7 @@ def _reported(measured: SliceMetrics, fairness: FairnessConfig | None) -> SliceM
         for values in (finite.metrics, finite.baseline)
     )
     intervals = {name: interval for name, interval in finite.intervals.items() if name in metrics}
-    return SliceMetrics(finite.slice, finite.rows, metrics, baseline, intervals)
+    return SliceMetrics(finite.slice, finite.rows, metrics, baseline, intervals, finite.constant)
 
 
 def _finite(measured: SliceMetrics) -> SliceMetrics:
@@ -158,7 +266,12 @@ def _finite(measured: SliceMetrics) -> SliceMetrics:
 
     metrics = defined(measured.metrics)
     intervals = {name: interval for name, interval in measured.intervals.items() if name in metrics}
-    return SliceMetrics(measured.slice, measured.rows, metrics, defined(measured.baseline), intervals)
+    constant = {} if measured.slice else {name: each for name, each in measured.constant.items() if _is_finite(each)}
+    return SliceMetrics(measured.slice, measured.rows, metrics, defined(measured.baseline), intervals, constant)
+
+
+def _is_finite(constant: ConstantMetric) -> bool:
+    return all(math.isfinite(each) for each in (constant.value, constant.gain or 0.0, *(constant.interval or ())))
 
 
 def _alike(measured: SliceMetrics) -> bool:

@@ -17,7 +17,7 @@ Interval = tuple[float, float]
 """Lower and upper bound."""
 
 _P = 0.975
-_Z = float(special.ndtri(_P))
+Z = float(special.ndtri(_P))
 """The 97.5 % quantile of the normal distribution."""
 _FEWEST_POSITIVES = 10
 """With fewer positives, an interval of the area under precision and recall covers nearly all of [0, 1]."""
@@ -51,9 +51,9 @@ def of_rate(rate: float, trials: float) -> Interval | None:
     """
     if trials <= 0 or not 0 <= rate <= 1:
         return None
-    denominator = 1 + _Z**2 / trials
-    middle = (rate + _Z**2 / (2 * trials)) / denominator
-    half = _Z / denominator * math.sqrt(rate * (1 - rate) / trials + _Z**2 / (4 * trials**2))
+    denominator = 1 + Z**2 / trials
+    middle = (rate + Z**2 / (2 * trials)) / denominator
+    half = Z / denominator * math.sqrt(rate * (1 - rate) / trials + Z**2 / (4 * trials**2))
     # Rounding must not exclude a share of 0 or 1 from its interval.
     return min(max(middle - half, 0.0), rate), max(min(middle + half, 1.0), rate)
 
@@ -72,6 +72,17 @@ def of_mean(mean: float, squares: float, rows: float) -> Interval | None:
     # A variance that is smaller relative to the squared mean is a rounding error.
     half = float(special.stdtrit(rows - 1, _P)) * math.sqrt(variance / rows)
     return (max(mean - half, 0.0), mean + half) if variance > 1e-12 * mean**2 else None
+
+
+def of_difference(mean: float, squares: float, rows: float) -> Interval | None:
+    """Computes the interval of a mean of paired differences: by Student's t distribution; arguments as `of_mean`.
+
+    If all differences are equal, both bounds are the mean.
+    """
+    if rows < 2 or not math.isfinite(mean) or not math.isfinite(squares):
+        return None
+    half = float(special.stdtrit(rows - 1, _P)) * math.sqrt(max(squares - mean**2, 0.0) / (rows - 1))
+    return mean - half, mean + half
 
 
 def of_auc(auc: float, bins: ScoreBins) -> Interval | None:
@@ -113,7 +124,7 @@ def of_calibration(ratio: float, bins: ScoreBins) -> Interval | None:
     each = bins.predictions / bins.rows
     squared_error = (bins.labels * (each - ratio) ** 2 + (bins.rows - bins.labels) * each**2).sum()
     error = math.sqrt(squared_error * rows / (rows - 1)) / labels
-    factor = math.exp(min(_Z * error / ratio, 700.0))
+    factor = math.exp(min(Z * error / ratio, 700.0))
     return (ratio / factor, ratio * factor) if error > 0 else None
 
 
@@ -134,5 +145,5 @@ def of_crossentropy(mean: float, bins: ScoreBins) -> Interval | None:
 def _by_logit(value: float, error: float) -> Interval | None:
     if not 0 < value < 1 or error <= 0:
         return None
-    middle, half = special.logit(value), _Z * error / (value * (1 - value))
+    middle, half = special.logit(value), Z * error / (value * (1 - value))
     return float(special.expit(middle - half)), float(special.expit(middle + half))

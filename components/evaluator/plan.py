@@ -14,6 +14,11 @@ class EvaluationPlan(Section):
     label_columns: tuple[str, ...] | None = None
     """The columns of the label, which the model's preprocessing signatures read; None: not known, as for a model of own
     code."""
+    feature_columns: tuple[str, ...] | None = None
+    """The columns that the features are made of, in which leakage is looked for; None: not known, as with features of
+    own code."""
+    class_weights: bool = False
+    """Whether the model's rows were weighted by class, so that its probabilities are not those of the data."""
     force_bless: str | None = None
     """The reason to bless this run's model even if checks fail. As a parameter it is part of the cache key, so that the
     verdict of a forced run is not reused by another one, and vice versa."""

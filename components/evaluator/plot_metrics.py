@@ -17,7 +17,7 @@ import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as protos
 
 from components.compat import tfma as compat
-from components.compat.tfma.columnar import DROPPED, Binned, Floats, Numbers, Sums, in_one_bin
+from components.compat.tfma.columnar import DROPPED, Binned, Floats, Ints, Numbers, Sums, in_one_bin
 from components.evaluator import intervals
 from components.evaluator.columnar_metric import combined
 from components.evaluator.intervals import Interval, ScoreBins
@@ -51,7 +51,7 @@ class BinaryDiagnostics(KeyedMetric):
             histogram = counted[-1].keys[-1]
 
             def bounded(results: Results) -> dict[Any, Any]:
-                bins = _bins(results[histogram])
+                bins = score_bins(results[histogram])
                 return _bounded(results, key_fields, metrics, functools.partial(_of_binary, bins))
 
             def plot(results: Results) -> dict[Any, Any]:
@@ -151,7 +151,7 @@ def _of_binary(bins: ScoreBins, metric: str, value: float) -> Interval | None:
     return others[metric](value, bins) if metric in others else None
 
 
-def _bins(histogram: Sequence[Any]) -> ScoreBins:
+def score_bins(histogram: Sequence[Any]) -> ScoreBins:
     """Returns the buckets of TFMA's histogram that are not empty."""
     nonempty = [each for each in histogram if each.weighted_examples > 0]
     sums = (
@@ -167,7 +167,7 @@ def _of_histogram(histogram: Sequence[Any]) -> Any:
     Buckets are merged to about equal shares of both classes, so that a curve has points where the rows of the rarer
     class are. No merged bucket contains the threshold of the confusion matrix.
     """
-    bins = _bins(histogram)
+    bins = score_bins(histogram)
     at = np.array([each.bucket_id for each in histogram if each.weighted_examples > 0])
     # The histogram has extra buckets for predictions below 0 and for 1.
     edges = np.stack([at - 1, at], axis=1).clip(0, compat.HISTOGRAM_BUCKETS) / compat.HISTOGRAM_BUCKETS
@@ -269,11 +269,24 @@ def _in_bins(values: Floats, residuals: Floats, labels: Floats) -> Binned:
     """
     counted = np.isfinite(residuals)
     values, labels = np.where(counted, values, 0.0), np.where(counted, labels, 0.0)
+    return np.where(counted, number_bins(values), DROPPED), np.stack([labels, values], axis=1)
+
+
+def number_bins(values: Floats) -> Ints:
+    """Returns the bins of finite numbers: their relative width is 0.001, and they have the order of the numbers."""
     sizes = np.abs(values)
     large = sizes >= _SMALLEST
     at = ((np.log(np.where(large, sizes, _SMALLEST)) - _LOG_SMALLEST) / _STEP).astype(np.int64) + 1
-    at = np.where(large, np.where(values > 0, at, -at), 0)
-    return np.where(counted, at, DROPPED), np.stack([labels, values], axis=1)
+    return np.where(large, np.where(values > 0, at, -at), 0)
+
+
+def of_number_bins(bins: Ints) -> tuple[Floats, Floats]:
+    """Returns the lower and the upper bounds of bins of `number_bins`."""
+    near, far = (
+        np.where(bins == 0, 0.0, np.exp(np.minimum(_LOG_SMALLEST + (np.abs(bins) - less) * _STEP, _GREATEST)))
+        for less in (1, 0)
+    )
+    return np.where(bins < 0, -far, near), np.where(bins < 0, -near, far)
 
 
 def _of_bins(sums: Sums) -> Any | None:
@@ -283,9 +296,4 @@ def _of_bins(sums: Sums) -> Any | None:
         return None
     at = sums.bins[counted]
     bins = ScoreBins(sums.rows[counted], *sums.sums[counted].T)
-    near, far = (
-        np.where(at == 0, 0.0, np.exp(np.minimum(_LOG_SMALLEST + (np.abs(at) - less) * _STEP, _GREATEST)))
-        for less in (1, 0)
-    )
-    edges = np.where((at < 0)[:, None], np.stack([-far, -near], axis=1), np.stack([near, far], axis=1))
-    return _plot(edges, bins, bins.rows)
+    return _plot(np.stack(of_number_bins(at), axis=1), bins, bins.rows)

@@ -106,12 +106,20 @@ class Model:
           InputError: a row has no label, or several ones.
         """
         predictions = self._predictions(batch)
+        transformed = self._transformed(batch)
+        return Evaluated(self._labels(batch, transformed), predictions, transformed)
+
+    def labels(self, batch: pa.RecordBatch) -> Numbers:
+        """Computes the labels alone, [rows]; raises the errors of `evaluate`."""
+        return self._labels(batch, self._transformed(batch))
+
+    def _transformed(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[Any]]:
         transformed: dict[str, npt.NDArray[Any]] = {}
         if self._spec.preprocessing_function_names:
             serialized = _serialized(batch, self._label_columns)
             for name in self._spec.preprocessing_function_names:
                 transformed.update(_call(self._signatures[name], _by_input(self._signatures[name], serialized)))
-        return Evaluated(self._labels(batch, transformed), predictions, transformed)
+        return transformed
 
     def _predictions(self, batch: pa.RecordBatch) -> Numbers:
         columns = None if self._raw is None else raw_columns(batch, self._raw.structured_input_signature[1])

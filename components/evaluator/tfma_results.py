@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import tensorflow_model_analysis as tfma
 
 from components.config_section import Task
+from components.evaluator import constant
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
 from components.evaluator.plot_metrics import RESIDUALS
-from components.evaluator.verdict import SliceMetrics
+from components.evaluator.verdict import ConstantMetric, SliceMetrics
 
 ROWS = "example_count"
 """TFMA's name for the number of rows."""
 
+_UNKNOWN = ConstantMetric(math.nan)
 _CLASSES = 20
 """Greatest number of classes of a confusion matrix; the others are summed."""
 
@@ -32,13 +35,19 @@ def read(folder: str) -> list[SliceMetrics]:
         metrics: dict[str, float] = {}
         baseline: dict[str, float] = {}
         intervals: dict[str, tuple[float, float]] = {}
+        constants: dict[str, ConstantMetric] = {}
         for each in record.metric_keys_and_values:
             value = _scalar(each.value)
             if value is None or each.key.is_diff:
                 continue
             name = _name(each.key)
+            of_constant = name.startswith((constant.VALUE, constant.GAIN))
             if each.key.model_name == tfma.BASELINE_KEY:
-                baseline[name] = value
+                if not of_constant:
+                    baseline[name] = value
+                continue
+            if of_constant:
+                _add_constant(constants, name, value, _interval(each))
                 continue
             metrics[name] = value
             interval = _interval(each)
@@ -47,8 +56,20 @@ def read(folder: str) -> list[SliceMetrics]:
         rows = int(metrics.pop(ROWS, 0))
         for others in (baseline, intervals):
             others.pop(ROWS, None)
-        slices.append(SliceMetrics(_slice(record.slice_key), rows, metrics, baseline, intervals))
+        slices.append(SliceMetrics(_slice(record.slice_key), rows, metrics, baseline, intervals, constants))
     return slices
+
+
+def _add_constant(
+    constants: dict[str, ConstantMetric], name: str, value: float, interval: tuple[float, float] | None
+) -> None:
+    """Adds the value of a constant prediction, or the gain over it."""
+    if name.startswith(constant.VALUE):
+        metric = name.removeprefix(constant.VALUE)
+        constants[metric] = replace(constants.get(metric, _UNKNOWN), value=value)
+    else:
+        metric = name.removeprefix(constant.GAIN)
+        constants[metric] = replace(constants.get(metric, _UNKNOWN), gain=value, interval=interval)
 
 
 def plots(folder: str, task: Task) -> Plots:

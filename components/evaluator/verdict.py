@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 FILE = "verdict.json"
 NOT_JUDGED = "not judged: "
 """How `why` begins if a check does not count."""
+
+
+@dataclass(frozen=True)
+class ConstantMetric:
+    """A metric of the best constant prediction on the same rows.
+
+    Attributes:
+      value: the constant's value.
+      gain: by how much the model is better, where that is computed.
+      interval: lower and upper bound of the gain's 95 % confidence interval, if it has one.
+    """
+
+    value: float
+    gain: float | None = None
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -21,6 +37,7 @@ class SliceMetrics:
       metrics: metric → value of the candidate; without metrics that cannot be computed.
       baseline: metric → value of the latest blessed model on the same rows; empty without one.
       intervals: metric → lower and upper bound of its 95 % confidence interval, if it has one.
+      constant: metric → that of the best constant prediction; in a verdict only of the whole split.
     """
 
     slice: dict[str, str]
@@ -28,6 +45,7 @@ class SliceMetrics:
     metrics: dict[str, float]
     baseline: dict[str, float]
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    constant: dict[str, ConstantMetric] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,6 +95,8 @@ class Verdict:
       rows: number of rows of the evaluated split.
       checks: all checks.
       slices: the metrics of all slices, the whole split first.
+      warnings: what the user should know although it fails no check: a column that alone predicts the label, or a model
+        that is no better than a constant, if the config only warns of it.
     """
 
     blessed: bool
@@ -84,6 +104,7 @@ class Verdict:
     rows: int
     checks: tuple[Check, ...]
     slices: tuple[SliceMetrics, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -100,13 +121,24 @@ class Verdict:
         fields: dict[str, Any] = json.loads(text)
         checks = tuple(Check(**each) for each in fields["checks"])
         slices = tuple(_slice_metrics(each) for each in fields["slices"])
-        return cls(fields["blessed"], fields["forced"], fields["rows"], checks, slices)
+        # Verdicts of earlier releases have no warnings.
+        warnings = tuple(fields.get("warnings", ()))
+        return cls(fields["blessed"], fields["forced"], fields["rows"], checks, slices, warnings)
 
 
 def _slice_metrics(fields: dict[str, Any]) -> SliceMetrics:
-    # Verdicts of earlier releases have no intervals.
-    intervals = {name: (low, high) for name, (low, high) in fields.get("intervals", {}).items()}
-    return SliceMetrics(**{**fields, "intervals": intervals})
+    # Verdicts of earlier releases have neither intervals nor metrics of a constant.
+    intervals = {name: _interval(ends) for name, ends in fields.get("intervals", {}).items()}
+    constant = {
+        name: ConstantMetric(each["value"], each["gain"], each["interval"] and _interval(each["interval"]))
+        for name, each in fields.get("constant", {}).items()
+    }
+    return SliceMetrics(**{**fields, "intervals": intervals, "constant": constant})
+
+
+def _interval(ends: Sequence[float]) -> tuple[float, float]:
+    low, high = ends
+    return low, high
 
 
 def format_slice(values: dict[str, str]) -> str:

@@ -147,6 +147,8 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
             task=config.data.task,
             force_bless=force_bless,
             label_columns=None if own_model else features.label_expression().columns,
+            feature_columns=None if config.features.preprocessing_fn else config.features.columns_read,
+            class_weights=config.training.class_weights is not None,
         ),
         inputs.evaluator_code,
         examples=examples.outputs["examples"],

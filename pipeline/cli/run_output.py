@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Literal
 
@@ -20,7 +20,15 @@ from components.tuner import trial_values
 from pipeline.core.records import BLESSED, NOT_BLESSED, RunResult, RunSummary
 from pipeline.core.run_record import RUNNING, NodeRecord, RunRecord
 from pipeline.core.text import display_path
-from pipeline.inspection.evaluation_tables import CheckRow, check_rows, metric_names, metric_rows, slice_name
+from pipeline.inspection.evaluation_tables import (
+    CONSTANT,
+    CheckRow,
+    check_rows,
+    constant_values,
+    metric_names,
+    metric_rows,
+    slice_name,
+)
 
 Mode = Literal["live", "plain", "json"]
 
@@ -170,13 +178,14 @@ def _metrics(summary: RunSummary) -> list[Table]:
     """A table of metrics, one row per slice; and one of the rates of groups, if there are any."""
     rows = metric_rows(summary)
     quality, rates = metric_names(sorted(summary.metrics))
-    tables = [_metric_table(rows, quality)]
+    tables = [_metric_table(rows, quality, constant_values(summary))]
     if rates:
-        tables.append(_metric_table([rows[0], *(row for row in rows[1:] if row.metrics.keys() & set(rates))], rates))
+        groups = [row for row in rows[1:] if row.metrics.keys() & set(rates)]
+        tables.append(_metric_table([rows[0], *groups], rates, {}))
     return tables
 
 
-def _metric_table(rows: Sequence[SliceMetrics], names: Sequence[str]) -> Table:
+def _metric_table(rows: Sequence[SliceMetrics], names: Sequence[str], constant: Mapping[str, float]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("slice")
     for name in ("rows", *names):
@@ -184,6 +193,8 @@ def _metric_table(rows: Sequence[SliceMetrics], names: Sequence[str]) -> Table:
     for row in rows[: 1 + _SLICES_SHOWN]:
         figures = [_number(row.metrics.get(name)) for name in names]
         table.add_row(slice_name(row.slice), f"{row.rows:,}", *figures)
+        if constant and not row.slice:
+            table.add_row(CONSTANT, "", *(_number(constant.get(name)) for name in names), style="dim")
     omitted = len(rows) - 1 - _SLICES_SHOWN
     if omitted > 0:
         table.add_row(f"… {omitted} more slices")
@@ -228,6 +239,8 @@ def _end(result: RunResult) -> Text:
         text.append(f"; the model is {summary.verdict}{forced}", style="default")
     for check in failed:
         text.append(f"\n  - {check}", style="default")
+    for warning in summary.warnings:
+        text.append(f"\n  - warning: {warning}", style="default")
     if summary.serving is not None:
         text.append(f"\n{summary.serving}", style="default")
     if summary.pushed:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from components.errors import PipelineError
-from components.evaluator.verdict import Check, SliceMetrics
+from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics
 from components.serving.check_result import ServingCheckResult
 
 RUN, REUSE, EXCLUDE = "run", "reuse", "exclude"
@@ -178,12 +178,16 @@ class RunSummary:
     """The same for the model that the new one was compared with."""
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Metric of the eval split → lower and upper bound of its 95 % confidence interval, if it has one."""
+    constant: dict[str, ConstantMetric] = field(default_factory=dict)
+    """Metric of the eval split → that of the best constant prediction."""
     rows_evaluated: int | None = None
     """Rows of the eval split."""
     slices: tuple[SliceMetrics, ...] = ()
     """The same for each slice, and for the model that the new one was compared with."""
     checks: tuple[Check, ...] = ()
     """Each bound of the config, and whether the model meets it."""
+    warnings: tuple[str, ...] = ()
+    """What the verdict warns of: leakage, or a model that is no better than a constant."""
     verdict: str = NOT_EVALUATED
     forced: str | None = None
     """The reason given for blessing the model although checks failed."""

@@ -9,8 +9,8 @@ from components.evaluator.config import RATES
 from components.evaluator.verdict import Check, SliceMetrics, format_slice
 from pipeline.core.records import RunSummary
 
-OVERALL = "overall"
-"""The name of the whole eval split in a table."""
+OVERALL, CONSTANT = "overall", "best constant"
+"""The names of the whole eval split, and of the best constant prediction on it, in a table."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,11 @@ def metric_rows(summary: RunSummary, most: int | None = None) -> list[SliceMetri
     overall = SliceMetrics({}, summary.rows_evaluated or 0, summary.metrics, summary.baseline, summary.intervals)
     largest = sorted(range(len(summary.slices)), key=lambda index: -summary.slices[index].rows)[:most]
     return [overall, *(summary.slices[index] for index in sorted(largest))]
+
+
+def constant_values(summary: RunSummary) -> dict[str, float]:
+    """Returns the metrics of the best constant prediction, of those that the model has."""
+    return {name: each.value for name, each in summary.constant.items() if name in summary.metrics}
 
 
 def metric_names(names: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -98,7 +98,9 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
         ),
         trainer_code=user_code.digest(*trainer, *model),
         tuner_code=user_code.digest(*trainer, "components.tuner", *model),
-        evaluator_code=user_code.digest("components.evaluator", *config.evaluation.modules()),
+        evaluator_code=user_code.digest(
+            "components.evaluator", "components.features.leakage", *config.evaluation.modules()
+        ),
         managed=managed,
     )
 

@@ -180,6 +180,7 @@ def _limitations(content: Content) -> list[str]:
     limitations = [] if summary.verdict == BLESSED else [f"The model is {summary.verdict}."]
     limitations += [f"It was blessed by force: {summary.forced}"] if summary.forced else []
     limitations += [f"It does not meet a bound: {check}" for check in summary.checks[:_CHECKS] if not check.passed]
+    limitations += [f"Warning: {warning}" for warning in summary.warnings[:_CHECKS]]
     limitations += [
         f"A bound could not be judged: {check.metric} where {slice_name(check.slice)}: {check.why}"
         for check in summary.checks[:_CHECKS]

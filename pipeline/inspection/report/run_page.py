@@ -21,7 +21,14 @@ from pipeline.core.records import RunSummary
 from pipeline.core.text import clock, duration, plain
 from pipeline.inspection import lineage, run_history
 from pipeline.inspection.column_statistics import Column
-from pipeline.inspection.evaluation_tables import check_rows, metric_names, metric_rows, slice_name
+from pipeline.inspection.evaluation_tables import (
+    CONSTANT,
+    check_rows,
+    constant_values,
+    metric_names,
+    metric_rows,
+    slice_name,
+)
 from pipeline.inspection.report import evaluation_charts, node_graph, svg
 
 if TYPE_CHECKING:
@@ -70,6 +77,7 @@ def render(content: Content, folder: Path, tag: str = "") -> str:
             missing=content.missing,
             forced=_forced(summary),
             failed=[check for check in summary.checks if not check.passed][:_HEADLINES],
+            warnings=summary.warnings[:_HEADLINES],
             headlines=_headlines(summary),
             rows=_rows(summary)[:_ROWS],
             **_pipeline(content.run, content.upstream, folder),
@@ -287,6 +295,10 @@ def _evaluation(content: Content) -> dict[str, Any]:
         "checks_left": max(0, len(checks) - _CHECKS),
         "metrics": names[:_METRICS],
         "metrics_left": max(0, len(names) - _METRICS),
+        "warnings": summary.warnings[:_CHECKS],
+        "warnings_left": max(0, len(summary.warnings) - _CHECKS),
+        "constant": constant_values(summary),
+        "constant_name": CONSTANT,
         "slices": slices,
         "slices_left": max(0, len(summary.slices) - _SLICES),
         "intervals": any(each.intervals for each in slices),

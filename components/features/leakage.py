@@ -1,0 +1,285 @@
+"""Looks for leakage: a column that alone predicts the label nearly perfectly, as none does that is known beforehand.
+
+Each column is measured by itself, in a sample of rows: by the order of its numbers, by the labels of rows with the same
+value, and by where it is missing. What is learned from rows is measured on other rows. The bounds are such that strong
+columns are not reported: the best of scikit-learn's breast cancer data has an AUC of 0.975.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from components.config_section import Task
+
+ROWS = 50_000
+"""Number of rows that are enough; more cost time only."""
+FEWEST_ROWS, FEWEST_OF_CLASS = 500, 50
+"""Fewest rows, and rows of a class, from which a column is judged: in fewer, chance or an easy task looks the same."""
+NEARLY = 0.998
+"""Smallest figure of a column that predicts the label nearly perfectly."""
+FILLED = 0.95
+"""Smallest figure of a column whose presence alone predicts a class."""
+ORDERED = 0.95
+"""The same for an identifier in a binary task. A number may follow a trend, so in a regression `NEARLY` holds."""
+_EXPECTED, _PART = 20, 0.1
+"""If the rows that have a column, or lack it, all have one label: how many of other labels would be expected among them
+at least, and the smallest part of the rows with that label that they are."""
+_BINS, _ROWS_OF_BIN, _DISTINCT = 256, 20, 1024
+"""Greatest number of bins of a number, and rows of each; up to so many different numbers each has a bin."""
+_DENSE = 50
+"""Greatest range of an identifier's numbers, per row: a sample lacks numbers."""
+
+Kind = Literal["value", "filled", "order"]
+_Ints: TypeAlias = npt.NDArray[np.int64]
+_Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A column that alone predicts the label.
+
+    Attributes:
+      column: its name.
+      kind: value: its values predict the label; filled: where it is missing predicts the label; order: it is an
+        identifier whose order predicts the label.
+      figure: how well, from 0 to 1.
+      bound: the figure from which it is reported.
+      why: the figure in words.
+    """
+
+    column: str
+    kind: Kind
+    figure: float
+    bound: float
+    why: str
+
+    def __str__(self) -> str:
+        return f"column {self.column}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """What was found.
+
+    Attributes:
+      leaks: the columns that alone predict the label.
+      unknown: why none was looked for; None if it was.
+    """
+
+    leaks: tuple[Leak, ...] = ()
+    unknown: str | None = None
+
+
+def _too_few(labels: _Floats, task: Task) -> str | None:
+    """Returns why columns cannot be judged by these labels; None if they can."""
+    if len(labels) < FEWEST_ROWS:
+        return f"{len(labels):,} rows of {FEWEST_ROWS:,}"
+    counts = np.sort(np.unique(labels, return_counts=True)[1])
+    if task != "regression" and (labels != np.round(labels)).any():
+        return "labels are no classes"
+    if len(counts) < 2:
+        return "all labels are alike"
+    if task == "binary" and counts[0] < FEWEST_OF_CLASS:
+        return f"{counts[0]:,} rows with the rarer label of {FEWEST_OF_CLASS:,}"
+    return None
+
+
+def find(columns: Mapping[str, pa.Array], labels: _Floats, task: Task) -> Leakage:
+    """Looks for columns that alone predict the label.
+
+    Args:
+      columns: name → int, float, binary or text, null where a row has no value; or lists, of which only their presence
+        counts.
+      labels: finite numbers: 0 or 1, the class, or the number of a regression; [rows].
+      task: the task.
+    """
+    unknown = _too_few(labels, task)
+    if unknown:
+        return Leakage(unknown=unknown)
+    random = np.random.default_rng(0)
+    first = random.permutation(len(labels)) % 2 == 0
+    if task == "regression":
+        judge: _Numbers | _Classes = _Numbers(labels, first)
+    else:
+        judge = _Classes(labels, first, task == "binary")
+    return Leakage(tuple(leak for name, column in columns.items() for leak in _of_column(name, column, judge)))
+
+
+def _of_column(name: str, column: pa.Array, judge: _Numbers | _Classes) -> Iterator[Leak]:
+    """Yields at most one leak: the most specific one."""
+    present, numbers, codes = _read(column)
+    if filled := judge.filled(present):
+        yield Leak(name, "filled", *filled)
+        return
+    if codes is None:
+        return
+    figure = max(0.0 if numbers is None else judge.ordered(numbers), judge.by_code(codes))
+    measured = f"{judge.measure} {_figure(figure)}"
+    if numbers is not None and figure >= judge.bound_of_order and _is_identifier(column, numbers):
+        why = f"an identifier whose order predicts the label: {measured}"
+        yield Leak(name, "order", figure, judge.bound_of_order, why)
+    elif figure >= NEARLY:
+        yield Leak(name, "value", figure, NEARLY, f"it alone predicts the label: {measured}")
+
+
+def _figure(value: float) -> str:
+    # Rounding must not make a figure perfect.
+    return f"{np.floor(value * 1e4) / 1e4:.4f}".rstrip("0").rstrip(".")
+
+
+def _read(column: pa.Array) -> tuple[npt.NDArray[np.bool_], _Floats | None, _Ints | None]:
+    """Returns where a column has values, its numbers, NaN where missing, and codes of its values, -1 where missing."""
+    present = np.asarray(column.is_valid())
+    type_ = column.type
+    if pa.types.is_null(type_) or pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return present, None, None
+    if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_):
+        numbers = np.asarray(column.cast(pa.float64()).fill_null(float("nan")), np.float64)
+        present = np.isfinite(numbers)
+        return present, np.where(present, numbers, np.nan), _number_codes(numbers, present)
+    encoded = column.dictionary_encode()
+    return present, None, np.asarray(pc.fill_null(encoded.indices, -1)).astype(np.int64)
+
+
+def _number_codes(numbers: _Floats, present: npt.NDArray[np.bool_]) -> _Ints:
+    values = numbers[present]
+    codes = np.full(len(numbers), -1, np.int64)
+    distinct, inverse = np.unique(values, return_inverse=True)
+    if len(distinct) > _DISTINCT:
+        bins = min(_BINS, max(1, len(values) // _ROWS_OF_BIN))
+        edges = np.unique(np.quantile(values, np.arange(1, bins) / bins))
+        codes[present] = np.searchsorted(edges, values, side="right")
+    else:
+        codes[present] = inverse
+    return codes
+
+
+def _is_identifier(column: pa.Array, numbers: _Floats) -> bool:
+    """Whether a column has a different whole number in each row, from a range that they nearly fill."""
+    values = numbers[np.isfinite(numbers)]
+    if not pa.types.is_integer(column.type) or not len(values) or len(np.unique(values)) < len(values):
+        return False
+    return bool(values.max() - values.min() < _DENSE * len(values))
+
+
+class _Classes:
+    """How well columns predict classes.
+
+    Args:
+      labels: the classes; [rows].
+      first: the rows of the first of two halves; what one half shows is measured on the other.
+      binary: whether the labels are 0 and 1.
+    """
+
+    def __init__(self, labels: _Floats, first: npt.NDArray[np.bool_], binary: bool) -> None:
+        self._values, self._labels = np.unique(labels.astype(np.int64), return_inverse=True)
+        self._counts = np.bincount(self._labels)
+        self._first, self._binary = first, binary
+        self.bound_of_order = ORDERED if binary else NEARLY
+        self.measure = "AUC" if binary else "share of the possible gain in accuracy"
+
+    def filled(self, present: npt.NDArray[np.bool_]) -> tuple[float, float, str] | None:
+        """Returns figure, bound and words if a column is filled where the label has one value; else None.
+
+        Of several classes, some may have columns that the others lack, so this is for a binary task.
+        """
+        with_value = np.bincount(self._labels[present], minlength=len(self._counts))
+        total, rows = int(with_value.sum()), len(self._labels)
+        if not self._binary or total in (0, rows):
+            return None
+        share = with_value / self._counts
+        area = 0.5 + abs(float(share[1] - share[0])) / 2
+        if area >= FILLED:
+            shares = f"it has a value in {share[1]:.1%} of the rows with label 1 and in {share[0]:.1%} of the others"
+            return area, FILLED, f"whether it is missing predicts the label: {shares}, AUC {_figure(area)}"
+        for counts, where in ((with_value, "it has a value"), (self._counts - with_value, "it is missing")):
+            [having] = np.flatnonzero(counts) if np.count_nonzero(counts) == 1 else [-1]
+            if having < 0 or counts[having] < _PART * self._counts[having]:
+                continue
+            if counts[having] * (1 - self._counts[having] / rows) >= _EXPECTED:
+                words = f"{where} in {int(counts[having]):,} rows, all of them with label {int(self._values[having])}"
+                return 1.0, FILLED, f"whether it is missing predicts the label: {words}"
+        return None
+
+    def ordered(self, numbers: _Floats) -> float:
+        """Returns the AUC of numbers in either direction, missing ones at either end; 0 for several classes."""
+        if not self._binary:
+            return 0.0
+        areas = []
+        for missing in (-np.inf, np.inf):
+            area = _auc(np.where(np.isnan(numbers), missing, numbers), self._labels)
+            areas += [area, 1 - area]
+        return max(areas)
+
+    def by_code(self, codes: _Ints) -> float:
+        """Returns how well the labels of rows with the same code predict the label."""
+        _, codes = np.unique(codes, return_inverse=True)
+        halves = ((self._first, ~self._first), (~self._first, self._first))
+        return float(np.mean([self._learned(codes, *each) for each in halves]))
+
+    def _learned(self, codes: _Ints, known: npt.NDArray[np.bool_], others: npt.NDArray[np.bool_]) -> float:
+        size, labels = int(codes.max()) + 1, self._labels
+        if self._binary:
+            prior = labels[known].mean()
+            rates = (np.bincount(codes[known], labels[known], size) + prior) / (
+                np.bincount(codes[known], minlength=size) + 1
+            )
+            return _auc(rates[codes[others]], labels[others])
+        pairs, counts = np.unique(codes[known] * len(self._values) + labels[known], return_counts=True)
+        order = np.argsort(counts, kind="stable")
+        best = np.full(size, self._counts.argmax())
+        # Of several labels of a code the one with the most rows is assigned last.
+        best[pairs[order] // len(self._values)] = pairs[order] % len(self._values)
+        constant = np.bincount(labels[others]).max() / others.sum()
+        right = (best[codes[others]] == labels[others]).mean()
+        return float((right - constant) / (1 - constant)) if constant < 1 else 0.0
+
+
+class _Numbers:
+    """How well columns predict the order of a regression's labels: the share of the variance of their ranks."""
+
+    measure, bound_of_order = "share of the variance of the label's ranks", NEARLY
+
+    def __init__(self, labels: _Floats, first: npt.NDArray[np.bool_]) -> None:
+        self._ranks, self._first = _ranks(labels), first
+
+    def filled(self, present: npt.NDArray[np.bool_]) -> None:
+        """Returns None: a part of the rows does not give the order of all of them."""
+
+    def ordered(self, numbers: _Floats) -> float:
+        """Returns the squared rank correlation; 0 if values are missing."""
+        if np.isnan(numbers).any() or (numbers == numbers[0]).all():
+            return 0.0
+        return float(np.corrcoef(_ranks(numbers), self._ranks)[0, 1] ** 2)
+
+    def by_code(self, codes: _Ints) -> float:
+        """Returns the share of the variance that the means of rows with the same code explain."""
+        _, codes = np.unique(codes, return_inverse=True)
+        size, predicted = int(codes.max()) + 1, np.empty(len(codes))
+        for known in (self._first, ~self._first):
+            mean = self._ranks[known].mean()
+            sums = np.bincount(codes[known], self._ranks[known], size) + mean
+            predicted[~known] = (sums / (np.bincount(codes[known], minlength=size) + 1))[codes[~known]]
+        return 1 - float(np.square(predicted - self._ranks).mean() / self._ranks.var())
+
+
+def _ranks(values: _Floats) -> _Floats:
+    """Returns the ranks of numbers; equal ones have their mean rank."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: _Floats = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return ranks
+
+
+def _auc(scores: Any, labels: _Ints) -> float:
+    positives = int(labels.sum())
+    negatives = len(labels) - positives
+    if not positives or not negatives:
+        return 0.5
+    return float((_ranks(scores)[labels == 1].sum() - positives * (positives + 1) / 2) / positives / negatives)
