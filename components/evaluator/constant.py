@@ -203,9 +203,8 @@ def _compare_multiclass(sums: Sums) -> dict[str, Compared]:
         "accuracy": Compared(float(of_class.max(initial=0)) / rows),
         "crossentropy": _paired(value, float((sums.rows * own - loss).sum()), float(squares), rows),
     }
-    if len(of_class) > 1:
-        found["balanced_accuracy"] = _of_shares(of_class, hits[known])
-    return found
+    alike = len(of_class) < 2
+    return found | {"balanced_accuracy": Compared(1.0) if alike else _of_shares(of_class, hits[known])}
 
 
 def _of_shares(rows: Floats, hits: Floats) -> Compared:

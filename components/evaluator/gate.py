@@ -108,7 +108,8 @@ def _better(metric: str, overall: SliceMetrics, weighted: bool) -> Check:
     if not math.isfinite(constant.value):
         passed, why = True, f"{NOT_JUDGED}{_INCOMPARABLE[metric]}"
     elif constant.gain is None or not math.isfinite(constant.gain):
-        why = _ALIKE if constant.value in (0.0, 0.5) and rows else _NOT_A_NUMBER
+        # Labels that are all alike have no area under a curve, and no classes to be balanced.
+        why = _NOT_A_NUMBER if lower else _ALIKE
     else:
         value = constant.value + (-constant.gain if lower else constant.gain)
         passed, why = _of_gain(constant, rows)
@@ -125,14 +126,16 @@ def _of_gain(constant: ConstantMetric, rows: int) -> tuple[bool, str]:
     if not constant.value:
         return False, _ALIKE
     words = f"{'better' if gain > 0 else 'worse'} by {abs(gain):.4g}"
+    counted = f"{rows:,} row{'' if rows == 1 else 's'}"
     if constant.interval is None:
-        return False, f"{words}, without an interval: too few rows for a verdict: {rows:,}"
+        return False, f"{words}, no interval, {counted}: too few for a verdict"
     low, high = constant.interval
-    words = f"{words}, 95 % interval of the gain {low:.4g} to {high:.4g}, {rows:,} rows"
+    ends = f"{low:.4g} to {high:.4g}" if gain > 0 else f"{-high:.4g} to {-low:.4g}"
+    words = f"{words}, 95 % interval {ends}, {counted}"
     # A rounding error is no gain.
     if low > 1e-9 * constant.value:
         return True, words
-    return False, f"{words}: too few for a verdict" if high > 0 and gain > 0 else words
+    return False, f"{words}: too few for a verdict" if gain > 0 else words
 
 
 def _of_leakage(leakage: Leakage | None) -> list[Check]:
@@ -151,7 +154,7 @@ def _of_leakage(leakage: Leakage | None) -> list[Check]:
             None,
             None,
             passed=False,
-            why=f"{leak.why}; remove it from features, unless it is known when the model predicts",
+            why=f"{leak.why}; remove it if it is not known when the model predicts",
         )
         for leak in leakage.leaks
     ]

@@ -197,7 +197,7 @@ class _Classes:
         share = with_value / self._counts
         area = 0.5 + abs(float(share[1] - share[0])) / 2
         if area >= FILLED:
-            shares = f"it has a value in {share[1]:.1%} of the rows with label 1 and in {share[0]:.1%} of the others"
+            shares = f"a value in {share[1]:.1%} of the rows with label 1 and in {share[0]:.1%} of the others"
             return area, FILLED, f"whether it is missing predicts the label: {shares}, AUC {_figure(area)}"
         for counts, where in ((with_value, "it has a value"), (self._counts - with_value, "it is missing")):
             [having] = np.flatnonzero(counts) if np.count_nonzero(counts) == 1 else [-1]

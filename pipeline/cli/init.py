@@ -50,13 +50,19 @@ def run(options: argparse.Namespace) -> int:
     _write(schema, schema_text)
     _write(config, drafted.config(str(schema)))
     excluded = len(drafted.columns) - len(drafted.features)
+    found = [f"leakage: {leak}; {_becomes(leak.column in drafted.features)}\n" for leak in drafted.leaks]
     sys.stdout.write(
         f"{config}: {drafted.table.rows:,} rows, {len(drafted.features)} features, {excluded} columns excluded, "
         f"label {drafted.task.label!r} ({drafted.task.task}), model {drafted.defaults.model['kind']}\n"
         f"{schema}: types and presence of the columns\n"
+        f"{''.join(found)}"
         f"check both, then: python runner.py --local --config {config}\n"
     )
     return 0
+
+
+def _becomes(feature: bool) -> str:
+    return "remove it from features if it is not known when the model predicts" if feature else "excluded"
 
 
 def _write(path: Path, text: str) -> None:

@@ -102,6 +102,7 @@ def test_verdict_has_a_check_per_bound(compared: Evaluated) -> None:
         ("auc", "c", True, False),
         ("binary_accuracy", "1", True, False),
         ("gap of positive_rate", "any two", False, True),
+        ("binary_crossentropy", True, True),
     ]
     why = [check.why for check in compared.verdict.checks]
     assert why[4:6] == ["not judged: all labels are alike", "not judged: 10 rows of 50"]
@@ -125,10 +126,34 @@ def test_model_that_fails_a_check_is_not_blessed(tmp_path: Path) -> None:
     assert [(check.passed, check.why) for check in result.verdict.checks] == [
         (False, None),
         (True, "no earlier blessed model"),
+        (True, result.verdict.checks[-1].why),
     ]
     assert (result.verdict.blessed, result.verdict.forced, result.marks) == (False, None, ["NOT_BLESSED"])
     assert (result.blessing["blessed"], result.blessing["forced"], result.blessing["baseline_model_id"]) == (0, "", 0)
     assert all(not each.baseline for each in result.verdict.slices)
+
+
+def test_leakage_and_a_model_that_is_worse_than_a_constant(tmp_path: Path) -> None:
+    table = evaluator_runs.leaking_columns()
+    features = [name for name in table if name != "label"]
+    section = {"metrics": ["auc"], "thresholds": {"auc": {"min": 0.0}}, "leakage": "refuse"}
+    arguments = (tmp_path, section, WEIGHT, None, None, "binary", table, features)
+    result = in_child(tmp_path / "log", evaluator_runs.evaluate, *arguments)
+    threshold, constant, *leaks = result.verdict.checks
+    assert (result.verdict.blessed, result.marks, threshold.passed) == (False, ["NOT_BLESSED"], True)
+    label, answer = table["label"], (np.float32(WEIGHT) * table["score"]).astype(float)
+    assert (constant.metric, constant.passed, constant.rows) == ("binary_crossentropy", False, len(label))
+    assert constant.value == pytest.approx(metrics.log_loss(label, answer), rel=1e-5)
+    prior = metrics.log_loss(label, np.full(len(label), label.mean()))
+    assert constant.bound == f"below the constant's {prior:.6g} beyond the interval"
+    assert result.verdict.slices[0].constant["auc"].value == 0.5
+    # The score is strong, and not perfect.
+    assert [(leak.metric, leak.passed) for leak in leaks] == [
+        ("leakage of state", False),
+        ("leakage of refund", False),
+        ("leakage of number", False),
+    ]
+    assert ["alone predicts" in leaks[0].why, "a value in" in leaks[1].why, "order" in leaks[2].why] == [True] * 3
 
 
 def answers(weight: float) -> tuple[Any, Any]:

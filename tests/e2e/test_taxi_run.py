@@ -77,13 +77,19 @@ def test_slices_make_up_the_whole(taxi: Runs):
 
 def test_every_bound_of_the_config_was_checked(taxi: Runs):
     checks = [(check["metric"], check["slice"], check["bound"]) for check in taxi.first.result["checks"]]
+    constant = (
+        f"below the constant's {taxi.first.result['constant']['binary_crossentropy']['value']:.6g} beyond the interval"
+    )
     assert checks == [
         ("auc", {}, "at least 0.93"),
         ("auc", {}, "at most 0.005 below the baseline"),
         ("binary_accuracy", {}, "at least 0.85"),
         ("auc", {"payment_type": "Credit Card"}, "at least 0.6"),
+        ("binary_crossentropy", {}, constant),
     ]
     assert all(check["passed"] for check in taxi.first.result["checks"])
+    # payment_type alone has an AUC of 0.93, which is no leakage.
+    assert taxi.first.result["warnings"] == []
 
 
 def test_run_record_contains_the_verdict(taxi: Runs):

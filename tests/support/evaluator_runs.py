@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,23 @@ def columns() -> dict[str, Any]:
     return {"score": score.astype(np.float32), "group": group, "label": label, "place": np.arange(ROWS) // 390}
 
 
+def leaking_columns() -> dict[str, Any]:
+    """Rows with every kind of leakage, of which the model reads a score that says the contrary of the label."""
+    random = np.random.default_rng(5)
+    rows = 900
+    label = (random.uniform(size=rows) < 0.4).astype(int)
+    refund = [float(random.uniform()) if each or random.uniform() < 0.01 else None for each in label]
+    order = np.argsort(np.argsort(label + random.uniform(0, 0.01, rows)))
+    return {
+        "score": (0.6 - 0.2 * label + random.uniform(0, 0.3, rows)).astype(np.float32),
+        "state": np.where(label == 1, "sold", "open"),
+        "refund": refund,
+        "number": order,
+        "group": random.choice(["a", "b"], rows),
+        "label": label,
+    }
+
+
 def evaluate(
     folder: Path,
     section: dict[str, Any],
@@ -52,6 +70,8 @@ def evaluate(
     before: float | None,
     force: str | None,
     task: Task = "binary",
+    table: dict[str, Any] | None = None,
+    features: Sequence[str] | None = None,
 ) -> Evaluated:
     """Evaluates a model whose answer is its weight times the score, beside an earlier one if there is one.
 
@@ -64,6 +84,8 @@ def evaluate(
       before: that of the latest blessed model.
       force: the reason to bless it all the same.
       task: what the answer is taken for.
+      table: the rows by column, by default `columns`.
+      features: the columns of features, in which leakage is looked for.
     """
     from tfx.components.evaluator.constants import EVALUATION_KEY
     from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
@@ -73,8 +95,10 @@ def evaluate(
     from components.evaluator.component import eval_config
     from components.evaluator.executor import Executor
 
-    plan = EvaluationPlan.model_validate({"evaluation": section, "task": task, "force_bless": force})
-    _write_examples(folder / "examples" / "Split-eval")
+    plan = EvaluationPlan.model_validate(
+        {"evaluation": section, "task": task, "force_bless": force, "feature_columns": features}
+    )
+    _write_examples(folder / "examples" / "Split-eval", table or columns())
     examples = _artifact(Examples, folder / "examples")
     examples[0].split_names = '["eval"]'
     inputs = {"examples": examples, "model": _model(Model, folder / "model", 7, weight, task)}
@@ -112,20 +136,25 @@ def _artifact(kind: Any, folder: Path) -> list[Any]:
     return [made]
 
 
-def _write_examples(folder: Path) -> None:
+def _write_examples(folder: Path, table: dict[str, Any]) -> None:
     import tensorflow as tf
 
     folder.mkdir(parents=True)
-    table = columns()
     with tf.io.TFRecordWriter(str(folder / "data-00000-of-00001.gz"), "GZIP") as writer:
-        for at in range(ROWS):
+        for at in range(len(table["label"])):
             example = tf.train.Example()
-            feature = example.features.feature
-            feature["score"].float_list.value.append(table["score"][at])
-            feature["group"].bytes_list.value.append(str(table["group"][at]).encode())
-            feature["label"].int64_list.value.append(int(table["label"][at]))
-            feature["place"].int64_list.value.append(int(table["place"][at]))
+            for name, values in table.items():
+                _add(example.features.feature[name], values[at])
             writer.write(example.SerializeToString())
+
+
+def _add(feature: Any, value: Any) -> None:
+    if isinstance(value, str):
+        feature.bytes_list.value.append(value.encode())
+    elif isinstance(value, (float, np.floating)):
+        feature.float_list.value.append(value)
+    elif value is not None:
+        feature.int64_list.value.append(value)
 
 
 def _model(kind: Any, folder: Path, number: int, weight: float, task: Task) -> list[Any]:

@@ -13,7 +13,7 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
 from components.config_section import Task
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
-from components.evaluator.verdict import Check, SliceMetrics, Verdict
+from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics, Verdict
 from pipeline.core.metadata.store import Run, Store
 from pipeline.inspection.report import content
 from pipeline.inspection.report.content import Content
@@ -94,10 +94,18 @@ def verdict(harm: str = "", slices: int = 0) -> Verdict:
             Check("auc", where, f"at least 0.6{harm}", 0.5, None, 2, passed=False, why=f"few rows{harm}"),
         ),
         slices=(
-            SliceMetrics({}, 4, {"auc": 0.75, f"loss{harm}": 0.25}, {"auc": 0.7}, {"auc": (0.625, 0.875)}),
+            SliceMetrics(
+                {},
+                4,
+                {"auc": 0.75, f"loss{harm}": 0.25},
+                {"auc": 0.7},
+                {"auc": (0.625, 0.875)},
+                {"auc": ConstantMetric(0.5, 0.25, (0.125, 0.375)), "brier_score": ConstantMetric(0.25)},
+            ),
             SliceMetrics(where, 2, {"auc": 0.5}, {"auc": 0.55}),
             *several,
         ),
+        warnings=(f"leakage of refund{harm}: expected below 0.998, received 1",),
     )
 
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from components.config_section import Task
 from components.errors import InputError
+from components.features.leakage import Leak
 from pipeline.authoring.scaffold.defaults import TrainingDefaults, training_defaults
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice, choose
 from pipeline.authoring.scaffold.label import LearningTask, learning_task_of
+from pipeline.authoring.scaffold.leakage import leaks, with_leaks
 from pipeline.authoring.scaffold.sample import Table, read
 from pipeline.authoring.scaffold.yaml_text import document
 
@@ -24,6 +26,7 @@ class Draft:
       task: what is to be learned.
       columns: name → its features, or why it is excluded.
       defaults: split, model, training, thresholds and slices.
+      leaks: the columns that alone predict the label.
     """
 
     paths: Sequence[str]
@@ -31,6 +34,7 @@ class Draft:
     task: LearningTask
     columns: Mapping[str, FeatureChoice | ExcludedColumn]
     defaults: TrainingDefaults
+    leaks: tuple[Leak, ...] = ()
 
     @property
     def features(self) -> list[str]:
@@ -59,8 +63,10 @@ def draft(paths: Sequence[str], label: str, task: Task | None = None) -> Draft:
     """
     table = read(paths)
     learning_task = learning_task_of(table, label, task)
-    columns = choose(table, learning_task)
-    drafted = Draft(paths, table, learning_task, columns, training_defaults(table, learning_task, columns))
+    found = leaks(table, learning_task)
+    columns = with_leaks(choose(table, learning_task), found)
+    defaults = training_defaults(table, learning_task, columns)
+    drafted = Draft(paths, table, learning_task, columns, defaults, tuple(found.values()))
     if not drafted.features:
         why = [f"{name}: {column.why}" for name, column in columns.items() if isinstance(column, ExcludedColumn)]
         raise InputError(

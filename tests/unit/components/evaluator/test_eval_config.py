@@ -38,13 +38,14 @@ def test_metrics_default_to_the_task_and_include_every_threshold() -> None:
         "Recall",
         "Precision",
         "HistogramPrevalence",
+        "ConstantComparison",
         "BinaryDiagnostics",
     ]
 
 
 def test_label_balance_is_only_measured_for_metrics_that_need_both_labels() -> None:
     actual = config(metrics=["recall"], thresholds={"recall": {"min": 0.5}})
-    assert classes(actual) == ["ExampleCount", "Recall", "BinaryDiagnostics"]
+    assert classes(actual) == ["ExampleCount", "Recall", "ConstantComparison", "BinaryDiagnostics"]
 
 
 def test_metric_is_called_as_in_the_config() -> None:

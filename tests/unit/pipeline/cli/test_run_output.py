@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from components.errors import InputError
-from components.evaluator.verdict import Check, SliceMetrics
+from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics
 from pipeline.cli.run_output import ProgressDisplay, print_summary
 from pipeline.core.records import BLESSED, NOT_BLESSED, NodeResult, RunResult, RunSummary
 from pipeline.core.run_record import new_run
@@ -95,6 +95,7 @@ def test_json_is_one_object_and_nothing_else(tmp_path: Path, capsys: pytest.Capt
         "metrics": {"auc": 0.9},
         "baseline": {},
         "intervals": {},
+        "constant": {},
     }
     assert [(check["metric"], check["passed"]) for check in run["checks"]] == [("auc", True)]
     assert run["pushed"] == "/out/pushed/7"
@@ -140,6 +141,26 @@ def test_rates_of_groups_have_a_table_of_their_own(capsys: pytest.CaptureFixture
         "slice       rows  false_positive_rate  positive_rate",
         "overall       69                  0.1           0.25",
         "gender = a    60                  0.1           0.25",
+    ]
+
+
+def test_best_constant_is_below_the_whole_split_and_warnings_are_at_the_end(capsys: pytest.CaptureFixture[str]):
+    summary = RunSummary(
+        metrics={"auc": 0.95, "recall": 0.5},
+        rows_evaluated=69,
+        slices=(SliceMetrics({"hour": "3"}, 9, {"auc": 0.75}, {}),),
+        constant={"auc": ConstantMetric(0.5), "brier_score": ConstantMetric(0.25)},
+        verdict=BLESSED,
+        warnings=("leakage of refund [0]: expected below 0.998, received 1",),
+    )
+    print_summary(result(summary=summary), "plain")
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "slice          rows   auc  recall",
+        "overall          69  0.95     0.5",
+        "best constant         0.5",
+        "hour = 3          9  0.75",
+        "done in 61.2 s; the model is blessed",
+        "  - warning: leakage of refund [0]: expected below 0.998, received 1",
     ]
 
 

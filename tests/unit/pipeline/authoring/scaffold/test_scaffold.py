@@ -298,3 +298,46 @@ def test_unreadable_rows_are_allowed_and_reported(tmp_path: Path) -> None:
     found = draft([str(path)], "y")
     assert (found.table.rows, found.table.bad) == (500, 10)
     assert "bad_rows: {max_fraction: 0.03} # 10 rows are invalid" in found.config("s")
+
+
+def leaking() -> Rows:
+    """Orders with a column that is filled after the outcome, one that copies it nearly, and sorted numbers."""
+    chance = random()
+    late = np.sort((chance.random(ROWS) < 0.4).astype(int))
+    return {
+        "order_id": np.arange(ROWS),
+        "refund": np.where(late == 1, chance.random(ROWS).round(4), np.nan),
+        "score": (late + chance.normal(0, 0.01, ROWS)).round(4),
+        "weight": chance.normal(5, 1, ROWS).round(3),
+        "late": late,
+    }
+
+
+def test_leakage_is_named_with_its_figure(tmp_path: Path) -> None:
+    found = draft([written("orders", leaking(), tmp_path)], "late")
+    assert {leak.column: leak.kind for leak in found.leaks} == {
+        "order_id": "order",
+        "refund": "filled",
+        "score": "value",
+    }
+    assert found.features == ["score", "weight"]
+    why = {name: column.why for name, column in found.columns.items()}
+    assert why["order_id"] == (
+        "a different number in each row: an identifier; leakage: an identifier whose order predicts the label: AUC 1"
+    )
+    assert why["refund"] == (
+        "leakage: whether it is missing predicts the label: a value in 100.0% of the rows with label 1 and in "
+        "0.0% of the others, AUC 1; make it a feature if it is known when the model predicts"
+    )
+    assert why["score"].endswith(
+        "; leakage: it alone predicts the label: AUC 1; remove it if it is not known when the model predicts"
+    )
+    assert "leakage" not in why["weight"]
+    path = tmp_path / "orders.yaml"
+    path.write_text(found.config("schema.pbtxt"))
+    assert set(load(str(path)).config.features.columns) == {"score", "weight"}
+
+
+@pytest.mark.parametrize("name", [name for name in TABLES if name not in ("codes", "houses")])
+def test_other_tables_have_no_leakage(name: str, tmp_path: Path) -> None:
+    assert drafted(name, tmp_path)[0].leaks == ()

@@ -24,8 +24,9 @@ def test_card_has_the_schemas_fields_and_the_runs_values(tmp_path: Path):
     interval = {"lower_bound": "0.6250", "upper_bound": "0.8750"}
     assert {"type": "auc", "value": "0.7500", "confidence_interval": interval, "threshold": "at least 0.5"} in metrics
     assert {"type": "auc", "value": "0.5000", "slice": "company = Blue", "threshold": "at least 0.6"} in metrics
-    [_, limit] = [each["description"] for each in record["considerations"]["limitations"]]
+    [_, limit, warning] = [each["description"] for each in record["considerations"]["limitations"]]
     assert limit.startswith("It does not meet a bound: auc where company = Blue")
+    assert warning == "Warning: leakage of refund: expected below 0.998, received 1"
 
 
 def test_card_contains_the_plots_as_tables(tmp_path: Path):

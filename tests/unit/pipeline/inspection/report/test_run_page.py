@@ -80,6 +80,8 @@ def test_page_shows_everything_that_the_run_recorded(tmp_path: Path):
         "missing 10.0 % / 10.0 %",
         "kind: wide_deep",
         "no earlier run of the pipeline has statistics",
+        "warning : leakage of refund: expected below 0.998, received 1",
+        "best constant 0.5000",
         "nothing was pushed",
     ):
         assert expected in found, expected

@@ -1,0 +1,128 @@
+"""Columns that alone predict the label are found, and strong ones of real data are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn import datasets
+
+from components.config_section import Task
+from components.features.leakage import Leak, find
+
+ROWS = 2_000
+RANDOM = np.random.default_rng(4)
+LABEL = (RANDOM.random(ROWS) < 0.3).astype(float)
+NOISE = RANDOM.normal(size=ROWS)
+WORDS = np.array(["red", "green", "blue"])[RANDOM.integers(0, 3, ROWS)]
+
+
+def present(values: Any, where: Any) -> pa.Array:
+    return pa.array(values, mask=~where)
+
+
+def leaks(column: pa.Array, labels: Any = LABEL, task: Task = "binary") -> list[tuple[str, float]]:
+    found = find({"column": column}, np.asarray(labels, float), task)
+    assert found.unknown is None
+    return [(leak.kind, leak.figure) for leak in found.leaks]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "figure"),
+    [
+        pytest.param(pa.array(LABEL * 3 - NOISE * 1e-3), "value", 1.0, id="number"),
+        pytest.param(pa.array(-(LABEL * 3) + NOISE * 1e-3), "value", 1.0, id="number-in-the-other-direction"),
+        pytest.param(pa.array(LABEL.astype(np.int64) + 7), "value", 1.0, id="integer"),
+        pytest.param(pa.array((LABEL - 0.25) * RANDOM.choice([-4, 4], ROWS)), "value", 1.0, id="any-order"),
+        pytest.param(pa.array([b"paid" if each else b"open" for each in LABEL]), "value", 1.0, id="text"),
+        pytest.param(
+            present(WORDS, (LABEL == 1) ^ (RANDOM.random(ROWS) < 0.02)),
+            "filled",
+            pytest.approx(0.98, abs=0.01),
+            id="filled",
+        ),
+        pytest.param(
+            present(WORDS, (LABEL == 0) & (RANDOM.random(ROWS) < 0.15)), "filled", 1.0, id="filled-now-and-then"
+        ),
+        pytest.param(
+            present(NOISE, (LABEL == 0) | (RANDOM.random(ROWS) < 0.7)), "filled", 1.0, id="missing-now-and-then"
+        ),
+        pytest.param(
+            pa.array([[1, 2] if each else None for each in LABEL], pa.large_list(pa.int64())), "filled", 1.0, id="lists"
+        ),
+        pytest.param(
+            pa.array(np.argsort(np.argsort(LABEL + 0.15 * NOISE))),
+            "order",
+            pytest.approx(0.99, abs=0.01),
+            id="identifier",
+        ),
+    ],
+)
+def test_column_that_predicts_a_label_is_found(column: pa.Array, kind: str, figure: float) -> None:
+    assert leaks(column) == [(kind, figure)]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pytest.param(pa.array(LABEL + 0.3 * NOISE), id="strong-number"),
+        pytest.param(pa.array(np.where(RANDOM.random(ROWS) < 0.02, 1 - LABEL, LABEL)), id="nearly-a-copy"),
+        pytest.param(pa.array([f"{at}" for at in range(ROWS)]), id="a-text-in-each-row"),
+        pytest.param(pa.array(np.arange(ROWS)), id="identifier-without-order"),
+        pytest.param(present(WORDS, (LABEL == 1) ^ (RANDOM.random(ROWS) < 0.08)), id="filled-rather-often"),
+        pytest.param(present(WORDS, np.isin(np.arange(ROWS), np.flatnonzero(LABEL == 0)[:20])), id="filled-in-few"),
+        pytest.param(pa.nulls(ROWS), id="never-filled"),
+        pytest.param(pa.array([7] * ROWS), id="constant"),
+    ],
+)
+def test_other_columns_are_not(column: pa.Array) -> None:
+    assert leaks(column) == []
+
+
+def test_classes_and_numbers() -> None:
+    classes = RANDOM.integers(0, 5, ROWS)
+    texts = pa.array([f"class {each}" for each in classes])
+    assert leaks(texts, classes, "multiclass") == [("value", 1.0)]
+    # A class may have columns that the others lack.
+    assert leaks(present(WORDS, classes == 2), classes, "multiclass") == []
+    price = np.exp(NOISE)
+    assert leaks(pa.array(price * 0.9), price, "regression") == [("value", pytest.approx(1.0))]
+    assert leaks(pa.array(np.log(price) ** 3), price, "regression") == [("value", pytest.approx(1.0))]
+    assert leaks(pa.array(np.round(price, 2).astype(str)), price, "regression") == []
+    assert leaks(pa.array(price + 0.2 * RANDOM.normal(size=ROWS)), price, "regression") == []
+
+
+def test_message_has_the_figures() -> None:
+    column = present(WORDS, (LABEL == 1) & (np.arange(ROWS) % 100 > 0))
+    [leak] = find({"refund": column}, LABEL, "binary").leaks
+    share = ((LABEL == 1) & (np.arange(ROWS) % 100 > 0)).sum() / LABEL.sum()
+    assert str(leak).startswith("column refund: whether it is missing predicts the label: a value in ")
+    assert f"in {share:.1%} of the rows with label 1 and in 0.0% of the others, AUC 0.99" in str(leak)
+    assert str(Leak("a", "value", 0.99996, 0.998, "w")) == "column a: w"
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "why"),
+    [
+        (LABEL[:499], "binary", "499 rows of 500"),
+        (np.arange(600) < 20, "binary", "20 rows with the rarer label of 50"),
+        (np.zeros(600), "regression", "all labels are alike"),
+        (np.linspace(0, 1, 600), "binary", "labels are no classes"),
+    ],
+)
+def test_few_rows_say_nothing(labels: Any, task: Task, why: str) -> None:
+    found = find({"copy": pa.array(np.asarray(labels, float))}, np.asarray(labels, float), task)
+    assert (found.leaks, found.unknown) == ((), why)
+
+
+@pytest.mark.parametrize("name", ["breast_cancer", "digits", "diabetes", "iris", "wine"])
+def test_real_data_has_no_false_alarm(name: str) -> None:
+    data = getattr(datasets, f"load_{name}")()
+    columns = {str(at): pa.array(values) for at, values in enumerate(data.data.T)}
+    classes = len(np.unique(data.target))
+    task: Task = "regression" if name == "diabetes" else "binary" if classes == 2 else "multiclass"
+    assert find(columns, data.target.astype(float), task).leaks == ()
+    if task == "multiclass":
+        assert find(columns, (data.target == 0).astype(float), "binary").leaks == ()
