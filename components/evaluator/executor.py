@@ -17,7 +17,7 @@ from tfx.utils import io_utils, path_utils, proto_utils
 
 from components.compat.tfma import evaluation
 from components.data import example_artifacts
-from components.errors import MachineError
+from components.errors import InputError, MachineError
 from components.evaluator import leakage_sample, plot_data, saved_model, tfma_results, verdict
 from components.evaluator.baseline import usable_baseline
 from components.evaluator.columnar import Evaluate, Evaluation, Metrics
@@ -63,6 +63,8 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
         folder = artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY])
         compared = bool(input_dict.get(keys.BASELINE_MODEL_KEY))
         leakage = _leakage(plan, input_dict, _eval_config(exec_properties, compared))
+        if leakage.unknown:
+            logging.info("leakage is not judged: %s", leakage.unknown)
         result = judge(
             plan.evaluation, _measurements(folder), compared, plan.force_bless, leakage, weighted=plan.class_weights
         )
@@ -162,9 +164,12 @@ def _leakage(plan: EvaluationPlan, inputs: Inputs, config: tfma.EvalConfig) -> L
     if reason:
         return Leakage(unknown=f"it cannot be looked for, because of {reason}")
     model = saved_model.Model(folder, spec, plan.label_columns)
-    return leakage_sample.measure(
-        example_artifacts.examples_of(examples, _SPLIT), plan.feature_columns, model, plan.task
-    )
+    stored = example_artifacts.examples_of(examples, _SPLIT)
+    try:
+        return leakage_sample.measure(stored, plan.feature_columns, model, plan.task)
+    except InputError as error:
+        # TFMA evaluates labels that are not one number in each row.
+        return Leakage(unknown=f"it cannot be looked for: {error.headline}")
 
 
 def _unsupported_labels(examples: Artifact, folder: str, spec: tfma.ModelSpec, plan: EvaluationPlan) -> str | None:

@@ -68,6 +68,8 @@ def test_section_is_seen_by_those_that_depend_on_it_and_by_no_other(tmp_path: Pa
     changes = {
         "evaluation.thresholds.auc.min=0.6": {"Evaluator"},
         "training.steps=7": {"Trainer"},
+        # Probabilities of a weighted model are not compared with the prior.
+        "training.class_weights=balanced": {"Trainer", "Evaluator"},
         "model.hidden=[3]": {"Trainer"},
         "features.columns.fare=log": {"Transform", "Trainer"},
         "schema.infer_shapes=true": {"SchemaGen"},
