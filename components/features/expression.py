@@ -1,15 +1,23 @@
 """A grammar for labels such as `tips > 0.2 * fare`: parsed here, never evaluated as Python.
 
 expression := or-chains of and-chains of `not`, comparisons (== != < <= > >=), + - * /, unary -,
-              parentheses, numbers, 'strings' and column names
+              parentheses, numbers, 'strings' and columns
+column     := a word other than `and`, `or` and `not`, or any header in backquotes
+
+A text without operators, quotes or parentheses that is no expression is one column's header, such as `is it spam?`.
+Headers become columns by `components.names.column_name`.
 """
 
 from __future__ import annotations
 
 import ast
+import keyword
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from components.names import column_name
 
 _ARITHMETIC = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
 _COMPARISON = {
@@ -21,6 +29,13 @@ _COMPARISON = {
     ast.GtE: "greater_equal",
 }
 _LOGIC = {ast.And: "logical_and", ast.Or: "logical_or"}
+_RESERVED = frozenset({"and", "or", "not", "True", "False", "None"})
+"""Words that are a column only in backquotes."""
+_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d[\w.]*|`(?P<header>[^`]*)`|(?P<word>[^\W\d]\w*)""")
+_SIGN = re.compile(r"""[-+*/<>=^()'"`]""")
+"""Signs that a text which is a header has only in backquotes."""
+_FIRST_PLACEHOLDER = 0x4E00
+"""The first CJK letter: ast takes it as a name, and no column's name has any."""
 
 
 class Arithmetic(Protocol):
@@ -59,22 +74,59 @@ class Expression:
 
 
 def parse(text: str) -> Expression:
-    """Parses a label: a column's name, or an expression over columns.
+    """Parses a label: a column's name or header, or an expression over columns.
 
     Raises:
       ValueError: the text does not match the grammar; the message names the part that does not.
     """
+    text = text.strip()
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise ValueError(
-            f"expected a column or an expression such as tips > 0.2 * fare, received {text!r} ({error.msg})"
-        ) from error
-    _check(tree, text)
+        tree = _tree(text)
+    except ValueError:
+        if _SIGN.search(text) or not (name := column_name(text)):
+            raise
+        return Expression(text, ast.Name(name), (name,))
     names = {node.id: None for node in ast.walk(tree) if isinstance(node, ast.Name)}
     if not names:
         raise ValueError(f"expected an expression over at least one column, received {text!r}")
-    return Expression(text.strip(), tree, tuple(names))
+    return Expression(text, tree, tuple(names))
+
+
+def column_text(name: str) -> str:
+    """Returns how an expression names a column: its name, in backquotes if it is a word of the grammar."""
+    return f"`{name}`" if name in _RESERVED else name
+
+
+def _tree(text: str) -> ast.expr:
+    """Returns the checked syntax tree, with names of columns.
+
+    Python's parser takes no keywords as names and no headers, so they are replaced by placeholders for it.
+    """
+    names: list[str] = []
+
+    def placeholder(token: re.Match[str]) -> str:
+        if token["header"] is not None and (name := column_name(token["header"])):
+            names.append(name)
+        elif token["word"] is None or token["word"] in _RESERVED:
+            return token[0]
+        elif not keyword.iskeyword(token["word"]):
+            return column_name(token["word"])
+        else:
+            names.append(token["word"])
+        return chr(_FIRST_PLACEHOLDER + len(names) - 1)
+
+    try:
+        tree = ast.parse(_TOKEN.sub(placeholder, text), mode="eval").body
+    except SyntaxError as error:
+        raise ValueError(
+            f"expected a column or an expression such as tips > 0.2 * fare, received {text!r} ({error.msg}); put a "
+            "column whose header has other characters in backquotes, as in `Fare ($)` > 10"
+        ) from error
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not node.id.isascii():
+            node.id = names[ord(node.id) - _FIRST_PLACEHOLDER]
+    _check(tree, text)
+    return tree
 
 
 def _check(node: ast.expr, text: str) -> None:

@@ -222,7 +222,7 @@ class DataConfig(IngestConfig):
     spans: SpansConfig = SpansConfig()
     """The spans to read, if the path has any."""
     label: str = Field(min_length=1)
-    """What to predict: a column, or an expression of columns such as `tips > 0.2 * fare`."""
+    """What to predict: a column (or its header), or an expression of columns such as `tips > 0.2 * fare`."""
     task: Task = "binary"
     """The kind of prediction: one of two classes, one of several classes, or a number."""
     examples_format: Literal["auto", "parquet", "tfrecord"] = "auto"

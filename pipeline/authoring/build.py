@@ -218,6 +218,6 @@ def _gate_plan(config: Config, features: FeaturePlan) -> GatePlan:
     return GatePlan(
         validation=config.validation,
         schema_path=config.schema_.path,
-        label=label.text if label and label.is_column else None,
+        label=label.columns[0] if label and label.is_column else None,
         classes=config.data.task != "regression",
     )

@@ -59,11 +59,11 @@ def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
     if not config.features.preprocessing_fn:
         named |= {(*LABEL, name): name for name in expression.parse(config.data.label).columns}
     named |= {("evaluation", *field): name for field, name in config.evaluation.columns()}
-    return [
-        Problem(key, f"the data has no column {name!r}{_called(name, columns)}")
-        for key, name in named.items()
-        if name not in columns
-    ]
+    unknown = {key: name for key, name in named.items() if name not in columns}
+    if column_name(config.data.label) in columns:
+        # Some headers are expressions as well, such as `terms and conditions`.
+        unknown |= {key: config.data.label for key in unknown if key[:-1] == LABEL}
+    return [Problem(key, f"the data has no column {name!r}{_called(name, columns)}") for key, name in unknown.items()]
 
 
 def _called(name: str, columns: Collection[str]) -> str:

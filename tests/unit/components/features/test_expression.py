@@ -34,6 +34,11 @@ class Numbers:
         ("not (a < 1 or b >= 2) and a != b", {"a": 1, "b": 0}, True),
         ("-a + b / 2 - 1", {"a": 1, "b": 6}, 1.0),
         ("clicked", {"clicked": 1}, 1),
+        ("class == 'yes' and from < match", {"class": "yes", "from": 1, "match": 2}, True),
+        ("'class' == x", {"x": "class"}, True),
+        ("`Fare ($)` > Größe - 1e-1", {"Fare": 2, "Grosse": 2}, True),
+        ("`not` + `価格`", {"not": 1, "u4fa1u683c": 2}, 3),
+        ("x == 'a`b`'", {"x": "a`b`"}, True),
     ],
 )
 def test_expression_has_its_value(text: str, columns: dict[str, Any], value: object) -> None:
@@ -48,9 +53,30 @@ def test_column_is_no_expression() -> None:
 
 
 @pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ("class", "class"), ("lambda", "lambda"), ("True", "True"), ("is it spam?", "is_it_spam"), ("x.y", "x_y"),
+        ("Größe", "Grosse"), ("Temp [°C]", "Temp_C"), ("ラベル", "u30e9u30d8u30eb"), ("`Fare ($)`", "Fare"),
+        ("`terms and conditions`", "terms_and_conditions"), ("`not`", "not"), ("x if y", "x_if_y"),
+    ],
+)  # fmt: skip
+def test_header_of_a_column_is_a_label(header: str, name: str) -> None:
+    parsed = expression.parse(header)
+    assert parsed.is_column
+    assert parsed.columns == (name,)
+    assert parsed.evaluate({name: 7}, Numbers()) == 7
+
+
+@pytest.mark.parametrize("name", ["class", "or", "not", "None", "fare"])
+def test_name_is_written_so_that_it_is_parsed_as_a_column(name: str) -> None:
+    assert expression.parse(f"{expression.column_text(name)} == 1").columns == (name,)
+
+
+@pytest.mark.parametrize(
     "text",
-    ["f(x)", "x.y", "x[0]", "lambda: x", "x if y else z", "[x]", "x ** 2", "x // 2", "x < y < z", "x is y", "True",
-     "(x := 1)", "f'{x}'", "x; y", "", "1 + 2", "None == x", "x in y", "b'a' == x"],
+    ["f(x)", "x.y > 2", "x[0] > 2", "(lambda: x)", "(x if y else z)", "[x] == 1", "x ** 2", "x // 2", "x < y < z",
+     "x is y > 2", "True == x", "(x := 1)", "f'{x}'", "x; y > 1", "", "1 + 2", "None == x", "x in (y)", "b'a' == x",
+     "?", "`` > 1", "`?` > 1", "Fare ($)", "tips >"],
 )  # fmt: skip
 def test_anything_else_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"label|expected|chain"):

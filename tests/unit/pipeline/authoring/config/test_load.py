@@ -194,6 +194,23 @@ def test_columns_of_a_cross_have_to_be_there_and_hold_no_floats(config: Path) ->
     assert problem.message == "cross takes text or bytes or whole numbers, and 'stret' holds numbers"
 
 
+@pytest.mark.parametrize(
+    ("label", "columns", "message"),
+    [
+        ("terms and conditions", ["terms_and_conditions"], "'terms and conditions'; here its name is 'terms_and_cond"),
+        ("is it spam?", ["is_it_spamm"], "'is_it_spam'; did you mean 'is_it_spamm'?"),
+        ("is it spam?", ["is_it_spam"], ""),
+        ("class == 1", ["class"], ""),
+    ],
+)
+def test_header_that_the_data_lacks_or_that_is_an_expression_gets_a_suggestion(
+    config: Path, label: str, columns: list[str], message: str
+) -> None:
+    config.write_text(CONFIG.replace("tips > 0.2 * fare", label))
+    problems = check_columns(load(str(config)).config, [*columns, "fare", "company", "miles"])
+    assert {message in problem.message for problem in problems} == ({True} if message else set())
+
+
 def test_wrong_dtype_of_date_parts_is_reported_once(config: Path) -> None:
     config.write_text(CONFIG.replace("fare: z_score", "fare: {date_parts: [day, hour]}"))
     (problem,) = check_dtypes(load(str(config)).config, {"fare": "float"})
