@@ -110,12 +110,14 @@ class ReaderProperties:
     Attributes:
       position_unit: what the position of a row is: `row`, or `offset` in bytes.
       encoding: the encoding of text, whose column types have to be inferred; None if values are typed.
+      decimal: the decimal sign of numbers in text, a point or a comma.
       key_columns: the columns whose hash assigns a row to a split, where the config names none; () for all columns.
       hidden: columns that are not features.
     """
 
     position_unit: str = "row"
     encoding: str | None = None
+    decimal: str = "."
     key_columns: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
 

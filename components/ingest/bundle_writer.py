@@ -122,8 +122,11 @@ class BundleWriter:
         self._settings, self._first_pass = settings, first_pass
         guess = settings.guess if first_pass is None else first_pass.kinds
         minimum = None if first_pass is None else first_pass.kinds
-        self._converter = ColumnConverter(settings.configured_kinds, guess, settings.properties.encoding, minimum)
-        self._splitter = Splitter(settings.config.split, settings.properties.key_columns)
+        properties = settings.properties
+        self._converter = ColumnConverter(
+            settings.configured_kinds, guess, properties.encoding, minimum, properties.decimal
+        )
+        self._splitter = Splitter(settings.config.split, properties.key_columns)
         self._borders: tuple[int, ...] = ()
         if first_pass is not None and self._splitter.needs_borders:
             shares = [part for part in settings.config.split.parts().values() if isinstance(part, int)]
@@ -220,7 +223,8 @@ class BundleWriter:
 
 def guess_kinds(settings: IngestSettings, file_ranges: Iterable[FileRange], reader: Reader) -> dict[str, Kind]:
     """Returns the kinds of the columns in the first block of each range."""
-    converter = ColumnConverter(settings.configured_kinds, {}, settings.properties.encoding)
+    properties = settings.properties
+    converter = ColumnConverter(settings.configured_kinds, {}, properties.encoding, decimal=properties.decimal)
     row_log = RowLog(None)
     for file_range in file_ranges:
         for block in itertools.islice(reader.read(file_range, row_log), 1):

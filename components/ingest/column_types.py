@@ -1,12 +1,14 @@
 """Infers the type of each column over all rows of the input, and converts its values to the types of tf.Examples.
 
 The type of text (CSV) follows from its values: a value is an integer or a float if Python's `int` or `float` accepts
-it, as in TFX's CsvExampleGen. Common spellings are parsed by column, unusual ones one by one. Typed values (Parquet,
-BigQuery) keep their type, in the widest form that a tf.Example has.
+it, as in TFX's CsvExampleGen; unlike there, an integer with leading zeros or with the plus of a telephone number is a
+code, and stays text. Common spellings are parsed by column, unusual ones one by one. Typed values (Parquet, BigQuery)
+keep their type, in the widest form that a tf.Example has.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -20,6 +22,11 @@ from components.errors import InputError
 from components.ingest.config import ValueType
 
 _INT64 = range(-(2**63), 2**63)
+_CODE = r"^\s*(?:0[0-9]+|\+[0-9]{7,})\s*$"
+"""A zip code such as 01234, or a telephone number such as +4930123456: as a number it would lose its first character."""
+_IS_CODE = re.compile(_CODE.encode())
+_WITH_COMMA = r"^\s*[-+]?(?:[0-9]{1,3}(?:\.[0-9]{3})+|[0-9]*)(?:,[0-9]*)?(?:[eE][-+]?[0-9]+)?\s*$"
+"""A number with a decimal comma, and with points between thousands or without."""
 
 
 class Kind(IntEnum):
@@ -59,6 +66,7 @@ class ColumnConverter:
       guess: kinds to convert other columns to, as far as there is a guess.
       encoding: the encoding of the text that the values were read from; None if they are typed.
       minimum: the least kinds of columns, from earlier blocks.
+      decimal: the decimal sign of numbers in text, a point or a comma.
     """
 
     def __init__(
@@ -67,8 +75,9 @@ class ColumnConverter:
         guess: Mapping[str, Kind],
         encoding: str | None,
         minimum: Mapping[str, Kind] | None = None,
+        decimal: str = ".",
     ) -> None:
-        self._configured, self._encoding = dict(configured), encoding
+        self._configured, self._encoding, self._decimal = dict(configured), encoding, decimal
         self.output_kinds = {**guess, **configured}
         """The kinds that blocks are converted to."""
         self.kinds = dict(minimum or {})
@@ -93,9 +102,10 @@ class ColumnConverter:
         for name, column in zip(block.schema.names, block.columns, strict=True):
             before = kinds.get(name, Kind.MISSING)
             if name in self._configured:
-                kind, array, bad = _convert_configured(name, column, self._configured[name])
+                kind, array, bad = _convert_configured(name, column, self._configured[name], self._decimal)
             elif self._encoding:
-                kind, array, bad = _convert_text(column, before, self.output_kinds.setdefault(name, Kind.BYTES))
+                guess = self.output_kinds.setdefault(name, Kind.BYTES)
+                kind, array, bad = _convert_text(column, before, guess, self._decimal)
             else:
                 kind, array, bad = _convert_typed(column, self.output_kinds.get(name))
                 if kind is not Kind.MISSING:
@@ -134,21 +144,23 @@ _Converted = tuple[Kind, "pa.Array | None", list[tuple[int, str]]]
 each invalid value."""
 
 
-def _convert_text(column: pa.Array, before: Kind, guess: Kind) -> _Converted:
+def _convert_text(column: pa.Array, before: Kind, guess: Kind, decimal: str) -> _Converted:
     """Converts a block of a column of text; `before` is the kind of the blocks before it."""
     if all_missing(column):
         return before, pa.nulls(len(column)), []
+    numeric = with_point(column) if decimal == "," else column
     if guess in (Kind.INT, Kind.FLOAT) and before <= guess:
-        values = _cast(column, guess)
-        if values is not None and (guess is Kind.INT or (before is Kind.FLOAT and not _is_ambiguous(values).any())):
+        values = _cast(numeric, guess)
+        fits = guess is Kind.INT or (before is Kind.FLOAT and values is not None and not _is_ambiguous(values).any())
+        if values is not None and fits and not _has_codes(numeric):
             return guess, values, []
     if bad := _undecodable(column):
         return before, None, bad
-    kind = _kind_of(column, before)
-    return kind, parse(column, guess) if kind <= guess else None, []
+    kind = _kind_of(numeric, before)
+    return kind, parse(column if guess is Kind.BYTES else numeric, guess) if kind <= guess else None, []
 
 
-def _convert_configured(name: str, column: pa.Array, kind: Kind) -> _Converted:
+def _convert_configured(name: str, column: pa.Array, kind: Kind, decimal: str) -> _Converted:
     """Converts a column whose kind the config sets."""
     if is_list(column.type):
         item_kind, array, bad = _convert_typed(column, kind)
@@ -164,18 +176,19 @@ def _convert_configured(name: str, column: pa.Array, kind: Kind) -> _Converted:
     if kind is Kind.BYTES:
         bad = _undecodable(column)
         return kind, column, bad
-    if (values := _cast(column, kind)) is not None:
+    numeric = with_point(column) if decimal == "," else column
+    if (values := _cast(numeric, kind)) is not None:
         return kind, values, []
-    texts = column.to_pylist()
-    valid = [text is None or text.lower() in _BOOLEANS or _kind_of_value(text) <= kind for text in texts]
+    texts = numeric.to_pylist()
+    valid = [text is None or text.lower() in _BOOLEANS or _kind_of_number(text) <= kind for text in texts]
     if not all(valid):
         expected = f"expected {_EXPECTED[kind]}, received"
         return (
             kind,
             None,
-            [(row, f"{expected} {quoted(texts[row])}") for row, is_valid in enumerate(valid) if not is_valid],
+            [(row, f"{expected} {quoted(column[row].as_py())}") for row, is_valid in enumerate(valid) if not is_valid],
         )
-    return kind, parse(column, kind), []
+    return kind, parse(numeric, kind), []
 
 
 def _convert_typed(column: pa.Array, guess: Kind | None) -> _Converted:
@@ -279,6 +292,17 @@ def parse(column: pa.Array, kind: Kind) -> pa.Array:
     return _parse_distinct(column, kind) if values is None else values
 
 
+def with_point(column: pa.Array) -> pa.Array:
+    """Converts numbers with a decimal comma to ones with a decimal point, in text (binary, null where missing).
+
+    Points between thousands are removed: `1.234,5` becomes `1234.5`. Other texts stay, but never become numbers: in
+    `2.5` the point becomes a comma, since there it separates no thousands.
+    """
+    is_number = pc.match_substring_regex(column, _WITH_COMMA)
+    points = pc.replace_substring(pc.replace_substring(column, ".", ""), ",", ".")
+    return pc.if_else(is_number, points, pc.replace_substring(column, ".", ","))
+
+
 def _cast(column: pa.Array, kind: Kind) -> pa.Array | None:
     """Parses text as numbers with Arrow; None if one is not a number, or Python parses it differently."""
     try:
@@ -305,9 +329,28 @@ def _single(values: pa.Array) -> pa.Array:
 
 def _has_letters(column: pa.Array) -> bool:
     """Whether a column of integers has hexadecimal ones: Arrow parses 0x1F as 31, Python's `int` refuses it."""
-    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
-    data = np.frombuffer(column.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+    offsets, data = _offsets_and_bytes(column)
+    data = data[offsets[0] : offsets[-1]]
     return bool(data.size and data.max() > ord("9"))
+
+
+def _has_codes(column: pa.Array) -> bool:
+    """Whether a column has a code: see _CODE."""
+    offsets, data = _offsets_and_bytes(column)
+    if not data.size:
+        return False
+    # The start of an empty text may be the end of all bytes.
+    first = data.take(offsets[:-1], mode="clip")
+    rows = np.flatnonzero((first == ord("0")) | (first == ord("+")))
+    second = data.take(offsets[rows] + 1, mode="clip")
+    rows = rows[(second >= ord("0")) & (second <= ord("9"))]
+    return bool(rows.size and pc.any(pc.match_substring_regex(column.take(pa.array(rows)), _CODE)).as_py())
+
+
+def _offsets_and_bytes(column: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Returns where each text of a binary column begins, and where the last one ends; and the bytes of all."""
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    return offsets, np.frombuffer(column.buffers()[2] or b"", np.uint8)
 
 
 _BOOLEANS = {b"true": 1, b"false": 0}
@@ -327,7 +370,12 @@ def _parse_distinct(column: pa.Array, kind: Kind) -> pa.Array:
 
 
 def _kind_of_value(text: bytes) -> Kind:
-    """Returns the kind of one field that is not missing, by Python's rules."""
+    """Returns the kind of one field that is not missing."""
+    return Kind.BYTES if _IS_CODE.match(text) else _kind_of_number(text)
+
+
+def _kind_of_number(text: bytes) -> Kind:
+    """Returns the kind of one field that is not missing, by Python's rules: 007 is the integer 7."""
     try:
         # An integer beyond int64 is an identifier rather than a quantity: as float it would lose its last digits.
         return Kind.INT if int(text.decode()) in _INT64 else Kind.BYTES
@@ -344,6 +392,8 @@ def _kind_of(column: pa.Array, before: Kind) -> Kind:
     """Returns the least kind that holds a block of a column and the blocks before it."""
     if before is Kind.BYTES or all_missing(column):
         return before
+    if _has_codes(column):
+        return Kind.BYTES
     if before is not Kind.FLOAT and _try_cast(column, pa.int64()) is not None and not _has_letters(column):
         return Kind.INT
     if (floats := _try_cast(column, pa.float64())) is not None:

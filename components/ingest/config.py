@@ -82,6 +82,8 @@ class CsvConfig(Section):
     """Fields that mean "missing". The empty field always does."""
     encoding: Annotated[str, AfterValidator(_python_encoding)] = "utf-8"
     """The encoding of the text. The examples always hold UTF-8."""
+    decimal: Literal[".", ","] = "."
+    """The decimal sign of numbers. With a comma, points separate thousands: `1.234,5`."""
     header: bool = True
     """Whether the first row has the names of the columns; if not, they are column_1, column_2, ..."""
     skip_initial_space: bool = False

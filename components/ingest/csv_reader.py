@@ -48,7 +48,7 @@ class CsvReader:
     def __init__(self, config: CsvConfig, first: str, names: Sequence[str], selected: Sequence[str] = ()) -> None:
         self._config, self._first, self._names = config, first, list(names)
         self._selected = [name for name in names if not selected or name in selected]
-        self.properties = ReaderProperties(encoding=config.encoding)
+        self.properties = ReaderProperties(encoding=config.encoding, decimal=config.decimal)
 
     def first_range(self, path: str, split: str | None) -> FileRange:
         """Returns the whole file; the caller reads only its first block."""

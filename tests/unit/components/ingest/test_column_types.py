@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,13 +28,13 @@ def batch(**given_: Any) -> pa.RecordBatch:
 
 
 def take(
-    block: pa.RecordBatch, given_: dict[str, Kind] | None = None, encoding: str | None = "utf-8"
+    block: pa.RecordBatch, given_: dict[str, Kind] | None = None, encoding: str | None = "utf-8", decimal: str = "."
 ) -> dict[str, list[Any]]:
     """A block as values: a first worker finds the kinds, a second one, which knows them, converts."""
-    finder = ColumnConverter(given_ or {}, {}, encoding)
+    finder = ColumnConverter(given_ or {}, {}, encoding, decimal=decimal)
     _, invalid = finder.convert(block)
     assert not invalid
-    taken, invalid = ColumnConverter(given_ or {}, finder.kinds, encoding).convert(block)
+    taken, invalid = ColumnConverter(given_ or {}, finder.kinds, encoding, decimal=decimal).convert(block)
     assert not invalid
     assert taken is not None
     for name, column in zip(taken.schema.names, taken.columns, strict=True):
@@ -49,7 +50,16 @@ def take(
 @pytest.mark.parametrize(
     ("fields", "values"),
     [
-        ([b"1", b"-2", b"007"], [1, -2, 7]),
+        ([b"1", b"-2", b"-07"], [1, -2, -7]),
+        # Codes: as numbers they would lose their first character.
+        ([b"01234", b"98765"], [b"01234", b"98765"]),
+        ([b"98765", None, b"007"], [b"98765", None, b"007"]),
+        ([b"1", b"0123456789"], [b"1", b"0123456789"]),
+        ([b"0.5", b"01234"], [b"0.5", b"01234"]),
+        ([b" 01 ", b"7"], [b" 01 ", b"7"]),
+        ([b"+4930123456", b"+15551234567"], [b"+4930123456", b"+15551234567"]),
+        ([b"0", b"-0", b"+0"], [0, 0, 0]),
+        ([b"0", b"00.5", b"0.5"], [0.0, 0.5, 0.5]),
         ([b"1", None, b"2"], [1, None, 2]),
         ([b"1", b"2.5"], [1.0, 2.5]),
         ([b"1.0", b"2.0"], [1.0, 2.0]),
@@ -84,7 +94,8 @@ def test_type_of_a_column_is_the_least_that_holds_every_field(fields: list[Any],
 
 
 @pytest.mark.parametrize(
-    ("late", "kind"), [(b"1.5", Kind.FLOAT), (b"x", Kind.BYTES), (b"9" * 19, Kind.BYTES), (b"1e3", Kind.FLOAT)]
+    ("late", "kind"),
+    [(b"1.5", Kind.FLOAT), (b"x", Kind.BYTES), (b"9" * 19, Kind.BYTES), (b"1e3", Kind.FLOAT), (b"07", Kind.BYTES)],
 )
 def test_late_field_decides_over_all_blocks(late: bytes, kind: Kind) -> None:
     early, last = batch(a=[b"12", b"3"], b=[b"1", b"1"]), batch(a=[late], b=[b"1"])
@@ -135,6 +146,44 @@ def test_types_that_are_configured_are_read() -> None:
     assert taken.schema.types == [pa.binary(), pa.float32(), pa.int64(), pa.int64()]
     assert taken.to_pydict() == {"zip": [b"01234", None], "n": [1.0, None], "x": [1, None], "e": [None, None]}
     assert worker.kinds == {"zip": Kind.BYTES, "n": Kind.FLOAT, "x": Kind.INT, "e": Kind.INT}
+
+
+def test_codes_are_numbers_where_numbers_are_configured() -> None:
+    assert take(batch(a=[b"01", b" 7", b"12", None]), {"a": Kind.INT})["a"] == [1, 7, 12, None]
+    assert take(batch(a=[b"01", b" 7", b"1.5"]), {"a": Kind.FLOAT})["a"] == [1.0, 7.0, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("fields", "values"),
+    [
+        ([b"3,14", b"-2", None], [float(np.float32(3.14)), -2.0, None]),
+        ([b"1.234,5", b"1.234.567,25", b",5", b"7,"], [1234.5, 1234567.25, 0.5, 7.0]),
+        ([b"1.234", b"12"], [1234, 12]),
+        ([b" 3,5", b"1e3", b"2,5E-1", b"nan"], [3.5, 1000.0, 0.25, math.nan]),
+        # The point separates no thousands, so that these are versions or dates rather than numbers.
+        ([b"2.5", b"3,5"], [b"2.5", b"3,5"]),
+        ([b"1.2345", b"1"], [b"1.2345", b"1"]),
+        ([b"31.12.2024"], [b"31.12.2024"]),
+        # A text stays as it is.
+        ([b"3,14", b"x,y", b"1.234,5"], [b"3,14", b"x,y", b"1.234,5"]),
+        ([b"01234", b"3,5"], [b"01234", b"3,5"]),
+        ([b"1,2,3", b"1"], [b"1,2,3", b"1"]),
+        ([b"99999999999999999999", b"1"], [b"99999999999999999999", b"1"]),
+    ],
+)
+def test_numbers_with_a_decimal_comma(fields: list[Any], values: list[Any]) -> None:
+    np.testing.assert_equal(take(batch(a=fields), decimal=",")["a"], values)
+    np.testing.assert_equal(take(batch(a=[b"z", *fields]).slice(1), decimal=",")["a"], values)
+
+
+def test_configured_numbers_may_have_a_decimal_comma() -> None:
+    given_ = {"a": Kind.FLOAT}
+    assert take(batch(a=[b"1.234,5", b"true", b"007"]), given_, decimal=",")["a"] == [1234.5, 1.0, 7.0]
+    worker = ColumnConverter(given_, {}, "utf-8", decimal=",")
+    assert worker.convert(batch(a=[b"3,5", b"2.5"])) == (
+        None,
+        [InvalidValue(1, "a", "expected a float, received '2.5'")],
+    )
 
 
 def test_booleans_are_numbers_where_numbers_are_configured() -> None:
@@ -315,7 +364,9 @@ def test_nested_types_are_recognized(type_: pa.DataType, nested: bool) -> None:
 
 
 def _value(text: str) -> object:
-    """The kind of a field by Python's rules, which the conversion by column must follow."""
+    """The kind of a field by Python's rules, which the conversion by column must follow; but a code is a text."""
+    if re.fullmatch(rb"\s*(0[0-9]+|\+[0-9]{7,})\s*", text.encode()):
+        return text
     for parse in (int, float):
         try:
             value = parse(text)
@@ -342,7 +393,27 @@ _numbers = st.one_of(
     st.integers(-(2**64), 2**64).map(str),
     st.floats(width=32).map(str),
     st.floats().map(repr),
-    st.sampled_from(["+1", " 2", "3 ", "1_0", "0x1F", "1e5", "nan", "-inf", "1e999", "٣", "007", "-0", "-0.0", "1."]),
+    st.sampled_from(
+        [
+            "+1",
+            " 2",
+            "3 ",
+            "1_0",
+            "0x1F",
+            "1e5",
+            "nan",
+            "-inf",
+            "1e999",
+            "٣",
+            "007",
+            " 00",
+            "+4930123456",
+            "-0",
+            "-07",
+            "-0.0",
+            "1.",
+        ]
+    ),
 )
 _fields = st.sampled_from([st.one_of(_numbers, _text), _numbers, st.integers(-99, 99).map(str)]).flatmap(
     lambda fields: st.lists(st.one_of(st.none(), fields), min_size=1, max_size=12)
