@@ -12,6 +12,7 @@ from components.features.base_op import Dtype, Embedded, Op
 
 Part = Literal["year", "month", "day", "weekday", "hour", "minute", "day_of_year"]
 Unit = Literal["seconds", "milliseconds", "days"]
+Order = Literal["ymd", "dmy", "mdy"]
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,9 @@ class DatePart(Embedded):
     """A part of a date or time, as an id to embed; the year as a number, by z_score.
 
     An integer counts from 1970-01-01 UTC. A text is ISO 8601: `2024-03-01`, `2024-03-01 17:05`,
-    `2024-03-01T17:05:00.123Z`, `2024-03-01T17:05:00+02:00`; parts are in UTC. A text that is not a date counts as
-    missing. Missing has an id of its own; a missing year becomes the mean, 0.
+    `2024-03-01T17:05:00.123Z`, `2024-03-01T17:05:00+02:00`; parts are in UTC. With `order`, a text is `31.12.2024`,
+    `31/12/2024 17:05` or `12/31/2024 5:05 PM`. A text that is not a date counts as missing. Missing has an id of its
+    own; a missing year becomes the mean, 0.
     """
 
     takes = frozenset[Dtype]({"int", "bytes"})
@@ -47,6 +49,8 @@ class DatePart(Embedded):
     """Which part; Monday is the first weekday. It is part of the feature's name, as in `pickup_weekday`."""
     unit: Unit = "seconds"
     """Unit of an integer."""
+    order: Order = "ymd"
+    """Order of day, month and year in a text; ymd is ISO 8601, also with `/` or `.` between them."""
 
     @model_validator(mode="after")
     def _unit_has_part(self) -> DatePart:
@@ -74,6 +78,8 @@ class DateParts(Op):
     """Which parts; each makes a feature of its own."""
     unit: Unit = "seconds"
     """Unit of an integer."""
+    order: Order = "ymd"
+    """Order of day, month and year in a text; see date_part."""
     embedding: int | None = Field(default=None, ge=1, le=4096)
     """Width of each part's embedding; without it, the model decides by the number of ids."""
 
@@ -87,7 +93,9 @@ class DateParts(Op):
     def expanded(self) -> tuple[Op, ...]:
         """A date_part for each part."""
         widths = {part: self.embedding if part in SPANS else None for part in self.parts}
-        return tuple(DatePart(part=part, unit=self.unit, embedding=widths[part]) for part in self.parts)
+        return tuple(
+            DatePart(part=part, unit=self.unit, order=self.order, embedding=widths[part]) for part in self.parts
+        )
 
 
 DateOp = TypeVar("DateOp", bound=Op)

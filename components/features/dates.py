@@ -9,33 +9,43 @@ from __future__ import annotations
 import tensorflow as tf
 
 from components.features.column import Column, graph_function
-from components.features.date_ops import Part, Unit
+from components.features.date_ops import Order, Part, Unit
 
 _PER_DAY: dict[Unit, int] = {"seconds": 86_400, "milliseconds": 86_400_000, "days": 1}
 _MINUTES = 1440
+_YEAR, _MONTH, _DAY = r"(\d{4})", r"(0[1-9]|1[0-2])", r"(0[1-9]|[12]\d|3[01])"
+_CLOCK = r"([01]\d|2[0-3]):([0-5]\d)(?::(?:[0-5]\d|60)(?:[.,]\d+)?)?"
 _ISO = (
-    r"(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
-    r"(?:[ Tt]([01]\d|2[0-3]):([0-5]\d)(?::(?:[0-5]\d|60)(?:[.,]\d+)?)?"
-    r"(?:[Zz]| ?UTC| ?(?:\+|(-))([01]\d|2[0-3]):?([0-5]\d))?)?"
+    rf"{_YEAR}[-/.]{_MONTH}[-/.]{_DAY}"
+    rf"(?:[ Tt]{_CLOCK}(?:[Zz]| ?UTC| ?(?:\+|(-))([01]\d|2[0-3]):?([0-5]\d))?)?"
 )
-_FIELDS = r"\1,\2,\3,0\4,0\5,\60\7,\60\8"
-"""Year, month, day, hour, minute, and the hours and minutes of the offset from UTC, each with its sign."""
+_SHORT_MONTH, _SHORT_DAY = _MONTH.replace("0[", "0?["), _DAY.replace("0[", "0?[")
+_LOCAL_CLOCK = rf"(?:(?:,? |T){_CLOCK.replace('[01]', '[01]?')}(?: ?[AaPp][Mm])?)?"
+_FORMS: dict[Order, tuple[str, str]] = {
+    "ymd": (_ISO, r"\1,\2,\3,0\4,0\5,\60\7,\60\8"),
+    "dmy": (rf"{_SHORT_DAY}[-/.]{_SHORT_MONTH}[-/.]{_YEAR}{_LOCAL_CLOCK}", r"\3,\2,\1,0\4,0\5,0,0"),
+    "mdy": (rf"{_SHORT_MONTH}[-/.]{_SHORT_DAY}[-/.]{_YEAR}{_LOCAL_CLOCK}", r"\3,\1,\2,0\4,0\5,0,0"),
+}
+"""Order → the form of a date; and of its groups: year, month, day, hour, minute, and the hours and minutes of the offset
+from UTC, each with its sign."""
+_EPOCH: dict[Order, str] = {"ymd": "1970-01-01", "dmy": "01.01.1970", "mdy": "01/01/1970"}
 
 
-def part_of(column: Column, part: Part, unit: Unit) -> tuple[tf.Tensor, tf.Tensor]:
+def part_of(column: Column, part: Part, unit: Unit, order: Order = "ymd") -> tuple[tf.Tensor, tf.Tensor]:
     """Computes a part of each date of a column.
 
     Args:
-      column: int64, in `unit` since 1970-01-01 UTC; or string, in ISO 8601.
+      column: int64, in `unit` since 1970-01-01 UTC; or string, in ISO 8601 or in another order.
       part: which part.
       unit: the unit of integers.
+      order: of day, month and year in texts.
 
     Returns:
       The part, int64, shape [batch], at least date_ops.SPANS[part].first; and whether the value is a date, bool, shape
       [batch].
     """
     if column.dtype == "bytes":
-        days, minutes, present = _of_texts(column.values, column.present)
+        days, minutes, present = _of_texts(column.values, column.present, order)
     else:
         days, minutes = _of_numbers(column.values, _PER_DAY[unit])
         present = column.present
@@ -52,7 +62,7 @@ def seconds_of(column: Column) -> tuple[tf.Tensor, tf.Tensor]:
       int64, shape [batch]; and whether the value is a time, bool, shape [batch].
     """
     if column.dtype == "bytes":
-        days, minutes, present = _of_texts(column.values, column.present)
+        days, minutes, present = _of_texts(column.values, column.present, "ymd")
         return (days * _MINUTES + minutes) * 60, present
     return tf.cast(column.values, tf.int64), column.present
 
@@ -87,14 +97,19 @@ def _of_numbers(values: tf.Tensor, per_day: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 @graph_function
-def _of_texts(texts: tf.Tensor, present: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def _of_texts(texts: tf.Tensor, present: tf.Tensor, order: Order) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns days, minutes of the day, and whether a text is a date."""
+    form, fields_of_form = _FORMS[order]
     stripped = tf.strings.strip(texts)
-    present &= tf.strings.regex_full_match(stripped, _ISO)
-    safe = tf.where(present, stripped, tf.fill(tf.shape(stripped), "1970-01-01"))
-    fields = tf.strings.split(tf.strings.regex_replace(safe, f"^{_ISO}$", _FIELDS), ",").flat_values
+    present &= tf.strings.regex_full_match(stripped, form)
+    safe = tf.where(present, stripped, tf.fill(tf.shape(stripped), _EPOCH[order]))
+    fields = tf.strings.split(tf.strings.regex_replace(safe, f"^{form}$", fields_of_form), ",").flat_values
     numbers = tf.reshape(tf.strings.to_number(fields, tf.int64), [-1, 7])
     year, month, day, hour, minute, hours_ahead, minutes_ahead = tf.unstack(numbers, axis=1)
+    if order != "ymd":
+        afternoon = tf.strings.regex_full_match(safe, ".*[Pp][Mm]")
+        twelve_hours = tf.strings.regex_full_match(safe, ".*[AaPp][Mm]")
+        hour = tf.where(twelve_hours, hour % 12, hour) + 12 * tf.cast(afternoon, tf.int64)
     days = days_of(year, month, day)
     # The 30th of February would become the 1st or 2nd of March.
     present &= tf.equal(civil(days)[1], month)

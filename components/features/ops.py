@@ -313,7 +313,7 @@ def _looked_up(texts: tf.RaggedTensor, path: tf.Tensor, oov_buckets: int) -> tf.
     output_spec=lambda op, name, size: Ids(op.rows, width=op.embedding, ordered=True) if op.part in SPANS else Dense(),
 )
 def _date_part(op: DatePart, column: Column, moments: tf.Tensor) -> tf.Tensor:
-    value, present = dates.part_of(column, op.part, op.unit)
+    value, present = dates.part_of(column, op.part, op.unit, op.order)
     if op.part in SPANS:
         return _ids(value - SPANS[op.part].first, present)
     return _scaled(tf.cast(value, tf.float32), present, moments)
@@ -322,7 +322,7 @@ def _date_part(op: DatePart, column: Column, moments: tf.Tensor) -> tf.Tensor:
 def _moments_of_years(op: DatePart, column: Column) -> Moments | None:
     if op.part in SPANS:
         return None
-    value, present = dates.part_of(column, op.part, op.unit)
+    value, present = dates.part_of(column, op.part, op.unit, op.order)
     return Moments(tf.boolean_mask(tf.cast(value, tf.float32), present))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date, datetime, timedelta, timezone
 from typing import Any, get_args
 
@@ -13,17 +14,17 @@ from hypothesis import strategies as st
 
 from components.features import dates
 from components.features.column import column
-from components.features.date_ops import SPANS, Part, Unit
+from components.features.date_ops import SPANS, Order, Part, Unit
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 FIRST = (date(1, 1, 1) - date(1970, 1, 1)).days
 LAST = (date(9999, 12, 31) - date(1970, 1, 1)).days
 
 
-def parts(values: Any, unit: Unit = "seconds") -> tuple[dict[str, list[int]], list[bool]]:
+def parts(values: Any, unit: Unit = "seconds", order: Order = "ymd") -> tuple[dict[str, list[int]], list[bool]]:
     """All parts of dates, and where they are known."""
     given = column("when", tf.constant(values, tf.int64 if isinstance(values[0], int) else tf.string))
-    result = {part: dates.part_of(given, part, unit) for part in get_args(Part)}
+    result = {part: dates.part_of(given, part, unit, order) for part in get_args(Part)}
     (known,) = {tuple(present.numpy().tolist()) for _, present in result.values()}
     return {part: value.numpy().tolist() for part, (value, _) in result.items()}, list(known)
 
@@ -93,12 +94,62 @@ def test_text_in_iso_8601(when: datetime, ahead: int | None, precision: str, bet
         ("2024-01-01T00:30:00+01:00", (2023, 12, 31, 23, 30)),
         ("2023-12-31T23:30:00-0045", (2024, 1, 1, 0, 15)),
         ("2016-12-31T23:59:60Z", (2016, 12, 31, 23, 59)),
+        ("2024/03/01", (2024, 3, 1, 0, 0)),
+        ("2024.03.01 17:05", (2024, 3, 1, 17, 5)),
     ],
 )
 def test_date_by_hand(text: str, when: tuple[int, ...]) -> None:
     result, known = parts([text.encode()])
     assert known == [True]
     assert at(result, 0) == expected(datetime(*when, tzinfo=timezone.utc))  # type: ignore[misc, arg-type]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.datetimes(min_value=datetime(1000, 1, 1), max_value=datetime(9999, 12, 31)), min_size=1, max_size=9),
+    st.sampled_from([("dmy", "%d", "%m"), ("mdy", "%m", "%d")]),
+    st.sampled_from("./-"),
+    st.sampled_from(["", " %H:%M", " %H:%M:%S", "T%H:%M:%S.%f", ", %I:%M %p", " %I:%M:%S%p"]),
+    st.booleans(),
+)
+def test_text_in_another_order(whens: list[datetime], form: Any, between: str, time: str, zeros: bool) -> None:
+    order, *two = form
+    texts = [when.strftime(between.join([*two, "%Y"]) + time) for when in whens]
+    if not zeros:
+        texts = [re.sub(r"(?<![\d:])0(?=\d)", "", text) for text in texts]
+    result, known = parts([text.encode() for text in texts], order=order)
+    assert known == [True] * len(texts)
+    for index, when in enumerate(whens):
+        exact = when if time else when.replace(hour=0, minute=0)
+        assert at(result, index) == expected(exact.replace(tzinfo=timezone.utc)), texts[index]
+
+
+@pytest.mark.parametrize(
+    ("order", "text", "when"),
+    [
+        ("dmy", b"31.12.2024", (2024, 12, 31, 0, 0)),
+        ("dmy", b"3/4/2024 9:05", (2024, 4, 3, 9, 5)),
+        ("mdy", b"3/4/2024 9:05 am", (2024, 3, 4, 9, 5)),
+        ("mdy", b" 12/31/2024 12:30 AM ", (2024, 12, 31, 0, 30)),
+        ("mdy", b"12/31/2024 12:30 PM", (2024, 12, 31, 12, 30)),
+        ("mdy", b"12/31/2024, 11:59:59 pm", (2024, 12, 31, 23, 59)),
+        ("dmy", b"12/31/2024", None),
+        ("mdy", b"31.12.2024", None),
+        ("dmy", b"29.02.2023", None),
+        ("dmy", b"31.12.24", None),
+        ("dmy", b"2024-12-31", None),
+        ("dmy", b"0.1.2024", None),
+        ("dmy", b"31.12.2024 25:00", None),
+        ("dmy", b"31.12.2024 17:05 and more", None),
+        ("mdy", b"", None),
+        ("ymd", b"31.12.2024", None),
+    ],
+)
+def test_day_and_month_have_the_order_of_the_config(order: Order, text: bytes, when: tuple[int, ...] | None) -> None:
+    result, known = parts([text], order=order)
+    assert known == [when is not None]
+    if when:
+        assert at(result, 0) == expected(datetime(*when, tzinfo=timezone.utc))  # type: ignore[misc, arg-type]
 
 
 @pytest.mark.parametrize(
