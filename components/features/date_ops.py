@@ -14,6 +14,22 @@ Part = Literal["year", "month", "day", "weekday", "hour", "minute", "day_of_year
 Unit = Literal["seconds", "milliseconds", "days"]
 Order = Literal["ymd", "dmy", "mdy"]
 
+_YEAR, _MONTH, _DAY = r"(?P<year>\d{4})", r"(?P<month>0[1-9]|1[0-2])", r"(?P<day>0[1-9]|[12]\d|3[01])"
+_CLOCK = r"(?P<hour>[01]\d|2[0-3]):(?P<minute>[0-5]\d)(?::(?:[0-5]\d|60)(?:[.,]\d+)?)?"
+_ISO = (
+    rf"{_YEAR}[-/.]{_MONTH}[-/.]{_DAY}"
+    rf"(?:[ Tt]{_CLOCK}(?:[Zz]| ?UTC| ?(?:\+|(-))([01]\d|2[0-3]):?([0-5]\d))?)?"
+)
+_SHORT_MONTH, _SHORT_DAY = _MONTH.replace(">0[", ">0?["), _DAY.replace(">0[", ">0?[")
+_LOCAL_CLOCK = rf"(?:(?:,? |T){_CLOCK.replace('>[01]', '>[01]?')}(?: ?[AaPp][Mm])?)?"
+FORMS: dict[Order, tuple[str, str]] = {
+    "ymd": (_ISO, r"\1,\2,\3,0\4,0\5,\60\7,\60\8"),
+    "dmy": (rf"{_SHORT_DAY}[-/.]{_SHORT_MONTH}[-/.]{_YEAR}{_LOCAL_CLOCK}", r"\3,\2,\1,0\4,0\5,0,0"),
+    "mdy": (rf"{_SHORT_MONTH}[-/.]{_SHORT_DAY}[-/.]{_YEAR}{_LOCAL_CLOCK}", r"\3,\1,\2,0\4,0\5,0,0"),
+}
+"""Order → the form of a date; and from its groups: year, month, day, hour, minute, and the hours and minutes of the
+offset from UTC, each with its sign."""
+
 
 @dataclass(frozen=True)
 class Span:

@@ -9,25 +9,10 @@ from __future__ import annotations
 import tensorflow as tf
 
 from components.features.column import Column, graph_function
-from components.features.date_ops import Order, Part, Unit
+from components.features.date_ops import FORMS, Order, Part, Unit
 
 _PER_DAY: dict[Unit, int] = {"seconds": 86_400, "milliseconds": 86_400_000, "days": 1}
 _MINUTES = 1440
-_YEAR, _MONTH, _DAY = r"(\d{4})", r"(0[1-9]|1[0-2])", r"(0[1-9]|[12]\d|3[01])"
-_CLOCK = r"([01]\d|2[0-3]):([0-5]\d)(?::(?:[0-5]\d|60)(?:[.,]\d+)?)?"
-_ISO = (
-    rf"{_YEAR}[-/.]{_MONTH}[-/.]{_DAY}"
-    rf"(?:[ Tt]{_CLOCK}(?:[Zz]| ?UTC| ?(?:\+|(-))([01]\d|2[0-3]):?([0-5]\d))?)?"
-)
-_SHORT_MONTH, _SHORT_DAY = _MONTH.replace("0[", "0?["), _DAY.replace("0[", "0?[")
-_LOCAL_CLOCK = rf"(?:(?:,? |T){_CLOCK.replace('[01]', '[01]?')}(?: ?[AaPp][Mm])?)?"
-_FORMS: dict[Order, tuple[str, str]] = {
-    "ymd": (_ISO, r"\1,\2,\3,0\4,0\5,\60\7,\60\8"),
-    "dmy": (rf"{_SHORT_DAY}[-/.]{_SHORT_MONTH}[-/.]{_YEAR}{_LOCAL_CLOCK}", r"\3,\2,\1,0\4,0\5,0,0"),
-    "mdy": (rf"{_SHORT_MONTH}[-/.]{_SHORT_DAY}[-/.]{_YEAR}{_LOCAL_CLOCK}", r"\3,\1,\2,0\4,0\5,0,0"),
-}
-"""Order → the form of a date; and of its groups: year, month, day, hour, minute, and the hours and minutes of the offset
-from UTC, each with its sign."""
 _EPOCH: dict[Order, str] = {"ymd": "1970-01-01", "dmy": "01.01.1970", "mdy": "01/01/1970"}
 
 
@@ -99,7 +84,7 @@ def _of_numbers(values: tf.Tensor, per_day: int) -> tuple[tf.Tensor, tf.Tensor]:
 @graph_function
 def _of_texts(texts: tf.Tensor, present: tf.Tensor, order: Order) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns days, minutes of the day, and whether a text is a date."""
-    form, fields_of_form = _FORMS[order]
+    form, fields_of_form = FORMS[order]
     stripped = tf.strings.strip(texts)
     present &= tf.strings.regex_full_match(stripped, form)
     safe = tf.where(present, stripped, tf.fill(tf.shape(stripped), _EPOCH[order]))

@@ -23,7 +23,7 @@ from components.ingest.config import ValueType
 
 _INT64 = range(-(2**63), 2**63)
 _CODE = r"^\s*(?:0[0-9]+|\+[0-9]{7,})\s*$"
-"""A zip code such as 01234, or a telephone number such as +4930123456: as a number it would lose its first character."""
+"""A zip code such as 01234, or a telephone number such as +4930123456: a number would lose its first character."""
 _IS_CODE = re.compile(_CODE.encode())
 _WITH_COMMA = r"^\s*[-+]?(?:[0-9]{1,3}(?:\.[0-9]{3})+|[0-9]*)(?:,[0-9]*)?(?:[eE][-+]?[0-9]+)?\s*$"
 """A number with a decimal comma, and with points between thousands or without."""

@@ -1,17 +1,29 @@
-"""`runner.py init`: writes a first config, and a schema, from the data."""
+"""`runner.py init`: writes a first config, and a schema, from the data, and prints what it decided and why."""
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import typing
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
 
 from components.config_section import Task
 from components.errors import InputError
+from components.features.date_ops import Order
+from components.ingest.config import CsvConfig
 from components.names import column_name
-from pipeline.cli.output import suppress_native_stderr
+from pipeline.cli.output import suppress_native_stderr, table
 
+if TYPE_CHECKING:
+    # At run time it would import NumPy and Arrow.
+    from pipeline.authoring.scaffold import Draft
+
+_MOST_COLUMNS = 40
+"""Number of columns that the table of decisions shows."""
 HELP = "Look at a table and write a config that runs on it: task, features, model, thresholds, and a schema."
 
 
@@ -29,6 +41,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--task", choices=typing.get_args(Task), help="kind of prediction (default: derived from the label's values)"
     )
     parser.add_argument(
+        "--encoding",
+        metavar="NAME",
+        type=_checked("encoding"),
+        help="encoding of text files, such as utf-8 or cp1252 (default: derived from their bytes)",
+    )
+    parser.add_argument(
+        "--delimiter",
+        metavar="CHARACTER",
+        type=_checked("delimiter"),
+        help="character between two fields, such as ';' or '\\t' (default: derived)",
+    )
+    parser.add_argument(
+        "--decimal", choices=(".", ","), help="decimal sign of numbers in text files (default: derived)"
+    )
+    parser.add_argument(
+        "--date-order",
+        choices=[order for order in typing.get_args(Order) if order != "ymd"],
+        help="order of day, month and year in dates such as 03/04/2024, if no value of the column shows it",
+    )
+    parser.add_argument(
         "--output", metavar="FILE", help="the config to write (default: configs/<name of the data>.yaml)"
     )
     parser.add_argument(
@@ -41,14 +73,17 @@ def run(options: argparse.Namespace) -> int:
     config, schema = _targets(options)
     # Imported late, so that --help does not wait for them.
     from pipeline.authoring.scaffold import draft
+    from pipeline.authoring.scaffold.text_format import TextFormat
 
-    drafted = draft(options.data, options.label, options.task)
+    text_format = TextFormat(options.encoding, options.delimiter, options.decimal)
+    drafted = draft(options.data, options.label, options.task, text_format, options.date_order)
     with suppress_native_stderr():
         from pipeline.authoring.scaffold.schema import schema as schema_of
 
         schema_text = schema_of(drafted.table)
     _write(schema, schema_text)
     _write(config, drafted.config(str(schema)))
+    _print_decisions(drafted)
     excluded = len(drafted.columns) - len(drafted.features)
     found = [f"leakage: {leak}; {_becomes(leak.column in drafted.features)}\n" for leak in drafted.leaks]
     sys.stdout.write(
@@ -59,6 +94,54 @@ def run(options: argparse.Namespace) -> int:
         f"check both, then: python runner.py --local --config {config}\n"
     )
     return 0
+
+
+def _print_decisions(drafted: Draft) -> None:
+    """Prints a table of the columns, and a line for each choice about the whole table."""
+    from rich.console import Console
+
+    from pipeline.authoring.scaffold import decisions
+
+    columns = list(decisions.of_columns(drafted))
+    grid = table("column", "kind", "features", "why")
+    for column in grid.columns[:3]:
+        column.no_wrap, column.max_width = True, 40
+    for each in columns[:_MOST_COLUMNS]:
+        grid.add_row(each.column, each.kind, each.features, each.why)
+    facts = table("", "")
+    facts.show_header = False
+    for what, why in decisions.of_table(drafted):
+        facts.add_row(what, why)
+    # Texts of the data are no markup. On a pipe, the width is that of $COLUMNS.
+    width = shutil.get_terminal_size((120, 24)).columns
+    console = Console(markup=False, highlight=False, emoji=False, width=width)
+    console.print(grid)
+    if hidden := columns[_MOST_COLUMNS:]:
+        features = sum(each.features != "-" for each in hidden)
+        console.print(f"... and {len(hidden):,} more columns, {features:,} of them features; the config lists all")
+    console.print()
+    console.print(facts)
+    console.print()
+
+
+def _checked(field: str) -> typing.Callable[[str], str]:
+    """Returns the type of an option that is a field of CsvConfig."""
+
+    def check(text: str) -> str:
+        value = text.replace("\\t", "\t")
+        try:
+            CsvConfig.model_validate({field: value})
+        except ValidationError as error:
+            raise argparse.ArgumentTypeError(_EXPECTED[field].format(text)) from error
+        return value
+
+    return check
+
+
+_EXPECTED = {
+    "encoding": "expected an encoding that Python knows, such as utf-8 or cp1252, received {!r}",
+    "delimiter": "expected one ASCII character other than a quote, such as ';' or '\\t', received {!r}",
+}
 
 
 def _becomes(feature: bool) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from components.config_section import Task
 from components.errors import InputError
+from components.features.date_ops import Order
 from components.features.leakage import Leak
 from pipeline.authoring.scaffold.defaults import TrainingDefaults, training_defaults
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice, choose
 from pipeline.authoring.scaffold.label import LearningTask, learning_task_of
 from pipeline.authoring.scaffold.leakage import leaks, with_leaks
 from pipeline.authoring.scaffold.sample import Table, read
+from pipeline.authoring.scaffold.text_format import TextFormat
 from pipeline.authoring.scaffold.yaml_text import document
 
 
@@ -50,28 +54,56 @@ class Draft:
         return document(self.paths, schema, self.table, self.task, self.columns, self.defaults)
 
 
-def draft(paths: Sequence[str], label: str, task: Task | None = None) -> Draft:
+def draft(
+    paths: Sequence[str],
+    label: str,
+    task: Task | None = None,
+    text_format: TextFormat | None = None,
+    date_order: Order | None = None,
+) -> Draft:
     """Reads a table and drafts a config for it.
 
     Args:
       paths: files, folders or patterns.
       label: a column, or an expression over columns.
       task: kind of prediction; None: derived from the label's values.
+      text_format: what the user gives of the format of text files.
+      date_order: the order of day, month and year in texts that can be read in two ways.
 
     Raises:
-      InputError: the data is no table, the label cannot be learned, or no column can be a feature.
+      InputError: the data is no table, the label cannot be learned, no column can be a feature, or something that the
+        user has to decide can be read in two ways.
     """
-    table = read(paths)
+    with _errors_with_flags():
+        table = read(paths, text_format)
     learning_task = learning_task_of(table, label, task)
     found = leaks(table, learning_task)
-    columns = with_leaks(choose(table, learning_task), found)
+    columns = with_leaks(choose(table, learning_task, date_order), found)
     defaults = training_defaults(table, learning_task, columns)
     drafted = Draft(paths, table, learning_task, columns, defaults, tuple(found.values()))
     if not drafted.features:
         why = [f"{name}: {column.why}" for name, column in columns.items() if isinstance(column, ExcludedColumn)]
         raise InputError(
             "--data: expected a column that can be a feature, received none",
-            "add columns that are related to the label",
+            "give --data with columns that are related to the label",
             why,
         )
     return drafted
+
+
+_FLAGS = {"data.path": "--data", "data.csv.encoding": "--encoding", "data.csv.delimiter": "--delimiter"}
+"""Field of the config → the flag of init for it."""
+
+
+@contextlib.contextmanager
+def _errors_with_flags() -> Iterator[None]:
+    """Replaces fields of the config in the errors of ExampleGen's readers by init's flags."""
+    try:
+        yield
+    except InputError as error:
+        headline, remedy = error.headline, error.remedy
+        for field, flag in _FLAGS.items():
+            headline, remedy = headline.replace(field, flag), remedy.replace(field, flag)
+        # Other fields have no flag, so that only the rest of the remedy helps.
+        remedies = [part for part in re.split(r"[,;]? or (?=give |set |name |remove )", remedy) if "data." not in part]
+        raise InputError(headline, ", or ".join(remedies) or "give other files with --data", error.details) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,9 @@ import pyarrow.compute as pc
 from scipy.stats import skew
 from sklearn.metrics import roc_auc_score
 
+from components.features.date_ops import Order
+from pipeline.authoring.scaffold.date_texts import dates_in
+from pipeline.authoring.scaffold.identifiers import NAME_OF_ID, form_of, holds_proper_names, names_a_repeated_id
 from pipeline.authoring.scaffold.label import LearningTask
 from pipeline.authoring.scaffold.sample import Table, kind, numbers, texts
 
@@ -36,10 +39,13 @@ _UNIQUE = 0.9
 """Share of different values from which a text is an identifier, or free text."""
 _WORDS = 3
 """Median number of words from which a text is free text."""
+_SENTENCE = 5
+"""The same for texts that repeat, and for what is called a name."""
+_MANY_TEXTS = 1_000
+"""Number of different texts from which sentences that repeat are free text."""
 _SEPARATORS = "|;,"
-_TIME = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?")
 _TIME_NAME = re.compile(r"(^|_)(time|timestamp|date|datetime|ts|at|created|updated)($|_)", re.IGNORECASE)
-_ID_NAME = re.compile(r"(^|_)(id|uuid|guid|key|index|idx|rowid|row)$|^_?u?n?named?_0$", re.IGNORECASE)
+_ID_NAME = NAME_OF_ID
 _SECONDS = {"seconds": 1, "milliseconds": 1000}
 _EPOCH = (946_684_800, 4_102_444_800)
 """2000 to 2100, in seconds since 1970."""
@@ -71,19 +77,32 @@ class ExcludedColumn:
     why: str
 
 
-def choose(table: Table, task: LearningTask) -> dict[str, FeatureChoice | ExcludedColumn]:
-    """Returns column → its features, or why it is excluded."""
+def choose(
+    table: Table, task: LearningTask, date_order: Order | None = None
+) -> dict[str, FeatureChoice | ExcludedColumn]:
+    """Returns column → its features, or why it is excluded.
+
+    Args:
+      table: the data.
+      task: what is to be learned.
+      date_order: the order of day, month and year in texts that can be read in two ways.
+
+    Raises:
+      InputError: a text is a date that can be read in two ways, and `date_order` is None.
+    """
     strongest = max(task.columns, key=lambda name: _auc(table.columns[name], task))
     choices: dict[str, FeatureChoice | ExcludedColumn] = {}
     for name, column in table.columns.items():
         if name in task.columns and (name == strongest or _auc(column, task) >= _WEAK):
             choices[name] = ExcludedColumn("the label" if len(task.columns) == 1 else "the label is computed from it")
         else:
-            choices[name] = _column(name, column, table, task)
+            choices[name] = _column(name, column, table, task, date_order)
     return choices
 
 
-def _column(name: str, column: pa.Array, table: Table, task: LearningTask) -> FeatureChoice | ExcludedColumn:
+def _column(
+    name: str, column: pa.Array, table: Table, task: LearningTask, date_order: Order | None
+) -> FeatureChoice | ExcludedColumn:
     column_kind = kind(column)
     if column_kind == "missing":
         return ExcludedColumn("no value in any row")
@@ -98,7 +117,10 @@ def _column(name: str, column: pa.Array, table: Table, task: LearningTask) -> Fe
         return ExcludedColumn("a copy of the label: each value corresponds to one value of the label")
     missing = column.null_count / len(column)
     if column_kind == "bytes":
-        return _text(name, texts(column), distinct, missing)
+        notes = [table.hints[name]] if name in table.hints else []
+        return _text(name, texts(column), distinct, missing, notes, date_order)
+    if column_kind == "int" and names_a_repeated_id(name) and 2 < distinct <= 0.5 * (len(column) - column.null_count):
+        return _vocabulary(distinct, [f"{distinct:,} ids or codes that repeat", *_missing(missing)])
     return _number(name, column, distinct, missing, len(table.columns))
 
 
@@ -135,33 +157,52 @@ def _number(name: str, column: pa.Array, distinct: int, missing: float, columns:
     return FeatureChoice(tuple(ops), ", ".join(notes), ids, width)
 
 
-def _text(name: str, values: npt.NDArray[np.object_], distinct: int, missing: float) -> FeatureChoice | ExcludedColumn:
+def _text(
+    name: str,
+    values: npt.NDArray[np.object_],
+    distinct: int,
+    missing: float,
+    hints: Sequence[str],
+    date_order: Order | None,
+) -> FeatureChoice | ExcludedColumn:
     present = values[np.array([each is not None for each in values])]
-    if all(_TIME.fullmatch(each) for each in present[:1000]):
-        return _date(np.array([each[:19].replace(" ", "T") for each in present], "datetime64[s]"), {}, missing)
-    notes = [f"{distinct:,} texts", *_missing(missing)]
-    if separator := _separator(present, distinct):
+    if dates := dates_in(name, present, date_order):
+        options = {} if dates.order == "ymd" else {"order": dates.order}
+        others = [f"{dates.others:,} texts are no dates"] if dates.others else []
+        return _date(dates.values, options, missing, [*([dates.why] if dates.why else []), *others])
+    form = form_of(present)
+    what = form or ("codes of digits" if all(each.isdigit() for each in present) else "texts")
+    notes = [f"{distinct:,} {what}", *_missing(missing), *hints]
+    if not form and (separator := _separator(present, distinct)):
         parts = {part.strip() for each in present for part in each.split(separator)}
         most = int(np.quantile([each.count(separator) + 1 for each in present], 0.99))
-        options = {"separator": separator, "max_values": max(2, most), "size": min(len(parts), _VOCABULARY)}
+        split = {"separator": separator, "max_values": max(2, most), "size": min(len(parts), _VOCABULARY)}
         notes.insert(1, f"several of {len(parts):,} values in each")
-        return FeatureChoice(({"split": options},), ", ".join(notes), len(parts))
-    if distinct > _UNIQUE * len(present) and len(present) >= 20:
-        words = np.median([len(each.split()) for each in present])
-        if words < _WORDS:
-            return ExcludedColumn(f"{distinct:,} texts in {len(present):,} rows: an identifier, or no repeats")
-        notes.append(f"{words:.0f} words at the median")
-        return FeatureChoice(("text",), ", ".join(notes), 10_000)
-    if distinct > 0.5 * len(present) and _ID_NAME.search(name):
-        return ExcludedColumn(f"{distinct:,} texts in {len(present):,} rows: an identifier")
+        return FeatureChoice(({"split": split},), ", ".join(notes), len(parts))
+    words = float(np.median([len(each.split()) for each in present]))
+    unique = distinct > _UNIQUE * len(present) and len(present) >= 20
+    is_id = form is not None or words < _WORDS or (words < _SENTENCE and holds_proper_names(name))
+    in_rows = f"{distinct:,} {what} in {len(present):,} rows"
+    if unique and is_id:
+        reason = "identifiers" if form else "names" if holds_proper_names(name) else "an identifier, or no repeats"
+        return ExcludedColumn("; ".join((f"{in_rows}: {reason}", *hints)))
+    mostly_unique = distinct > 0.5 * len(present)
+    if unique or (words >= _SENTENCE and (mostly_unique or distinct > _MANY_TEXTS)):
+        return FeatureChoice(("text",), ", ".join([*notes, f"{words:.0f} words at the median"]), 10_000)
+    if mostly_unique and len(present) >= 20 and (form or _ID_NAME.search(name) or holds_proper_names(name)):
+        return ExcludedColumn(f"{in_rows}: {'names' if holds_proper_names(name) else 'an identifier'}")
+    return _vocabulary(distinct, notes)
+
+
+def _vocabulary(distinct: int, notes: Sequence[str]) -> FeatureChoice:
     size = min(distinct, _VOCABULARY)
-    # A text with one or two rows does not train its embedding.
+    # A value with one or two rows does not train its embedding.
     rare = {"min_frequency": 3, "oov_buckets": 10} if distinct > 100 else {}
     return FeatureChoice(({"vocab": {"size": size, **rare}},), ", ".join(notes), size)
 
 
 def _date(
-    values: npt.NDArray[np.datetime64], options: Mapping[str, Any], missing: float
+    values: npt.NDArray[np.datetime64], options: Mapping[str, Any], missing: float, notes: Sequence[str] = ()
 ) -> FeatureChoice | ExcludedColumn:
     """Chooses the periodic parts of a date: the date itself is past when the model serves."""
     parts = []
@@ -174,7 +215,7 @@ def _date(
     note = f"{values.min().astype(str)[:10]} … {values.max().astype(str)[:10]}; the date itself does not repeat"
     if not parts:
         return ExcludedColumn(f"a time, {note}")
-    note = ", ".join([note, *_missing(missing)])
+    note = ", ".join([note, *_missing(missing), *notes])
     return FeatureChoice(({"date_parts": {"parts": parts, **options}},), note, 12 + 7 + 24)
 
 

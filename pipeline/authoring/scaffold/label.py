@@ -24,6 +24,8 @@ _Operand: TypeAlias = _Values | float | str
 
 _CLASSES = 30
 """Number of different integers up to which a label is a class and not a quantity."""
+_ROWS_OF_NUMBER = 5
+"""Mean number of rows of an integer below which many different ones are a quantity: no class could be learned."""
 _ROWS_OF_CLASS = 10
 """Number of rows of a class below which init warns."""
 _MOST_CLASSES = 1_000
@@ -68,12 +70,12 @@ def learning_task_of(table: Table, label: str, task: Task | None = None) -> Lear
     try:
         parsed = expression.parse(label)
     except ValueError as error:
-        raise InputError(f"--label: {error}", "name a column of the data, or compare some of them") from error
+        raise InputError(f"--label: {error}", "give --label a column of the data, or a comparison of some") from error
     for column in parsed.columns:
         if column not in table.columns:
             raise InputError(
                 f"--label: the data has no column {column!r}{did_you_mean(column, table.columns)}",
-                "name a column of the data",
+                "give --label a column of the data",
             )
     return _of_expression(parsed, table, task)
 
@@ -87,7 +89,7 @@ def _of_expression(parsed: expression.Expression, table: Table, task: Task | Non
         kinds = ", ".join(f"{name} holds {kind(table.columns[name])}" for name in parsed.columns)
         raise InputError(
             f"--label: {parsed.text!r} cannot be computed: {kinds}",
-            "compare text with text and numbers with numbers, as in income == '>50K'",
+            "compare text with text and numbers with numbers, as in --label \"income == '>50K'\"",
         ) from error
     value = np.asarray(value)
     if value.dtype == bool:
@@ -101,7 +103,7 @@ def _of_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
     column_kind = kind(column)
     if column_kind in ("missing", "lists"):
         problem = "has no value in any row" if column_kind == "missing" else "holds lists"
-        raise InputError(f"--label: the column {name!r} {problem}", "name a column with one value in each row")
+        raise InputError(f"--label: the column {name!r} {problem}", "give --label a column with one value in each row")
     _check_complete(name, column.null_count, len(column))
     if column_kind == "bytes":
         return _checked(_of_texts(name, texts(column), task), task)
@@ -109,15 +111,28 @@ def _of_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
     _check_complete(name, int((~np.isfinite(values)).sum()), len(values))
     distinct = np.unique(values)
     integers = bool((distinct == np.round(distinct)).all())
+    if task is None and integers and _CLASSES < len(distinct) <= min(_MOST_CLASSES, len(values) / _ROWS_OF_NUMBER):
+        raise InputError(
+            f"--label: {name!r} holds {len(distinct):,} different whole numbers, {distinct[0]:.0f} to "
+            f"{distinct[-1]:.0f}, in {len(values):,} rows: they are a quantity, or codes of classes",
+            f"give --task regression to predict the number, or --task multiclass to predict which of the "
+            f"{len(distinct):,} it is",
+        )
     if task == "regression" or (task is None and not (integers and len(distinct) <= _CLASSES)):
         return _checked(LearningTask(name, "regression", (name,), values, {}, ()), task)
     if len(distinct) == 2 and task in (None, "binary"):
         if set(distinct) == {0.0, 1.0}:
             return LearningTask(name, "binary", (name,), values, _counted(values.astype(int)), ())
         high = f"{int(distinct[1])}" if integers else f"{distinct[1]:g}"
+        label = f"{expression.column_text(name)} == {high}"
         positive = values == distinct[1]
         note = f"1 stands for {name} = {high}, 0 for {distinct[0]:g}"
-        return LearningTask(f"{name} == {high}", "binary", (name,), positive * 1.0, _counted(positive * 1), (note,))
+        return LearningTask(label, "binary", (name,), positive * 1.0, _counted(positive * 1), (note,))
+    if len(distinct) > _MOST_CLASSES:
+        raise InputError(
+            f"--task: multiclass needs at most {_MOST_CLASSES:,} classes, and {name!r} holds {len(distinct):,} numbers",
+            "give --task regression, or compare the column, as in --label 'price > 100'",
+        )
     codes = np.searchsorted(distinct, values)
     classes = _counted(values.astype(int) if integers else values)
     return _checked(LearningTask(name, "multiclass", (name,), codes * 1.0, classes, _rare(classes)), task)
@@ -128,14 +143,14 @@ def _of_texts(name: str, values: npt.NDArray[np.object_], task: Task | None) -> 
     if len(counts) == 2 and task in (None, "binary"):
         positive = _positive(counts)
         is_positive = values == positive
-        label = f"{name} == {positive!r}"
+        label = f"{expression.column_text(name)} == {positive!r}"
         (other,) = set(counts) - {positive}
         note = f"1 stands for {positive!r}, 0 for {other!r}"
         return LearningTask(label, "binary", (name,), is_positive * 1.0, _counted(is_positive * 1), (note,))
     if len(counts) > _MOST_CLASSES:
         raise InputError(
             f"--label: the column {name!r} holds {len(counts):,} different texts, too many for classes",
-            "name a column with fewer values, or compare it, as in state == 'sold'",
+            "give --label a column with fewer values, or compare it, as in --label \"state == 'sold'\"",
         )
     codes = {value: index for index, value in enumerate(sorted(counts))}
     classes = dict(counts.most_common())
@@ -158,12 +173,12 @@ def _checked(derived: LearningTask, task: Task | None) -> LearningTask:
     if len(np.unique(finite)) < 2:
         raise InputError(
             f"--label: {derived.label!r} is the same in all {len(derived.values):,} rows",
-            "choose a label that differs between rows, or data with several outcomes",
+            "give --label a column that differs between rows, or --data with several outcomes",
         )
     if task and task != derived.task:
         raise InputError(
             f"--task: {task} does not fit the label {derived.label!r}, which makes a {derived.task} task",
-            "remove --task, or name another label",
+            "remove --task, or give another --label",
         )
     return derived
 
@@ -172,7 +187,8 @@ def _check_complete(name: str, missing: int, rows: int) -> None:
     if missing:
         raise InputError(
             f"--label: {name!r} is missing in {missing:,} of {rows:,} rows",
-            "remove these rows from the data, or fill in the label",
+            "remove these rows or fill in the label, or give --label a comparison as \"state == 'sold'\", in which "
+            "a missing value counts as no",
         )
 
 

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.data.compression import open_decompressed
 from components.errors import InputError
 from components.ingest import input_files, readers
 from components.ingest.blocks import Block, RowLog
-from components.ingest.column_types import ColumnConverter
+from components.ingest.column_types import ColumnConverter, InvalidValue
 from components.ingest.config import CsvConfig, DataConfig
+from pipeline.authoring.scaffold.text_format import TextFormat, decimal_sign, detect
 
 _SAMPLE_ROWS = 200_000
 """Maximum size of the sample; about: it has between half and all of it."""
-_HEAD = 64 << 10
-"""Bytes of text from which the delimiter is derived."""
-_DELIMITERS = ",;\t|"
+_ALLOWED_UNDECODABLE = 0.001
+"""Share of rows that are not text in the derived encoding; with more of them, the user has to give it."""
 _NULL_TEXTS = ("?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null")
 """Texts that mean a missing value in any column."""
 _NULL_IN_NUMBERS = ("-", "--", ".", "None", "none", "unknown", "Unknown", "missing")
@@ -41,6 +39,8 @@ class Table:
       csv: options of the CSV format; None if the data is no text.
       files: number of files.
       format: csv, parquet, tfrecord or images.
+      format_notes: what was derived about the format of text, and why.
+      hints: column → what the user could give to have it read in another way.
     """
 
     columns: dict[str, pa.Array]
@@ -49,6 +49,8 @@ class Table:
     csv: CsvConfig | None
     files: int
     format: str
+    format_notes: tuple[str, ...] = ()
+    hints: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sampled(self) -> int:
@@ -56,11 +58,12 @@ class Table:
         return len(next(iter(self.columns.values())))
 
 
-def read(paths: Sequence[str]) -> Table:
+def read(paths: Sequence[str], text_format: TextFormat | None = None) -> Table:
     """Reads a table.
 
     Args:
       paths: files, folders or patterns, as in `data.path`.
+      text_format: what the user gives of the format of text files.
 
     Raises:
       InputError: there is no data, it is no table, or it cannot be read.
@@ -74,9 +77,38 @@ def read(paths: Sequence[str]) -> Table:
             "write the config by hand; configs/digits.yaml shows one for images",
         )
     files = [file for of_pattern in input_files.files(config).values() for file in of_pattern]
-    text = format_ == "csv"
-    style = _style(files[0]) if text else CsvConfig()
-    config = config.model_copy(update={"format": format_, "csv": style})
+    if format_ == "csv":
+        return _read_text(config, files, text_format or TextFormat())
+    batch, rows, bad = _sample(config.model_copy(update={"format": format_}), files)
+    columns, invalid = _typed(batch, None)
+    return Table(columns, rows, bad + _scaled(len(invalid), batch, rows), None, len(files), format_)
+
+
+def _read_text(config: DataConfig, files: Sequence[str], given: TextFormat) -> Table:
+    style, notes = detect(files[0], given)
+    batch, rows, bad = _sample(config.model_copy(update={"format": "csv", "csv": style}), files)
+    null_texts = tuple(_null_texts(batch))
+    batch = _with_nulls(batch, null_texts)
+    if null_texts:
+        style = style.model_copy(update={"null_values": ("", *null_texts)})
+        notes.append(f"missing: {', '.join(map(repr, null_texts))}")
+    decimal = decimal_sign(batch, given.decimal)
+    notes += [decimal.why] if decimal.why else []
+    style = style.model_copy(update={"decimal": decimal.sign})
+    columns, invalid = _typed(batch, style)
+    if given.encoding is None and len(invalid) > _ALLOWED_UNDECODABLE * batch.num_rows:
+        raise InputError(
+            f"--data: {len(invalid):,} of {batch.num_rows:,} rows cannot be read: column {invalid[0].column}: "
+            f"{invalid[0].reason}",
+            "give the encoding of the files with --encoding (cp1252 and latin-1 are common), or --encoding utf-8 to "
+            "leave these rows out",
+        )
+    bad += _scaled(len(invalid), batch, rows)
+    return Table(columns, rows, bad, style, len(files), "csv", tuple(notes), decimal.hints)
+
+
+def _sample(config: DataConfig, files: Sequence[str]) -> tuple[pa.RecordBatch, int, int]:
+    """Returns a sample of the rows, the number of all rows, and that of the bad ones."""
     reader = readers.reader(config, files)
     row_log, sample = RowLog(None), _Sample()
     for file in files:
@@ -84,15 +116,12 @@ def read(paths: Sequence[str]) -> Table:
             for block in reader.read(file_range, row_log):
                 sample.add(block)
     counts = row_log.close()
-    batch = sample.rows()
-    if text:
-        null_texts = tuple(_null_texts(batch))
-        batch = _with_nulls(batch, null_texts)
-        if null_texts:
-            style = style.model_copy(update={"null_values": ("", *null_texts)})
-    columns, invalid = _typed(batch, style.encoding if text else None)
-    bad = counts.bad + round(invalid * counts.rows / max(1, batch.num_rows))
-    return Table(columns, counts.rows, bad, style if text else None, len(files), format_)
+    return sample.rows(), counts.rows, counts.bad
+
+
+def _scaled(sampled: int, batch: pa.RecordBatch, rows: int) -> int:
+    """Returns the number of rows for a number of rows of the sample."""
+    return round(sampled * rows / max(1, int(batch.num_rows)))
 
 
 class _Sample:
@@ -127,26 +156,6 @@ class _Sample:
         return batch
 
 
-def _style(path: str) -> CsvConfig:
-    """Derives the delimiter of a text file, and whether spaces follow it."""
-    with open_decompressed(path) as file:
-        head = file.read(_HEAD).decode("utf-8", errors="replace")
-    lines = head.splitlines()[:-1] or head.splitlines()
-    delimiter = max(_DELIMITERS, key=lambda sign: _regularity(lines, sign))
-    fields = [field for line in lines[1:] for field in line.split(delimiter)[1:]]
-    spaced = sum(field.startswith(" ") for field in fields)
-    # In `1, ?, a` the spaces belong to no value.
-    return CsvConfig(delimiter=delimiter, skip_initial_space=bool(fields) and spaced > len(fields) / 2)
-
-
-def _regularity(lines: Sequence[str], delimiter: str) -> tuple[float, int]:
-    """Returns the share of lines with as many fields as the first line, and this number of fields."""
-    widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
-    if not widths or widths[0] == 1:
-        return 0.0, 0
-    return sum(width == widths[0] for width in widths) / len(widths), widths[0]
-
-
 def _null_texts(batch: pa.RecordBatch) -> Iterator[str]:
     """Yields the texts that stand for a missing value in this data."""
     nulls: set[bytes] = set()
@@ -165,7 +174,8 @@ def _null_texts(batch: pa.RecordBatch) -> Iterator[str]:
 
 
 def _is_number(text: bytes) -> bool:
-    return re.fullmatch(rb"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", text) is not None
+    """Whether a text is a number, with a decimal point or comma, or a date of numbers."""
+    return re.fullmatch(rb"\s*[-+]?[\d.,/]*\d[\d.,/]*([eE][-+]?\d+)?\s*", text) is not None
 
 
 def _with_nulls(batch: pa.RecordBatch, null_texts: Iterable[str]) -> pa.RecordBatch:
@@ -175,20 +185,22 @@ def _with_nulls(batch: pa.RecordBatch, null_texts: Iterable[str]) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
-def _typed(batch: pa.RecordBatch, encoding: str | None) -> tuple[dict[str, pa.Array], int]:
-    """Converts the columns to their types; returns them, and the number of rows removed for an invalid value."""
-    converter = ColumnConverter({}, {}, encoding)
+def _typed(batch: pa.RecordBatch, csv: CsvConfig | None) -> tuple[dict[str, pa.Array], list[InvalidValue]]:
+    """Converts the columns to their types; returns them, and an invalid value of each row that was removed for one."""
+    encoding, decimal = (csv.encoding, csv.decimal) if csv else (None, ".")
+    converter = ColumnConverter({}, {}, encoding, decimal=decimal)
     _, invalid = converter.convert(batch)
-    rows = {value.row for value in invalid}
+    rows = {value.row: value for value in invalid}
     if rows:
         keep = np.ones(batch.num_rows, bool)
         keep[list(rows)] = False
-        columns, others = _typed(batch.filter(pa.array(keep)), encoding)
-        return columns, others + len(rows)
+        columns, others = _typed(batch.filter(pa.array(keep)), csv)
+        return columns, [*rows.values(), *others]
     # With these types every value can be converted.
-    converted, _ = ColumnConverter({}, {**converter.output_kinds, **converter.kinds}, encoding).convert(batch)
+    known = {**converter.output_kinds, **converter.kinds}
+    converted, _ = ColumnConverter({}, known, encoding, decimal=decimal).convert(batch)
     columns = converted.columns if converted else batch.columns
-    return dict(zip(batch.schema.names, columns, strict=True)), 0
+    return dict(zip(batch.schema.names, columns, strict=True)), []
 
 
 def numbers(column: pa.Array) -> npt.NDArray[np.float64]:

@@ -1,0 +1,101 @@
+"""Dates in texts: whether a column holds dates, and in which order they have day, month and year."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from components.errors import InputError
+from components.features.date_ops import FORMS, Order
+
+_MOST_OTHERS = 0.05
+"""Share of values that may be no dates, as 00.00.0000; date_parts counts them as missing."""
+_TRIED = 500
+"""Number of different values after which a column of other texts is recognized as such."""
+_FORMS = {order: re.compile(form, re.ASCII) for order, (form, _) in FORMS.items()}
+
+
+@dataclass(frozen=True)
+class DateTexts:
+    """A column of dates.
+
+    Attributes:
+      order: the order of day, month and year.
+      values: datetime64[s], those that are dates in this order.
+      why: the reason for the order; "" for ISO 8601.
+      others: number of values that are no dates.
+    """
+
+    order: Order
+    values: npt.NDArray[np.datetime64]
+    why: str
+    others: int
+
+
+def dates_in(name: str, present: npt.NDArray[np.object_], given: Order | None) -> DateTexts | None:
+    """Returns the dates of a column; None if it does not hold dates.
+
+    Args:
+      name: the column's name, for the error.
+      present: its texts, str, without missing ones.
+      given: the order for dates whose order the values leave open.
+
+    Raises:
+      InputError: day and month can be either way round, and `given` is None.
+    """
+    distinct, counts = np.unique(present.astype(str), return_counts=True)
+    tried = distinct[:: max(1, len(distinct) // _TRIED)]
+    likely = [order for order in _FORMS if _share(_parsed(tried, order)) > 1 - 2 * _MOST_OTHERS]
+    parsed = {order: _parsed(distinct, order) for order in likely}
+    valid = {order: np.array([each is not None for each in values]) for order, values in parsed.items()}
+    rows = {order: int(counts[are_dates].sum()) for order, are_dates in valid.items()}
+    orders = [order for order in likely if rows[order] >= (1 - _MOST_OTHERS) * len(present)]
+    if not orders:
+        return None
+    order = max(orders, key=lambda each: rows[each])
+    why = ""
+    if order != "ymd":
+        other: Order = "mdy" if order == "dmy" else "dmy"
+        if other in orders and rows[order] == rows[other]:
+            if given is None:
+                raise _ambiguous(name, distinct[valid[order]][0])
+            order, why = given, f"order {given} by --date-order"
+        else:
+            shown = next(text for text in distinct[valid[order]] if _date(text.strip(), other) is None)
+            why = f"order {order}: {shown!r}"
+    values = [each for each, count in zip(parsed[order], counts, strict=True) if each for _ in range(count)]
+    return DateTexts(order, np.array(values, "datetime64[s]"), why, len(present) - rows[order])
+
+
+def _parsed(texts: Iterable[str], order: Order) -> list[datetime | None]:
+    return [_date(text.strip(), order) for text in texts]
+
+
+def _date(text: str, order: Order) -> datetime | None:
+    match = _FORMS[order].fullmatch(text)
+    if match is None:
+        return None
+    hour = int(match["hour"] or 0)
+    if text[-1:] in "mM":
+        hour = hour % 12 + 12 * (text[-2] in "pP")
+    try:
+        return datetime(int(match["year"]), int(match["month"]), int(match["day"]), hour, int(match["minute"] or 0))
+    except ValueError:
+        return None
+
+
+def _share(parsed: list[datetime | None]) -> float:
+    return sum(each is not None for each in parsed) / max(1, len(parsed))
+
+
+def _ambiguous(name: str, text: str) -> InputError:
+    return InputError(
+        f"--data: the dates of the column {name!r}, such as {text!r}, begin with the day or with the month: no value "
+        "shows which",
+        "give --date-order dmy (the day first) or --date-order mdy (the month first)",
+    )

@@ -1,0 +1,53 @@
+"""What `init` decided, and why: a row for each column, and a line for each choice about the whole table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.authoring.scaffold import Draft
+from pipeline.authoring.scaffold.feature_choice import FeatureChoice
+from pipeline.authoring.scaffold.label import LearningTask
+from pipeline.authoring.scaffold.sample import kind
+
+_KINDS = {"int": "whole numbers", "float": "numbers", "bytes": "text", "lists": "lists", "missing": "empty"}
+
+
+@dataclass(frozen=True)
+class ColumnDecision:
+    """What becomes of a column: its kind, its operations ("-" if it is no feature), and why."""
+
+    column: str
+    kind: str
+    features: str
+    why: str
+
+
+def of_columns(draft: Draft) -> Iterator[ColumnDecision]:
+    """Yields the decision on each column, in the order of the data."""
+    for name, choice in draft.columns.items():
+        features = ", ".join(map(_name, choice.ops)) if isinstance(choice, FeatureChoice) else "-"
+        yield ColumnDecision(name, _KINDS[kind(draft.table.columns[name])], features, choice.why)
+
+
+def of_table(draft: Draft) -> Iterator[tuple[str, str]]:
+    """Yields what was decided about the whole table, and why."""
+    for note in draft.table.format_notes:
+        yield "format", note
+    yield "label", "; ".join((draft.task.label, *draft.task.notes))
+    yield "task", f"{draft.task.task}: {_why_task(draft.task)}"
+    yield "model", f"{draft.defaults.model['kind']}: {draft.defaults.why_model}"
+    yield "training", f"{draft.defaults.training['steps']:,} steps: {draft.defaults.why_training}"
+
+
+def _name(op: Any) -> str:
+    """Returns the name of an operation as it stands in a config: `vocab`, or `{vocab: {size: 10}}`."""
+    return op if isinstance(op, str) else str(next(iter(op)))
+
+
+def _why_task(task: LearningTask) -> str:
+    if task.task == "regression":
+        return "the label is a number"
+    values = ", ".join(f"{value!r} in {rows:,} rows" for value, rows in list(task.classes.items())[:3])
+    return f"the label has {len(task.classes)} values: {values}{', ...' if len(task.classes) > 3 else ''}"

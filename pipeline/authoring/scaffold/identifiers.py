@@ -1,0 +1,51 @@
+"""Identifiers: columns whose name or form of text says that they name things, rather than describe them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_NOUNS = (
+    "account|booking|card|case|client|customer|device|employee|event|invoice|item|loan|member|order|passenger|patient|"
+    "product|record|ride|session|student|ticket|transaction|trip|user"
+)
+_WORD = r"(?:^|_|(?<=[a-z0-9])(?=[A-Z]))"
+"""The start of a word, as in customer_id and CustomerId."""
+NAME_OF_ID = re.compile(
+    rf"{_WORD}(?i:ids?|uuid|guid|key|index|idx|rowid|row|no|nr|number|ref|reference|hash)$"
+    rf"|(?i:(?:{_NOUNS})(?:id|no|nr|number))$|(?i:^_?u?n?named?_0$)"
+)
+_CODE_NAMES = r"zip(?:_?code)?|post(?:al)?_?code|plz|phone(?:_number)?"
+_REPEATED_ID = re.compile(rf"{_WORD}(?i:id|uuid|guid|key|{_CODE_NAMES})$|(?i:(?:{_NOUNS})id)$")
+_PROPER_NAME = re.compile(rf"{_WORD}(?i:name|street|address)$|(?i:(?:first|last|full|sur|family|user|nick)_?name)$")
+_FORMS = {
+    "e-mail addresses": r"[^@\s]+@[^@\s]+\.[A-Za-z]+",
+    "URLs": r"(?:https?|ftp)://\S+|www\.\S+",
+    "UUIDs": r"\{?[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}?",
+    "hashes": r"(?:[0-9a-f]{2}){16,}",
+    "telephone numbers": r"\+[0-9][0-9 ()/.-]{6,}",
+    "IP addresses": r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}",
+}
+_TRIED = 1_000
+_LEAST = 0.95
+"""Share of a column's values that have the form."""
+
+
+def names_a_repeated_id(column: str) -> bool:
+    """Whether a column of this name holds ids or codes even if they repeat: customer_id, zip_code, not week_number."""
+    return _REPEATED_ID.search(column) is not None
+
+
+def holds_proper_names(column: str) -> bool:
+    """Whether a column of this name holds names of persons or things: last_name, address."""
+    return _PROPER_NAME.search(column) is not None
+
+
+def form_of(texts: Sequence[str]) -> str | None:
+    """Returns what the texts of a column are, such as `e-mail addresses`; None if they have no form of an id."""
+    tried = texts[:: max(1, len(texts) // _TRIED)]
+    for what, form in _FORMS.items():
+        pattern = re.compile(rf"\s*(?:{form})\s*")
+        if sum(pattern.fullmatch(text) is not None for text in tried) >= _LEAST * len(tried):
+            return what
+    return None

@@ -1,0 +1,127 @@
+"""What columns of texts, dates and ids become, by their values and their names."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from components.errors import InputError
+from components.features.date_ops import Order
+from pipeline.authoring.config import load
+from pipeline.authoring.scaffold import draft
+from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice
+
+ROWS = 400
+
+
+def chosen(
+    name: str, values: Any, folder: Path, date_order: Order | None = None
+) -> tuple[FeatureChoice | ExcludedColumn, list[Any]]:
+    """What a column of the name becomes; and its operations, as the config has them."""
+    chance = np.random.default_rng(3)
+    frame = pd.DataFrame({name: list(values), "size": chance.normal(size=ROWS), "y": chance.integers(0, 2, ROWS)})
+    path = folder / "table.csv"
+    frame.to_csv(path, index=False)
+    found = draft([str(path)], "y", date_order=date_order)
+    config = folder / "drafted.yaml"
+    config.write_text(found.config("schema.pbtxt"))
+    return found.columns[name], list(load(str(config)).config.features.columns.get(name, []))
+
+
+def dates(form: str, first: datetime = datetime(2024, 1, 1), days: int = 1) -> list[str]:
+    return [(first + timedelta(days=days * each, minutes=7 * each)).strftime(form) for each in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("form", "order"),
+    [
+        ("%d.%m.%Y", "dmy"), ("%d/%m/%Y", "dmy"), ("%m/%d/%Y", "mdy"), ("%m-%d-%Y", "mdy"), ("%Y/%m/%d", "ymd"),
+        ("%d.%m.%Y %H:%M", "dmy"), ("%m/%d/%Y %I:%M %p", "mdy"), ("%Y-%m-%dT%H:%M:%SZ", "ymd"),
+        ("%Y-%m-%d %H:%M:%S+02:00", "ymd"),
+    ],
+)  # fmt: skip
+def test_dates_are_recognized_with_their_order(form: str, order: str, tmp_path: Path) -> None:
+    values = dates(form)
+    values[3] = "00.00.0000"
+    choice, (op,) = chosen("when", values, tmp_path)
+    assert (op.op, op.order) == ("date_parts", order)
+    assert ("hour" in op.parts) == ("%M" in form)
+    assert "1 texts are no dates" in choice.why
+    assert (f"order {order}: " in choice.why) == (order != "ymd")
+
+
+@pytest.mark.parametrize("order", ["dmy", "mdy"])
+def test_dates_that_can_be_read_in_two_ways_are_asked_for(order: Order, tmp_path: Path) -> None:
+    values = [f"{1 + each % 12:02}/{1 + each % 11:02}/2024" for each in range(ROWS)]
+    with pytest.raises(InputError, match=r"the dates of the column 'when', such as '.*', begin with") as refused:
+        chosen("when", values, tmp_path)
+    assert "--date-order dmy" in refused.value.remedy
+    choice, (op,) = chosen("when", values, tmp_path, order)
+    assert op.order == order
+    assert "by --date-order" in choice.why
+
+
+def test_order_that_the_values_show_is_not_changed(tmp_path: Path) -> None:
+    _, (op,) = chosen("when", dates("%d.%m.%Y"), tmp_path, "mdy")
+    assert op.order == "dmy"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [f"{1 + each % 12}.{each % 7}.{each % 9}" for each in range(ROWS)],
+        [f"{each % 30:02}.13.2024" for each in range(ROWS)],
+        [("31.12.2024", "never")[each % 2] for each in range(ROWS)],
+    ],
+)
+def test_texts_that_look_like_dates_are_texts(values: list[str], tmp_path: Path) -> None:
+    assert [op.op for op in chosen("version", values, tmp_path)[1]] == ["vocab"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "why"),
+    [
+        ("customer_id", [7919 * each for each in range(ROWS)], "identifier"),
+        ("CustomerId", [7919 * each for each in range(ROWS)], "identifier"),
+        ("customerid", [7919 * (each % 300) for each in range(ROWS)], "identifier"),
+        ("transaction_no", [f"TX-{each:06}" for each in range(ROWS)], "identifier"),
+        ("invoiceNumber", [f"RE {each % 300}" for each in range(ROWS)], "identifier"),
+        ("ref", [f"{each:08x}-0000-4000-8000-{each:012x}" for each in range(ROWS)], "400 UUIDs .* identifiers"),
+        ("contact", [f"user{each}@example.com" for each in range(ROWS)], "400 e-mail addresses .* identifiers"),
+        ("page", [f"https://example.com/{each % 300}" for each in range(ROWS)], "300 URLs .* an identifier"),
+        ("digest", [f"{each:032x}" for each in range(ROWS)], "400 hashes .* identifiers"),
+        ("call", [f"+49301{each:06}" for each in range(ROWS)], "400 telephone numbers .* identifiers"),
+        ("full_name", [f"Anna Maria van Dyk{each}" for each in range(ROWS)], "400 texts .* names"),
+    ],
+)
+def test_identifiers_are_no_features(name: str, values: list[Any], why: str, tmp_path: Path) -> None:
+    choice, ops = chosen(name, values, tmp_path)
+    assert not ops
+    assert re.search(why, choice.why)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "ops"),
+    [
+        ("user_id", [each % 80 for each in range(ROWS)], ["vocab"]),
+        ("zip", [f"{each % 80:05}" for each in range(ROWS)], ["vocab"]),
+        ("zip_code", [10_000 + each % 80 for each in range(ROWS)], ["vocab"]),
+        ("account", [10**19 + each % 80 for each in range(ROWS)], ["vocab"]),
+        ("contact", [f"user{each % 50}@example.com" for each in range(ROWS)], ["vocab"]),
+        ("paid", [each % 80 for each in range(ROWS)], ["z_score", "piecewise_linear"]),
+        ("note", [f"a note of some words number {each}" for each in range(ROWS)], ["text"]),
+        ("note", [f"a note of some words number {each % 300}" for each in range(ROWS)], ["text"]),
+        ("state", [f"never been married before {'abc'[each % 3]}" for each in range(ROWS)], ["vocab"]),
+        ("product_name", [f"Wireless mouse with 2.4 GHz, model {each}" for each in range(ROWS)], ["text"]),
+    ],
+)
+def test_repeated_ids_are_embedded_and_free_text_is_split_into_words(
+    name: str, values: list[Any], ops: list[str], tmp_path: Path
+) -> None:
+    assert [op.op for op in chosen(name, values, tmp_path)[1]] == ops
