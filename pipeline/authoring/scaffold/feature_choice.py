@@ -215,7 +215,7 @@ def _date(
     note = f"{values.min().astype(str)[:10]} … {values.max().astype(str)[:10]}; the date itself does not repeat"
     if not parts:
         return ExcludedColumn(f"a time, {note}")
-    note = ", ".join([note, *_missing(missing), *notes])
+    note = ", ".join([*notes, note, *_missing(missing)])
     return FeatureChoice(({"date_parts": {"parts": parts, **options}},), note, 12 + 7 + 24)
 
 
