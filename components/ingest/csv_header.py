@@ -92,6 +92,17 @@ def column_names(path: str, headers: list[str]) -> list[str]:
     return list(header_of)
 
 
+def check_format(path: str, head: bytes) -> None:
+    """Checks that a file is none of another format, by its first bytes.
+
+    Raises:
+      InputError: it is one.
+    """
+    for magic, kind, remedy in _OTHER_FORMATS:
+        if head.startswith(magic):
+            raise InputError(f"{path} is {kind}, expected CSV text", remedy)
+
+
 def check_header(path: str, header: Header, first: str, names: list[str]) -> None:
     """Compares the columns of a file with the names of the first file's.
 
@@ -139,9 +150,7 @@ def _text(path: str, head: bytes, encoding: str, is_complete: bool) -> str:
     Raises:
       InputError: the file is not text, or in another encoding.
     """
-    for magic, kind, remedy in _OTHER_FORMATS:
-        if head.startswith(magic):
-            raise InputError(f"{path} is {kind}, expected CSV text", remedy)
+    check_format(path, head)
     decoder = codecs.getincrementaldecoder(encoding)
     try:
         decoder("replace").decode(head[:4])

@@ -115,13 +115,15 @@ def _print_decisions(drafted: Draft) -> None:
     # Texts of the data are no markup. On a pipe, the width is that of $COLUMNS.
     width = shutil.get_terminal_size((120, 24)).columns
     console = Console(markup=False, highlight=False, emoji=False, width=width)
-    console.print(grid)
-    if hidden := columns[_MOST_COLUMNS:]:
-        features = sum(each.features != "-" for each in hidden)
-        console.print(f"... and {len(hidden):,} more columns, {features:,} of them features; the config lists all")
-    console.print()
-    console.print(facts)
-    console.print()
+    with console.capture() as printed:
+        console.print(grid)
+        if hidden := columns[_MOST_COLUMNS:]:
+            features = sum(each.features != "-" for each in hidden)
+            console.print(f"... and {len(hidden):,} more columns, {features:,} of them features; the config lists all")
+        console.print()
+        console.print(facts)
+    # Rich fills the lines up with spaces.
+    sys.stdout.write("\n".join(line.rstrip() for line in printed.get().splitlines()) + "\n\n")
 
 
 def _checked(field: str) -> typing.Callable[[str], str]:

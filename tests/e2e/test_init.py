@@ -27,7 +27,7 @@ def census(path: Path) -> Path:
 
 
 def customers(path: Path) -> Path:
-    """As a German office exports it: another encoding and delimiter, decimal commas, days first, headers of any form."""
+    """As a German office exports it: another encoding and delimiter, decimal commas, days first, any headers."""
     random = np.random.default_rng(7)
     lines = ["Kunden-Nr.;Größe (m²);lambda;gekündigt am;PLZ;Ort;Bemerkung;class"]
     for row in range(900):

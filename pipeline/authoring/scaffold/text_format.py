@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from components.data.compression import open_decompressed
 from components.errors import InputError
 from components.ingest.config import CsvConfig
+from components.ingest.csv_header import check_format
 
 Sign = Literal[".", ","]
 
@@ -49,10 +50,11 @@ def detect(path: str, given: TextFormat) -> tuple[CsvConfig, list[str]]:
     """Returns the format of a text file, except for the decimal sign, and the reasons for what is not the default.
 
     Raises:
-      InputError: the encoding is not evident.
+      InputError: the file is no text, its encoding is not evident, or it has one column.
     """
     with open_decompressed(path) as file:
         head = file.read(_HEAD)
+    check_format(path, head)
     notes = []
     encoding = given.encoding
     if encoding is None:

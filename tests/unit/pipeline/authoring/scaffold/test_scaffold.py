@@ -406,3 +406,37 @@ def test_what_was_decided_is_said_with_its_reason(tmp_path: Path) -> None:
     assert facts["task"].startswith("binary: the label has 2 values: ")
     assert facts["model"].startswith("tabm: ")
     assert facts["training"].startswith(f"{found.defaults.training['steps']} steps: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "label", "headline", "remedy"),
+    [
+        ("none.csv", None, "y", "--data: ", "set --data to a file"),
+        ("empty.csv", b"", "y", "it is empty", "add a row"),
+        ("zip.csv", b"PK\x03\x04\x00", "y", "zip archive", "unpack it"),
+        ("png.csv", b"\x89PNG\r\n\x00,", "y", "PNG image", "set --data to the folder"),
+        ("column.parquet", b"PAR1", "y", "not a Parquet file", "fetch or write"),
+        ("quote.csv", b'a,y\n"1,2\n3,4\n', "y", "a quote is opened and never closed", "close it"),
+        ("label.csv", b"a,y\n1,2\n3,4\n", "z", "--label: the data has no column 'z'", "give --label"),
+        ("chain.csv", b"a,y\n1,2\n3,4\n", "0 < a < 2", "--label: expected no chain", "give --label"),
+    ],
+)
+def test_refusals_name_flags_and_no_field_of_a_config(
+    name: str, content: bytes | None, label: str, headline: str, remedy: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError) as refused:
+        draft([str(path)], label)
+    assert headline in refused.value.headline
+    assert remedy in refused.value.remedy
+    assert "data." not in f"{refused.value.headline} {refused.value.remedy}".replace(str(tmp_path), "")
+
+
+def test_remedies_without_a_flag_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "nested.parquet"
+    pq.write_table(pa.table({"a": [{"b": 1}], "y": [1]}), path)
+    with pytest.raises(InputError, match="the column a is nested") as refused:
+        draft([str(path)], "y")
+    assert refused.value.remedy == "flatten it"

@@ -1,0 +1,62 @@
+"""The printed decisions of init, and its options for text files."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.cli import init
+
+
+def run(folder: Path, columns: int, *options: str) -> None:
+    """Runs init on a table of numbers with columns c0, c1, ..., and the label y."""
+    names = [f"c{number}_{'x' * 50}" for number in range(columns)]
+    values = np.random.default_rng(2).normal(size=(60, columns))
+    lines = [",".join([*(f"{value:.3f}" for value in row), str(number % 2)]) for number, row in enumerate(values)]
+    path = folder / "wide.csv"
+    path.write_text("\n".join([",".join([*names, "y"]), *lines]) + "\n")
+    parser = argparse.ArgumentParser()
+    init.add_arguments(parser)
+    written = ["--output", str(folder / "wide.yaml"), "--schema", str(folder / "wide.pbtxt")]
+    assert init.run(parser.parse_args(["--data", str(path), "--label", "y", *written, *options])) == 0
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_long_table_is_shortened_with_a_count_and_is_as_wide_as_the_terminal(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    run(tmp_path, 44)
+    decisions, _, paths = capsys.readouterr().out.partition("\n\n/")
+    assert max(map(len, decisions.splitlines())) <= width
+    assert not re.search(r" $", decisions, re.MULTILINE)
+    shown = [line for line in decisions.splitlines() if re.match(r"c\d+", line)]
+    assert len(shown) == init._MOST_COLUMNS
+    assert "... and 5 more columns, 4 of them features;" in decisions
+    assert paths.splitlines()[-1].endswith(f"python runner.py --local --config {tmp_path / 'wide.yaml'}")
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "value"),
+    [("delimiter", ";", ";"), ("delimiter", "\\t", "\t"), ("encoding", "cp1252", "cp1252")],
+)
+def test_format_of_text_is_taken(field: str, text: str, value: str) -> None:
+    assert init._checked(field)(text) == value
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "message"),
+    [
+        ("delimiter", ";;", "expected one ASCII character .*, received ';;'"),
+        ("delimiter", "", "expected one ASCII character .*, received ''"),
+        ("delimiter", '"', "other than a quote"),
+        ("encoding", "utf9", "expected an encoding that Python knows, .*, received 'utf9'"),
+    ],
+)
+def test_format_of_text_that_cannot_be_is_rejected(field: str, text: str, message: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=message):
+        init._checked(field)(text)
