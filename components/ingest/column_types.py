@@ -25,7 +25,7 @@ _INT64 = range(-(2**63), 2**63)
 _CODE = r"^\s*(?:0[0-9]+|\+[0-9]{7,})\s*$"
 """A zip code such as 01234, or a telephone number such as +4930123456: a number would lose its first character."""
 _IS_CODE = re.compile(_CODE.encode())
-_WITH_COMMA = r"^\s*[-+]?(?:[0-9]{1,3}(?:\.[0-9]{3})+|[0-9]*)(?:,[0-9]*)?(?:[eE][-+]?[0-9]+)?\s*$"
+NUMBER_WITH_COMMA = r"^\s*[-+]?(?:[0-9]{1,3}(?:\.[0-9]{3})+|[0-9]*)(?:,[0-9]*)?(?:[eE][-+]?[0-9]+)?\s*$"
 """A number with a decimal comma, and with points between thousands or without."""
 
 
@@ -148,7 +148,7 @@ def _convert_text(column: pa.Array, before: Kind, guess: Kind, decimal: str) -> 
     """Converts a block of a column of text; `before` is the kind of the blocks before it."""
     if all_missing(column):
         return before, pa.nulls(len(column)), []
-    numeric = with_point(column) if decimal == "," else column
+    numeric = _with_point(column) if decimal == "," else column
     if guess in (Kind.INT, Kind.FLOAT) and before <= guess:
         values = _cast(numeric, guess)
         fits = guess is Kind.INT or (before is Kind.FLOAT and values is not None and not _is_ambiguous(values).any())
@@ -176,7 +176,7 @@ def _convert_configured(name: str, column: pa.Array, kind: Kind, decimal: str) -
     if kind is Kind.BYTES:
         bad = _undecodable(column)
         return kind, column, bad
-    numeric = with_point(column) if decimal == "," else column
+    numeric = _with_point(column) if decimal == "," else column
     if (values := _cast(numeric, kind)) is not None:
         return kind, values, []
     texts = numeric.to_pylist()
@@ -292,13 +292,13 @@ def parse(column: pa.Array, kind: Kind) -> pa.Array:
     return _parse_distinct(column, kind) if values is None else values
 
 
-def with_point(column: pa.Array) -> pa.Array:
+def _with_point(column: pa.Array) -> pa.Array:
     """Converts numbers with a decimal comma to ones with a decimal point, in text (binary, null where missing).
 
     Points between thousands are removed: `1.234,5` becomes `1234.5`. Other texts stay, but never become numbers: in
     `2.5` the point becomes a comma, since there it separates no thousands.
     """
-    is_number = pc.match_substring_regex(column, _WITH_COMMA)
+    is_number = pc.match_substring_regex(column, NUMBER_WITH_COMMA)
     points = pc.replace_substring(pc.replace_substring(column, ".", ""), ",", ".")
     return pc.if_else(is_number, points, pc.replace_substring(column, ".", ","))
 

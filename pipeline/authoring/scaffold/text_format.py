@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from components.data.compression import open_decompressed
 from components.errors import InputError
+from components.ingest.column_types import NUMBER_WITH_COMMA
 from components.ingest.config import CsvConfig
 from components.ingest.csv_header import check_format
 
@@ -31,7 +32,6 @@ _LONG_RUN = 0.1
 _OTHER_ENCODINGS = ("cp1251", "cp1253", "shift_jis", "euc_kr", "gb18030", "big5")
 _DISTINCT = 10_000
 """Number of different texts of a column from which the decimal sign is derived."""
-_COMMA = r"^\s*[-+]?(?:[0-9]{1,3}(?:\.[0-9]{3})+|[0-9]*)(?:,[0-9]*)?(?:[eE][-+]?[0-9]+)?\s*$"
 _POINT = r"^\s*[-+]?[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?\s*$"
 _THOUSANDS = r"^\s*[-+]?[1-9][0-9]{0,2}[.,][0-9]{3}\s*$"
 """A comma or a point that may as well separate thousands as a fraction."""
@@ -185,7 +185,7 @@ class _Example:
 
 def _example_of_sign(distinct: pa.Array) -> _Example | None:
     """Returns an example of the decimal sign of a column's texts; None if they are no numbers, or have no such sign."""
-    forms: tuple[tuple[Sign, str], ...] = ((",", _COMMA), (".", _POINT))
+    forms: tuple[tuple[Sign, str], ...] = ((",", NUMBER_WITH_COMMA), (".", _POINT))
     for sign, form in forms:
         if pc.all(pc.match_substring_regex(distinct, form)).as_py():
             with_sign = distinct.filter(pc.match_substring(distinct, sign))
