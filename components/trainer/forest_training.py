@@ -34,6 +34,10 @@ from components.trainer.validation_part import Selection, ValidationPart
 
 _DEPTHS = (4, 6, 8)
 """Depths in question, if the config has none."""
+_COMPARED = 50_000
+"""Rows on which depths are compared."""
+_EXACT = 20_000
+"""Rows up to which the threshold of a condition may be any value; with more rows it is a quantile, for the time."""
 _PATIENCE = 50
 """Trees without a lower loss after which no more are built."""
 _SUBSAMPLE, _COLUMNS = 0.8, 0.5
@@ -128,6 +132,13 @@ class Rows(NamedTuple):
         features = {name: np.concatenate([each, others.features[name]]) for name, each in self.features.items()}
         return Rows(features, np.concatenate([self.label, others.label]))
 
+    def sample(self, count: int, seed: int) -> Rows:
+        """Returns these rows, or `count` of them at random if there are more."""
+        if len(self.label) <= count:
+            return self
+        chosen = np.random.default_rng(seed).choice(len(self.label), count, replace=False)
+        return Rows({name: each[chosen] for name, each in self.features.items()}, self.label[chosen])
+
 
 def read(batches: Iterable[Batch]) -> Rows:
     """Reads rows into memory.
@@ -183,19 +194,22 @@ class ForestLearner:
     seed: int
 
     def select(self, rows: Rows, validation: Rows) -> SelectedForest:
-        """Trains a forest of each depth in question; returns the one with the lowest loss on the validation part."""
-        inputs = [self._with_ids(each, rows) for each in self.inputs]
+        """Chooses depth and number of trees by the loss on the validation part.
+
+        The depths are compared on at most 50,000 of the rows.
+        """
+        sample = rows.sample(_COMPARED, self.seed)
         depths = _DEPTHS if self.config.depth is None else (self.config.depth,)
-        fitted = []
-        for depth in depths:
-            trees = self._trees(self.config.model_copy(update={"depth": depth}), inputs, rows, validation)
-            logits = predict(trees, validation.features)
-            loss = self.loss(validation, logits)
-            count = len(trees.roots) // self.head.outputs
-            logging.info("%d trees of depth %d: loss %.5f on the validation part", count, depth, loss)
-            chosen = self.config.model_copy(update={"depth": depth, "trees": max(1, count)})
-            fitted.append(SelectedForest(chosen, logits, loss))
-        return min(fitted, key=lambda each: each.loss)
+        best = min((self._selected(each, sample, validation) for each in depths), key=lambda each: each.loss)
+        return best if sample is rows else self._selected(best.config.depth, rows, validation)
+
+    def _selected(self, depth: int | None, rows: Rows, validation: Rows) -> SelectedForest:
+        config = self.config.model_copy(update={"depth": depth})
+        trees = self._trees(config, [self._with_ids(each, rows) for each in self.inputs], rows, validation)
+        logits = predict(trees, validation.features)
+        count, loss = len(trees.roots) // self.head.outputs, self.loss(validation, logits)
+        logging.info("%d trees of depth %d: loss %.5f on the validation part", count, depth, loss)
+        return SelectedForest(config.model_copy(update={"trees": max(1, count)}), logits, loss)
 
     def refit(self, selected: SelectedForest, rows: Rows) -> Trees:
         """Trains a forest of the same depth and as many trees on all rows."""
@@ -217,11 +231,11 @@ class ForestLearner:
 
     def _words(self, values: npt.NDArray[np.int64], label: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Chooses the ids whose rows differ most from all rows in the mean label, or in the share of a class."""
-        row = np.repeat(np.arange(len(values)), values.shape[1])
-        used = values.reshape(-1) > 0  # The rest is padding.
-        # A row counts once for an id.
-        each, row = np.unique(np.stack([values.reshape(-1)[used], row[used]]), axis=1)
-        ids, number, counts = np.unique(each, return_inverse=True, return_counts=True)
+        # A row counts once for an id; id 0 is padding.
+        pairs = np.unique(values * len(values) + np.arange(len(values))[:, np.newaxis])
+        pairs = pairs[pairs >= len(values)]
+        ids, number, counts = np.unique(pairs // len(values), return_inverse=True, return_counts=True)
+        row = pairs % len(values)
         scores = np.zeros(len(ids))
         for one in [label] if self.head.scale else [label == value for value in range(max(2, self.head.outputs))]:
             sums = np.bincount(number, (one - one.mean())[row], len(ids))
@@ -245,6 +259,7 @@ class ForestLearner:
             # If the rows have two classes of several, the default is the loss of two.
             loss="MULTINOMIAL_LOG_LIKELIHOOD" if self.head.outputs > 1 else "DEFAULT",
             features=features,
+            discretize_numerical_columns=len(rows.label) > _EXACT,
             min_vocab_frequency=1,
             max_vocab_count=-1,
             num_trees=config.trees,
@@ -313,6 +328,7 @@ class _Nodes:
 
     def __init__(self, columns: Sequence[Any], categories: Sequence[int]) -> None:
         self._columns = [int(each.name) if each.name.isdigit() else _NO_COLUMN for each in columns]
+        self._boundaries = [each.discretized_numerical.boundaries for each in columns]
         # For each category its number in YDF; 0 for one that no row has.
         self._numbers: list[list[int]] = []
         for each, column in zip(columns, self._columns, strict=True):
@@ -364,6 +380,8 @@ class _Nodes:
         column = self._columns[condition.attribute]
         if isinstance(condition, ydf.tree.NumericalHigherThanCondition):
             return column, condition.threshold, -1
+        if isinstance(condition, ydf.tree.DiscretizedNumericalHigherThanCondition):
+            return column, self._boundaries[condition.attribute][condition.threshold_idx - 1], -1
         first, members = len(self._members), set(condition.mask)
         self._members += [number in members for number in self._numbers[condition.attribute]]
         return column, np.nan, first

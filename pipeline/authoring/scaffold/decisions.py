@@ -38,7 +38,9 @@ def of_table(draft: Draft) -> Iterator[tuple[str, str]]:
     yield "label", "; ".join((draft.task.label, *draft.task.notes))
     yield "task", f"{draft.task.task}: {_why_task(draft.task)}"
     yield "model", f"{draft.defaults.model['kind']}: {draft.defaults.why_model}"
-    yield "training", f"{draft.defaults.training['steps']:,} steps: {draft.defaults.why_training}"
+    training = draft.defaults.training
+    most = "at most " if "early_stopping" in training else ""
+    yield "training", f"{most}{training['steps']:,} steps: {draft.defaults.why_training}"
 
 
 def _name(op: Any) -> str:

@@ -16,11 +16,16 @@ _SPLIT = {"train": 4, "eval": 1}
 _MANY_IDS = 20_000
 """Vocabulary size of a column from which the embeddings dominate the training."""
 _MANY_ROWS = 500_000
-_EPOCHS = (2.0, 30.0)
-"""Minimum and maximum number of epochs, without large vocabularies."""
-_ROWS = 2_500
-"""Number of rows up to which the maximum number of epochs applies."""
+_MOST_OF_TREES = 200_000
+"""Rows up to which trees are trained beside the network: in minutes on two cores."""
+_EPOCHS = 100
+"""Epochs after which training ends at the latest; early stopping decides."""
+_EPOCHS_OF_MANY = 2
+"""Epochs of a training without early stopping."""
 _LEAST_STEPS = 300
+_EVALUATION = (20, 500)
+"""Minimum and maximum number of steps between two evaluations; an epoch within these bounds."""
+_PATIENCE = 12
 _SLICED = 10
 """Number of different texts up to which a column is sliced."""
 
@@ -53,18 +58,32 @@ def training_defaults(
     rows = table.rows * _SPLIT["train"] // sum(_SPLIT.values())
     most_ids = max((column.ids for column in features.values()), default=0)
     many_ids = most_ids > _MANY_IDS
-    if many_ids or rows > _MANY_ROWS:
-        model = {"kind": "dcn_v2", "hidden": [128, 64], "embedding": 16, "dropout": 0.1}
-        why_model = "large vocabularies, or many rows: feature crosses and a deep network"
-    else:
-        model = {"kind": "tabm", "hidden": [128, 128], "dropout": 0.1}
-        why_model = "an ensemble of networks that share most weights; the best on our benchmarks of this size"
     batch = int(
         next(size for size, most in ((128, 2_000), (256, 20_000), (512, 200_000), (1024, np.inf)) if rows <= most)
     )
-    epochs = 1.0 if many_ids else float(np.clip(_EPOCHS[1] * np.sqrt(_ROWS / max(rows, 1)), *_EPOCHS))
-    steps = max(_LEAST_STEPS, round(epochs * rows / batch))
-    training = {"steps": steps, "batch_size": batch, "learning_rate": 0.002, "weight_decay": 0.01}
+    training: dict[str, Any] = {"steps": 0, "batch_size": batch, "learning_rate": 0.002}
+    if many_ids or rows > _MANY_ROWS:
+        model = {"kind": "dcn_v2", "hidden": [128, 64], "embedding": 16, "dropout": 0.1}
+        why_model = "large vocabularies, or many rows: feature crosses and a deep network"
+        training["steps"] = max(_LEAST_STEPS, (1 if many_ids else _EPOCHS_OF_MANY) * rows // batch)
+        why_training = f"each of about {rows:,} rows is seen {training['steps'] * batch / max(rows, 1):.0f} times"
+    else:
+        kind = "ensemble" if rows <= _MOST_OF_TREES else "tabm"
+        model = {"kind": kind, "hidden": [128, 128], "dropout": 0.1}
+        why_model = {
+            "ensemble": "trees and networks, averaged: the best on our benchmarks of this size",
+            "tabm": "an ensemble of networks that share most weights; so many rows are too many for trees",
+        }[kind]
+        epoch = -(-rows // batch)
+        every = int(np.clip(epoch, *_EVALUATION))
+        training |= {
+            "steps": max(_EPOCHS * epoch, 2 * _PATIENCE * every),
+            "early_stopping": _PATIENCE,
+            "checkpoint": {"every_steps": every},
+        }
+        why_training = (
+            f"until {_PATIENCE} evaluations, one every {every} steps, do not lower the loss on the validation part"
+        )
     if many_ids:
         # In a second epoch, the embedding of an id with few rows memorizes these rows; see benchmarks/clicks.py.
         training["table_learning_rate"] = 0.05
@@ -77,7 +96,7 @@ def training_defaults(
         thresholds=thresholds,
         slices=sliced[:2],
         why_model=why_model,
-        why_training=f"each of about {rows:,} rows is seen {steps * batch / max(rows, 1):.0f} times",
+        why_training=why_training,
         why_thresholds=why,
     )
 

@@ -140,8 +140,9 @@ def _number(name: str, column: pa.Array, distinct: int, missing: float, columns:
     notes += [f"{zeros:.0%} zeros"] * (zeros >= 0.2 and distinct > 2)
     notes += ["long tail"] * tail + _missing(missing)
     often = len(values) >= _ROWS_OF_CODE * distinct
-    ops: list[Any] = ["log" if tail else "z_score"]
-    width, ids = 1, 0
+    # The logarithm alone would hide a linear effect.
+    ops: list[Any] = ["z_score", "log"] if tail else ["z_score"]
+    width, ids = len(ops), 0
     if distinct > 2:
         bins = int(np.clip(len(values) // _ROWS_OF_BIN, *_BINS))
         bins = distinct - 1 if integer and often and distinct <= _STEPS else min(bins, distinct - 1)

@@ -16,7 +16,7 @@ from components.trainer import forest_training
 from components.trainer.forest_training import ForestLearner, Rows, predict, read
 from components.trainer.prediction_head import PredictionHead
 
-ROWS = 2000
+ROWS = 1000
 INPUTS = [TreeInput("x", "number"), TreeInput("word", "category"), TreeInput("words", "words", 0)]
 
 
@@ -57,8 +57,11 @@ def learner(task: str, **config: Any) -> ForestLearner:
     return ForestLearner(ModelConfig(kind="gbt", **config), head(task), INPUTS, seed=1)
 
 
-@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
-def test_exported_forest_predicts_the_same_as_ydf(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("task", "exact"), [("binary", 10**6), ("binary", 10), ("multiclass", 10**6), ("regression", 10)]
+)
+def test_exported_forest_predicts_the_same_as_ydf(task: str, exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forest_training, "_EXACT", exact)
     models = []
     train = ydf.GradientBoostedTreesLearner.train
     monkeypatch.setattr(
@@ -85,12 +88,23 @@ def test_exported_forest_predicts_the_same_as_ydf(task: str, monkeypatch: pytest
 
 
 def test_depth_and_number_of_trees_are_those_of_the_lowest_loss() -> None:
-    found = learner("binary").select(rows("binary"), rows("binary", seed=1))
-    assert found.config.depth in (4, 6, 8)
-    assert 10 < found.config.trees < 2000
-    deeper = [learner("binary", depth=each).select(rows("binary"), rows("binary", seed=1)) for each in (4, 6, 8)]
-    assert found.loss == min(each.loss for each in deeper)
-    assert found.loss == pytest.approx(learner("binary").loss(rows("binary", seed=1), found.logits))
+    given, validation = rows("binary"), rows("binary", seed=1)
+    found = learner("binary", shrinkage=0.3).select(given, validation)
+    each = [learner("binary", shrinkage=0.3, depth=depth).select(given, validation) for depth in (4, 6, 8)]
+    assert found.loss == min(one.loss for one in each)
+    assert found.config in [one.config for one in each if one.loss == found.loss]
+    assert 5 < found.config.trees < 500
+    assert found.loss == pytest.approx(learner("binary").loss(validation, found.logits))
+
+
+def test_of_many_rows_a_sample_decides_the_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, validation = rows("binary"), rows("binary", seed=1)
+    depth = learner("binary", shrinkage=0.3).select(given.sample(300, seed=1), validation).config.depth
+    whole = learner("binary", shrinkage=0.3, depth=depth).select(given, validation)
+    monkeypatch.setattr(forest_training, "_COMPARED", 300)
+    found = learner("binary", shrinkage=0.3).select(given, validation)
+    assert found.config == whole.config
+    assert found.loss == whole.loss
 
 
 def test_forest_of_noise_is_hardly_more_than_a_constant() -> None:

@@ -69,7 +69,7 @@ def test_all_fields_can_be_tuned(config: Path) -> None:
         ("tune.hidden={choice: [64]}", "tune.hidden.choice.0: expected a list, received 64"),
         (
             "tune.kind={choice: [mlq]}",
-            "expected one of wide_deep, mlp, dlrm, dcn_v2, tabm, linear, received 'mlq'; did you mean 'mlp'?",
+            "tabm, linear, gbt, ensemble, received 'mlq'; did you mean 'mlp'?",
         ),
         ("tune.steps=0", "tune.steps: expected a value greater than 0"),
         ("tune.search=grid", "expected one of random, bayesian"),

@@ -170,18 +170,21 @@ def test_census_keeps_its_tail_and_knows_what_is_missing(tmp_path: Path) -> None
     assert config.data.csv.skip_initial_space
     assert config.data.csv.null_values == ("", "?")
     assert (config.data.label, config.data.task) == ("income == '>50K'", "binary")
-    assert ops(config, "Capital_Gain") == ["log", "piecewise_linear"]
+    assert ops(config, "Capital_Gain") == ["z_score", "log", "piecewise_linear"]
     assert ops(config, "job") == ["vocab"]
     assert found.table.columns["job"].null_count > 0
     assert set(found.columns) - set(found.features) == {"country", "income"}
-    assert config.model.kind == "tabm"
+    assert config.model.kind == "ensemble"
 
 
-def test_small_table_has_few_bins_and_no_less_than_300_steps(tmp_path: Path) -> None:
+def test_small_table_has_few_bins_and_stops_early(tmp_path: Path) -> None:
     _, config = drafted("flowers", tmp_path)
     assert config.data.task == "multiclass"
     assert config.features.columns["width"][1].model_dump()["bins"] == 4
-    assert config.training.steps == 300
+    training = config.training
+    assert training.early_stopping == 12
+    assert training.checkpoint.every_steps == 20, "no evaluation after each of the few steps of an epoch"
+    assert training.steps == 2 * 12 * 20, "the ceiling lets early stopping decide"
     # Always saying the most frequent class is no model.
     assert config.evaluation.thresholds["accuracy"].min == pytest.approx(0.35, abs=0.1)
 
@@ -204,6 +207,13 @@ def test_many_ids_are_learned_by_another_model_at_a_rate_of_their_own(
     assert drafted("people", tmp_path)[1].training.table_learning_rate is None
 
 
+def test_trees_are_for_tables_that_they_read_in_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.authoring.scaffold.defaults._MOST_OF_TREES", 100)
+    config = drafted("people", tmp_path)[1]
+    assert config.model.kind == "tabm"
+    assert config.training.early_stopping
+
+
 def test_price_has_a_bound_of_its_variance_and_no_copy_of_itself(tmp_path: Path) -> None:
     found, config = drafted("houses", tmp_path)
     assert config.data.csv.delimiter == ";"
@@ -223,7 +233,7 @@ def test_timestamps_contribute_only_recurring_parts(tmp_path: Path) -> None:
     assert config.features.columns["ended_at"][0].model_dump()["unit"] == "seconds"
     assert config.features.columns["tags"][0].model_dump()["separator"] == "|"
     assert ops(config, "comment") == ["text"]
-    assert ops(config, "km") == ["log", "piecewise_linear", "missing"]
+    assert ops(config, "km") == ["z_score", "log", "piecewise_linear", "missing"]
     assert set(found.columns) - set(found.features) == {"trip", "tip"}, "the fare alone tells little of the label"
 
 
@@ -397,15 +407,15 @@ def test_what_was_decided_is_said_with_its_reason(tmp_path: Path) -> None:
     rows = {each.column: each for each in decisions.of_columns(found)}
     assert list(rows) == list(found.columns)
     assert rows["km"] == decisions.ColumnDecision(
-        "km", "numbers", "log, piecewise_linear, missing", found.columns["km"].why
+        "km", "numbers", "z_score, log, piecewise_linear, missing", found.columns["km"].why
     )
     assert (rows["began"].features, rows["trip"].features, rows["trip"].kind) == ("date_parts", "-", "text")
     assert "identifier" in rows["trip"].why
     facts = dict(decisions.of_table(found))
     assert facts["label"] == "tip > 0.2 * fare"
     assert facts["task"].startswith("binary: the label has 2 values: ")
-    assert facts["model"].startswith("tabm: ")
-    assert facts["training"].startswith(f"{found.defaults.training['steps']} steps: ")
+    assert facts["model"].startswith("ensemble: ")
+    assert facts["training"].startswith(f"at most {found.defaults.training['steps']:,} steps: until ")
 
 
 @pytest.mark.parametrize(
