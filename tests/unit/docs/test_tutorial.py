@@ -24,7 +24,7 @@ SECOND = next(number for number, (command, _) in enumerate(CONSOLE) if "data.spa
 NOT_DUE = 3
 
 
-VARIES = re.compile(r"(\d{8}T\d{6}-[0-9a-f]+|\b[0-9a-f]{12}\b|\d[\d,]*(?:\.\d+)?(?:e-\d+)?)")
+VARIES = re.compile(r"(\d{8}T\d{6}(?:-[0-9a-f]+)+|\b[0-9a-f]{12}\b|\d[\d,]*(?:\.\d+)?(?:e-\d+)?)")
 """Ids of runs, digests, numbers."""
 
 
