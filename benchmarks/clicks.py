@@ -102,7 +102,7 @@ def _trained(folder: Path, rows: int, kind: str) -> measure.Measurement:
     models = folder.glob("out/clicks/artifacts/Trainer/model/*/Format-Serving")
     model = max(models, key=lambda path: int(path.parent.name))
     files = (model, folder / "held_out.csv", folder / f"{kind}.npy")
-    _run(folder, "-m", "benchmarks.quality_program", *map(str, files))
+    _run(folder, "-m", "benchmarks.clicks_program", *map(str, files))
     return taken
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import measure
-from benchmarks.quality_tables import Sample, census, taxi
+from benchmarks.init_tables import Sample, census, taxi
 
 _TABLES: dict[str, Callable[[int], Sample]] = {"taxi": lambda _: taxi(), "census": census}
 _WANTED = 120.0

@@ -1,31 +1,61 @@
-"""How good the models are that `init` and nothing else makes, beside scikit-learn's gradient-boosted trees.
+"""How good the models are that `init` and nothing else makes, beside other libraries' models with their defaults.
 
-python -m benchmarks.quality [--tables taxi,wine,...] [--seeds 5]
+python -m benchmarks.quality [--tables wa_churn,ames,...] [--seeds 5] [--jobs 2]
 
-For each seed the rows of a table are split 2:1 by chance, with the same share of each class on both sides. Both see the
-same two thirds and predict the same third. Ours: `runner.py init` on a CSV file of them, `runner.py` up to the
-Trainer, and the exported model's answers; it has to part its two thirds into training and evaluation itself. Theirs:
-HistGradientBoosting with its defaults, text as native categories. Scores: area under the ROC curve, accuracy, R².
+For each seed a table is split at random, see benchmarks/quality_baselines.py, and all models see the same rows. Ours:
+`runner.py init` on the training rows, and `runner.py` up to the Evaluator, with the test rows as its eval split. The
+others are trained in an environment of their own, which `tools/environment.sh quality` makes first.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import statistics
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
-from sklearn.model_selection import train_test_split
 
 from benchmarks import measure
-from benchmarks.quality_tables import TABLES, Sample
+from benchmarks.quality_baselines import TABLES, Table
 
-_SCORES = {"binary": "AUC", "multiclass": "accuracy", "regression": "R²"}
+_ENVIRONMENT = "quality"
+_OURS = "ours"
+_METRICS = {
+    "binary": ("binary_crossentropy", "expected_calibration_error"),
+    "multiclass": ("crossentropy",),
+    "regression": ("mean_squared_error",),
+}
+"""Task → the metric that the loss is computed from, and others."""
+_NOT_BLESSED = 3
+
+
+@dataclass(frozen=True)
+class Split:
+    """The results on one split of a table.
+
+    Attributes:
+      losses: model → loss; also `constant`.
+      calibration_error: our expected calibration error; None if the task is not binary.
+      blessed: whether our Evaluator blessed our model.
+      seconds: from the start of `init` to the end of our run.
+    """
+
+    losses: dict[str, float]
+    calibration_error: float | None
+    blessed: bool
+    seconds: float
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """Model → its rank, 1 for the lowest loss."""
+        models = [name for name in self.losses if name != "constant"]
+        return {name: 1 + sum(self.losses[each] < self.losses[name] for each in models) for name in models}
 
 
 def main() -> None:
@@ -33,70 +63,101 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tables", default=",".join(TABLES), help=f"some of {', '.join(TABLES)}")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="splits at a time")
     options = parser.parse_args()
-    facts: measure.Facts = {}
-    measured: dict[str, list[measure.Measurement]] = {}
-    for name in options.tables.split(","):
-        sample = TABLES[name]()
-        found = list(_compared(name, sample, options.seeds))
-        ours, theirs, measured[name] = (list(column) for column in zip(*found, strict=True))
-        facts[f"{name}: {_SCORES[sample.task]}, ours"] = round(float(np.mean(ours)), 4)
-        facts[f"{name}: {_SCORES[sample.task]}, trees"] = round(float(np.mean(theirs)), 4)
-        facts[f"{name}: ours - trees"] = measure.Spread.of(np.subtract(ours, theirs))
-        print(*(f"{key}: {value}" for key, value in facts.items() if key.startswith(name)), sep="\n", flush=True)
+    subprocess.run(["tools/environment.sh", _ENVIRONMENT], check=True)
+    names = options.tables.split(",")
+    todo = [(name, seed) for name in names for seed in range(options.seeds)]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        results = list(pool.map(lambda each: _compared(*each), todo))
+    by_table = {name: [split for (of, _), split in zip(todo, results, strict=True) if of == name] for name in names}
     command = f"python -m benchmarks.quality --tables {options.tables} --seeds {options.seeds}"
-    print(measure.record("quality", command, measured, facts))
+    measured = {
+        f"{name}: init and run": [measure.Measurement(split.seconds, 0.0, 0.0) for split in splits]
+        for name, splits in by_table.items()
+    }
+    print(measure.record("quality", command, measured, facts(by_table)))
 
 
-def _compared(name: str, sample: Sample, seeds: int) -> Iterator[tuple[float, float, measure.Measurement]]:
-    """For each seed our score, theirs, and what our run took."""
-    truth, seen = sample.truth(), sample.features()
-    for seed in range(seeds):
-        by = None if sample.task == "regression" else truth
-        known, held_out = train_test_split(np.arange(len(truth)), test_size=1 / 3, random_state=seed, stratify=by)
-        ours, taken = _ours(name, sample, known, held_out, seed)
-        theirs = _trees(sample, seen, known, held_out)
-        yield _score(sample, truth[held_out], ours), _score(sample, truth[held_out], theirs), taken
+def facts(by_table: dict[str, list[Split]]) -> measure.Facts:
+    """The figures to report.
+
+    Args:
+      by_table: table → the results on its splits.
+    """
+    found: measure.Facts = {}
+    everything = [split for splits in by_table.values() for split in splits]
+    for name, splits in by_table.items():
+        means = {model: statistics.mean(split.losses[model] for split in splits) for model in splits[0].losses}
+        best = min((model for model in means if model not in (_OURS, "constant")), key=means.__getitem__)
+        found[f"{name}: losses"] = ", ".join(f"{model} {mean:.4g}" for model, mean in means.items())
+        found[f"{name}: ours / {best}, the best of the others"] = measure.Spread.of(
+            split.losses[_OURS] / split.losses[best] for split in splits
+        )
+        if splits[0].calibration_error is not None:
+            found[f"{name}: expected calibration error"] = measure.Spread.of(
+                split.calibration_error or 0.0 for split in splits
+            )
+    for model in everything[0].ranks:
+        ranks = [split.ranks[model] for split in everything]
+        error = statistics.stdev(ranks) / len(ranks) ** 0.5 if len(ranks) > 1 else 0.0
+        found[f"mean rank of {model}"] = f"{statistics.mean(ranks):.2f} (standard error {error:.2f})"
+    worse = [split for split in everything if split.losses[_OURS] >= split.losses["constant"]]
+    found["models of ours that are not better than a constant"] = len(worse)
+    found["of these blessed"] = sum(split.blessed for split in worse)
+    return found
 
 
-def _ours(name: str, sample: Sample, known: Any, held_out: Any, seed: int) -> tuple[Any, measure.Measurement]:
-    """The answers of the model that `init` leads to: probabilities, or numbers."""
+def _compared(name: str, seed: int) -> Split:
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        sample.rows.iloc[known].to_csv(folder / f"{name}.csv", index=False)
-        sample.rows.iloc[held_out].to_csv(folder / "held_out.csv", index=False)
-        config, answers = str(folder / "config.yaml"), folder / "answers.npy"
-        arguments = ["--data", str(folder / f"{name}.csv"), "--label", sample.label]
-        # Classes that are numbers might be quantities, which only the user knows.
-        arguments += ["--task", sample.task] if sample.label == "label" else []
-        written = ["--output", config, "--schema", str(folder / "schema.pbtxt")]
-        _run(folder, "runner.py", "init", *arguments, *written)
-        kept = ["--output", str(folder / "out"), "--set", f"training.seed={seed}"]
-        taken = _run(folder, "runner.py", "--local", "--config", config, *kept, "--to", "Trainer")
-        (model,) = folder.glob("out/*/artifacts/Trainer/model/*/Format-Serving")
-        _run(folder, "-m", "benchmarks.quality_program", str(model), str(folder / "held_out.csv"), str(answers))
-        return np.load(answers), taken
+        folder = Path(scratch, "data")
+        program = [f".cache/{_ENVIRONMENT}/bin/python", "-m", "benchmarks.quality_baselines"]
+        _run([*program, name, str(seed), str(folder)])
+        losses: dict[str, float] = json.loads((folder / "losses.json").read_text())
+        result = _ours(TABLES[name], seed, folder)
+    split = Split({_OURS: result.losses[_OURS], **losses}, result.calibration_error, result.blessed, result.seconds)
+    print(f"{name} {seed}: {split}", file=sys.stderr, flush=True)
+    return split
 
 
-def _run(folder: Path, *arguments: str) -> measure.Measurement:
-    return measure.run([sys.executable, *arguments], folder / "log")
+def _ours(table: Table, seed: int, folder: Path) -> Split:
+    """The loss of the model that `init` leads to."""
+    config = str(folder / "config.yaml")
+    arguments = ["--data", str(folder / "train.csv"), "--label", table.label, "--task", table.task]
+    started = time.perf_counter()
+    _run(
+        [sys.executable, "runner.py", "init", *arguments, "--output", config, "--schema", str(folder / "schema.pbtxt")]
+    )
+    changed = {
+        "data.path": str(folder),
+        "data.split": "{by: files, train: train.csv, eval: test.csv}",
+        # The curated schema may refuse a test row with a new text, and the others' models take it.
+        "schema.path": "null",
+        "evaluation.metrics": f"[{', '.join(_METRICS[table.task])}]",
+        "training.seed": str(seed),
+    }
+    sets = [word for field, value in changed.items() for word in ("--set", f"{field}={value}")]
+    run = ["runner.py", "--local", "--config", config, "--output", str(folder / "out"), "--to", "Evaluator", *sets]
+    _run([sys.executable, *run])
+    seconds = time.perf_counter() - started
+    (file,) = folder.glob("out/*/artifacts/Evaluator/evaluation/*/verdict.json")
+    verdict = json.loads(file.read_text())
+    metrics = verdict["slices"][0]["metrics"]
+    loss = metrics[_METRICS[table.task][0]]
+    return Split(
+        {_OURS: loss**0.5 if table.task == "regression" else loss},
+        metrics.get("expected_calibration_error"),
+        verdict["blessed"],
+        round(seconds, 1),
+    )
 
 
-def _trees(sample: Sample, seen: Any, known: Any, held_out: Any) -> Any:
-    kind = HistGradientBoostingRegressor if sample.task == "regression" else HistGradientBoostingClassifier
-    model = kind(categorical_features="from_dtype").fit(seen.iloc[known], sample.truth()[known])
-    if sample.task == "regression":
-        return model.predict(seen.iloc[held_out])
-    answers = model.predict_proba(seen.iloc[held_out])
-    return answers[:, 1] if sample.task == "binary" else answers
-
-
-def _score(sample: Sample, truth: Any, answers: Any) -> float:
-    if sample.task == "binary":
-        return float(roc_auc_score(truth, answers))
-    if sample.task == "multiclass":
-        return float(accuracy_score(truth, answers.argmax(axis=1)))
-    return float(r2_score(truth, answers))
+def _run(command: list[str]) -> None:
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode not in (0, _NOT_BLESSED):
+        raise RuntimeError(
+            f"{' '.join(command)} ended with {ended.returncode}:\n{(ended.stdout + ended.stderr)[-3000:]}"
+        )
 
 
 if __name__ == "__main__":

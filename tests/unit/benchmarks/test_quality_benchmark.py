@@ -1,35 +1,40 @@
-"""The benchmark of quality: its tables are what they say, and both sides answer for the same rows."""
+"""The figures of the benchmark of quality, from the results on a few splits."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from benchmarks import quality
-from benchmarks.quality_tables import TABLES
+from benchmarks import measure, quality, quality_baselines
+from benchmarks.quality import Split
 
 
-@pytest.mark.parametrize("name", [name for name in TABLES if name != "taxi"])
-def test_table_has_a_label_for_each_row_and_hides_it(name: str) -> None:
-    sample = TABLES[name]()
-    truth, seen = sample.truth(), sample.features()
-    assert len(truth) == len(seen) == len(sample.rows)
-    assert sample.label not in seen.columns
-    assert np.isfinite(truth).all()
-    assert len(np.unique(truth)) == 2 if sample.task == "binary" else len(np.unique(truth)) > 2
+def split(ours: float, trees: float, linear: float, blessed: bool = True, error: float | None = None) -> Split:
+    losses = {"ours": ours, "trees": trees, "linear": linear, "constant": 1.0}
+    return Split(losses, calibration_error=error, blessed=blessed, seconds=30.0)
 
 
-def test_tails_are_nine_tenths_zeros_and_then_long() -> None:
-    rows = TABLES["tails"]().rows
-    for number in range(3):
-        amounts = rows[f"amount_{number}"]
-        assert (amounts == 0).mean() == pytest.approx(0.9, abs=0.02)
-        assert amounts.max() > 20 * amounts[amounts > 0].median()
+def test_ours_is_compared_with_the_best_of_the_others_split_by_split() -> None:
+    splits = [split(0.5, 0.4, 0.6, error=0.02), split(0.4, 0.5, 0.5, error=0.01)]
+    found = quality.facts({"trips": splits})
+    assert found["trips: losses"] == "ours 0.45, trees 0.45, linear 0.55, constant 1"
+    assert found["trips: ours / trees, the best of the others"] == measure.Spread(1.025, 0.8, 1.25)
+    assert found["trips: expected calibration error"] == measure.Spread(0.015, 0.01, 0.02)
 
 
-@pytest.mark.slow
-def test_both_sides_answer_for_the_same_rows() -> None:
-    ((ours, theirs, taken),) = quality._compared("wine", TABLES["wine"](), seeds=1)
-    assert 0.85 < ours <= 1
-    assert 0.85 < theirs <= 1
-    assert taken.cpu > 0
+def test_equal_losses_share_a_rank_and_a_constant_has_none() -> None:
+    assert split(0.5, 0.5, 0.6).ranks == {"ours": 1, "trees": 1, "linear": 3}
+    found = quality.facts({"trips": [split(0.5, 0.4, 0.6)], "houses": [split(3, 4, 5)]})
+    assert found["mean rank of ours"] == "1.50 (standard error 0.50)"
+    assert "mean rank of constant" not in found
+
+
+def test_models_that_are_not_better_than_a_constant_are_counted() -> None:
+    found = quality.facts({"noise": [split(1.0, 2, 2, blessed=False), split(1.1, 2, 2), split(0.9, 2, 2)]})
+    assert found["models of ours that are not better than a constant"] == 2
+    assert found["of these blessed"] == 1
+
+
+def test_loss_is_that_of_the_evaluator() -> None:
+    loss = quality_baselines._loss(False, np.array([0, 1]), np.array([[0.9, 0.1], [1.0, 0.0]]))
+    assert loss == pytest.approx((0.1053605 + 16.1180957) / 2)
+    assert quality_baselines._loss(True, np.array([1.0, 2.0]), np.array([4.0, 6.0])) == 12.5**0.5

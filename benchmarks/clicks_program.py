@@ -1,9 +1,8 @@
 """Asks an exported model for the rows of a CSV file, through its signature `raw`.
 
-python -m benchmarks.quality_program MODEL ROWS.csv ANSWERS.npy
+python -m benchmarks.clicks_program MODEL ROWS.csv ANSWERS.npy
 
-ANSWERS: probabilities of the label, shape [rows]; of several classes, in the order of their texts as numbers, shape
-[rows, classes]; or predictions, shape [rows].
+ANSWERS: probabilities of the label, shape [rows].
 """
 
 from __future__ import annotations
@@ -24,13 +23,7 @@ def main(model: str, rows: str, answers: str) -> None:
     table = pd.read_csv(rows)
     _, wanted = signature.structured_input_signature
     outputs = signature(**{name: _tensor(table[name], spec.dtype) for name, spec in wanted.items()})
-    if "probabilities" in outputs:
-        # The model's classes stand in the order of their frequency.
-        order = np.argsort(outputs["classes"][0].numpy().astype(float))
-        np.save(answers, outputs["probabilities"].numpy()[:, order])
-    else:
-        (values,) = outputs.values()
-        np.save(answers, values.numpy()[:, 0])
+    np.save(answers, outputs["probability"].numpy()[:, 0])
 
 
 def _tensor(column: Any, dtype: tf.DType) -> Any:

@@ -1,0 +1,73 @@
+"""The tables of the benchmark of `init`: real trips, and simulated people.
+
+Each is a frame of columns, numbers or text, and a label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+TAXI = Path("data/taxi")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A table and its label.
+
+    Attributes:
+      rows: the columns; text where it is a category, numbers else.
+      label: the argument of `init --label`.
+    """
+
+    rows: pd.DataFrame
+    label: str
+
+
+def taxi() -> Sample:
+    """15,002 real trips; whether the tip is more than a fifth of the fare."""
+    files = sorted(TAXI.glob("*.csv"))
+    return Sample(pd.concat([pd.read_csv(file) for file in files]), "tips > 0.2 * fare")
+
+
+def census(rows: int = 20_000) -> Sample:
+    """Simulated: people as a census has them; rare categories, missing texts, amounts that are nearly always 0."""
+    random = np.random.default_rng(1)
+    age = np.clip(random.gamma(6, 6.5, rows), 17, 90).round()
+    years = np.clip(random.normal(10, 2.6, rows).round(), 1, 16)
+    hours = np.where(random.random(rows) < 0.45, 40, np.clip(random.normal(40, 13, rows).round(), 1, 99))
+    gain = np.where(random.random(rows) < 0.917, 0, random.lognormal(8.5, 1.1, rows).round())
+    job, kin, country = random.zipf(1.3, rows) % 15, random.integers(0, 6, rows), random.zipf(1.3, rows) % 42
+    state = np.where(kin < 2, 0, random.integers(1, 7, rows))
+    odds = -2.3 + 0.33 * (years - 10) + 2.1 * (state == 0) + 0.03 * (hours - 40) - 0.0017 * (age - 48) ** 2
+    odds += random.normal(0, 0.7, 15)[job] + random.normal(0, 0.4, 42)[country] * (random.random(rows) < 0.5)
+    odds += 3.5 * (gain > 6800) - 1.0 * ((gain > 0) & (gain < 3000)) + 0.12 * (years - 10) * (state == 0)
+
+    def text(codes: Any, letter: str, missing: float) -> Any:
+        return np.where(random.random(rows) < missing, None, [f"{letter}{code}" for code in codes])
+
+    return Sample(
+        pd.DataFrame(
+            {
+                "age": age,
+                "years": years,
+                "hours": hours,
+                "gain": gain,
+                "weight": random.lognormal(12, 0.5, rows).round(),
+                "job": text(job, "j", 0.057),
+                "kin": text(kin, "k", 0),
+                "state": text(state, "s", 0),
+                "country": text(country, "c", 0.018),
+                "label": _drawn(random, odds),
+            }
+        ),
+        "label",
+    )
+
+
+def _drawn(random: np.random.Generator, odds: Any) -> Any:
+    return (random.random(len(odds)) < 1 / (1 + np.exp(-odds))).astype(int)
