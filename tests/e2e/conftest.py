@@ -31,7 +31,7 @@ def _taxi(folder: Path) -> Runs:
 def _clicks(folder: Path) -> Runs:
     """Few of the shipped clicks, for fewer steps, and measured as a whole only."""
     make_data("clicks", "--rows", "12000", "--output", str(folder / "clicks.csv"))
-    fields = (f"data.path={folder / 'clicks.csv'}", "training.steps=100", "evaluation.slices=[]")
+    fields = (f"data.path={folder / 'clicks.csv'}", "training.steps=20", "evaluation.slices=[]")
     sets = [word for field in (*fields, "evaluation.metrics=[auc]") for word in ("--set", field)]
     return first_run(folder, "clicks", "--config", "configs/clicks.yaml", *sets)
 
