@@ -42,6 +42,12 @@ def look(prepared: Prepared, folder: Path) -> Trained:
     return found
 
 
+def served(prepared: Prepared, folder: Path) -> tuple[float, int]:
+    """The AUC of an exported model of any kind on the eval split, and the number of its variables."""
+    found: tuple[float, int] = in_child(folder / "look.log", _served, prepared, folder)
+    return found
+
+
 def curves(folder: Path) -> dict[str, dict[int, Any]]:
     """Tag → step → what TensorBoard shows there, of all event files in a folder: a number, or a histogram's buckets."""
     import tensorflow as tf
@@ -96,3 +102,16 @@ def _look(prepared: Prepared, folder: Path) -> Trained:
         weights=sorted(tuple(weight.shape) for weight in network.variables),
         tables={tuple(shape): max(1, listed.count(f"\0{name}\0".encode())) for name, shape in shapes.items()},
     )
+
+
+def _served(prepared: Prepared, folder: Path) -> tuple[float, int]:
+    import tensorflow as tf
+    from sklearn.metrics import roc_auc_score
+
+    rows = tf.constant(eval_examples(prepared.uri("ExampleGen", "examples")))
+    model = folder / "model" / "Format-Serving"
+    signatures = tf.saved_model.load(str(model)).signatures
+    (label,) = signatures["transform_labels"](examples=rows).values()
+    (probability,) = signatures["serving_default"](examples=rows).values()
+    variables = len(tf.train.list_variables(str(model / "variables" / "variables")))
+    return float(roc_auc_score(label.numpy().ravel(), probability.numpy().ravel())), variables

@@ -1,0 +1,44 @@
+"""A forest alone, and beside a network under every strategy, is exported as every other model."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import training_output
+from trainer_runs import Prepared, Training
+
+from components.models.config import ModelConfig
+
+MODELS: dict[str, dict[str, Any]] = {
+    # Of the prepared config's network nothing is left.
+    "gbt": ModelConfig(kind="gbt", trees=60, depth=4).model_dump(),
+    "ensemble": {"kind": "ensemble", "trees": 60, "depth": 4, "hidden": (16,), "members": 4},
+}
+CONFIG = {"steps": 100, "batch_size": 256, "learning_rate": 0.01, "checkpoint": {"every_steps": 50}}
+WORKERS = {"kind": "multi_worker", "workers": 2}
+SERVERS = {"kind": "parameter_server", "workers": 2, "ps": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "strategy"),
+    [
+        pytest.param("gbt", {}, id="gbt", marks=pytest.mark.both_lines),
+        pytest.param(
+            "ensemble", {"kind": "multi_worker", "workers": 2}, id="multi_worker", marks=pytest.mark.both_lines
+        ),
+        pytest.param("ensemble", {"kind": "mirrored"}, id="mirrored", marks=pytest.mark.slow),
+        pytest.param("ensemble", SERVERS, id="parameter_server", marks=pytest.mark.slow),
+    ],
+)
+def test_exported_forest_predicts(prepared: Prepared, kind: str, strategy: dict[str, Any], tmp_path: Path) -> None:
+    Training(prepared, tmp_path, {**CONFIG, "strategy": strategy}, model=MODELS[kind]).end()
+    auc, variables = training_output.served(prepared, tmp_path)
+    assert auc > 0.95
+    # The rows of the tables, the scales of the members and the matrices of tabm; arrays of the forest in both.
+    assert variables > (10 if kind == "ensemble" else 5)
+    log = (tmp_path / "node.log").read_text() + "".join(each.read_text() for each in tmp_path.glob("run/logs/*.log"))
+    assert re.search(r"\d+ trees of depth 4: loss 0\.\d+ on the validation part", log)
+    assert ("of the network and" in log) == (kind == "ensemble")
