@@ -166,7 +166,7 @@ def _leakage(plan: EvaluationPlan, inputs: Inputs, config: tfma.EvalConfig) -> L
     model = saved_model.Model(folder, spec, plan.label_columns)
     stored = example_artifacts.examples_of(examples, _SPLIT)
     try:
-        return leakage_sample.measure(stored, plan.feature_columns, model, plan.task)
+        return leakage_sample.measure(stored, plan.feature_columns, model.labels, plan.task)
     except InputError as error:
         # TFMA evaluates labels that are not one number in each row.
         return Leakage(unknown=f"it cannot be looked for: {error.headline}")

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from components.config_section import Task
 from components.data.examples import Examples, FileRange
-from components.evaluator.saved_model import Model, column_of
+from components.evaluator.saved_model import column_of
 from components.features import leakage
 from components.features.leakage import Leakage
+
+Labels: TypeAlias = Callable[[pa.RecordBatch], npt.NDArray[Any]]
 
 _FILES = 8
 """Number of files that are read, evenly spaced; a part of each is."""
 
 
-def measure(examples: Examples, columns: Sequence[str], model: Model, task: Task) -> Leakage:
+def measure(examples: Examples, columns: Sequence[str], labels_of: Labels, task: Task) -> Leakage:
     """Measures how well each column alone predicts the label.
 
     Args:
       examples: the eval split. At most `leakage.ROWS` rows are judged, and one batch is in memory at a time.
       columns: those that features are made of.
-      model: computes the labels.
+      labels_of: returns the labels of a batch, numbers; [rows].
       task: the task.
 
     Raises:
@@ -33,7 +37,7 @@ def measure(examples: Examples, columns: Sequence[str], model: Model, task: Task
     labels = []
     for batch in _sample(examples):
         sampled.append(pa.RecordBatch.from_arrays([_single(column_of(batch, name)) for name in columns], list(columns)))
-        labels.append(model.labels(batch).astype(np.float64))
+        labels.append(labels_of(batch).astype(np.float64))
     known = np.concatenate(labels) if labels else np.empty(0)
     finite = np.isfinite(known)
     by_name = {

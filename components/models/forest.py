@@ -87,7 +87,8 @@ class Trees(NamedTuple):
 def tree_inputs(plan: FeaturePlan, inputs: Inputs) -> tuple[TreeInput, ...]:
     """Chooses the features that a forest reads; ids are not yet chosen.
 
-    Numbers that have the same order in every row lead to the same trees, so one of each column suffices.
+    Numbers that have the same order in every row lead to the same trees, so one of each column suffices. The ids of a
+    column that has a number too are left out: they say nothing new, and many categories overfit.
     """
     chosen: list[TreeInput] = []
     ordered: dict[str, int] = {}
@@ -104,7 +105,8 @@ def tree_inputs(plan: FeaturePlan, inputs: Inputs) -> tuple[TreeInput, ...]:
         elif spec.width == 1 and chosen[ordered[feature.columns[0]]].kind == "sum":
             # Bins do not tell apart the numbers below the first and above the last edge.
             chosen[ordered[feature.columns[0]]] = TreeInput(feature.name, "number")
-    return tuple(chosen)
+    of_numbers = {feature.name for feature in plan.features.declared if set(feature.columns) <= ordered.keys()}
+    return tuple(each for each in chosen if each.kind != "category" or each.feature not in of_numbers)
 
 
 def matrix(inputs: Sequence[TreeInput], features: Mapping[str, tf.Tensor]) -> tf.Tensor:

@@ -99,9 +99,9 @@ class TrainingConfig(Section):
     """Training ends after this number of consecutive checkpoints without a lower loss on the validation part. The model
     is the one with the lowest loss."""
     validation: float = Field(default=0.15, gt=0, lt=1)
-    """The share of the training split, at most 100,000 rows, that early stopping and the Tuner measure the loss on, and
-    that they do not train on: rows stratified by the label, whole groups, or the newest rows, as `data.split` is. Not
-    the eval split, on which the Evaluator decides whether the model is pushed."""
+    """The share of the training split, at most 100,000 rows, that early stopping, the choice of a forest and the Tuner
+    measure the loss on, and that they do not train on: rows stratified by the label, whole groups, or the newest rows,
+    as `data.split` is. Not the eval split, on which the Evaluator decides whether the model is pushed."""
     max_restarts: int = Field(default=5, ge=0)
     """Restarts of a local cluster without a new checkpoint in between; after more the run fails."""
     heartbeat_seconds: float = Field(default=60.0, ge=3)

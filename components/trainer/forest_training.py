@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ from components.trainer.validation_part import Selection, ValidationPart
 _DEPTHS = (4, 6, 8)
 """Depths in question, if the config has none."""
 _COMPARED = 50_000
-"""Rows on which depths are compared."""
+"""Rows on which depths and partitions are compared."""
 _EXACT = 20_000
 """Rows up to which the threshold of a condition may be any value; with more rows it is a quantile, for the time."""
 _PATIENCE = 50
@@ -86,6 +86,7 @@ class ForestTraining:
           InputError: the rows do not fit into memory.
         """
         rows, validation = self._read(Selection(part, inside=False)), self._read(Selection(part, inside=True))
+        logging.info("training trees on %d rows", len(rows.label))
         self._selected, self._rows = self._learner.select(rows, validation), rows.joined(validation)
         self.loss = self._selected.loss
         if network is None:
@@ -148,7 +149,7 @@ def read(batches: Iterable[Batch]) -> Rows:
     """
     features: dict[str, list[npt.NDArray[Any]]] = {}
     labels, size = [], 0
-    most = _MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    most = _MEMORY * input_pipeline.machine_memory()
     for columns, label in batches:
         for name, each in columns.items():
             features.setdefault(name, []).append(each.numpy())
@@ -163,16 +164,31 @@ def read(batches: Iterable[Batch]) -> Rows:
     return Rows({name: np.concatenate(each) for name, each in features.items()}, np.concatenate(labels))
 
 
-class SelectedForest(NamedTuple):
-    """The size of a forest, and what it predicts when it is trained without the validation part.
+class Shape(NamedTuple):
+    """What is chosen for a forest.
 
     Attributes:
-      config: its depth and number of trees.
+      depth: of its trees, at most.
+      trees: their number for each logit, at most.
+      partition: how a condition divides categories, as YDF calls it: CART, the best partition by their mean labels; or
+        RANDOM, the best of some random ones, which overfits less where there are many categories.
+    """
+
+    depth: int
+    trees: int
+    partition: Literal["CART", "RANDOM"] = "CART"
+
+
+class SelectedForest(NamedTuple):
+    """The shape of a forest, and what it predicts when it is trained without the validation part.
+
+    Attributes:
+      shape: with the number of trees of the lowest loss.
       logits: of the validation part, float32 [rows, outputs].
       loss: the mean loss of these.
     """
 
-    config: ModelConfig
+    shape: Shape
     logits: Floats
     loss: float
 
@@ -182,7 +198,7 @@ class ForestLearner:
     """Trains forests.
 
     Attributes:
-      config: size and number of the trees.
+      config: bounds of the shape, and the shrinkage.
       head: the task's loss and outputs.
       inputs: the features that a forest may read, see `tree_inputs`.
       seed: of the choice of rows and columns for each tree.
@@ -194,26 +210,33 @@ class ForestLearner:
     seed: int
 
     def select(self, rows: Rows, validation: Rows) -> SelectedForest:
-        """Chooses depth and number of trees by the loss on the validation part.
+        """Chooses the shape by the loss on the validation part: depth, then partition, and the number of trees.
 
-        The depths are compared on at most 50,000 of the rows.
+        Depths and partitions are compared on at most 50,000 of the rows.
         """
         sample = rows.sample(_COMPARED, self.seed)
         depths = _DEPTHS if self.config.depth is None else (self.config.depth,)
-        best = min((self._selected(each, sample, validation) for each in depths), key=lambda each: each.loss)
-        return best if sample is rows else self._selected(best.config.depth, rows, validation)
+        shapes = [Shape(depth, self.config.trees) for depth in depths]
+        best = min((self._selected(each, sample, validation) for each in shapes), key=_loss)
+        if any(each.kind == "category" for each in self.inputs):
+            other = Shape(best.shape.depth, self.config.trees, "RANDOM")
+            best = min(best, self._selected(other, sample, validation), key=_loss)
+        if sample is rows:
+            return best
+        return self._selected(best.shape._replace(trees=self.config.trees), rows, validation)
 
-    def _selected(self, depth: int | None, rows: Rows, validation: Rows) -> SelectedForest:
-        config = self.config.model_copy(update={"depth": depth})
-        trees = self._trees(config, [self._with_ids(each, rows) for each in self.inputs], rows, validation)
+    def _selected(self, shape: Shape, rows: Rows, validation: Rows) -> SelectedForest:
+        trees = self._trees(shape, [self._with_ids(each, rows) for each in self.inputs], rows, validation)
         logits = predict(trees, validation.features)
         count, loss = len(trees.roots) // self.head.outputs, self.loss(validation, logits)
-        logging.info("%d trees of depth %d: loss %.5f on the validation part", count, depth, loss)
-        return SelectedForest(config.model_copy(update={"trees": max(1, count)}), logits, loss)
+        logging.info(
+            "%d trees of depth %d, %s: loss %.5f on the validation part", count, shape.depth, shape.partition, loss
+        )
+        return SelectedForest(shape._replace(trees=max(1, count)), logits, loss)
 
     def refit(self, selected: SelectedForest, rows: Rows) -> Trees:
-        """Trains a forest of the same depth and as many trees on all rows."""
-        return self._trees(selected.config, [self._with_ids(each, rows) for each in self.inputs], rows)
+        """Trains a forest of the same shape on all rows."""
+        return self._trees(selected.shape, [self._with_ids(each, rows) for each in self.inputs], rows)
 
     def loss(self, rows: Rows, logits: Floats) -> float:
         """Returns the mean loss of logits [rows, outputs]."""
@@ -243,10 +266,8 @@ class ForestLearner:
         best: npt.NDArray[np.int64] = ids[np.argsort(-scores, kind="stable")][:_WORDS]
         return best
 
-    def _trees(
-        self, config: ModelConfig, inputs: Sequence[TreeInput], rows: Rows, validation: Rows | None = None
-    ) -> Trees:
-        """Trains one forest; without validation rows, exactly `config.trees` for each logit."""
+    def _trees(self, shape: Shape, inputs: Sequence[TreeInput], rows: Rows, validation: Rows | None = None) -> Trees:
+        """Trains one forest; without validation rows, exactly `shape.trees` for each logit."""
         regression = self.head.scale is not None
         features = [
             ydf.Feature(str(number), ydf.Semantic.CATEGORICAL if each else ydf.Semantic.NUMERICAL)
@@ -262,9 +283,10 @@ class ForestLearner:
             discretize_numerical_columns=len(rows.label) > _EXACT,
             min_vocab_frequency=1,
             max_vocab_count=-1,
-            num_trees=config.trees,
-            max_depth=config.depth,
-            shrinkage=config.shrinkage,
+            num_trees=shape.trees,
+            max_depth=shape.depth,
+            shrinkage=self.config.shrinkage,
+            categorical_algorithm=shape.partition,
             subsample=_SUBSAMPLE,
             num_candidate_attributes_ratio=_COLUMNS,
             # With 0, YDF does not stop early on a dataset that it is given, either.
@@ -272,7 +294,7 @@ class ForestLearner:
             early_stopping="LOSS_INCREASE" if validation else "NONE",
             early_stopping_num_trees_look_ahead=_PATIENCE,
             random_seed=self.seed,
-            num_threads=os.cpu_count(),
+            num_threads=len(os.sched_getaffinity(0)),
         )
         datasets = [self._dataset(inputs, each) for each in (rows, validation) if each]
         return _trees(learner.train(*datasets, verbose=0), tuple(inputs), self.head.outputs)
@@ -291,6 +313,10 @@ class ForestLearner:
         if self.head.weights:
             columns[_WEIGHT] = self.head.weights(tf.constant(rows.label)).numpy()
         return {**columns, "label": label}
+
+
+def _loss(selected: SelectedForest) -> float:
+    return selected.loss
 
 
 def predict(trees: Trees, features: Mapping[str, npt.NDArray[Any]]) -> Floats:

@@ -173,7 +173,12 @@ def _in_memory(source: Source, cache: str) -> bool:
     if cache != "auto":
         return cache == "memory"
     # The examples of all workers: on one machine they share its memory, and on several each has more of it.
-    return bool(source.memory() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 4)
+    return source.memory() <= machine_memory() / 4
+
+
+def machine_memory() -> int:
+    """Returns this machine's memory, in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _split_label(columns: Columns) -> Batch:

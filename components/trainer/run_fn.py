@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import signal
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -96,12 +97,12 @@ class Training:
         # It decides which rows are read, and is no input of the network.
         self._spec.pop(feature_names.ROW_KEY, None)
         self._features = inputs(plan.features, self._transform.vocabulary_size_by_name)
-        files = input_pipeline.find(fn_args.train_files)
         self._forest: ForestTraining | None = None
         if plan.model.has_forest:
             # A network does not wait for the import of YDF.
             from components.trainer.forest_training import ForestTraining
 
+            files = input_pipeline.find(fn_args.train_files)
             self._forest = ForestTraining(plan, self._head, self._features, files, self._spec)
         compares = plan.training.early_stopping or validate or self._forest
         self._best = EarlyStopping(self._checkpoints, plan.training.early_stopping) if compares else None
@@ -124,6 +125,8 @@ class Training:
         if self._plan.model.has_network:
             self._fit_network(distribution)
         if self._forest and distribution.is_lead:
+            # Nothing of a forest is saved before it is complete, so SIGTERM ends this process at once.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._forest.select(self._validation_part, self._validation_logits())
 
     def _fit_network(self, distribution: Distribution) -> None:

@@ -10,6 +10,7 @@ import pytest
 import training_output
 from trainer_runs import Prepared, Training
 
+from components.errors import MachineError
 from components.models.config import ModelConfig
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -40,5 +41,16 @@ def test_exported_forest_predicts(prepared: Prepared, kind: str, strategy: dict[
     # The rows of the tables, the scales of the members and the matrices of tabm; arrays of the forest in both.
     assert variables > (10 if kind == "ensemble" else 5)
     log = (tmp_path / "node.log").read_text() + "".join(each.read_text() for each in tmp_path.glob("run/logs/*.log"))
-    assert re.search(r"\d+ trees of depth 4: loss 0\.\d+ on the validation part", log)
+    assert re.search(r"\d+ trees of depth 4, \w+: loss 0\.\d+ on the validation part", log)
     assert ("of the network and" in log) == (kind == "ensemble")
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_training_of_trees_at_once(prepared: Prepared, tmp_path: Path) -> None:
+    endless = {**MODELS["ensemble"], "trees": 100_000, "shrinkage": 1e-6}
+    training = Training(prepared, tmp_path, {**CONFIG, "strategy": {}}, model=endless)
+    training.until(lambda: training.log.exists() and "training trees on" in training.log.read_text())
+    training.supervisor.terminate()
+    with pytest.raises(MachineError, match="Trainer was killed by SIGTERM"):
+        training.end()
+    assert not list((tmp_path / "model").iterdir())

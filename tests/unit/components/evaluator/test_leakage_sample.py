@@ -54,10 +54,10 @@ def write(folder: Path, files: int) -> Examples:
 
 def test_columns_are_measured_over_several_files(tmp_path: Path) -> None:
     examples, model = write(tmp_path, 3), LabelColumn()
-    found = measure(examples, ["copy", "noise", "tags", "number", "absent"], model, "binary")  # type: ignore[arg-type]
+    found = measure(examples, ["copy", "noise", "tags", "number", "absent"], model.labels, "binary")
     assert [(leak.column, leak.kind) for leak in found.leaks] == [("tags", "filled")]
     assert model.rows == [PER_FILE] * 3
-    found = measure(Examples(examples.paths[1:], "parquet"), ["copy", "noise"], LabelColumn(), "binary")  # type: ignore[arg-type]
+    found = measure(Examples(examples.paths[1:], "parquet"), ["copy", "noise"], LabelColumn().labels, "binary")
     assert [(leak.column, leak.kind, leak.figure) for leak in found.leaks] == [("copy", "value", 1.0)]
 
 
@@ -65,10 +65,10 @@ def test_sample_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     examples, model = write(tmp_path, 5), LabelColumn()
     monkeypatch.setattr(leakage, "ROWS", 600)
     monkeypatch.setattr(leakage_sample, "_FILES", 3)
-    assert measure(examples, ["tags"], model, "binary").unknown is None  # type: ignore[arg-type]
+    assert measure(examples, ["tags"], model.labels, "binary").unknown is None
     assert model.rows == [200] * 3
 
 
 def test_few_rows_are_reported(tmp_path: Path) -> None:
-    found = measure(write(tmp_path, 1), ["copy"], LabelColumn(), "binary")  # type: ignore[arg-type]
+    found = measure(write(tmp_path, 1), ["copy"], LabelColumn().labels, "binary")
     assert found.unknown == "300 rows of 500"

@@ -149,7 +149,7 @@ def test_day_and_month_have_the_order_of_the_config(order: Order, text: bytes, w
     result, known = parts([text], order=order)
     assert known == [when is not None]
     if when:
-        assert at(result, 0) == expected(datetime(*when, tzinfo=timezone.utc))  # type: ignore[misc, arg-type]
+        assert at(result, 0) == expected(datetime(*when, tzinfo=timezone.utc))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from components.errors import InputError
 from components.models.config import ModelConfig
 from components.models.forest import TreeInput
 from components.trainer import forest_training
-from components.trainer.forest_training import ForestLearner, Rows, predict, read
+from components.trainer.forest_training import ForestLearner, Rows, Shape, predict, read
 from components.trainer.prediction_head import PredictionHead
 
 ROWS = 1000
@@ -87,24 +87,37 @@ def test_exported_forest_predicts_the_same_as_ydf(task: str, exact: int, monkeyp
     assert found.loss(others, logits) < {"binary": 0.3, "multiclass": 0.5, "regression": 0.3}[task]
 
 
-def test_depth_and_number_of_trees_are_those_of_the_lowest_loss() -> None:
+def test_shape_is_that_of_the_lowest_loss() -> None:
     given, validation = rows("binary"), rows("binary", seed=1)
-    found = learner("binary", shrinkage=0.3).select(given, validation)
-    each = [learner("binary", shrinkage=0.3, depth=depth).select(given, validation) for depth in (4, 6, 8)]
-    assert found.loss == min(one.loss for one in each)
-    assert found.config in [one.config for one in each if one.loss == found.loss]
-    assert 5 < found.config.trees < 500
-    assert found.loss == pytest.approx(learner("binary").loss(validation, found.logits))
+    one = learner("binary", shrinkage=0.3)
+    found = one.select(given, validation)
+    depths = [one._selected(Shape(depth, 2000), given, validation) for depth in (4, 6, 8)]
+    best = min(depths, key=lambda each: each.loss)
+    other = one._selected(Shape(best.shape.depth, 2000, "RANDOM"), given, validation)
+    assert (found.shape, found.loss) == min(
+        ((each.shape, each.loss) for each in (best, other)), key=lambda each: each[1]
+    )
+    assert 5 < found.shape.trees < 500
+    assert found.loss == pytest.approx(one.loss(validation, found.logits))
+
+
+def test_many_categories_of_noise_are_divided_at_random() -> None:
+    random = np.random.default_rng(3)
+    given, validation = (
+        Rows({**each.features, "word": random.integers(0, 150, ROWS)}, each.label)
+        for each in (rows("binary"), rows("binary", seed=1))
+    )
+    assert learner("binary", shrinkage=0.3).select(given, validation).shape.partition == "RANDOM"
 
 
 def test_of_many_rows_a_sample_decides_the_depth(monkeypatch: pytest.MonkeyPatch) -> None:
     given, validation = rows("binary"), rows("binary", seed=1)
-    depth = learner("binary", shrinkage=0.3).select(given.sample(300, seed=1), validation).config.depth
-    whole = learner("binary", shrinkage=0.3, depth=depth).select(given, validation)
+    shape = learner("binary", shrinkage=0.3).select(given.sample(300, seed=1), validation).shape
     monkeypatch.setattr(forest_training, "_COMPARED", 300)
     found = learner("binary", shrinkage=0.3).select(given, validation)
-    assert found.config == whole.config
-    assert found.loss == whole.loss
+    assert found.shape[::2] == shape[::2], "depth and partition"
+    assert found.shape.trees != shape.trees
+    assert len(found.logits) == ROWS
 
 
 def test_forest_of_noise_is_hardly_more_than_a_constant() -> None:

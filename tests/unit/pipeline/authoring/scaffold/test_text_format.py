@@ -75,7 +75,7 @@ def test_delimiter_that_does_not_fit_is_asked_for(
     path = tmp_path / "table.csv"
     path.write_text(text)
     with pytest.raises(InputError) as refused:
-        draft([str(path)], "b", None, TextFormat(**given))  # type: ignore[arg-type]
+        draft([str(path)], "b", None, TextFormat(**given))
     assert message in refused.value.headline
     assert re.search(remedy.replace("'^'", r"'\^'"), refused.value.remedy)
 

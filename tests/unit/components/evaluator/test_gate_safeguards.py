@@ -1,0 +1,196 @@
+"""The gate beside the best constant prediction, and for columns that alone predict the label."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from components.evaluator.config import EvaluationConfig
+from components.evaluator.gate import judge
+from components.evaluator.verdict import ConstantMetric, SliceMetrics, Verdict
+from components.features.leakage import Leak, Leakage
+
+NAN = math.nan
+
+
+def beside_constant(
+    metrics: dict[str, ConstantMetric],
+    rows: int = 1000,
+    *,
+    weighted: bool = False,
+    force: str | None = None,
+    leakage: Leakage | None = None,
+    **fields: Any,
+) -> Verdict:
+    """The verdict on a model that meets its thresholds, beside the best constant."""
+    config = EvaluationConfig.model_validate({"thresholds": {"recall": {"min": 0}}, **fields})
+    whole = SliceMetrics({}, rows, {"recall": 1.0}, {"binary_crossentropy": 0.6}, constant=metrics)
+    return judge(config, [whole], True, force, leakage, weighted=weighted)
+
+
+LOSS = "binary_crossentropy"
+
+
+@pytest.mark.parametrize(
+    ("constant", "rows", "passed", "why"),
+    [
+        pytest.param(
+            ConstantMetric(0.5, 0.2, (0.15, 0.25)),
+            80,
+            True,
+            "better by 0.2, 95 % interval 0.15 to 0.25, 80 rows",
+            id="few-rows-are-enough-for-a-good-model",
+        ),
+        pytest.param(
+            ConstantMetric(0.5, 0.02, (-0.01, 0.05)),
+            80,
+            False,
+            "better by 0.02, 95 % interval -0.01 to 0.05, 80 rows: too few for a verdict",
+            id="within-the-interval",
+        ),
+        pytest.param(
+            ConstantMetric(0.5, -0.02, (-0.05, 0.01)),
+            80,
+            False,
+            "worse by 0.02, 95 % interval -0.01 to 0.05, 80 rows",
+            id="no-better",
+        ),
+        pytest.param(ConstantMetric(0.5, 1e-17, (1e-17, 1e-17)), 80, False, "better by 1e-17, 95 %", id="as-good"),
+        pytest.param(
+            ConstantMetric(0.5, 0.2),
+            1,
+            False,
+            "better by 0.2, no interval, 1 row: too few for a verdict",
+            id="one-row",
+        ),
+        pytest.param(ConstantMetric(0.5, NAN), 80, False, "not a number", id="nan"),
+        pytest.param(ConstantMetric(0.0, -0.1, (-0.2, 0.0)), 80, False, "all labels are alike", id="alike"),
+        pytest.param(
+            ConstantMetric(NAN, NAN),
+            80,
+            True,
+            "not judged: labels or predictions are no probabilities",
+            id="no-probabilities",
+        ),
+    ],
+)
+def test_model_has_to_be_better_than_a_constant_beyond_the_interval(
+    constant: ConstantMetric, rows: int, passed: bool, why: str
+) -> None:
+    result = beside_constant({"auc": ConstantMetric(0.5, 0.3, (0.2, 0.4)), LOSS: constant}, rows)
+    (_, check) = result.checks
+    assert (check.metric, check.passed, result.blessed) == (LOSS, passed, passed)
+    assert str(check.why).startswith(why)
+    assert check.rows == rows
+
+
+def test_check_of_a_constant_in_words() -> None:
+    result = beside_constant({LOSS: ConstantMetric(0.5, -0.25, (-0.5, -0.125))})
+    assert str(result.failed[0]) == (
+        "binary_crossentropy: expected below the constant's 0.5 beyond the interval, received 0.75, "
+        "the baseline has 0.6 (worse by 0.25, 95 % interval 0.125 to 0.5, 1,000 rows)"
+    )
+    assert not result.warnings
+
+
+def test_config_may_only_warn_of_a_model_that_is_no_better_than_a_constant() -> None:
+    result = beside_constant({LOSS: ConstantMetric(0.5, -0.25, (-0.5, -0.125))}, constant="warn")
+    assert (result.blessed, len(result.checks)) == (True, 1)
+    [warning] = result.warnings
+    assert warning.startswith(
+        "binary_crossentropy: expected below the constant's 0.5 beyond the interval, received 0.75"
+    )
+
+
+def test_forced_blessing_overrules_a_constant() -> None:
+    worse = {LOSS: ConstantMetric(0.5, -0.25, (-0.5, -0.125))}
+    result = beside_constant(worse, force="known")
+    assert (result.blessed, result.forced, len(result.failed)) == (True, "known", 1)
+
+
+@pytest.mark.parametrize(
+    ("squared", "absolute", "passed"),
+    [
+        ((1.0, 2.0), (1.0, 2.0), True),
+        ((-1.0, 2.0), (1.0, 2.0), True),
+        ((1.0, 2.0), (-2.0, -1.0), True),
+        ((-1.0, 2.0), (-2.0, -1.0), False),
+    ],
+)
+def test_regression_has_to_be_better_in_one_of_its_errors(
+    squared: tuple[float, float], absolute: tuple[float, float], passed: bool
+) -> None:
+    errors = {"mean_squared_error": squared, "mean_absolute_error": absolute}
+    result = beside_constant({name: ConstantMetric(9.0, sum(ends) / 2, ends) for name, ends in errors.items()})
+    assert result.blessed is passed
+    assert [check.metric for check in result.checks[1:]] == list(errors)
+    for check in result.checks[1:]:
+        judged = min(errors[check.metric]) > 0 or not passed
+        assert check.judged is judged
+        if not judged:
+            other = next(name for name in errors if name != check.metric)
+            assert check.why == f"not judged: {other} is better than the constant's"
+
+
+@pytest.mark.parametrize(("metric", "value", "loss"), [("auc", 0.5, LOSS), ("balanced_accuracy", 0.25, "crossentropy")])
+def test_weighted_model_is_compared_by_what_does_not_depend_on_calibration(
+    metric: str, value: float, loss: str
+) -> None:
+    constant = {loss: ConstantMetric(0.1, -0.5, (-0.6, -0.4)), metric: ConstantMetric(value, 0.125, (0.1, 0.15))}
+    assert not beside_constant(constant).blessed
+    result = beside_constant(constant, weighted=True)
+    [_, check] = result.checks
+    assert result.blessed
+    assert (check.metric, check.value) == (metric, value + 0.125)
+    assert check.bound == f"above the constant's {value:g} beyond the interval"
+    assert str(check.why).endswith("probabilities are not calibrated because of class_weights")
+    weak = {**constant, metric: ConstantMetric(value, 0.0, (-0.1, 0.1))}
+    assert not beside_constant(weak, weighted=True).blessed
+
+
+def test_constant_is_reported_for_the_whole_split_only() -> None:
+    constant = {"auc": ConstantMetric(0.5, NAN), LOSS: ConstantMetric(0.5, 0.2, (0.1, 0.3))}
+    config = EvaluationConfig.model_validate({"thresholds": {"recall": {"min": 0}}})
+    measured = [SliceMetrics(each, 9, {"recall": 1.0}, {}, constant=constant) for each in ({}, {"payment": "Cash"})]
+    result = judge(config, measured, compared=False, force=None)
+    assert [each.constant for each in result.slices] == [{LOSS: constant[LOSS]}, {}]
+    assert Verdict.from_json(result.to_json()) == result
+
+
+LEAKS = Leakage((Leak("refund", "value", 0.9996, 0.998, "it alone predicts the label: AUC 0.9996"),))
+
+
+def test_leakage_is_a_warning() -> None:
+    result = beside_constant({}, leakage=LEAKS)
+    assert (result.blessed, len(result.checks)) == (True, 1)
+    assert result.warnings == (
+        "leakage of refund: expected below 0.998, received 0.9996 (it alone predicts the label: AUC 0.9996; remove it "
+        "if it is not known when the model predicts)",
+    )
+    assert Verdict.from_json(result.to_json()) == result
+
+
+@pytest.mark.parametrize(
+    ("leakage", "blessed", "metric", "why"),
+    [
+        (LEAKS, False, "leakage of refund", "it alone predicts the label: AUC 0.9996; remove it"),
+        (Leakage(), True, "leakage", "None"),
+        (Leakage(unknown="80 rows of 500"), True, "leakage", "not judged: 80 rows of 500"),
+    ],
+)
+def test_leakage_may_be_refused(leakage: Leakage, blessed: bool, metric: str, why: str) -> None:
+    config = EvaluationConfig.model_validate({"thresholds": {"recall": {"min": 0}}, "leakage": "refuse"})
+    result = judge(config, [SliceMetrics({}, 80, {"recall": 1.0}, {})], False, None, leakage)
+    check = result.checks[-1]
+    assert (result.blessed, check.metric, result.warnings) == (blessed, metric, ())
+    assert str(check.why).startswith(why)
+
+
+def test_verdict_of_an_earlier_release_is_read() -> None:
+    text = beside_constant({}).to_json()
+    fields = json.loads(text)
+    del fields["warnings"], fields["slices"][0]["constant"], fields["slices"][0]["intervals"]
+    assert Verdict.from_json(json.dumps(fields)) == Verdict.from_json(text)
