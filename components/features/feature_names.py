@@ -9,6 +9,8 @@ ROW_KEY = "row_key"
 group, or a time in seconds since 1970. It is no input of the model."""
 NO_ROW_KEY = 0
 """The key of a row without a group, or without a time."""
+FOLD = "fold"
+"""The fold of cross-validation that a row is in: int64. The Trainer adds it to the transformed features it reads."""
 LABEL_CLASSES = "label_classes"
 """Vocabulary file of a multiclass label: class i is on line i."""
 LABEL_COUNTS = "label_counts"

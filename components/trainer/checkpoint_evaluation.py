@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 import tensorflow as tf
 import tf_keras
 
+from components.models import folds
 from components.trainer import checkpoint
 from components.trainer.input_pipeline import Batch
 from components.trainer.prediction_head import PredictionHead
@@ -57,7 +58,8 @@ def measure(network: tf_keras.Model, head: PredictionHead, batches: Iterable[Bat
     for metric in head.metrics:
         metric.reset_state()
     for features, label in batches:
-        logits = network(features, training=False)
+        inputs, fold = folds.split(features)
+        logits = folds.held_out(network(inputs, training=False), fold)
         losses = head.losses(label, logits)
         total, rows = total + float(tf.reduce_sum(losses)), rows + len(label)
         for metric in head.metrics:

@@ -102,6 +102,14 @@ class TrainingConfig(Section):
     """The share of the training split, at most 100,000 rows, that early stopping, the choice of a forest and the Tuner
     measure the loss on, and that they do not train on: rows stratified by the label, whole groups, or the newest rows,
     as `data.split` is. Not the eval split, on which the Evaluator decides whether the model is pushed."""
+    folds: int | None = Field(default=None, ge=2, le=20)
+    """Cross-validation instead of one validation part: all rows are divided into so many folds, and as many networks
+    are trained, at the same time, each without one of them. The loss of a row is that of the network that does not see
+    it, and the model is the mean of all. For tables of some thousand rows. By time there is one validation part."""
+    calibration: Literal["temperature", "isotonic", "none"] = "temperature"
+    """What corrects the model's probabilities, by the labels of the validation part or of all folds; nothing, if there
+    is neither early stopping nor a forest. temperature: the logits are divided by a number; isotonic: a binary label's
+    are replaced by an increasing function of them, for thousands of rows."""
     max_restarts: int = Field(default=5, ge=0)
     """Restarts of a local cluster without a new checkpoint in between; after more the run fails."""
     heartbeat_seconds: float = Field(default=60.0, ge=3)

@@ -30,7 +30,7 @@ from components.trainer.input_columns import FeatureSpec
 from components.trainer.input_pipeline import Batch
 from components.trainer.plan import TrainingPlan
 from components.trainer.prediction_head import PredictionHead
-from components.trainer.validation_part import Selection, ValidationPart
+from components.trainer.validation_part import Mask, Selection, ValidationPart
 
 _DEPTHS = (4, 6, 8)
 """Depths in question, if the config has none."""
@@ -64,6 +64,10 @@ class ForestTraining:
       features: all features.
       files: the training split, see `input_pipeline.find`.
       spec: parsing spec of the transformed features and the label.
+
+    Attributes:
+      loss: the loss on the validation part, or that of all rows with folds; after `select`.
+      validation_logits: the logits of these rows, float32 [rows, outputs]; after `select`.
     """
 
     def __init__(
@@ -85,18 +89,27 @@ class ForestTraining:
         Raises:
           InputError: the rows do not fit into memory.
         """
-        rows, validation = self._read(Selection(part, inside=False)), self._read(Selection(part, inside=True))
-        logging.info("training trees on %d rows", len(rows.label))
-        self._selected, self._rows = self._learner.select(rows, validation), rows.joined(validation)
-        self.loss = self._selected.loss
+        rows = read(input_pipeline.evaluation_batches(self._files, self._spec, _BATCH, Selection(part, inside=None)))
+        folds = rows.features.pop(feature_names.FOLD)
+        logging.info("training trees on %d rows", np.sum(folds != 0) if part.folds == 1 else len(folds))
+        self._rows, validation = rows, rows.where(folds >= 0)
+        self._selected = self._learner.select(
+            rows, [mask for number in range(part.folds) if (mask := folds == number).any()]
+        )
+        self.loss, self.validation_logits = self._selected.loss, self._selected.logits
         if network is None:
             return
 
+        def logits_of(share: float) -> Floats:
+            mean: Floats = share * network + (1 - share) * self._selected.logits
+            return mean
+
         def loss_of(share: float) -> float:
-            return self._learner.loss(validation, share * network + (1 - share) * self._selected.logits)
+            return float(np.mean(self._learner.losses(validation, logits_of(share))))
 
         found = scipy.optimize.minimize_scalar(loss_of, bounds=(0, 1), method="bounded")
         self._share, self.loss = float(found.x), float(found.fun)
+        self.validation_logits = logits_of(self._share)
         logging.info(
             "loss on the validation part: network %.5f, forest %.5f, %.2f of the network and %.2f of the forest %.5f",
             *(loss_of(1), loss_of(0), self._share, 1 - self._share, self.loss),
@@ -113,9 +126,6 @@ class ForestTraining:
             return forest(trees, self._features)
         return ensemble(network, self._head.joined, self._share, trees, self._features)
 
-    def _read(self, selection: Selection) -> Rows:
-        return read(input_pipeline.evaluation_batches(self._files, self._spec, _BATCH, selection))
-
 
 class Rows(NamedTuple):
     """Rows to train on.
@@ -125,13 +135,12 @@ class Rows(NamedTuple):
       label: [rows], as the prediction head takes it.
     """
 
-    features: Mapping[str, npt.NDArray[Any]]
+    features: dict[str, npt.NDArray[Any]]
     label: npt.NDArray[Any]
 
-    def joined(self, others: Rows) -> Rows:
-        """Returns these rows and others."""
-        features = {name: np.concatenate([each, others.features[name]]) for name, each in self.features.items()}
-        return Rows(features, np.concatenate([self.label, others.label]))
+    def where(self, mask: Mask) -> Rows:
+        """Returns some of the rows."""
+        return Rows({name: each[mask] for name, each in self.features.items()}, self.label[mask])
 
     def sample(self, count: int, seed: int) -> Rows:
         """Returns these rows, or `count` of them at random if there are more."""
@@ -164,6 +173,14 @@ def read(batches: Iterable[Batch]) -> Rows:
     return Rows({name: np.concatenate(each) for name, each in features.items()}, np.concatenate(labels))
 
 
+class Fold(NamedTuple):
+    """Rows to train on, and rows held out; `mask` marks these among all rows."""
+
+    rows: Rows
+    held_out: Rows
+    mask: Mask
+
+
 class Shape(NamedTuple):
     """What is chosen for a forest.
 
@@ -180,11 +197,11 @@ class Shape(NamedTuple):
 
 
 class SelectedForest(NamedTuple):
-    """The shape of a forest, and what it predicts when it is trained without the validation part.
+    """The shape of a forest, and what it predicts for rows that it is not trained on.
 
     Attributes:
-      shape: with the number of trees of the lowest loss.
-      logits: of the validation part, float32 [rows, outputs].
+      shape: with the number of trees of the lowest loss; with folds, the mean over them.
+      logits: of the validation part, or of all rows by the fold without each, float32 [rows, outputs].
       loss: the mean loss of these.
     """
 
@@ -209,38 +226,57 @@ class ForestLearner:
     inputs: Sequence[TreeInput]
     seed: int
 
-    def select(self, rows: Rows, validation: Rows) -> SelectedForest:
-        """Chooses the shape by the loss on the validation part: depth, then partition, and the number of trees.
+    def select(self, rows: Rows, held_out: Sequence[Mask]) -> SelectedForest:
+        """Chooses the shape by the loss of rows held out: depth, then partition, and the number of trees.
 
         Depths and partitions are compared on at most 50,000 of the rows.
+
+        Args:
+          rows: all rows.
+          held_out: marks the validation part, or each fold.
         """
-        sample = rows.sample(_COMPARED, self.seed)
+        folds = [Fold(rows.where(~mask), rows.where(mask), mask) for mask in held_out]
+        samples = [fold._replace(rows=fold.rows.sample(_COMPARED, self.seed)) for fold in folds]
         depths = _DEPTHS if self.config.depth is None else (self.config.depth,)
         shapes = [Shape(depth, self.config.trees) for depth in depths]
-        best = min((self._selected(each, sample, validation) for each in shapes), key=_loss)
+        best = min((self._selected(each, samples) for each in shapes), key=_loss)
         if any(each.kind == "category" for each in self.inputs):
             other = Shape(best.shape.depth, self.config.trees, "RANDOM")
-            best = min(best, self._selected(other, sample, validation), key=_loss)
-        if sample is rows:
-            return best
-        return self._selected(best.shape._replace(trees=self.config.trees), rows, validation)
+            best = min(best, self._selected(other, samples), key=_loss)
+        if len(samples[0].rows.label) < len(folds[0].rows.label):
+            best = self._selected(best.shape._replace(trees=self.config.trees), folds)
+        # The number of trees with the lowest loss of a small fold says too much about its rows; that of all does not.
+        return best if len(folds) == 1 else self._selected(best.shape, folds, stop_early=False)
 
-    def _selected(self, shape: Shape, rows: Rows, validation: Rows) -> SelectedForest:
-        trees = self._trees(shape, [self._with_ids(each, rows) for each in self.inputs], rows, validation)
-        logits = predict(trees, validation.features)
-        count, loss = len(trees.roots) // self.head.outputs, self.loss(validation, logits)
+    def _selected(self, shape: Shape, folds: Sequence[Fold], stop_early: bool = True) -> SelectedForest:
+        """Trains a forest for each fold."""
+        counts, losses = [], []
+        logits = np.empty((len(folds[0].mask), self.head.outputs), np.float32)
+        for fold in folds:
+            trees = self._trees(
+                shape,
+                [self._with_ids(each, fold.rows) for each in self.inputs],
+                fold.rows,
+                fold.held_out if stop_early else None,
+            )
+            counts.append(len(trees.roots) // self.head.outputs)
+            logits[fold.mask] = predict(trees, fold.held_out.features)
+            losses.append(self.losses(fold.held_out, logits[fold.mask]))
+        count, loss = round(np.mean(counts)), float(np.mean(np.concatenate(losses)))
         logging.info(
             "%d trees of depth %d, %s: loss %.5f on the validation part", count, shape.depth, shape.partition, loss
         )
-        return SelectedForest(shape._replace(trees=max(1, count)), logits, loss)
+        judged = np.any([fold.mask for fold in folds], axis=0)
+        return SelectedForest(shape._replace(trees=max(1, count)), logits[judged], loss)
 
     def refit(self, selected: SelectedForest, rows: Rows) -> Trees:
         """Trains a forest of the same shape on all rows."""
         return self._trees(selected.shape, [self._with_ids(each, rows) for each in self.inputs], rows)
 
-    def loss(self, rows: Rows, logits: Floats) -> float:
-        """Returns the mean loss of logits [rows, outputs]."""
-        return float(tf.reduce_mean(self.head.losses(tf.constant(rows.label), tf.constant(logits))))
+    def losses(self, rows: Rows, logits: Floats) -> Floats:
+        """Returns the loss of each row's logits, [rows, outputs]."""
+        losses: Floats = self.head.losses(tf.constant(rows.label), tf.constant(logits)).numpy()
+        return losses
 
     def _with_ids(self, each: TreeInput, rows: Rows) -> TreeInput:
         values = rows.features[each.feature]
@@ -321,8 +357,8 @@ def _loss(selected: SelectedForest) -> float:
 
 def predict(trees: Trees, features: Mapping[str, npt.NDArray[Any]]) -> Floats:
     """Returns the logits of a forest, float32 [rows, outputs]."""
-    layer = tf.function(Forest(trees), autograph=False)
-    logits: Floats = layer({name: tf.constant(each) for name, each in features.items()}).numpy()
+    # Not as a graph: it would be used once, and to trace it takes longer.
+    logits: Floats = Forest(trees)({name: tf.constant(each) for name, each in features.items()}).numpy()
     return logits
 
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from components.features import feature_names
+from components.trainer.validation_part import Selection
+
 FeatureSpec = Mapping[str, Any]
 """Column → tf.io.FixedLenFeature or VarLenFeature, as tf.io.parse_example takes them."""
 Columns = dict[str, Any]
@@ -31,6 +34,13 @@ class InputShard:
     index: int | tf.Tensor = 0
     count: int = 1
     start: int | tf.Tensor = 0
+
+
+def with_fold(spec: FeatureSpec, selection: Selection | None) -> FeatureSpec:
+    """Adds the feature FOLD, if the selection has it."""
+    if selection is None or selection.inside is not None:
+        return spec
+    return {**spec, feature_names.FOLD: tf.io.FixedLenFeature([], tf.int64)}
 
 
 def stack(columns: Columns) -> Stacked:

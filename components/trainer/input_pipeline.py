@@ -31,6 +31,11 @@ Batch = tuple[Columns, tf.Tensor]
 class Source(Protocol):
     """The examples of a split, in files of one format."""
 
+    @property
+    def columns(self) -> FeatureSpec:
+        """The columns that are read: those of the spec, and FOLD if the selection has it."""
+        ...
+
     def memory(self) -> int:
         """Returns how many bytes all examples take in memory, at most."""
         ...
@@ -108,7 +113,7 @@ class InputPipeline:
             seeds = tf.fill([self.batch_size], tf.constant(self.config.seed, tf.int64))
             seed = tf.cast(tf.stack([seeds, epoch, tf.zeros_like(epoch)], axis=1), tf.uint32)
             row = tf.raw_ops.RandomIndexShuffle(index=position % rows, seed=seed, max_index=rows - 1, rounds=4)
-            return unstack({key: tf.gather(column, row) for key, column in columns.items()}, self.spec)
+            return unstack({key: tf.gather(column, row) for key, column in columns.items()}, source.columns)
 
         return tf.data.Dataset.counter(tf.cast(shard.start, tf.int64)).map(batch, tf.data.AUTOTUNE, deterministic=True)
 
@@ -130,18 +135,19 @@ def find(patterns: Sequence[str]) -> list[str]:
 
 
 def validation_part(files: Sequence[str], spec: FeatureSpec, config: TrainingConfig, by: By) -> ValidationPart:
-    """Plans the part of the training split that training does not see; reads one column of it.
+    """Plans the part of the training split that training does not see, or the folds; reads one column of it.
 
     Args:
       files: the files of the split; see `find`.
       spec: parsing spec of the transformed features and the label.
-      config: share and seed.
+      config: share, folds and seed.
       by: what keeps rows together.
 
     Raises:
       MachineError: a file cannot be read.
     """
-    return ValidationPart.of(_source(files, spec).keys(key(by)), config.validation, config.seed, by)
+    keys = _source(files, spec).keys(key(by))
+    return ValidationPart.of(keys, config.validation, config.seed, by, config.folds or 1)
 
 
 def evaluation_batches(

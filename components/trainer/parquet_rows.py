@@ -17,6 +17,7 @@ import pyarrow as pa
 from components.data import row_groups
 from components.data.row_groups import RowGroup
 from components.errors import MachineError
+from components.features import feature_names
 from components.trainer.validation_part import Mask
 
 Values: TypeAlias = npt.NDArray[Any]
@@ -110,6 +111,7 @@ class Shard:
       index: the worker's number.
       count: number of workers, at most as many as there are rows.
       masks: the rows of each group that are read; None: all.
+      folds: the fold of each row of each group, for the column FOLD; None: there is no such column.
     """
 
     groups: Sequence[RowGroup]
@@ -117,6 +119,7 @@ class Shard:
     index: int
     count: int
     masks: Sequence[Mask] | None = None
+    folds: Sequence[Ints] | None = None
 
     @functools.cached_property
     def sizes(self) -> Ints:
@@ -129,7 +132,10 @@ class Shard:
         Raises:
           MachineError: as `read`.
         """
-        rows = read(self.groups[number], self.columns)
+        stored = [each for each in self.columns if each.name != feature_names.FOLD]
+        rows = read(self.groups[number], stored)
+        if self.folds is not None:
+            rows.insert([each.name for each in self.columns].index(feature_names.FOLD), self.folds[number])
         return rows if self.masks is None else part(rows, self.masks[number])
 
     def load(self) -> Rows:

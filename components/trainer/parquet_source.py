@@ -20,7 +20,7 @@ from components.compat.tensorflow import call_py_function, register_py_function
 from components.data.row_groups import row_groups
 from components.errors import InputError
 from components.trainer.config import TrainingConfig
-from components.trainer.input_columns import Columns, FeatureSpec, InputShard
+from components.trainer.input_columns import Columns, FeatureSpec, InputShard, with_fold
 from components.trainer.parquet_rows import Column, Shard, ShuffledShard, Values, arrays, keys, part
 from components.trainer.validation_part import Selection, ValidationPart, key
 
@@ -88,6 +88,11 @@ class ParquetSource:
         """Yields a column with one value in each row, for all rows of the files, a row group at a time."""
         return (keys(group, name) for group in row_groups(self.files))
 
+    @property
+    def columns(self) -> FeatureSpec:
+        """See input_pipeline.Source."""
+        return with_fold(self.spec, self.selection)
+
     @functools.cached_property
     def _shard(self) -> Shard:
         """All rows of the split that are read."""
@@ -97,7 +102,7 @@ class ParquetSource:
     def _columns(self) -> list[Column]:
         return [
             Column(name, each.dtype.name, None if isinstance(each, tf.io.VarLenFeature) else math.prod(each.shape))
-            for name, each in sorted(self.spec.items())
+            for name, each in sorted(self.columns.items())
         ]
 
     def _check(self, workers: int) -> None:
@@ -131,7 +136,7 @@ class ParquetSource:
                 values, splits = tf.reshape(values, [-1]), tf.reshape(next(rest), [-1])
                 columns[column.name] = tf.RaggedTensor.from_row_splits(values, splits, validate=False).to_sparse()
             else:
-                columns[column.name] = tf.reshape(values, [rows, *self.spec[column.name].shape])
+                columns[column.name] = tf.reshape(values, [rows, *self.columns[column.name].shape])
         return columns
 
 
@@ -166,9 +171,14 @@ def _shuffled(description: bytes, index: int) -> ShuffledShard:
 def _shard(description: bytes, index: int) -> Shard:
     fields = json.loads(description)
     columns = [Column(*column) for column in fields["columns"]]
-    groups, masks = row_groups(fields["files"]), None
+    groups = row_groups(fields["files"])
+    masks = folds = None
     if "selection" in fields:
         part, inside = fields["selection"]
-        selection = Selection(ValidationPart(*part), inside)
-        masks = [selection.mask(keys(group, key(selection.part.by)), number) for number, group in enumerate(groups)]
-    return Shard(groups, columns, index, fields["count"], masks)
+        part = ValidationPart(*part)
+        numbered = [(keys(group, key(part.by)), number) for number, group in enumerate(groups)]
+        if inside is None:
+            folds = [part.numbers(*each) for each in numbered]
+        else:
+            masks = [part.mask(*each) == inside for each in numbered]
+    return Shard(groups, columns, index, fields["count"], masks, folds)

@@ -44,7 +44,7 @@ class PredictionHead:
 
         Args:
           label: shape [batch, 1] or [batch].
-          logits: float32, shape [batch, outputs], or [batch, members, outputs] of an ensemble.
+          logits: float32, shape [batch, outputs], or [batch, ..., outputs] of the members of an ensemble.
 
         Returns:
           float32, shape [batch].
@@ -53,14 +53,16 @@ class PredictionHead:
         if logits.shape.rank == 2:
             losses = self.loss(label, logits)
         else:
-            members = logits.shape[1]
+            members = math.prod(logits.shape[1:-1])
             each = self.loss(tf.repeat(label, members), tf.reshape(logits, [-1, self.outputs]))
             losses = tf.reduce_mean(tf.reshape(each, [-1, members]), axis=1)
         return losses if self.weights is None else losses * self.weights(label)
 
     def joined(self, logits: tf.Tensor) -> tf.Tensor:
         """The logits as [batch, outputs], also those of an ensemble."""
-        return logits if logits.shape.rank == 2 else self.join(logits)
+        if logits.shape.rank == 2:
+            return logits
+        return self.join(tf.reshape(logits, [-1, math.prod(logits.shape[1:-1]), self.outputs]))
 
 
 def prediction_head(

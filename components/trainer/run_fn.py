@@ -19,13 +19,16 @@ import tf_keras
 
 from components import user_code
 from components.features import feature_names
+from components.models import folds
 from components.models.build import build
 from components.models.inputs import inputs
 from components.trainer import checkpoint, input_pipeline, strategy, warm_start
+from components.trainer.calibration import Calibrate, isotonic, temperature
 from components.trainer.checkpoint_evaluation import evaluate, follow
 from components.trainer.cluster import tf_config
 from components.trainer.early_stopping import EarlyStopping
 from components.trainer.export import export
+from components.trainer.input_columns import Columns
 from components.trainer.input_pipeline import Batch, InputPipeline
 from components.trainer.plan import TrainingPlan
 from components.trainer.prediction_head import prediction_head
@@ -104,8 +107,9 @@ class Training:
 
             files = input_pipeline.find(fn_args.train_files)
             self._forest = ForestTraining(plan, self._head, self._features, files, self._spec)
-        compares = plan.training.early_stopping or validate or self._forest
+        compares = plan.training.early_stopping or plan.training.folds or validate or self._forest
         self._best = EarlyStopping(self._checkpoints, plan.training.early_stopping) if compares else None
+        self._calibrate: Calibrate = lambda logits: logits
 
     @property
     def validation_loss(self) -> float:
@@ -128,13 +132,15 @@ class Training:
             # Nothing of a forest is saved before it is complete, so SIGTERM ends this process at once.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._forest.select(self._validation_part, self._validation_logits())
+        if self._best and distribution.is_lead and not self._head.scale:
+            self._calibrate = self._calibration()
 
     def _fit_network(self, distribution: Distribution) -> None:
         config, run = self._plan.training, self._fn_args.model_run_dir
         batch_size = strategy.replica_batch_size(config, distribution.strategy.num_replicas_in_sync)
         tf_keras.utils.set_random_seed(config.seed)
         files = input_pipeline.find(self._fn_args.train_files)
-        others = Selection(self._validation_part, inside=False) if self._best else None
+        others = self._selection(inside=False) if self._best else None
         evaluates = config.evaluator and not config.strategy.is_cluster
         validates = self._best is not None and distribution.is_lead
         with (
@@ -181,7 +187,7 @@ class Training:
             warm_start.initialize(network, self._fn_args.base_model, self._plan.features, self._transform)
 
     def _outputs(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self._head.outputs_by_name(self._head.joined(logits))
+        return self._head.outputs_by_name(self._calibrate(self._head.joined(logits)))
 
     def _network(self) -> tf_keras.Model | None:
         """The trained network; None if the model has none."""
@@ -193,7 +199,12 @@ class Training:
     def _build(self) -> tf_keras.Model:
         # Otherwise layers without a name of their own would be numbered on from the last network of this process.
         tf_keras.backend.reset_uids()
-        return build(self._plan.model, self._features, self._head.outputs)
+        build_one = functools.partial(build, self._plan.model, self._features, self._head.outputs)
+        return folds.cross_validated(build_one, self._folds) if self._folds > 1 else build_one()
+
+    @property
+    def _folds(self) -> int:
+        return self._validation_part.folds if self._best else 1
 
     @functools.cached_property
     def _validation_part(self) -> ValidationPart:
@@ -201,19 +212,35 @@ class Training:
         files = input_pipeline.find(self._fn_args.train_files)
         return input_pipeline.validation_part(files, self._spec, self._plan.training, key.by if key else "row")
 
+    def _selection(self, inside: bool) -> Selection:
+        """The rows to validate on, or to train on; with folds, all rows for both."""
+        return Selection(self._validation_part, None if self._folds > 1 else inside)
+
     @functools.cached_property
     def _validation_rows(self) -> list[Batch]:
         """The rows of the validation part, which is small, in memory: its files have all rows of the split."""
         files = input_pipeline.find(self._fn_args.train_files)
-        selection = Selection(self._validation_part, inside=True)
-        return list(input_pipeline.evaluation_batches(files, self._spec, _EVAL_BATCH, selection))
+        return list(input_pipeline.evaluation_batches(files, self._spec, _EVAL_BATCH, self._selection(inside=True)))
+
+    def _calibration(self) -> Calibrate:
+        kind = self._plan.training.calibration
+        if kind == "none":
+            return self._calibrate
+        logits = self._forest.validation_logits if self._forest else self._validation_logits()
+        label = np.concatenate([label.numpy()[:, 0] for _, label in self._validation_rows])
+        return isotonic(logits, label) if kind == "isotonic" else temperature(self._head, logits, label)
 
     def _validation_logits(self) -> npt.NDArray[np.float32] | None:
         """The network's logits of the validation rows, [rows, outputs]; None if the model has no network."""
         network = self._network()
         if network is None:
             return None
-        predict = tf.function(lambda features: self._head.joined(network(features, training=False)), autograph=False)
+
+        def joined(features: Columns) -> tf.Tensor:
+            inputs, fold = folds.split(features)
+            return self._head.joined(folds.held_out(network(inputs, training=False), fold))
+
+        predict = tf.function(joined, autograph=False)
         return np.concatenate([predict(features).numpy() for features, _ in self._validation_rows])
 
     @functools.cached_property

@@ -13,8 +13,8 @@ import tensorflow as tf
 from components.errors import InputError
 from components.features import feature_names
 from components.trainer.config import TrainingConfig
-from components.trainer.input_columns import Columns, FeatureSpec, InputShard
-from components.trainer.validation_part import Selection, key
+from components.trainer.input_columns import Columns, FeatureSpec, InputShard, with_fold
+from components.trainer.validation_part import Selection, ValidationPart, key
 
 _UNPACKED = 12
 """Bytes of a parsed example per byte of its compressed file, at most; in the files that Transform writes, 4 to 9."""
@@ -40,6 +40,11 @@ class TfrecordSource:
     files: Sequence[str]
     spec: FeatureSpec
     selection: Selection | None = None
+
+    @property
+    def columns(self) -> FeatureSpec:
+        """See input_pipeline.Source."""
+        return with_fold(self.spec, self.selection)
 
     def memory(self) -> int:
         """Returns how many bytes all parsed examples take in memory, at most."""
@@ -114,35 +119,42 @@ class TfrecordSource:
         return self._selected_records(self._all())
 
     def _selected_records(self, records: tf.data.Dataset) -> tf.data.Dataset:
-        return records if self.selection is None else self._selected(records.batch(_BLOCK)).unbatch()
+        if self.selection is None or self.selection.inside is None:
+            return records
+        return self._selected(records.batch(_BLOCK)).unbatch()
 
     def _key_spec(self, name: str) -> tf.io.FixedLenFeature:
         return self.spec.get(name) or tf.io.FixedLenFeature([], tf.int64)
 
     def _selected(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
         """The records of blocks that are read."""
-        if self.selection is None:
+        if self.selection is None or self.selection.inside is None:
             return blocks
-        part, inside = self.selection.part, self.selection.inside
-        seed = (part.seed, part.seed + 1)
+        part, inside = self.selection
+        return blocks.map(lambda block: tf.boolean_mask(block, tf.equal(self._numbers(part, block) >= 0, inside)))
 
-        def below(texts: tf.Tensor) -> tf.Tensor:
-            return tf.strings.to_hash_bucket_strong(texts, _HASHES, seed) < round(part.share * _HASHES)
-
-        def mask(block: tf.Tensor) -> tf.Tensor:
-            if part.by == "row":
-                return below(block)
+    def _numbers(self, part: ValidationPart, block: tf.Tensor) -> tf.Tensor:
+        """The fold that each record is in, see `ValidationPart.numbers`."""
+        texts = block
+        if part.by != "row":
             name = key(part.by)
             keys = tf.io.parse_example(block, {name: self._key_spec(name)})[name]
             if part.by == "time":
-                return keys >= part.border
-            alone = tf.equal(keys, feature_names.NO_ROW_KEY)
-            return below(tf.where(alone, block, tf.strings.as_string(keys)))
-
-        return blocks.map(lambda block: tf.boolean_mask(block, tf.equal(mask(block), inside)))
+                return tf.cast(keys >= part.border, tf.int64) - 1
+            texts = tf.where(tf.equal(keys, feature_names.NO_ROW_KEY), block, tf.strings.as_string(keys))
+        hashes = tf.strings.to_hash_bucket_strong(texts, _HASHES, (part.seed, part.seed + 1))
+        if part.folds > 1:
+            return hashes // (_HASHES // part.folds + 1)
+        return tf.cast(hashes < round(part.share * _HASHES), tf.int64) - 1
 
     def _parser(self) -> Callable[[tf.Tensor], Columns]:
-        return lambda serialized: tf.io.parse_example(serialized, self.spec)
+        def parse(serialized: tf.Tensor) -> Columns:
+            columns: Columns = tf.io.parse_example(serialized, self.spec)
+            if self.selection and self.selection.inside is None:
+                columns[feature_names.FOLD] = self._numbers(self.selection.part, serialized)
+            return columns
+
+        return parse
 
 
 def _file(paths: tf.Tensor) -> tf.data.Dataset:

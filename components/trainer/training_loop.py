@@ -20,6 +20,7 @@ import tensorflow as tf
 import tf_keras
 
 from components.errors import InputError
+from components.models import folds
 from components.trainer.checkpoint import Checkpoints
 from components.trainer.cluster import heartbeat
 from components.trainer.cluster.task_server import WORKER_FILE
@@ -373,8 +374,9 @@ def _replica_step(
 
     def step(batch: tuple[dict[str, tf.Tensor], tf.Tensor]) -> tf.Tensor:
         features, label = batch
+        inputs, fold = folds.split(features)
         with tf.GradientTape() as tape:
-            losses = head.losses(label, network(features, training=True))
+            losses = head.losses(label, folds.trained(network(inputs, training=True), fold))
             loss = (tf.reduce_mean(losses) + sum(network.losses)) / replicas
             differentiated = optimizer.get_scaled_loss(loss) if scales_loss else loss
         gradients = tape.gradient(differentiated, network.trainable_variables)

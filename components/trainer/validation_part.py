@@ -1,5 +1,7 @@
 """The validation part: rows of the training split that training does not see, and that decide when it ends.
 
+Or, with cross-validation, folds: every row is in one, and of as many networks as there are folds, one does not see it.
+
 The eval split decides whether a model is pushed, so neither early stopping nor the Tuner uses it: the Evaluator would
 measure a model that was chosen for the rows it is measured on.
 """
@@ -18,6 +20,7 @@ from components.features import feature_names
 By: TypeAlias = Literal["row", "group", "time"]
 Keys: TypeAlias = npt.NDArray[Any]
 Mask: TypeAlias = npt.NDArray[np.bool_]
+Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _MOST_ROWS = 100_000
 """Rows from which the mean loss is exact enough; more would only make each evaluation slower."""
@@ -31,16 +34,20 @@ class ValidationPart(NamedTuple):
       seed: of the choice.
       by: row: at random, stratified by the label; group: whole groups, at random; time: the newest rows.
       border: by time, the first key in the part.
+      folds: the number of folds; with several, they are of equal size and contain all rows, whatever the share.
     """
 
     share: float
     seed: int
     by: By = "row"
     border: int = 0
+    folds: int = 1
 
     @classmethod
-    def of(cls, keys: Iterable[Keys], share: float, seed: int, by: By) -> ValidationPart:
-        """Plans the part of a split, with at most 100,000 rows.
+    def of(cls, keys: Iterable[Keys], share: float, seed: int, by: By, folds: int = 1) -> ValidationPart:
+        """Plans the part of a split, with at most 100,000 rows; or its folds.
+
+        By time there is one part whatever `folds` is, since only the newest rows are not known in advance.
 
         By time it holds the key of every row, 8 bytes each.
 
@@ -49,7 +56,10 @@ class ValidationPart(NamedTuple):
           share: the share of the rows, at most.
           seed: of the choice.
           by: as the attribute.
+          folds: as the attribute.
         """
+        if folds > 1 and by != "time":
+            return cls(share, seed, by, folds=folds)
         pieces = list(keys) if by == "time" else [np.empty(len(each), bool) for each in keys]
         rows = sum(map(len, pieces))
         share = min(share, _MOST_ROWS / max(rows, 1))
@@ -63,44 +73,51 @@ class ValidationPart(NamedTuple):
             return cls(share, seed)
         return cls(share, seed, by, int(border))
 
-    def mask(self, keys: Keys, number: int) -> Mask:
-        """Marks the rows of a row group that are in the part.
+    def numbers(self, keys: Keys, number: int) -> Numbers:
+        """Returns the fold that each row of a row group is in.
 
         Args:
           keys: the feature `key(by)` of its rows; [rows].
           number: of the row group in the split.
 
         Returns:
-          bool; [rows].
+          int64; [rows]. Without folds, 0 in the part, and -1 outside.
         """
         if self.by == "time":
-            return keys >= self.border
+            return (keys >= self.border) - 1
         random = np.random.default_rng([self.seed, number])
         if self.by == "row":
-            # Every 1/share-th row, in the order of the labels.
+            # In the order of the labels, every 1/share-th row, or the folds in turn.
             order = np.lexsort((random.random(len(keys)), keys))
-            steps = np.floor(np.arange(len(keys) + 1) * self.share + random.random())
-            mask = np.empty(len(keys), bool)
-            mask[order] = np.diff(steps) > 0
-            return mask
-        alone = random.random(len(keys)) < self.share
-        return np.where(keys == feature_names.NO_ROW_KEY, alone, _fractions(keys, self.seed) < self.share)
+            numbers = np.empty(len(keys), np.int64)
+            if self.folds > 1:
+                numbers[order] = (np.arange(len(keys)) + random.integers(self.folds)) % self.folds
+            else:
+                steps = np.floor(np.arange(len(keys) + 1) * self.share + random.random())
+                numbers[order] = (np.diff(steps) > 0) - 1
+            return numbers
+        alone = random.random(len(keys))
+        fractions = np.where(keys == feature_names.NO_ROW_KEY, alone, _fractions(keys, self.seed))
+        if self.folds > 1:
+            return (fractions * self.folds).astype(np.int64)
+        return (fractions < self.share) - 1
+
+    def mask(self, keys: Keys, number: int) -> Mask:
+        """Marks the rows of a row group that are in the part, see `numbers`; bool [rows]."""
+        return self.numbers(keys, number) >= 0
 
 
 class Selection(NamedTuple):
     """The rows of a split that are read.
 
     Attributes:
-      part: the validation part.
-      inside: whether its rows are read, or all others.
+      part: the validation part, or the folds.
+      inside: whether the part's rows are read, or all others; None: all rows, and the feature FOLD says where each is,
+        see `ValidationPart.numbers`.
     """
 
     part: ValidationPart
-    inside: bool
-
-    def mask(self, keys: Keys, number: int) -> Mask:
-        """Marks the rows of a row group that are read, see `ValidationPart.mask`."""
-        return self.part.mask(keys, number) == self.inside
+    inside: bool | None
 
 
 def key(by: By) -> str:

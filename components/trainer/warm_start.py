@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -268,13 +268,19 @@ def _ids(plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, tuple
 
 
 def _weights(network: tf_keras.Model) -> list[_Weight]:
-    layers = [layer for layer in network.submodules if isinstance(layer, Table)]
+    # The networks of a cross-validation, whose variables have the same names.
+    nested = [layer for layer in network.layers if isinstance(layer, tf_keras.Model)]
+    of_nested = [replace(each, name=f"{one.name}/{each.name}") for one in nested for each in _weights(one)]
+    inside = {id(module) for one in nested for module in one.submodules}
+    layers = [layer for layer in network.submodules if isinstance(layer, Table) and id(layer) not in inside]
     tables = [_Weight(f"{layer.name}/rows", layer.rows, layer.features) for layer in layers]
     # The variables of the network contain the shards of a sharded table, not the table.
-    listed = {id(each) for table in tables for each in (table.variable, *getattr(table.variable, "variables", ()))}
+    listed = {id(variable) for one in nested for variable in one.variables}
+    listed |= {id(each) for table in tables for each in (table.variable, *getattr(table.variable, "variables", ()))}
     embeddings = {id(layer.embeddings) for layer in network.submodules if isinstance(layer, tf_keras.layers.Embedding)}
     others = [variable for variable in network.variables if id(variable) not in listed]
     return [
+        *of_nested,
         *tables,
         *(_Weight(each.name.removesuffix(":0"), each, () if id(each) in embeddings else None) for each in others),
     ]

@@ -27,6 +27,7 @@ def check_config(config: Config) -> list[Problem]:
         *_schema(config),
         *_features(config),
         *_forest(config),
+        *_calibration(config),
         *_own_code(config),
         *_tune(config),
         *_metrics(config),
@@ -150,6 +151,16 @@ def _forest(config: Config) -> Iterator[Problem]:
     if not config.model.has_network and kind != "none":
         message = f"gbt is trained in one process, on all its cores: expected none, received {kind}; remove it"
         yield Problem(("training", "strategy", "kind"), message)
+
+
+def _calibration(config: Config) -> Iterator[Problem]:
+    if config.training.calibration != "isotonic":
+        return
+    key = ("training", "calibration")
+    if config.data.task != "binary":
+        yield Problem(key, f"isotonic is for a binary label, and task is {config.data.task}; choose temperature")
+    if not (config.training.early_stopping or config.training.folds or config.model.has_forest):
+        yield Problem(key, "isotonic requires rows that training does not see; set training.early_stopping or folds")
 
 
 def _own_code(config: Config) -> Iterator[Problem]:

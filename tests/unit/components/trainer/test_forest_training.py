@@ -13,8 +13,9 @@ from components.errors import InputError
 from components.models.config import ModelConfig
 from components.models.forest import TreeInput
 from components.trainer import forest_training
-from components.trainer.forest_training import ForestLearner, Rows, Shape, predict, read
+from components.trainer.forest_training import Fold, ForestLearner, Rows, Shape, predict, read
 from components.trainer.prediction_head import PredictionHead
+from components.trainer.validation_part import Mask
 
 ROWS = 1000
 INPUTS = [TreeInput("x", "number"), TreeInput("word", "category"), TreeInput("words", "words", 0)]
@@ -53,6 +54,13 @@ def rows(task: str, seed: int = 0, count: int = ROWS) -> Rows:
     return Rows({"x": x, "word": word, "words": words}, label)
 
 
+def held_out(given: Rows, validation: Rows) -> tuple[Rows, list[Mask]]:
+    """All rows, and which of them are the validation part."""
+    features = {name: np.concatenate([each, validation.features[name]]) for name, each in given.features.items()}
+    label = np.concatenate([given.label, validation.label])
+    return Rows(features, label), [np.arange(len(label)) >= len(given.label)]
+
+
 def learner(task: str, **config: Any) -> ForestLearner:
     return ForestLearner(ModelConfig(kind="gbt", **config), head(task), INPUTS, seed=1)
 
@@ -71,7 +79,7 @@ def test_exported_forest_predicts_the_same_as_ydf(task: str, exact: int, monkeyp
     )
     given, others = rows(task), rows(task, seed=1)
     found = learner(task, depth=5, trees=40)
-    selected = found.select(given, given)
+    selected = found.select(*held_out(given, given))
     trees = found.refit(selected, given)
     logits = predict(trees, others.features)
     theirs = models[-1].predict(found._dataset(trees.inputs, others))
@@ -84,21 +92,38 @@ def test_exported_forest_predicts_the_same_as_ydf(task: str, exact: int, monkeyp
     else:
         ours = logits[:, 0]
     np.testing.assert_allclose(ours, theirs, atol=2e-6)
-    assert found.loss(others, logits) < {"binary": 0.3, "multiclass": 0.5, "regression": 0.3}[task]
+    assert found.losses(others, logits).mean() < {"binary": 0.3, "multiclass": 0.5, "regression": 0.3}[task]
 
 
 def test_shape_is_that_of_the_lowest_loss() -> None:
     given, validation = rows("binary"), rows("binary", seed=1)
     one = learner("binary", shrinkage=0.3)
-    found = one.select(given, validation)
-    depths = [one._selected(Shape(depth, 2000), given, validation) for depth in (4, 6, 8)]
+    everything, masks = held_out(given, validation)
+    found = one.select(everything, masks)
+    folds = [Fold(given, validation, masks[0])]
+    depths = [one._selected(Shape(depth, 2000), folds) for depth in (4, 6, 8)]
     best = min(depths, key=lambda each: each.loss)
-    other = one._selected(Shape(best.shape.depth, 2000, "RANDOM"), given, validation)
+    other = one._selected(Shape(best.shape.depth, 2000, "RANDOM"), folds)
     assert (found.shape, found.loss) == min(
         ((each.shape, each.loss) for each in (best, other)), key=lambda each: each[1]
     )
     assert 5 < found.shape.trees < 500
-    assert found.loss == pytest.approx(one.loss(validation, found.logits))
+    assert found.loss == pytest.approx(one.losses(validation, found.logits).mean())
+
+
+def test_each_row_is_judged_by_the_forest_that_has_not_seen_it() -> None:
+    given = rows("binary", count=400)
+    noise = np.random.default_rng(3).integers(0, 2, 400)
+    found = learner("binary", depth=4, shrinkage=0.3)
+    fold = np.arange(400) % 4
+    selected = found.select(given._replace(label=noise), [fold == number for number in range(4)])
+    assert np.log(2) - 0.005 < selected.loss, "what a forest has learned by heart helps in no other row"
+    selected = found.select(given, [fold == number for number in range(4)])
+    without = found._trees(
+        selected.shape, [found._with_ids(each, given.where(fold != 2)) for each in INPUTS], given.where(fold != 2)
+    )
+    np.testing.assert_array_equal(selected.logits[fold == 2], predict(without, given.where(fold == 2).features))
+    assert selected.loss == pytest.approx(found.losses(given, selected.logits).mean())
 
 
 def test_many_categories_of_noise_are_divided_at_random() -> None:
@@ -107,14 +132,14 @@ def test_many_categories_of_noise_are_divided_at_random() -> None:
         Rows({**each.features, "word": random.integers(0, 150, ROWS)}, each.label)
         for each in (rows("binary"), rows("binary", seed=1))
     )
-    assert learner("binary", shrinkage=0.3).select(given, validation).shape.partition == "RANDOM"
+    assert learner("binary", shrinkage=0.3).select(*held_out(given, validation)).shape.partition == "RANDOM"
 
 
 def test_of_many_rows_a_sample_decides_the_depth(monkeypatch: pytest.MonkeyPatch) -> None:
     given, validation = rows("binary"), rows("binary", seed=1)
-    shape = learner("binary", shrinkage=0.3).select(given.sample(300, seed=1), validation).shape
+    shape = learner("binary", shrinkage=0.3).select(*held_out(given.sample(300, seed=1), validation)).shape
     monkeypatch.setattr(forest_training, "_COMPARED", 300)
-    found = learner("binary", shrinkage=0.3).select(given, validation)
+    found = learner("binary", shrinkage=0.3).select(*held_out(given, validation))
     assert found.shape[::2] == shape[::2], "depth and partition"
     assert found.shape.trees != shape.trees
     assert len(found.logits) == ROWS
@@ -123,7 +148,7 @@ def test_of_many_rows_a_sample_decides_the_depth(monkeypatch: pytest.MonkeyPatch
 def test_forest_of_noise_is_hardly_more_than_a_constant() -> None:
     random = np.random.default_rng(0)
     noise = [rows("binary", seed)._replace(label=random.integers(0, 2, ROWS)) for seed in (0, 1)]
-    selected = learner("binary").select(*noise)
+    selected = learner("binary").select(*held_out(*noise))
     assert selected.loss < np.log(2) + 0.005
 
 
@@ -153,12 +178,16 @@ def test_weights_of_the_classes_move_the_predictions() -> None:
         seed=1,
     )
     plain = learner("binary", depth=3, trees=20)
-    means = [predict(each.refit(each.select(given, given), given), given.features).mean() for each in (plain, heavy)]
+    means = [
+        predict(each.refit(each.select(*held_out(given, given)), given), given.features).mean()
+        for each in (plain, heavy)
+    ]
     assert means[1] > means[0] + 0.5
 
 
 def test_same_seed_trains_the_same_forest() -> None:
-    one, other = (learner("binary", depth=4, trees=20).select(rows("binary"), rows("binary", 1)) for _ in range(2))
+    given = held_out(rows("binary"), rows("binary", 1))
+    one, other = (learner("binary", depth=4, trees=20).select(*given) for _ in range(2))
     np.testing.assert_array_equal(one.logits, other.logits)
 
 

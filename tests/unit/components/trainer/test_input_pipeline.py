@@ -282,6 +282,34 @@ def test_training_and_validation_share_no_row(
 
 
 @FORMATS
+@CACHES
+@pytest.mark.parametrize("by", ["row", "group"])
+def test_each_row_has_its_fold_in_training_and_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, cache: str, by: By
+) -> None:
+    key = {feature_names.ROW_KEY: tf.io.FixedLenFeature([], tf.int64)}
+    of_row = values
+    monkeypatch.setitem(globals(), "SPEC", {**SPEC, **key})
+    monkeypatch.setitem(globals(), "values", lambda row: {**of_row(row), feature_names.ROW_KEY: [1 + row // 4]})
+    files = write(tmp_path, 200, 3, stored)
+    monkeypatch.undo()
+    selection = Selection(input_pipeline.validation_part(files, SPEC, TrainingConfig(folds=4), by), inside=None)
+    in_order: dict[int, int] = {}
+    for features, _ in input_pipeline.evaluation_batches(files, SPEC, 16, selection):
+        in_order |= dict(zip(features["id"].numpy(), features[feature_names.FOLD].numpy(), strict=True))
+    assert sorted(in_order) == list(range(200))
+    sizes = np.bincount(list(in_order.values()))
+    assert len(sizes) == 4
+    assert sizes.min() > 20
+    pipeline = InputPipeline(files, SPEC, config(cache), 10, selection)
+    for features, _ in pipeline.dataset(InputShard()).take(20):
+        for row, fold in zip(features["id"].numpy(), features[feature_names.FOLD].numpy(), strict=True):
+            assert in_order[row] == fold
+    folds_of_groups = {(row // 4, fold) for row, fold in in_order.items()}
+    assert (len(folds_of_groups) == 50) is (by == "group")
+
+
+@FORMATS
 def test_validation_part_without_rows_is_an_error(tmp_path: Path, stored: Format) -> None:
     files = write(tmp_path, 3, 1, stored)
     nothing = Selection(ValidationPart(1e-12, 1), inside=True)

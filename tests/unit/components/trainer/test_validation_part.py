@@ -7,7 +7,7 @@ import pytest
 
 from components.features import feature_names
 from components.trainer import validation_part
-from components.trainer.validation_part import Selection, ValidationPart
+from components.trainer.validation_part import ValidationPart
 
 ROWS = 1000
 
@@ -70,8 +70,23 @@ def test_choice_depends_on_the_seed_only(by: validation_part.By) -> None:
     assert (masks[0] != masks[2]).any()
 
 
-def test_training_sees_all_other_rows() -> None:
-    labels = np.arange(ROWS) % 3
-    part = ValidationPart(0.15, 1)
-    inside, outside = (Selection(part, inside).mask(labels, 0) for inside in (True, False))
-    np.testing.assert_array_equal(inside, ~outside)
+def test_folds_are_stratified_and_of_equal_size() -> None:
+    labels = np.repeat([0, 1], [970, 30])
+    numbers = ValidationPart(0.15, 1, folds=5).numbers(labels, 0)
+    np.testing.assert_array_equal(np.bincount(numbers), [200] * 5)
+    np.testing.assert_array_equal(np.bincount(numbers[labels == 1]), [6] * 5)
+
+
+def test_folds_have_whole_groups() -> None:
+    groups = np.random.default_rng(0).integers(1, 1 << 62, 300)[np.arange(ROWS) % 300]
+    part = ValidationPart(0.15, 1, "group", folds=4)
+    numbers = np.concatenate([part.numbers(groups[start : start + 100], start) for start in range(0, ROWS, 100)])
+    assert np.bincount(numbers).min() > ROWS / 8
+    assert len({*zip(groups, numbers, strict=True)}) == 300
+    alone = part.numbers(np.full(ROWS, feature_names.NO_ROW_KEY), 0)
+    assert np.bincount(alone).min() > ROWS / 5
+
+
+def test_by_time_there_is_one_part_whatever_folds_are_wanted() -> None:
+    assert ValidationPart.of([np.arange(ROWS)], 0.2, 1, "time", folds=5) == ValidationPart(0.2, 1, "time", 800)
+    assert ValidationPart.of([], 0.2, 1, "row", folds=5) == ValidationPart(0.2, 1, folds=5)

@@ -1,0 +1,77 @@
+"""Calibration: corrects a trained model's probabilities by the labels of rows that it was not trained on."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy.optimize
+import scipy.special
+import tensorflow as tf
+
+from components.trainer.prediction_head import PredictionHead
+
+Calibrate = Callable[[tf.Tensor], tf.Tensor]
+"""Logits [batch, outputs] → calibrated logits, of the same shape."""
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+_LARGEST = math.log(20)
+"""Bound of the logarithm of a temperature, in both directions."""
+
+
+def temperature(head: PredictionHead, logits: Floats, label: npt.NDArray[Any]) -> Calibrate:
+    """Divides the logits by the temperature with the lowest loss (Guo et al. 2017, On Calibration of Modern Neural
+    Networks).
+
+    The logarithm of the temperature has a standard normal prior, which a few rows outweigh: without it, the temperature
+    of a model that makes no error on the rows would be 0.
+
+    Args:
+      head: the task's loss.
+      logits: of rows that the model was not trained on, [rows, outputs].
+      label: their labels, [rows].
+    """
+
+    def loss(logarithm: float) -> float:
+        losses = head.losses(tf.constant(label), tf.constant(logits * np.float32(math.exp(-logarithm))))
+        return float(tf.reduce_mean(losses)) + logarithm**2 / 2 / len(label)
+
+    found = scipy.optimize.minimize_scalar(loss, bounds=(-_LARGEST, _LARGEST), method="bounded")
+    value = math.exp(found.x)
+    logging.info("temperature %.3f: loss %.5f instead of %.5f on the validation part", value, found.fun, loss(0))
+    return lambda given: given / value
+
+
+def isotonic(logits: Floats, label: npt.NDArray[Any]) -> Calibrate:
+    """Replaces the logits of a binary label by an increasing function of them (Zadrozny & Elkan 2002, Transforming
+    Classifier Scores into Accurate Multiclass Probability Estimates), linear between the centers of its steps.
+
+    Args:
+      logits: as that of `temperature`, with one output.
+      label: 0 or 1; [rows].
+    """
+    order = np.argsort(logits[:, 0], kind="stable")
+    fitted = scipy.optimize.isotonic_regression(label[order].astype(np.float64))
+    starts, rows = fitted.blocks[:-1], np.diff(fitted.blocks)
+    centers = np.add.reduceat(logits[order, 0].astype(np.float64), starts) / rows
+    # A step without an error, however small, does not make sure of the next row.
+    ends = 1 / (len(label) + 2)
+    values = scipy.special.logit(np.clip(fitted.x[starts], ends, 1 - ends))
+    logging.info("isotonic regression: %d steps on %d rows", len(centers), len(label))
+    at, to = tf.constant(centers, tf.float32), tf.constant(values, tf.float32)
+    if len(centers) == 1:
+        return lambda given: tf.zeros_like(given) + to
+
+    def calibrate(given: tf.Tensor) -> tf.Tensor:
+        inside = tf.clip_by_value(given, at[0], at[-1])
+        above = tf.clip_by_value(tf.searchsorted(at, tf.reshape(inside, [-1])), 1, len(centers) - 1)
+        above = tf.reshape(above, tf.shape(given))
+        left, right = tf.gather(at, above - 1), tf.gather(at, above)
+        share = tf.math.divide_no_nan(inside - left, right - left)
+        return tf.gather(to, above - 1) * (1 - share) + tf.gather(to, above) * share
+
+    return calibrate

@@ -1,0 +1,64 @@
+"""Calibration of logits whose error is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+
+from components.trainer.calibration import isotonic, temperature
+from tests.unit.components.trainer.test_forest_training import head
+
+ROWS = 20_000
+
+
+def sample(rows: int = ROWS) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Logits, [rows, 1], and labels with their probabilities."""
+    random = np.random.default_rng(0)
+    logits = random.normal(0, 2, (rows, 1)).astype(np.float32)
+    return logits, (random.random(rows) < tf.sigmoid(logits).numpy()[:, 0]).astype(np.int64)
+
+
+@pytest.mark.parametrize("wrong", [0.4, 1.0, 3.0])
+def test_temperature_undoes_a_factor(wrong: float) -> None:
+    logits, label = sample()
+    calibrate = temperature(head("binary"), logits * np.float32(wrong), label)
+    np.testing.assert_allclose(calibrate(tf.constant(logits * wrong)), logits, rtol=0.05)
+
+
+def test_temperature_of_several_classes() -> None:
+    random = np.random.default_rng(0)
+    logits = random.normal(0, 2, (ROWS, 4)).astype(np.float32)
+    label = np.argmax(logits + random.gumbel(size=logits.shape), axis=1)
+    calibrate = temperature(head("multiclass"), logits * 2, label)
+    np.testing.assert_allclose(calibrate(tf.constant(logits * 2)), logits, rtol=0.05)
+
+
+def test_no_error_in_a_few_rows_is_no_proof() -> None:
+    logits = np.array([[-2.0], [2.0]] * 5, np.float32)
+    sharpened = temperature(head("binary"), logits, np.array([0, 1] * 5))(tf.constant(logits))
+    assert 2 < sharpened[1, 0] < 8
+
+
+def test_isotonic_regression_undoes_any_increasing_function() -> None:
+    logits, label = sample()
+    calibrate = isotonic(np.sign(logits) * logits**2 + 1, label)
+    given = np.array([[-1.5], [-0.5], [0.7], [1.8]], np.float32)
+    found = tf.sigmoid(calibrate(tf.constant(np.sign(given) * given**2 + 1)))
+    np.testing.assert_allclose(found, tf.sigmoid(given), atol=0.03)
+
+
+def test_isotonic_regression_increases_and_is_never_certain() -> None:
+    logits, label = sample(200)
+    grid = tf.constant(np.linspace(-20, 20, 1000, dtype=np.float32)[:, np.newaxis])
+    found = tf.sigmoid(isotonic(logits, label)(grid)).numpy()[:, 0]
+    assert (np.diff(found) >= -1e-7).all()
+    assert found[0] == pytest.approx(1 / 202, rel=1e-3)
+    assert found[-1] == pytest.approx(201 / 202, rel=1e-3)
+
+
+def test_isotonic_regression_of_noise_is_a_constant() -> None:
+    logits = np.array([[1.0], [2.0]], np.float32)
+    found = isotonic(logits, np.array([1, 0]))(tf.constant([[-3.0], [1.5], [9.0]]))
+    np.testing.assert_allclose(found, [[0.0]] * 3, atol=1e-6)
