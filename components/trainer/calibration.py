@@ -19,6 +19,8 @@ Calibrate = Callable[[tf.Tensor], tf.Tensor]
 """Logits [batch, outputs] → calibrated logits, of the same shape."""
 Floats: TypeAlias = npt.NDArray[np.float32]
 
+_DEVIATION = 0.25
+"""Standard deviation of the prior of a temperature's logarithm."""
 _LARGEST = math.log(20)
 """Bound of the logarithm of a temperature, in both directions."""
 
@@ -27,8 +29,8 @@ def temperature(head: PredictionHead, logits: Floats, label: npt.NDArray[Any]) -
     """Divides the logits by the temperature with the lowest loss (Guo et al. 2017, On Calibration of Modern Neural
     Networks).
 
-    The logarithm of the temperature has a standard normal prior, which a few rows outweigh: without it, the temperature
-    of a model that makes no error on the rows would be 0.
+    The logarithm of the temperature has a normal prior, which some hundred rows outweigh: without it, a few rows would
+    decide, and the temperature of a model that makes no error on them would be 0.
 
     Args:
       head: the task's loss.
@@ -38,7 +40,7 @@ def temperature(head: PredictionHead, logits: Floats, label: npt.NDArray[Any]) -
 
     def loss(logarithm: float) -> float:
         losses = head.losses(tf.constant(label), tf.constant(logits * np.float32(math.exp(-logarithm))))
-        return float(tf.reduce_mean(losses)) + logarithm**2 / 2 / len(label)
+        return float(tf.reduce_mean(losses)) + (logarithm / _DEVIATION) ** 2 / 2 / len(label)
 
     found = scipy.optimize.minimize_scalar(loss, bounds=(-_LARGEST, _LARGEST), method="bounded")
     value = math.exp(found.x)

@@ -71,6 +71,16 @@ def test_weights_are_copied_under_every_strategy(
 
 
 @pytest.mark.slow
+def test_each_fold_continues_with_its_own_network(prepared: Prepared, tmp_path: Path) -> None:
+    for folder in (tmp_path / "earlier", tmp_path / "later"):
+        folder.mkdir()
+    Training(prepared, tmp_path / "earlier", {**LONG, "folds": 2}).end()
+    Training(prepared, tmp_path / "later", {**SHORT, "folds": 2}, base=tmp_path / "earlier").end()
+    assert copied(lead(tmp_path / "later")) == {f"fold_{fold}/{name}" for fold in (0, 1) for name in TABLES | DENSE}
+    assert loss(tmp_path / "later") < 0.25
+
+
+@pytest.mark.slow
 def test_variable_of_another_shape_is_not_copied(prepared: Prepared, earlier: Path, tmp_path: Path) -> None:
     Training(prepared, tmp_path, SHORT, model={"hidden": [12]}, base=earlier).end()
     log = (tmp_path / "node.log").read_text()
