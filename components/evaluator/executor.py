@@ -17,7 +17,7 @@ from tfx.utils import io_utils, path_utils, proto_utils
 
 from components.compat.tfma import evaluation
 from components.data import example_artifacts
-from components.errors import InputError, MachineError
+from components.errors import MachineError
 from components.evaluator import leakage_sample, plot_data, saved_model, tfma_results, verdict
 from components.evaluator.baseline import usable_baseline
 from components.evaluator.columnar import Evaluate, Evaluation, Metrics
@@ -62,7 +62,7 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
         self._evaluate(plan, input_dict, output_dict, exec_properties)
         folder = artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY])
         compared = bool(input_dict.get(keys.BASELINE_MODEL_KEY))
-        leakage = _leakage(plan, input_dict, _eval_config(exec_properties, compared))
+        leakage = _leakage(plan, input_dict)
         if leakage.unknown:
             logging.info("leakage is not judged: %s", leakage.unknown)
         result = judge(
@@ -150,32 +150,15 @@ def _needs_stock(
     return evaluation.unsupported(config) or next((each for each in reasons if each), None)
 
 
-def _leakage(plan: EvaluationPlan, inputs: Inputs, config: tfma.EvalConfig) -> Leakage:
-    """Looks for columns of the features that alone predict the label.
-
-    It runs when Beam's workers have ended: the model, which computes the labels, starts TensorFlow's runtime.
-    """
+def _leakage(plan: EvaluationPlan, inputs: Inputs) -> Leakage:
+    """Looks for columns of the features that alone predict the label."""
     examples = artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY])
     if plan.feature_columns is None:
         return Leakage(unknown="the columns of features of own code are not known")
-    spec = next(each for each in config.model_specs if not each.is_baseline)
-    folder = _saved_model(inputs[keys.MODEL_KEY])
-    reason = _unsupported_labels(examples, folder, spec, plan)
-    if reason:
-        return Leakage(unknown=f"it cannot be looked for, because of {reason}")
-    model = saved_model.Model(folder, spec, plan.label_columns)
-    stored = example_artifacts.examples_of(examples, _SPLIT)
-    try:
-        return leakage_sample.measure(stored, plan.feature_columns, model.labels, plan.task)
-    except InputError as error:
-        # TFMA evaluates labels that are not one number in each row.
-        return Leakage(unknown=f"it cannot be looked for: {error.headline}")
-
-
-def _unsupported_labels(examples: Artifact, folder: str, spec: tfma.ModelSpec, plan: EvaluationPlan) -> str | None:
     if example_artifacts.format_of(examples) is None:
-        return "the examples' format"
-    return saved_model.unsupported(folder, spec, plan.task)
+        return Leakage(unknown="it cannot be looked for, because of the examples' format")
+    stored = example_artifacts.examples_of(examples, _SPLIT)
+    return leakage_sample.measure(stored, plan.feature_columns, plan.label, plan.task)
 
 
 def _saved_model(models: list[Artifact]) -> str:

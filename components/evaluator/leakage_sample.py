@@ -2,49 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from components.config_section import Task
 from components.data.examples import Examples, FileRange
 from components.evaluator.saved_model import column_of
-from components.features import leakage
+from components.features import expression, label_values, leakage
 from components.features.leakage import Leakage
-
-Labels: TypeAlias = Callable[[pa.RecordBatch], npt.NDArray[Any]]
 
 _FILES = 8
 """Number of files that are read, evenly spaced; a part of each is."""
 
 
-def measure(examples: Examples, columns: Sequence[str], labels_of: Labels, task: Task) -> Leakage:
+def measure(examples: Examples, columns: Sequence[str], label: str, task: Task) -> Leakage:
     """Measures how well each column alone predicts the label.
 
     Args:
       examples: the eval split. At most `leakage.ROWS` rows are judged, and one batch is in memory at a time.
       columns: those that features are made of.
-      labels_of: returns the labels of a batch, numbers; [rows].
+      label: `data.label`, a column or an expression.
       task: the task.
-
-    Raises:
-      InputError: a row has no label, or several ones.
     """
-    sampled: list[pa.RecordBatch] = []
-    labels = []
+    parsed = expression.parse(label)
+    of_features: list[list[pa.Array]] = []
+    of_label: list[list[pa.Array]] = []
     for batch in _sample(examples):
-        sampled.append(pa.RecordBatch.from_arrays([_single(column_of(batch, name)) for name in columns], list(columns)))
-        labels.append(labels_of(batch).astype(np.float64))
-    known = np.concatenate(labels) if labels else np.empty(0)
-    finite = np.isfinite(known)
-    by_name = {
-        name: _joined([batch.column(at) for batch in sampled]).filter(pa.array(finite))
-        for at, name in enumerate(columns)
-    }
-    return leakage.find(by_name, known[finite], task)
+        of_features.append([_single(column_of(batch, name)) for name in columns])
+        of_label.append([_first(column_of(batch, name)) for name in parsed.columns])
+    read = dict(zip(parsed.columns, map(_joined, zip(*of_label, strict=True)), strict=False))
+    missing = [name for name in parsed.columns if name not in read or pa.types.is_null(read[name].type)]
+    if missing:
+        return Leakage(unknown=f"column {missing[0]} of the label has no value")
+    labels = label_values.labels(parsed, task, read)
+    known = np.isfinite(labels)
+    features = zip(columns, map(_joined, zip(*of_features, strict=True)), strict=True)
+    by_name = {name: column.filter(pa.array(known)) for name, column in features}
+    return leakage.find(by_name, labels[known], task)
 
 
 def _sample(examples: Examples) -> Iterator[pa.RecordBatch]:
@@ -70,10 +66,17 @@ def _single(column: pa.Array) -> pa.Array:
     if pa.types.is_null(column.type):
         return column
     counts = np.diff(np.asarray(column.offsets))
-    ends = np.asarray(column.offsets)[1:]
     if counts.max(initial=0) > 1:
         return pa.array(np.zeros(len(counts), np.int8), mask=counts == 0)
-    return column.values.take(pa.array(ends - 1, mask=counts == 0))
+    return _first(column)
+
+
+def _first(column: pa.Array) -> pa.Array:
+    """Returns the first value of each row, null without one."""
+    if pa.types.is_null(column.type):
+        return column
+    starts = np.asarray(column.offsets)[:-1]
+    return column.values.take(pa.array(starts, mask=np.diff(np.asarray(column.offsets)) == 0))
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:

@@ -11,6 +11,8 @@ class EvaluationPlan(Section):
 
     evaluation: EvaluationConfig
     task: Task
+    label: str
+    """`data.label`, by which leakage is looked for."""
     label_columns: tuple[str, ...] | None = None
     """The columns of the label, which the model's preprocessing signatures read; None: not known, as for a model of own
     code."""

@@ -109,10 +109,6 @@ class Model:
         transformed = self._transformed(batch)
         return Evaluated(self._labels(batch, transformed), predictions, transformed)
 
-    def labels(self, batch: pa.RecordBatch) -> Numbers:
-        """Computes the labels alone, [rows]; raises the errors of `evaluate`."""
-        return self._labels(batch, self._transformed(batch))
-
     def _transformed(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[Any]]:
         transformed: dict[str, npt.NDArray[Any]] = {}
         if self._spec.preprocessing_function_names:

@@ -146,6 +146,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
             evaluation=config.evaluation,
             task=config.data.task,
             force_bless=force_bless,
+            label=config.data.label,
             label_columns=None if own_model else features.label_expression().columns,
             feature_columns=None if config.features.preprocessing_fn else config.features.columns_read,
             class_weights=config.training.class_weights is not None,

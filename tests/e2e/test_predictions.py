@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from command import SUPPORT, Runs, program
+from pyarrow import parquet
+
+from components.features import expression, feature_names, label_values
+from pipeline.authoring.config import load
 
 pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
 
@@ -42,6 +49,37 @@ def test_both_request_forms_give_the_same_predictions(answers: Any):
 def test_labels_are_those_that_were_evaluated(seen: Any, answers: Any):
     assert answers["transform_labels"]["label"] == seen["labels"]
     assert set(seen["labels"]) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    "name", ["taxi", pytest.param("clicks", marks=pytest.mark.slow), pytest.param("digits", marks=pytest.mark.slow)]
+)
+def test_labels_of_leakage_are_those_of_the_model(name: str, request: pytest.FixtureRequest):
+    runs: Runs = request.getfixturevalue(name)
+    config = load(f"configs/{name}.yaml").config
+    parsed = expression.parse(config.data.label)
+    raw = _split(runs.output / "artifacts/ExampleGen/examples")
+    columns = {each: _first(raw.column(each)) for each in parsed.columns}
+    computed = label_values.labels(parsed, config.data.task, columns)
+    transformed = _split(runs.output / "artifacts/Transform/transformed_examples")
+    trained = np.asarray(_first(transformed.column(feature_names.LABEL)))
+    if config.data.task == "multiclass":
+        # The numbers of the classes are other ones.
+        assert len(set(zip(computed, trained, strict=True))) == len(set(computed)) == len(set(trained)) == 10
+    else:
+        np.testing.assert_array_equal(computed, trained)
+        assert set(trained) == {0, 1}
+
+
+def _split(examples: Path) -> pa.Table:
+    """The eval split of the only artifact in a folder."""
+    (folder,) = examples.glob("*/Split-eval")
+    return parquet.read_table(folder)
+
+
+def _first(column: pa.ChunkedArray) -> pa.Array:
+    """The first value of each row; null without one."""
+    return pa.array([None if not row else row[0] for row in column.to_pylist()])
 
 
 def test_model_has_four_signatures_and_none_requires_the_label(taxi: Runs, answers: Any):

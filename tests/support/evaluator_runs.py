@@ -96,7 +96,7 @@ def evaluate(
     from components.evaluator.executor import Executor
 
     plan = EvaluationPlan.model_validate(
-        {"evaluation": section, "task": task, "force_bless": force, "feature_columns": features}
+        {"evaluation": section, "task": task, "label": "label", "force_bless": force, "feature_columns": features}
     )
     _write_examples(folder / "examples" / "Split-eval", table or columns())
     examples = _artifact(Examples, folder / "examples")

@@ -133,7 +133,7 @@ def evaluate(folder: Path, setting: Setting, vectorised: bool = True) -> Evaluat
     inputs, folder = _inputs(folder, setting), folder / ("ours" if vectorised else "stock")
     columns = None if setting.own_code else ("truth",)
     plan = EvaluationPlan.model_validate(
-        {"evaluation": setting.section, "task": setting.task, "label_columns": columns}
+        {"evaluation": setting.section, "task": setting.task, "label": "truth", "label_columns": columns}
     )
     label, signatures = ("truth", ()) if setting.own_code else ("label", ("transform_labels",))
     config = eval_config(plan.evaluation, plan.task, label, signatures, OUTPUT[setting.task])

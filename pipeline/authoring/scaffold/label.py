@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +12,9 @@ import pyarrow as pa
 
 from components.config_section import Task
 from components.errors import InputError
-from components.features import expression
+from components.features import expression, label_values
 from components.names import column_name, did_you_mean
 from pipeline.authoring.scaffold.sample import Table, kind, numbers, texts
-
-_T = TypeVar("_T")
-_Values: TypeAlias = npt.NDArray[np.float64] | npt.NDArray[np.object_]
-"""Numbers, NaN where missing, or texts, None where missing."""
-_Operand: TypeAlias = _Values | float | str
 
 _CLASSES = 30
 """Number of different integers up to which a label is a class and not a quantity."""
@@ -81,17 +75,14 @@ def learning_task_of(table: Table, label: str, task: Task | None = None) -> Lear
 
 
 def _of_expression(parsed: expression.Expression, table: Table, task: Task | None) -> LearningTask:
-    operands = {name: _operand(table.columns[name]) for name in parsed.columns}
     try:
-        with np.errstate(all="ignore"):
-            value = parsed.evaluate(operands, _Arithmetic())
+        value = label_values.evaluate(parsed, table.columns)
     except TypeError as error:
         kinds = ", ".join(f"{name} holds {kind(table.columns[name])}" for name in parsed.columns)
         raise InputError(
             f"--label: {parsed.text!r} cannot be computed: {kinds}",
             "compare text with text and numbers with numbers, as in --label \"income == '>50K'\"",
         ) from error
-    value = np.asarray(value)
     if value.dtype == bool:
         return _checked(
             LearningTask(parsed.text, "binary", parsed.columns, value.astype(float), _counted(value * 1), ()), task
@@ -199,30 +190,3 @@ def _rare(classes: Mapping[str, int]) -> tuple[str, ...]:
 
 def _counted(values: npt.NDArray[np.generic]) -> dict[str, int]:
     return {str(value): count for value, count in Counter(values.tolist()).most_common()}
-
-
-def _operand(column: pa.Array) -> _Values:
-    return texts(column) if kind(column) == "bytes" else numbers(column)
-
-
-class _Arithmetic:
-    """The operations of a label expression on NumPy arrays; a comparison with a missing value is false."""
-
-    def constant(self, value: _T) -> _T:
-        """Returns a number or a text of the expression."""
-        return value
-
-    def not_equal(self, left: _Operand, right: _Operand) -> npt.NDArray[np.bool_] | bool:
-        """Returns where both are present and differ."""
-        return (left != right) & _present(left) & _present(right)
-
-    def __getattr__(self, name: str) -> Callable[..., _Values]:
-        """Returns NumPy's operation of that name."""
-        operation: Callable[..., _Values] = getattr(np, name)
-        return operation
-
-
-def _present(value: _Operand) -> npt.NDArray[np.bool_] | bool:
-    if isinstance(value, np.ndarray):
-        return np.array([each is not None for each in value]) if value.dtype == object else ~np.isnan(value)
-    return True

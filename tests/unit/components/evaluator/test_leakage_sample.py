@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,17 +14,6 @@ from components.evaluator.leakage_sample import measure
 from components.features import leakage
 
 PER_FILE = 300
-
-
-class LabelColumn:
-    """Stands for the model, which computes the labels: here a column has them."""
-
-    def __init__(self) -> None:
-        self.rows: list[int] = []
-
-    def labels(self, batch: pa.RecordBatch) -> Any:
-        self.rows.append(batch.num_rows)
-        return batch.column(batch.schema.get_field_index("label")).flatten().to_numpy()
 
 
 def write(folder: Path, files: int) -> Examples:
@@ -53,22 +41,34 @@ def write(folder: Path, files: int) -> Examples:
 
 
 def test_columns_are_measured_over_several_files(tmp_path: Path) -> None:
-    examples, model = write(tmp_path, 3), LabelColumn()
-    found = measure(examples, ["copy", "noise", "tags", "number", "absent"], model.labels, "binary")
+    examples = write(tmp_path, 3)
+    found = measure(examples, ["copy", "noise", "tags", "number", "absent"], "label", "binary")
     assert [(leak.column, leak.kind) for leak in found.leaks] == [("tags", "filled")]
-    assert model.rows == [PER_FILE] * 3
-    found = measure(Examples(examples.paths[1:], "parquet"), ["copy", "noise"], LabelColumn().labels, "binary")
+    found = measure(Examples(examples.paths[1:], "parquet"), ["copy", "noise"], "label", "binary")
     assert [(leak.column, leak.kind, leak.figure) for leak in found.leaks] == [("copy", "value", 1.0)]
 
 
+def test_label_is_computed_from_columns_that_a_file_may_lack(tmp_path: Path) -> None:
+    found = measure(write(tmp_path, 3), ["copy", "noise", "tags"], "copy == 1 and noise < 9", "binary")
+    # Where the copy is missing, the label is 0.
+    assert [(leak.column, leak.kind) for leak in found.leaks] == [("copy", "filled"), ("tags", "filled")]
+    nothing = measure(write(tmp_path, 1), ["noise"], "copy == 1", "binary")
+    assert nothing.unknown == "column copy of the label has no value"
+
+
 def test_sample_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    examples, model = write(tmp_path, 5), LabelColumn()
+    examples, judged = write(tmp_path, 5), []
     monkeypatch.setattr(leakage, "ROWS", 600)
     monkeypatch.setattr(leakage_sample, "_FILES", 3)
-    assert measure(examples, ["tags"], model.labels, "binary").unknown is None
-    assert model.rows == [200] * 3
+    find = leakage.find
+    monkeypatch.setattr(leakage, "find", lambda columns, *others: judged.append(columns) or find(columns, *others))
+    assert measure(examples, ["number", "tags"], "label", "binary").unknown is None
+    (columns,) = judged
+    # The first 200 rows of the files 0, 1 and 3.
+    first = [number * PER_FILE + np.arange(200) for number in (0, 1, 3)]
+    np.testing.assert_array_equal(columns["number"].to_numpy(), np.concatenate(first))
 
 
 def test_few_rows_are_reported(tmp_path: Path) -> None:
-    found = measure(write(tmp_path, 1), ["copy"], LabelColumn().labels, "binary")
+    found = measure(write(tmp_path, 1), ["copy"], "label", "binary")
     assert found.unknown == "300 rows of 500"

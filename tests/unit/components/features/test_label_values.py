@@ -1,0 +1,73 @@
+"""Labels that NumPy computes are those of the transform graph; taxi's, clicks' and digits' are compared end to end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+
+from components.config_section import Task
+from components.features import expression, label_values
+from components.features.column import column
+from components.features.config import FeaturesConfig
+from components.features.label import label
+from components.features.plan import FeaturePlan
+
+TYPES = {"text": pa.large_binary(), "other": pa.binary(), "count": pa.int64(), "price": pa.float32()}
+VALUES: dict[str, list[Any]] = {
+    "text": [b"a", b"b", None, b"", b"\xff", "é".encode(), b"a", None],
+    "other": [b"a", b"a", b"a", b"", None, b"z", b"b", None],
+    "count": [1, 0, None, 2**53 + 1, -3, 2, 1, 7],
+    "price": [1.0, 0.1, 2.5, None, float("inf"), float("nan"), 0.0, 1e-30],
+}
+COLUMNS = {name: pa.array(values, TYPES[name]) for name, values in VALUES.items()}
+
+
+def of_graph(text: str, task: Task) -> Any:
+    """The label as Transform computes it, of sparse columns."""
+    features = FeaturesConfig.model_validate({"columns": {"count": "z_score"}})
+    plan = FeaturePlan(features=features, label=text, task=task)
+    dtypes = {"text": tf.string, "other": tf.string, "count": tf.int64, "price": tf.float32}
+    columns = {}
+    for name, values in VALUES.items():
+        present = [[row, 0] for row, value in enumerate(values) if value is not None]
+        given = tf.constant([value for value in values if value is not None], dtypes[name])
+        columns[name] = column(name, tf.SparseTensor(present, given, [len(values), 1]))
+    return label(plan, columns).finish([]).numpy()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["price", "count", "text", "text == 'a'", "text != 'a'", "text == 'é'", "not text == 'a'", "text == other",
+     "text != other", "price > 0.1", "price >= 0.1", "not price > 0.1", "price != 1", "count != 1", "count == 1",
+     "count > 9007199254740992", "-count < price / 0", "price < 2 * count - 1", "count / price >= 1",
+     "price <= 1 and not (text == 'a' or count != 1)", "price == price"],
+)  # fmt: skip
+def test_label_of_two_classes(text: str) -> None:
+    found = label_values.labels(expression.parse(text), "binary", COLUMNS)
+    assert found.dtype == np.float64
+    assert found.tolist() == of_graph(text, "binary").tolist()
+
+
+@pytest.mark.parametrize("text", ["price", "count", "price + count / 3", "-price * 1e300 * 1e300", "price > 0.1"])
+def test_label_of_numbers(text: str) -> None:
+    found = label_values.labels(expression.parse(text), "regression", COLUMNS)
+    np.testing.assert_array_equal(found, of_graph(text, "regression"))
+    assert (found[~np.isnan(found)] == found[~np.isnan(found)].astype(np.float32)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("text", [0, 1, None, 2, 3, 4, 0, None]), ("count", [0, 1, None, 2, 3, 4, 0, 5])]
+)
+def test_label_of_classes(name: str, expected: list[float | None]) -> None:
+    found = label_values.labels(expression.parse(name), "multiclass", COLUMNS)
+    assert [None if np.isnan(each) else each for each in found] == expected
+
+
+@pytest.mark.parametrize("text", ["price == 'a'", "price != 'a'", "count + text > 1", "-text == 1", "text > 1"])
+def test_expression_that_does_not_fit_its_columns(text: str) -> None:
+    with pytest.raises(TypeError):
+        label_values.labels(expression.parse(text), "binary", COLUMNS)
