@@ -1,7 +1,6 @@
 """Runs a small Beam pipeline in forked workers or in those of pools, and prints what came of it as JSON.
 
-python forked.py count|raise|wait WORKERS FOLDER
-python forked.py count|raise|wait HOST:PORT,HOST:PORT FOLDER
+Its arguments: count|raise|wait WORKERS FOLDER, or count|raise|wait HOST:PORT,HOST:PORT FOLDER.
 """
 
 from __future__ import annotations
@@ -10,13 +9,17 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import apache_beam as beam
+from forked_command import ForkedCommand
 
 from components.errors import InputError
 from pipeline.authoring.config.runtime import PortableConfig, RuntimeConfig
 from pipeline.orchestration import engines
+
+ROOT = Path(__file__).parents[2]
 
 
 def square(number: int, task: str, folder: str) -> tuple[int, int]:
@@ -35,8 +38,14 @@ def note(results: list[tuple[int, int]], path: str) -> None:
     Path(path).write_text(json.dumps(results))
 
 
-def main(task: str, workers: str, folder: str) -> None:
+def start(task: str, workers: str, folder: Path) -> ForkedCommand:
+    """Starts it in a fork of the node server, as a node is: it has imported Beam, but has no thread."""
+    return ForkedCommand(main, [task, workers, str(folder)], ROOT, os.environ)
+
+
+def main(arguments: Sequence[str]) -> int:
     """Runs the pipeline in so many forked workers, or with the pools that are named."""
+    task, workers, folder = arguments
     argv = [
         "--runner=pipeline.orchestration.engines.forked_runner.ForkedRunner",
         f"--direct_num_workers={workers}",
@@ -58,7 +67,4 @@ def main(task: str, workers: str, folder: str) -> None:
     results = json.loads(Path(path).read_text())
     result = {"squares": sorted(value for value, _ in results), "workers": sorted({pid for _, pid in results})}
     sys.stdout.write(json.dumps(result | {"own": os.getpid()}) + "\n")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    return 0

@@ -56,9 +56,19 @@ class ForkedCommand:
         self._process.start()
         self._files = files
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        found: int = self._process.pid
+        return found
+
+    def has_ended(self, timeout: float = 0) -> bool:
+        """Whether it has ended, or does so within so many seconds."""
+        return bool(multiprocessing.connection.wait([self._process.sentinel], timeout))
+
     def kill(self) -> None:
         """Kills it, and all processes of its group."""
-        kill_group(self._process.pid, signal.SIGKILL)
+        kill_group(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float) -> tuple[int, str, str]:
         """Waits for its end.
@@ -70,7 +80,7 @@ class ForkedCommand:
           TimeoutError: it has not ended after so many seconds; it is killed.
         """
         with self._scratch:
-            if not multiprocessing.connection.wait([self._process.sentinel], timeout):
+            if not self.has_ended(timeout):
                 self.kill()
                 raise TimeoutError(f"expected {self._title} to end within {timeout} s")
             self._process.join()

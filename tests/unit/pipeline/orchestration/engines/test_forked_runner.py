@@ -5,32 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
-
-ROOT = Path(__file__).parents[5]
-
-
-def start(task: str, folder: Path, workers: int = 2) -> subprocess.Popen[str]:
-    # From a module of its own: a worker finds the functions of a pipeline by their modules' names.
-    code = f"import forked; forked.main({task!r}, '{workers}', {str(folder)!r})"
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}"},
-    )
+from forked import start
 
 
 def test_work_is_shared_by_processes_that_end_with_it(tmp_path: Path) -> None:
-    process = start("count", tmp_path)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
+    code, out, err = start("count", "2", tmp_path).wait(120)
+    assert code == 0, err
     record = json.loads(out.splitlines()[-1])
     assert record["squares"] == [number * number for number in range(100)]
     assert len(record["workers"]) == 2
@@ -39,9 +23,8 @@ def test_work_is_shared_by_processes_that_end_with_it(tmp_path: Path) -> None:
 
 
 def test_error_of_a_worker_keeps_its_words(tmp_path: Path) -> None:
-    process = start("raise", tmp_path)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 1
+    code, _, err = start("raise", "2", tmp_path).wait(120)
+    assert code == 1
     assert "error[2]: seven was met" in err
 
 
@@ -54,20 +37,19 @@ def test_error_of_a_worker_keeps_its_words(tmp_path: Path) -> None:
     ],
 )
 def test_no_worker_outlives_a_killed_process(tmp_path: Path, whom: str, message: str | None) -> None:
-    process = start("wait", tmp_path)
+    process = start("wait", "2", tmp_path)
     try:
-        while process.poll() is None and len(list(tmp_path.iterdir())) < 2:
-            psutil.wait_procs([psutil.Process(process.pid)], timeout=0.1)
-        assert process.poll() is None
+        while len(list(tmp_path.iterdir())) < 2:
+            assert not process.has_ended(0.1)
         tree = psutil.Process(process.pid).children(recursive=True)
         assert len(tree) == 3  # a fork server and two workers
         (fork_server,) = psutil.Process(process.pid).children()
         victims = {"worker": int(next(tmp_path.iterdir()).name), "fork_server": fork_server.pid, "parent": process.pid}
         os.kill(victims[whom], signal.SIGKILL)
-        _, err = process.communicate(timeout=60)
+        code, _, err = process.wait(60)
     finally:
         process.kill()
-    assert process.returncode == (-signal.SIGKILL if message is None else 1)
+    assert code == (-signal.SIGKILL if message is None else 1)
     assert ("was killed" in err) == (message is not None)
     assert (message or "") in err
     _, alive = psutil.wait_procs(tree, timeout=30)

@@ -6,16 +6,14 @@ import json
 import os
 import select
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
+import forked
 import pytest
 from beam_servers import Server, served
+from forked_command import ForkedCommand
 
-ROOT = Path(__file__).parents[5]
 pytestmark = pytest.mark.both_lines
 
 
@@ -26,24 +24,15 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Se
         yield one, two
 
 
-def start(task: str, folder: Path, pools: tuple[Server, Server]) -> subprocess.Popen[str]:
-    # From a module of its own: a worker finds the functions of a pipeline by their modules' names.
-    code = f"import forked; forked.main({task!r}, '{','.join(pool.address for pool in pools)}', {str(folder)!r})"
+def start(task: str, folder: Path, pools: tuple[Server, Server]) -> ForkedCommand:
     folder.mkdir()
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}"},
-    )
+    return forked.start(task, ",".join(pool.address for pool in pools), folder)
 
 
 def test_each_pool_has_a_part_in_the_work(tmp_path: Path, pools: tuple[Server, Server]) -> None:
     before = [pool.workers_started for pool in pools]
-    process = start("count", tmp_path / "work", pools)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
+    code, out, err = start("count", tmp_path / "work", pools).wait(120)
+    assert code == 0, err
     record = json.loads(out.splitlines()[-1])
     assert record["squares"] == [number * number for number in range(100)]
     assert len(record["workers"]) == 2
@@ -54,9 +43,8 @@ def test_each_pool_has_a_part_in_the_work(tmp_path: Path, pools: tuple[Server, S
 
 
 def test_error_of_a_worker_keeps_its_words(tmp_path: Path, pools: tuple[Server, Server]) -> None:
-    process = start("raise", tmp_path / "work", pools)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 1
+    code, _, err = start("raise", tmp_path / "work", pools).wait(120)
+    assert code == 1
     assert "error[2]: seven was met" in err
 
 
@@ -64,14 +52,13 @@ def test_worker_that_is_killed_is_not_waited_for(tmp_path: Path, pools: tuple[Se
     work = tmp_path / "work"
     process = start("wait", work, pools)
     try:
-        while process.poll() is None and len(list(work.iterdir())) < 2:
-            psutil.wait_procs([psutil.Process(process.pid)], timeout=0.1)
-        assert process.poll() is None
+        while len(list(work.iterdir())) < 2:
+            assert not process.has_ended(0.1)
         os.kill(int(next(work.iterdir()).name), signal.SIGKILL)
-        _, err = process.communicate(timeout=60)
+        code, _, err = process.wait(60)
     finally:
         process.kill()
-    assert process.returncode == 1
+    assert code == 1
     assert any(f"a worker of the pool {pool.address} has ended" in err for pool in pools)
 
 
