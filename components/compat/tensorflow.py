@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,24 @@ ENVIRONMENT = {**LEGACY_KERAS, "TF_CPP_MIN_LOG_LEVEL": "1", "PYTHONUNBUFFERED": 
 """For every process that imports TensorFlow."""
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore::FutureWarning"}
 """Suppresses warnings about missing GPUs, and those of Google's libraries about the version of Python."""
+
+_OPTIONAL = ("keras", "tf_keras", "googleapiclient", "dill", "h5py", "scipy")
+"""Packages that `import tensorflow` imports if they are installed, for training, TPUs and Keras' files."""
+
+
+def import_for_predictions() -> None:
+    """Imports TensorFlow as if _OPTIONAL were not installed, which takes a third less time.
+
+    For processes that only load and run SavedModels. TensorFlow catches the ImportError of each of these packages, and
+    they can be imported afterwards. Checked with TensorFlow 2.16.
+    """
+    left_out = [name for name in _OPTIONAL if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(left_out))  # type: ignore[arg-type]  # None: not installed
+    try:
+        import tensorflow  # noqa: F401
+    finally:
+        for name in left_out:
+            del sys.modules[name]
 
 
 def set_environment() -> None:

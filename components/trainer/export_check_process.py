@@ -11,13 +11,18 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
+from components.compat.tensorflow import import_for_predictions
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 def main(request: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Runs the signatures of a model; returns the response."""
+    import tensorflow as tf
+
     signatures = tf.saved_model.load(request["model"]).signatures
     response = {}
     for name, inputs in request["signatures"].items():
@@ -30,13 +35,18 @@ def main(request: dict[str, Any]) -> dict[str, dict[str, str]]:
 
 def encode_tensor(tensor: tf.Tensor) -> str:
     """A tensor as text: serialized, in base64."""
+    import tensorflow as tf
+
     return base64.b64encode(tf.io.serialize_tensor(tensor).numpy()).decode()
 
 
 def decode_tensor(text: str, dtype: tf.DType) -> tf.Tensor:
     """The tensor that `encode_tensor` encoded."""
+    import tensorflow as tf
+
     return tf.io.parse_tensor(base64.b64decode(text), dtype)
 
 
 if __name__ == "__main__":
+    import_for_predictions()  # while the other process writes the model
     json.dump(main(json.load(sys.stdin)), sys.stdout)

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 import tf_keras
 from tensorflow.python.ops import script_ops
@@ -54,6 +55,30 @@ def test_the_environment_makes_tf_keras_the_keras_of_tensorflow() -> None:
         [sys.executable, "-c", program], env={**os.environ, **LEGACY_KERAS}, timeout=120, check=False
     )
     assert ended.returncode == 0, "TF_USE_LEGACY_KERAS no longer selects tf_keras"
+
+
+LEFT_OUT = """
+import sys
+from components.compat.tensorflow import _OPTIONAL, import_for_predictions
+
+import_for_predictions()
+print(*sorted({*_OPTIONAL} & {*sys.modules}))
+import scipy.sparse, tensorflow as tf, tf_keras
+print(tf.keras.Model is tf_keras.Model)
+"""
+
+
+@pytest.mark.both_lines
+def test_optional_packages_are_left_out_of_the_import_and_can_be_imported_later() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", LEFT_OUT],
+        env={**os.environ, **LEGACY_KERAS},
+        timeout=120,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.stdout.splitlines() == ["", "True"]
 
 
 def doubled(text: bytes, number: np.int64) -> list[Any]:

@@ -4,10 +4,12 @@ import os
 import sys
 
 from components.compat.grpc import OLDER_POLLING
+from components.compat.tensorflow import import_for_predictions
 
 if __name__ == "__main__":
     for name, value in OLDER_POLLING.items():  # before gRPC is loaded
         os.environ.setdefault(name, value)
+    import_for_predictions()
     from components.serving.server.app import main
 
     sys.exit(main())
