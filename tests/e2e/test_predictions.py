@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from command import SUPPORT, Runs, program
+from in_fork_server import in_child, main_of
 from pyarrow import parquet
 
 from components.features import expression, feature_names, label_values
@@ -20,10 +21,10 @@ ROWS = 10
 
 
 @pytest.fixture(scope="module")
-def seen(taxi: Runs) -> Any:
+def seen(taxi: Runs, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Ten raw rows, and what the Evaluator got for them."""
-    run = taxi.first.result["run"]
-    return program(str(SUPPORT / "evaluator_program.py"), str(taxi.output), run, str(ROWS), "tips")
+    log = tmp_path_factory.mktemp("seen") / "log"
+    return in_child(log, main_of, "evaluator_program", taxi.output, taxi.first.result["run"], ROWS, "tips")
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,7 @@
-"""What the Evaluator saw of some rows: its own extractors, its own config, over the run's examples; a program.
+"""What the Evaluator saw of some rows: its own extractors, its own config, over the run's examples.
 
-    python evaluator_program.py OUTPUT RUN ROWS LABEL_COLUMN > seen.json
-
-seen: `examples` (serialized, base64), `unlabelled` (the same without the label's column), `columns` (column → value
-per row, None where it is missing), `predictions` and `labels`, in the same order. Half of the rows are those with
+`main` returns `examples` (serialized, base64), `unlabelled` (the same without the label's column), `columns` (column →
+value per row, None where it is missing), `predictions` and `labels`, in the same order. Half of the rows are those with
 most values missing.
 """
 
@@ -11,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,7 +107,3 @@ def _lines(extracts: dict[str, Any]) -> Iterator[str]:
 
 def _text(row: bytes) -> str:
     return base64.b64encode(row).decode()
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])) + "\n")

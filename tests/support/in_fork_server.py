@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing.connection
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,11 @@ def in_child(log: Path, function: Callable[..., Any], *arguments: Any) -> Any:
     """
     start_server()
     return result_of(ChildProcess(function.__name__, log, function, *arguments))
+
+
+def main_of(module: str, *arguments: Any) -> Any:
+    """What the function `main` of a module of tests/support returns; for `in_child`, if its imports take seconds."""
+    return importlib.import_module(module).main(*arguments)
 
 
 def result_of(task: ChildProcess) -> Any:

@@ -43,6 +43,7 @@ REGRESSION = {
     ],
     "thresholds": {"mean_squared_error": {"max": 100.0}},
 }
+BINARY_SETTING = Setting("binary", BINARY)
 OWN_METRIC = "tensorflow_model_analysis.metrics.squared_pearson_correlation.SquaredPearsonCorrelation"
 
 
@@ -58,10 +59,17 @@ def assert_equal(ours: Evaluation, stock: Evaluation) -> None:
     assert (ours.config, ours.slices, ours.validated) == (stock.config, stock.slices, stock.validated)
 
 
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Evaluation, Evaluation]:
+    """The folder of BINARY_SETTING, and both evaluations."""
+    folder = tmp_path_factory.mktemp("binary")
+    return folder, *in_child(folder / "log", evaluator_tables.evaluate_with_both, folder, BINARY_SETTING)
+
+
 @pytest.mark.parametrize(
     "setting",
     [
-        Setting("binary", BINARY),
+        BINARY_SETTING,
         pytest.param(Setting("binary", FEW, baseline=False, stored="tfrecord"), marks=pytest.mark.slow),
         pytest.param(Setting("multiclass", MULTICLASS), marks=pytest.mark.slow),
         pytest.param(Setting("regression", REGRESSION), marks=pytest.mark.slow),
@@ -69,8 +77,13 @@ def assert_equal(ours: Evaluation, stock: Evaluation) -> None:
     ],
     ids=["binary", "binary from TFRecords", "multiclass", "regression", "own code"],
 )
-def test_everything_is_as_the_stock_executor_computes_it(setting: Setting, tmp_path: Path) -> None:
-    ours, stock = in_child(tmp_path / "log", evaluator_tables.evaluate_with_both, tmp_path, setting)
+def test_everything_is_as_the_stock_executor_computes_it(
+    setting: Setting, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if setting is BINARY_SETTING:
+        _, ours, stock = request.getfixturevalue("binary")
+    else:
+        ours, stock = in_child(tmp_path / "log", evaluator_tables.evaluate_with_both, tmp_path, setting)
     assert_equal(ours, stock)
     assert not any("TFMA computes" in each or "TFX's own executor" in each for each in ours.messages)
     slices = {name for name, _ in ours.metrics}
@@ -113,16 +126,16 @@ def test_lists_and_values_that_mean_a_missing_one_go_through_serialized_examples
     assert_equal(ours, stock)
 
 
-def test_workers_and_a_job_service_compute_the_same(tmp_path: Path) -> None:
-    setting = Setting("binary", BINARY)
-    in_child(tmp_path / "log", evaluator_tables.write_inputs, tmp_path, setting)
-    expected = in_child(tmp_path / "log", evaluator_tables.evaluate, tmp_path, setting)
+def test_workers_and_a_job_service_compute_the_same(
+    binary: tuple[Path, Evaluation, Evaluation], tmp_path: Path
+) -> None:
+    folder, expected, _ = binary
     with served("job_service", tmp_path / "service.log") as service:
         portable = ("--runner=PortableRunner", f"--job_endpoint={service.address}", "--environment_type=LOOPBACK")
         for number, beam in enumerate((tuple(direct.forked_options(2)), portable)):
-            (tmp_path / "ours").rename(tmp_path / f"earlier-{number}")
-            several = dataclasses.replace(setting, beam=beam)
-            assert_equal(in_child(tmp_path / "log", evaluator_tables.evaluate, tmp_path, several), expected)
+            (folder / "ours").rename(tmp_path / f"earlier-{number}")
+            several = dataclasses.replace(BINARY_SETTING, beam=beam)
+            assert_equal(in_child(tmp_path / "log", evaluator_tables.evaluate, folder, several), expected)
 
 
 def test_row_without_a_label_is_reported(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,13 +16,10 @@ pytestmark = pytest.mark.both_lines
 
 
 def call(folder: Path, what: str, executor: str, outputs: dict[str, str], parameters: dict[str, str]) -> Ended:
-    """Calls it as a container does, in a fork of the node server, and waits for its end."""
-    arguments = line(folder, what, executor, outputs, parameters)
-    return Ended(*ForkedCommand(vertex_entrypoint.main, arguments, ROOT, os.environ).wait(SECONDS))
+    """Calls it as a container does, in a fork of the node server, and waits for its end.
 
-
-def line(folder: Path, what: str, executor: str, outputs: dict[str, str], parameters: dict[str, str]) -> list[str]:
-    """The arguments of a container."""
+    In a process of its own it starts in tests/unit/test_module_names.py, and in tests/e2e/test_vertex.py.
+    """
     names = {key: f"projects/1/locations/x/metadataStores/default/artifacts/{key}" for key in outputs}
     executor_input = {
         "inputs": {"parameterValues": parameters},
@@ -39,7 +34,8 @@ def line(folder: Path, what: str, executor: str, outputs: dict[str, str], parame
     types = {"parameters": {name: {"parameterType": "STRING"} for name in parameters}}
     arguments = [what, "people", "--executor_class_path", executor]
     arguments += ["--json_serialized_invocation_args", json.dumps(executor_input)]
-    return [*arguments, "--json_serialized_inputs_spec_args", json.dumps(types), "--direct_num_workers=1"]
+    arguments += ["--json_serialized_inputs_spec_args", json.dumps(types), "--direct_num_workers=1"]
+    return Ended(*ForkedCommand(vertex_entrypoint.main, arguments, ROOT, os.environ).wait(SECONDS))
 
 
 def test_error_that_nobody_has_put_into_words(tmp_path: Path):
@@ -66,11 +62,8 @@ def test_error_of_ours_keeps_headline_and_remedy(tmp_path: Path):
 def test_driver_writes_its_output_parameters(tmp_path: Path):
     parameters = {"input_config": '{"splits": [{"name": "all-0", "pattern": "SELECT * FROM people"}]}'}
     driver = "tfx.components.example_gen.driver.QueryBasedDriver"
-    arguments = line(tmp_path, "drive", driver, {"examples": "tfx.Examples"}, parameters)
-    # In a process, as in its container.
-    process = [sys.executable, "-m", vertex_entrypoint.__name__, *arguments]
-    ended = subprocess.run(process, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert ended.returncode == 0, ended.stderr
+    ended = call(tmp_path, "drive", driver, {"examples": "tfx.Examples"}, parameters)
+    assert ended.exit_code == 0, ended.err
     record = json.loads((tmp_path / "1" / "run-7" / "SchemaGen_-5" / "executor_output.json").read_text())
     assert record["parameterValues"]["span"] == 0
     assert json.loads(record["parameterValues"]["input_config"])["splits"][0]["pattern"] == "SELECT * FROM people"
