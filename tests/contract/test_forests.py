@@ -26,7 +26,8 @@ SERVERS = {"kind": "parameter_server", "workers": 2, "ps": 2}
 @pytest.mark.parametrize(
     ("kind", "strategy"),
     [
-        pytest.param("gbt", {}, id="gbt", marks=pytest.mark.both_lines),
+        pytest.param("gbt", {}, id="gbt"),
+        # On the other line this one has a forest as well.
         pytest.param("ensemble", WORKERS, id="multi_worker", marks=pytest.mark.both_lines),
         pytest.param("ensemble", {"kind": "mirrored"}, id="mirrored", marks=pytest.mark.slow),
         pytest.param("ensemble", SERVERS, id="parameter_server", marks=pytest.mark.slow),

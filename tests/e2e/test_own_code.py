@@ -18,7 +18,8 @@ def assert_pushed(runs: Runs) -> None:
     assert (Path(ended.result["pushed"]) / "saved_model.pb").is_file()
 
 
-# The module differs between the release lines.
+# test_module_file_for_stock_tfx_runs_as_it_is is the fast one, on both release lines.
+@pytest.mark.slow
 @pytest.mark.both_lines
 def test_stock_taxi_module_runs_as_it_is(stock_taxi: Runs):
     assert_pushed(stock_taxi)

@@ -43,14 +43,14 @@ from components.transform import apply, declared_analysis, transform_graph
 from data import clicks
 from pipeline.authoring.config import load
 
-pytestmark = pytest.mark.both_lines
+both_lines = pytest.mark.both_lines
 TRIPS = 3_000
 TABLES = {"train": table(400, 1), "eval": table(100, 2, NOTHING)}
 SPLITS = ("train", "eval")
 
 
 def assert_equal(ours: Transformed, stock: Transformed, key: str | None = None) -> None:
-    """Compares all files of the graph byte for byte but the graph itself, and the features within float rounding.
+    """Compares all files of the graph byte for byte but the graph itself, and numbers within float rounding.
 
     Args:
       ours: our output.
@@ -59,7 +59,11 @@ def assert_equal(ours: Transformed, stock: Transformed, key: str | None = None) 
     """
     assert ours.files().keys() == stock.files().keys()
     for name, content in stock.files().items():
-        assert ours.files()[name] == content, name
+        if name.endswith(feature_names.LABEL_SCALE):
+            # Moments: how Beam divides the rows into batches varies, and with it the rounding of TFX's sums.
+            assert [*map(float, ours.files()[name].split())] == pytest.approx([*map(float, content.split())], rel=1e-12)
+        else:
+            assert ours.files()[name] == content, name
     for split in SPLITS:
         received, expected = ours.rows(split), stock.rows(split)
         assert received.keys() == expected.keys()
@@ -80,6 +84,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
     return transform(stored(folder / "in", "tfrecord", TABLES), SCHEMA, folder / "out", plan(), StockExecutor)
 
 
+@both_lines
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.slow
 def test_every_operation_is_transformed_as_by_tfx(
@@ -122,6 +127,7 @@ _ROWS = st.lists(
 )
 
 
+@both_lines
 @pytest.mark.slow
 @settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(train=_ROWS, evaluated=_ROWS, rows=st.integers(1, 30))
@@ -141,6 +147,7 @@ def test_random_tables_are_transformed_as_by_tfx(
         assert_equal(transform(stored(folder / "in", "parquet", tables), SCHEMA, folder / "out", plan()), expected)
 
 
+@both_lines
 def test_the_columns_are_those_of_the_transformed_schema(tmp_path: Path) -> None:
     ours = transform(stored(tmp_path / "in", "parquet", TABLES), SCHEMA, tmp_path / "out", small_plan())
     schema = ours.output.transformed_metadata.schema
@@ -153,6 +160,7 @@ def test_the_columns_are_those_of_the_transformed_schema(tmp_path: Path) -> None
     assert lengths == {5}
 
 
+@both_lines
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["taxi", "clicks"])
 def test_the_configs_of_the_examples_are_transformed_as_by_tfx(name: str, tmp_path: Path) -> None:
@@ -186,7 +194,10 @@ def _schema(path: str | None, given: standard_artifacts.Examples) -> schema_pb2.
     )
 
 
-@pytest.mark.parametrize(("label", "task"), [("shop", "multiclass"), ("price", "regression")])
+@both_lines
+@pytest.mark.parametrize(
+    ("label", "task"), [("shop", "multiclass"), pytest.param("price", "regression", marks=pytest.mark.slow)]
+)
 def test_the_labels_of_other_tasks_are_those_of_tfx(label: str, task: Any, tmp_path: Path) -> None:
     features = FeaturesConfig.model_validate({"columns": {"row": "pass_through"}})
     chosen = FeaturePlan(features=features, label=label, task=task)
@@ -200,6 +211,7 @@ def test_the_labels_of_other_tasks_are_those_of_tfx(label: str, task: Any, tmp_p
     assert feature.int_domain.max == (5 if task == "multiclass" else 0)
 
 
+@both_lines
 @pytest.mark.slow
 def test_workers_give_the_result_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examples, "BATCH_ROWS", 20)
@@ -289,6 +301,7 @@ def _lines(of: Transformed, name: str) -> list[bytes]:
     return Path(of.output.vocabulary_file_by_name(name)).read_bytes().splitlines()
 
 
+@both_lines
 @pytest.mark.parametrize("form", FORMATS)
 def test_splits_without_rows(form: Format, tmp_path: Path) -> None:
     none = {name: each.slice(0, 0) for name, each in TABLES.items()}
@@ -310,6 +323,7 @@ def own_stock(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
     return transform(stored(folder / "in", "tfrecord", TABLES), SCHEMA, folder / "out", OWN, StockExecutor)
 
 
+@both_lines
 @pytest.mark.parametrize("form", ["parquet", pytest.param("tfrecord", marks=pytest.mark.slow)])
 def test_a_users_own_function_of_two_phases_is_that_of_tfx(
     form: Format, own_stock: Transformed, tmp_path: Path
@@ -325,6 +339,7 @@ def own_plan(function: str) -> FeaturePlan:
     return FeaturePlan(features=features, label="count", task="binary")
 
 
+@both_lines
 def test_a_function_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
     given = stored(tmp_path / "in", "parquet", TABLES)
     with pytest.raises(
@@ -333,12 +348,14 @@ def test_a_function_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
         transform(given, SCHEMA, tmp_path / "out", own_plan("own_transforms.fails"))
 
 
+@both_lines
 def test_ragged_tensors_are_refused(tmp_path: Path) -> None:
     given = stored(tmp_path / "in", "parquet", TABLES)
     with pytest.raises(InputError, match=r"expected tensors that are dense or sparse, received ragged ones: words"):
         transform(given, SCHEMA, tmp_path / "out", own_plan("own_transforms.ragged"))
 
 
+@both_lines
 def test_an_operation_that_does_not_take_a_column_is_named(tmp_path: Path) -> None:
     features = FeaturesConfig.model_validate({"columns": {"shop": "z_score"}})
     given = stored(tmp_path / "in", "parquet", TABLES)
@@ -346,6 +363,7 @@ def test_an_operation_that_does_not_take_a_column_is_named(tmp_path: Path) -> No
         transform(given, SCHEMA, tmp_path / "out", FeaturePlan(features=features, label="count > 1", task="binary"))
 
 
+@both_lines
 def test_what_only_tfx_can_do_is_left_to_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
