@@ -9,6 +9,16 @@ from pydantic import BaseModel, ConfigDict
 Task = Literal["binary", "multiclass", "regression"]
 """What the model predicts: one of two classes, one of several classes, or a number."""
 
+Loss = Literal["quantile", "huber", "poisson", "tweedie", "focal"]
+"""What a training minimizes instead of the task's own loss, crossentropy or squared error."""
+
+LOSSES: dict[Task, tuple[Loss, ...]] = {
+    "binary": ("focal",),
+    "multiclass": ("focal",),
+    "regression": ("quantile", "huber", "poisson", "tweedie"),
+}
+"""Task → the losses that it can have."""
+
 
 class Section(BaseModel):
     """A part of the config that one component owns; its JSON is that component's cache key."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from components.evaluator.config import DEFAULT_METRICS, METRICS, NUMBERED_METRICS
+from components.evaluator.config import DEFAULT_METRICS, LOSS_METRICS, METRICS, NUMBERED_METRICS
 from components.features.config import OPS
 from pipeline.authoring.config import Config
 
@@ -62,7 +62,8 @@ def _metrics() -> str:
     numbered = ((name, metric) for name, metric, _ in NUMBERED_METRICS)
     for name, metric in (*METRICS.items(), *numbered):
         (task,) = metric.tasks
-        default = "yes" if name in DEFAULT_METRICS[task] else "if named"
+        loss = next((f"with loss: {loss}" for loss, names in LOSS_METRICS.items() if name in names), "if named")
+        default = "yes" if name in DEFAULT_METRICS[task] else loss
         made = "ours" if metric.module else f"`{metric.tfma_class}`"
         rows.append([f"`{name}`", task, metric.better, default, made])
     return f"\n{_table(['metric', 'task', 'better is', 'computed', 'TFMA class'], rows)}\n"

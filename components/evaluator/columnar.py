@@ -140,7 +140,7 @@ class BatchCounter:
         evaluated = {name: model.evaluate(batch) for name, model in self._models.items()}
         slices = slices_of(batch.num_rows, lambda name: _column(batch, evaluated.values(), name), self._specs)
         tables = [
-            binned_sums.count(metric.bins(evaluated[model].labels, evaluated[model].predictions), slices)
+            binned_sums.count(metric.bins(evaluated[model].labels, evaluated[model].output(metric.output)), slices)
             for model, metric in self._metrics.columnar
         ]
         return Counted(slices.keys, tables, self._others(batch, evaluated, slices))

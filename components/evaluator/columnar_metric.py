@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as protos
 
 from components.compat import tfma as compat
-from components.compat.tfma.columnar import Binned, Floats, Numbers, Sums
+from components.compat.tfma.columnar import Binned, Floats, Numbers, Sums, in_one_bin
+from components.evaluator import intervals
+from components.evaluator.intervals import Interval
 from components.evaluator.keyed_metric import KeyedMetric
 
 Bins = Callable[[Numbers, Numbers], Binned]
@@ -27,10 +31,20 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
       eval_config: TFMA's config.
       bins: assigns bins and summands to rows.
       value: sums → the result.
+      output: the output of the model that it reads instead of the prediction. If a model does not have it, the bins are
+        those of NaN.
     """
 
-    def __init__(self, key: Any, eval_config: tfma.EvalConfig | None, bins: Bins, value: Callable[[Sums], Any]) -> None:
-        self._key, self._eval_config, self.bins, self._value = key, eval_config, bins, value
+    def __init__(
+        self,
+        key: Any,
+        eval_config: tfma.EvalConfig | None,
+        bins: Bins,
+        value: Callable[[Sums], Any],
+        output: str = "",
+    ) -> None:
+        self._key, self._eval_config, self.bins, self._value, self.output = key, eval_config, bins, value, output
+        self._of_output = compat.with_output(eval_config, output) if output else eval_config
 
     def result(self, sums: Sums) -> dict[Any, Any]:
         """Returns the result of these sums, by key."""
@@ -43,8 +57,12 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
     def add_input(self, accumulator: Accumulator, element: Any) -> Accumulator:
         """Adds an example."""
         fields = {name: getattr(self._key, name) for name in ("model_name", "output_name", "example_weighted")}
-        for label, prediction, weight in compat.label_prediction_weight(element, self._eval_config, **fields):
+        has_output = not self.output or compat.has_output(element, self._key.model_name, self.output)
+        config = self._of_output if has_output else self._eval_config
+        for label, prediction, weight in compat.label_prediction_weight(element, config, **fields):
             labels, predictions = np.ravel(label), np.ravel(prediction)
+            if not has_output:
+                predictions = np.full(1, np.nan)
             if labels.size != predictions.size:
                 predictions = predictions[np.newaxis]
             for at, summands in zip(*self.bins(labels, predictions), strict=True):
@@ -82,11 +100,69 @@ class ColumnarMetric(KeyedMetric):
         super().__init__(name, computations)
 
 
+class MeanMetric(KeyedMetric):
+    """A mean over the rows, with its confidence interval.
+
+    Args:
+      name: the metric's name.
+      values: (labels, predictions) → the value of each row, [rows]; a row of NaN does not count.
+      interval: (mean, mean of the squares, number of rows) → the interval.
+      output: see ColumnarCombiner.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        values: Callable[[Numbers, Numbers], Numbers],
+        interval: Callable[[float, float, float], Interval | None] = intervals.of_mean,
+        output: str = "",
+    ) -> None:
+        def bins(labels: Numbers, predictions: Numbers) -> Binned:
+            found = values(labels, predictions)
+            with np.errstate(over="ignore"):
+                return in_one_bin(found, np.square(found))
+
+        def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
+            key, total_key = (
+                tfma.metrics.MetricKey(name=each, **key_fields) for each in (name, compat.private(f"total_{name}"))
+            )
+
+            def derived(results: Mapping[Any, Any]) -> dict[Any, Any]:
+                return {key: results[total_key][0]}
+
+            def bounds(results: Mapping[Any, Any]) -> dict[Any, Any]:
+                mean, squares, rows = results[total_key]
+                return {key: bounded(mean, interval(mean, squares, rows))}
+
+            return [
+                combined(total_key, eval_config, bins, _means, output),
+                tfma.metrics.DerivedMetricComputation([key], derived),
+                compat.interval_computation(key, bounds),
+            ]
+
+        super().__init__(name, computations)
+
+
+def _means(sums: Sums) -> tuple[float, float, float]:
+    """Returns the mean, the mean square and the number of rows; NaN without rows."""
+    rows, totals = sums.total()
+    mean, square = (totals / rows).tolist() if rows else (float("nan"), float("nan"))
+    return mean, square, rows
+
+
+def bounded(value: float, interval: Interval | None) -> Any:
+    """Returns a value with its interval as TFMA's message, or the value if there is no interval."""
+    if interval is None or not all(map(math.isfinite, interval)):
+        return value
+    low, high = interval
+    return protos.BoundedValue(value={"value": value}, lower_bound={"value": low}, upper_bound={"value": high})
+
+
 def combined(
-    key: Any, eval_config: tfma.EvalConfig | None, bins: Bins, value: Callable[[Sums], Any]
+    key: Any, eval_config: tfma.EvalConfig | None, bins: Bins, value: Callable[[Sums], Any], output: str = ""
 ) -> tfma.metrics.MetricComputation:
     """Returns the computation of a ColumnarCombiner."""
-    return tfma.metrics.MetricComputation([key], None, ColumnarCombiner(key, eval_config, bins, value))
+    return tfma.metrics.MetricComputation([key], None, ColumnarCombiner(key, eval_config, bins, value, output))
 
 
 def _add(accumulator: Accumulator, at: int, sums: Floats) -> None:

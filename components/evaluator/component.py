@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import tensorflow_model_analysis as tfma
 from tfx.dsl.components.base import base_beam_component, executor_spec
@@ -13,7 +13,7 @@ from tfx.utils import json_utils
 
 from components.config_section import Task
 from components.evaluator import calibration, constant, plot_metrics, tfma_results
-from components.evaluator.config import RATES, EvaluationConfig, metric, slice_of
+from components.evaluator.config import RATES, EvaluationConfig, Metric, metric, slice_of
 from components.evaluator.executor import Executor, StockExecutor
 from components.evaluator.gate import PREVALENCE
 from components.evaluator.plan import EvaluationPlan
@@ -67,7 +67,7 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
             model=model,
             baseline_model=baseline,
             example_splits=json_utils.dumps(["eval"]),
-            eval_config=eval_config(plan.evaluation, plan.task, label_key, preprocessing, prediction_key),
+            eval_config=eval_config(plan, label_key, preprocessing, prediction_key),
             plan=plan.model_dump_json(),
             code=code,
             evaluation=Channel(type=standard_artifacts.ModelEvaluation),
@@ -78,18 +78,23 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
 
 
 def eval_config(
-    config: EvaluationConfig, task: Task, label_key: str, preprocessing: tuple[str, ...], prediction_key: str | None
+    plan: EvaluationPlan, label_key: str, preprocessing: tuple[str, ...], prediction_key: str | None
 ) -> tfma.EvalConfig:
     """Converts the `evaluation` section to TFMA's config, without thresholds, which the gate checks."""
+    config, task = plan.evaluation, plan.task
     metrics = [tfma.MetricConfig(class_name="ExampleCount")]
     # Metrics have the config's names: TFMA's name of `accuracy` is sparse_categorical_accuracy.
-    chosen = {name: metric(name) for name in config.metrics_for(task)}
-    metrics += [_metric(each.tfma_class, each.module, name=name, **each.options) for name, each in chosen.items()]
+    chosen = {name: metric(name) for name in config.metrics_for(task, plan.metrics_of_loss)}
+    metrics += [
+        _metric(each.tfma_class, each.module, name=name, **each.options, **_of_quantiles(each, plan))
+        for name, each in chosen.items()
+    ]
     if any(each.both_classes for each in chosen.values()):
         metrics.append(_metric("HistogramPrevalence", calibration.__name__, name=PREVALENCE))
     if config.fairness:
         metrics += [_metric(made, "", name=rate, thresholds=[config.fairness.at]) for rate, made in RATES.items()]
-    metrics.append(_metric("ConstantComparison", constant.__name__, name="constant", task=task))
+    of_loss = {"of_loss": plan.metrics_of_loss[0], "quantiles": plan.quantiles} if plan.metrics_of_loss else {}
+    metrics.append(_metric("ConstantComparison", constant.__name__, name="constant", task=task, **of_loss))
     metrics += _diagnostics(task, [*chosen, *(RATES if config.fairness else ())])
     return tfma.EvalConfig(
         model_specs=[
@@ -103,6 +108,11 @@ def eval_config(
         slicing_specs=[tfma.SlicingSpec(), *_slices(config)],
         metrics_specs=[tfma.MetricsSpec(metrics=metrics)],
     )
+
+
+def _of_quantiles(of: Metric, plan: EvaluationPlan) -> dict[str, Any]:
+    """Returns the argument of a metric that reads the quantiles that the model predicts."""
+    return {"quantiles": plan.quantiles} if of.quantiles or of.options.get("quantile") in plan.quantiles else {}
 
 
 def _diagnostics(task: Task, names: list[str]) -> list[tfma.MetricConfig]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from components.config_section import Section, Task
+from components.config_section import Loss, Section, Task
 from components.names import did_you_mean
 
 Better = Literal["higher", "lower", "nearer 1"]
@@ -27,6 +27,7 @@ class Metric:
       both_classes: whether it is undefined for rows with constant labels.
       module: the module of the class, if it is not TFMA's.
       options: arguments of the class besides its name.
+      quantiles: whether it is a metric of the quantiles that a model predicts, which it takes as an argument.
     """
 
     tfma_class: str
@@ -35,10 +36,12 @@ class Metric:
     both_classes: bool = False
     module: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    quantiles: bool = False
 
 
 _OURS = "components.evaluator.calibration"
 _ERRORS = "components.evaluator.error_metrics"
+_QUANTILES = "components.evaluator.quantile_metrics"
 _BINARY = frozenset[Task]({"binary"})
 _MULTICLASS = frozenset[Task]({"multiclass"})
 _REGRESSION = frozenset[Task]({"regression"})
@@ -63,6 +66,10 @@ METRICS: dict[str, Metric] = {
     "root_mean_squared_error": Metric("RootOfSquaredErrors", _REGRESSION, better="lower", module=_ERRORS),
     "mean_absolute_percentage_error": Metric("MeanAbsolutePercentageError", _REGRESSION, better="lower"),
     "r_squared": Metric("ExplainedShare", _REGRESSION, module=_ERRORS),
+    "poisson_deviance": Metric("MeanDeviance", _REGRESSION, better="lower", module=_ERRORS, options={"power": 1}),
+    "quantile_loss": Metric("MeanQuantileLoss", _REGRESSION, better="lower", module=_QUANTILES, quantiles=True),
+    "interval_coverage": Metric("IntervalCoverage", _REGRESSION, module=_QUANTILES, quantiles=True),
+    "interval_width": Metric("IntervalWidth", _REGRESSION, better="lower", module=_QUANTILES, quantiles=True),
 }
 """`calibration` is the mean prediction divided by the mean label; `expected_calibration_error` is the mean difference
 of the two over ten bins of predictions. TFMA looks for a class among its own first, so ours have other names."""
@@ -75,7 +82,8 @@ NUMBERED_METRICS: tuple[tuple[str, Metric, str], ...] = (
     ("precision_at_100", Metric("PrecisionOfTop", _BINARY, module=_OURS), "rows"),
     ("recall_at_100", Metric("RecallOfTop", _BINARY, module=_OURS), "rows"),
     ("accuracy_at_3", Metric("TopClassAccuracy", _MULTICLASS, module=_ERRORS), "classes"),
-    ("quantile_loss_at_0.9", Metric("QuantileLoss", _REGRESSION, better="lower", module=_ERRORS), "quantile"),
+    ("quantile_loss_at_0.9", Metric("QuantileLoss", _REGRESSION, better="lower", module=_QUANTILES), "quantile"),
+    ("tweedie_deviance_at_1.5", Metric("MeanDeviance", _REGRESSION, better="lower", module=_ERRORS), "power"),
 )
 """Metrics with a number in their name: an example of the name, the metric, and the option that gets the number."""
 
@@ -84,6 +92,13 @@ DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
     "multiclass": ("accuracy", "crossentropy"),
     "regression": ("mean_squared_error", "mean_absolute_error"),
 }
+
+LOSS_METRICS: dict[Loss, tuple[str, ...]] = {
+    "quantile": ("quantile_loss", "interval_coverage", "interval_width"),
+    "poisson": ("poisson_deviance",),
+    "tweedie": ("tweedie_deviance_at_1.5",),
+}
+"""Loss of a model → its metrics, in addition to those of the task; in the first one it is compared with a constant."""
 
 Rate = Literal["false_positive_rate", "false_negative_rate", "positive_rate"]
 RATES: dict[Rate, str] = {
@@ -142,19 +157,21 @@ def metric(name: str) -> Metric:
     for example, each, option in NUMBERED_METRICS:
         known, _, value = example.rpartition("_at_")
         if base == known and ("." in number) is ("." in value):
-            return replace(each, options={option: _number(name, number)})
+            return replace(each, options={option: _number(name, number, 1 if option == "power" else 0)})
     raise ValueError(
         f"unknown metric {name!r}{did_you_mean(name, (*METRICS, *(example for example, _, _ in NUMBERED_METRICS)))}"
     )
 
 
-def _number(name: str, text: str) -> int | float:
-    """Parses the number in a metric's name: a share between 0 and 1, or a count."""
-    if re.fullmatch(r"0\.\d+", text) and float(text):
+def _number(name: str, text: str, least: int) -> int | float:
+    """Parses the number in a metric's name: one between `least` and `least + 1`, or a count."""
+    if re.fullmatch(rf"{least}\.\d+", text) and float(text) > least:
         return float(text)
     if re.fullmatch(r"[1-9]\d*", text):
         return int(text)
-    raise ValueError(f"{name}: expected a number between 0 and 1 or a whole one from 1 on, received {text}")
+    raise ValueError(
+        f"{name}: expected a number between {least} and {least + 1} or a whole one from 1 on, received {text}"
+    )
 
 
 def _metric(name: str) -> str:
@@ -224,16 +241,22 @@ class EvaluationConfig(Section):
             )
         return values
 
-    def metrics_for(self, task: Task) -> tuple[str, ...]:
-        """Returns the metrics of a run: those named or the task's default ones, and every one with a threshold."""
+    def metrics_for(self, task: Task, of_loss: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Returns the metrics of a run: those named or the default ones, and every one with a threshold.
+
+        Args:
+          task: whose metrics are the default ones.
+          of_loss: the metrics of the model's loss, which come before these.
+        """
         thresholds = (self.thresholds, *self.slice_thresholds.values())
-        named = (*(self.metrics or DEFAULT_METRICS[task]), *(name for each in thresholds for name in each))
-        return tuple(dict.fromkeys(named))
+        default = (*of_loss, *DEFAULT_METRICS[task])
+        return tuple(dict.fromkeys((*(self.metrics or default), *(name for each in thresholds for name in each))))
 
     def modules(self) -> tuple[str, ...]:
         """Returns the modules of metrics of the user's own."""
         named = (name for name in self.metrics_for("binary") if name not in METRICS)
-        return tuple(sorted({found.module for found in map(metric, named) if found.module not in (_OURS, _ERRORS, "")}))
+        modules = {found.module for found in map(metric, named)}
+        return tuple(sorted(modules - {_OURS, _ERRORS, _QUANTILES, ""}))
 
     def columns(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yields every column that the section names, with its key in the section."""

@@ -1,7 +1,7 @@
 """The comparison of a model with the best constant prediction on the same rows, from sums of one pass.
 
 The constant knows the labels of the evaluated rows: their share of label 1, their shares of classes, their mean or
-their median. No other constant has a smaller loss on them. It is fitted to them, but to first order this does not
+their quantiles. No other constant has a smaller loss on them. It is fitted to them, but to first order this does not
 change the variance of the difference: at its optimum the mean loss does not depend on the constant.
 
 A row's difference is the constant's loss minus the model's. Its mean and its mean square are functions of sums, so the
@@ -10,8 +10,9 @@ interval of the mean is that of paired rows.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,14 +20,17 @@ import tensorflow_model_analysis as tfma
 from scipy import special
 
 from components.compat import tfma as compat
-from components.compat.tfma.columnar import DROPPED, Binned, Floats, Numbers, Sums
+from components.compat.tfma.columnar import DROPPED, Binned, Floats, Ints, Numbers, Sums
 from components.config_section import Task
 from components.evaluator import intervals
-from components.evaluator.columnar_metric import combined
+from components.evaluator.columnar_metric import bounded, combined
+from components.evaluator.config import metric
 from components.evaluator.crossentropy import of_label
+from components.evaluator.error_metrics import deviances
 from components.evaluator.intervals import Interval
 from components.evaluator.keyed_metric import KeyedMetric
-from components.evaluator.plot_metrics import bounded, number_bins, of_number_bins, score_bins
+from components.evaluator.plot_metrics import number_bins, of_number_bins, score_bins
+from components.evaluator.quantile_metrics import OUTPUT, losses
 
 VALUE, GAIN = "constant ", "gain over the constant "
 """How the names of the results begin in TFMA's files; the name of the metric follows."""
@@ -58,17 +62,25 @@ class ConstantComparison(KeyedMetric):
     Args:
       name: a name for the computation; no metric has it.
       task: the task.
+      of_loss: the metric of the model's loss, if that is not the task's own.
+      quantiles: those that the model predicts, if the metric is that of quantiles.
     """
 
-    def __init__(self, name: str, task: Task) -> None:
+    def __init__(self, name: str, task: Task, of_loss: str = "", quantiles: Sequence[float] = ()) -> None:
         def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
             made = _TASKS[task]
+            if of_loss:
+                made = _with_loss(made, of_loss, quantiles)
             counted = [combined(_key(compat.private(name), key_fields), eval_config, made.bins, lambda sums: sums)]
             totals = [counted[0].keys[-1]]
             if task == "binary":
                 # The area under the curve is computed from the histogram that TFMA's AUC has.
                 counted += compat.histogram_computations(eval_config, **key_fields)
                 totals.append(counted[-1].keys[-1])
+            for number, (bins, output) in enumerate(made.further):
+                key = _key(compat.private(f"{name}_{number}"), key_fields)
+                counted.append(combined(key, eval_config, bins, lambda sums: sums, output))
+                totals.append(key)
             values = {metric: _key(f"{VALUE}{metric}", key_fields) for metric in made.metrics}
             gains = {metric: _key(f"{GAIN}{metric}", key_fields) for metric in made.judged}
 
@@ -109,12 +121,14 @@ class _Task(NamedTuple):
       judged: those with a gain.
       bins: (labels, predictions) → bins and summands.
       compare: sums → the metrics; one that is left out is not known.
+      further: more bins, each with the output of the model that is their prediction, whose sums `compare` takes too.
     """
 
     metrics: tuple[str, ...]
     judged: tuple[str, ...]
     bins: Callable[[Numbers, Numbers], Binned]
     compare: Callable[..., dict[str, Compared]]
+    further: tuple[tuple[Callable[[Numbers, Numbers], Binned], str], ...] = ()
 
 
 _COMPARABLE, _OTHERS = 0, 1
@@ -141,17 +155,35 @@ def _compare_binary(sums: Sums, histogram: Any) -> dict[str, Compared]:
     # The constant's loss of a row is straight + slope * label.
     clipped = min(max(prior, _LEAST), 1 - _LEAST)
     straight, slope = -math.log1p(-clipped), math.log1p(-clipped) - math.log(clipped)
-    own = rows * straight + slope * moments[0]
-    squares = rows * straight**2 + slope**2 * moments[1] + 2 * straight * slope * moments[0]
-    squares += loss_squares - 2 * (straight * loss + slope * label_loss)
+    difference, squares = _of_line(straight, slope, rows, moments[0], moments[1], loss, loss_squares, label_loss)
     entropy = float(special.entr(prior) + special.entr(1 - prior))
     return {
         "auc": _of_auc(histogram),
         "auc_precision_recall": Compared(prior),
         "binary_accuracy": Compared(max(prior, 1 - prior)),
-        "binary_crossentropy": _paired(entropy, own - loss, squares, rows),
+        "binary_crossentropy": _paired(entropy, difference, squares, rows),
         "brier_score": _of_squares(sums, np.zeros(len(sums.bins)), prior, first=3),
     }
+
+
+def _of_line(
+    straight: Any, slope: Any, rows: Any, y: Any, y2: Any, loss: Any, loss2: Any, y_loss: Any
+) -> tuple[Any, Any]:
+    """Returns the sums of the differences `straight + slope * label - loss` and of their squares; by bin, if these are
+    arrays.
+
+    Args:
+      straight: the constant's loss of the label 0.
+      slope: by how much it grows with the label.
+      rows: number of rows.
+      y: sum of the labels.
+      y2: sum of their squares.
+      loss: sum of the model's losses.
+      loss2: sum of their squares.
+      y_loss: sum of label * loss.
+    """
+    squares = rows * straight**2 + slope**2 * y2 + 2 * straight * slope * y
+    return rows * straight + slope * y - loss, squares + loss2 - 2 * (straight * loss + slope * y_loss)
 
 
 def _of_auc(histogram: Any) -> Compared:
@@ -223,18 +255,28 @@ def _of_shares(rows: Floats, hits: Floats) -> Compared:
 
 def _regression_bins(labels: Numbers, predictions: Numbers) -> Binned:
     """Returns bins of labels; a summand is about the label minus the middle of its bin, so that no digits are lost."""
-    y = labels.astype(np.float64)
+    y, bins, t = _label_bins(labels)
     with np.errstate(over="ignore", invalid="ignore"):
-        bins = np.where(np.isfinite(y), number_bins(np.where(np.isfinite(y), y, 0.0)), DROPPED)
         error = np.abs(y - predictions)
-        t = np.where(bins == DROPPED, 0.0, y - _middles(bins))
         summands = np.stack([*_moments(t, error**2), error, t * error], axis=1)
     return bins, summands
 
 
-def _compare_regression(sums: Sums) -> dict[str, Compared]:
+def _label_bins(labels: Numbers) -> tuple[Floats, Ints, Floats]:
+    """Returns the labels, their bins, and by how much they are above the middle of the bin."""
+    y = labels.astype(np.float64)
+    bins = np.where(np.isfinite(y), number_bins(np.where(np.isfinite(y), y, 0.0)), DROPPED)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return y, bins, np.where(bins == DROPPED, 0.0, y - _middles(bins))
+
+
+def _counted(sums: Sums) -> Sums:
     counted = sums.bins != DROPPED
-    sums = Sums(sums.bins[counted], sums.rows[counted], sums.sums[counted])
+    return Sums(sums.bins[counted], sums.rows[counted], sums.sums[counted])
+
+
+def _compare_regression(sums: Sums, *_: Sums) -> dict[str, Compared]:
+    sums = _counted(sums)
     if not len(sums.bins):
         return {}
     rows, middles, shifted = float(sums.rows.sum()), _middles(sums.bins), sums.sums[:, 0]
@@ -247,26 +289,118 @@ def _compare_regression(sums: Sums) -> dict[str, Compared]:
 
 
 def _of_median(sums: Sums, middles: Floats) -> dict[str, Compared]:
-    """Compares the mean absolute error with that of the mean of the median's bin; the bin's own rows count as 0.
+    """Compares the mean absolute error, which is twice the loss of the median."""
+    t, squares, error_squares, errors, t_errors = (sums.sums[:, each] for each in (0, 1, 4, 8, 9))
+    halves = np.stack([t, squares, errors / 2, error_squares / 4, t_errors / 2], axis=1)
+    found, _ = _of_quantiles(Sums(sums.bins, sums.rows, halves), middles, (0.5,))
+    if found is None:
+        return {}
+    ends = None if found.interval is None else (2 * found.interval[0], 2 * found.interval[1])
+    return {"mean_absolute_error": Compared(2 * found.value, 2 * found.gain, ends)}
 
-    Bins have a relative width of 0.001. If the labels in the median's bin differ too much for that, as large numbers
-    close to each other do, nothing is returned.
+
+def _of_quantiles(sums: Sums, middles: Floats, quantiles: Sequence[float]) -> tuple[Compared | None, list[float]]:
+    """Compares the mean loss of quantiles with that of the labels' quantiles, the means of their bins.
+
+    In a quantile's bin the loss counts as 0. Bins have a relative width of 0.001. If the labels in such a bin differ
+    too much for that, as large numbers close to each other do, the first result is None.
+
+    Args:
+      sums: of the summands of `_quantile_bins`.
+      middles: of the bins; [bins].
+      quantiles: the quantiles.
+
+    Returns:
+      The comparison, and the labels' quantiles.
     """
     rows = float(sums.rows.sum())
-    at = int(np.searchsorted(np.cumsum(sums.rows), rows / 2))
-    t, squares, error_squares, errors, t_errors = (sums.sums[:, each] for each in (0, 1, 4, 8, 9))
-    inside = sums.rows[at]
-    median = middles[at] + t[at] / inside
-    side = np.sign(np.arange(len(middles)) - at)
-    distance = middles - median
-    value = float((side * (t + sums.rows * distance)).sum())
-    spread = math.sqrt(max(squares[at] / inside - (t[at] / inside) ** 2, 0.0)) * inside
-    if not spread <= _COARSE * value and spread > 1e-9 * abs(median) * inside:
+    t, squares, loss, loss_squares, t_loss = sums.sums.T
+    slope, straight = np.zeros(len(middles)), np.zeros(len(middles))
+    values, spread, size = [], 0.0, 0.0
+    for quantile in quantiles:
+        at = int(np.searchsorted(np.cumsum(sums.rows), quantile * rows))
+        inside = sums.rows[at]
+        value = middles[at] + t[at] / inside
+        side = np.sign(np.arange(len(middles)) - at)
+        slopes = np.where(side > 0, quantile, np.where(side < 0, quantile - 1, 0.0)) / len(quantiles)
+        slope, straight = slope + slopes, straight + slopes * (middles - value)
+        deviation = math.sqrt(max(squares[at] / inside - (t[at] / inside) ** 2, 0.0))
+        spread, size = spread + deviation * inside, size + abs(value) * inside
+        values.append(float(value))
+    # The constant's loss in a bin is straight + slope * t.
+    total = float((straight * sums.rows + slope * t).sum())
+    if not spread / 2 <= _COARSE * total * len(quantiles) and spread > 1e-9 * size:
+        return None, values
+    each = _of_line(straight, slope, sums.rows, t, squares, loss, loss_squares, t_loss)
+    difference, both = (float(part.sum()) for part in each)
+    return _paired(total / rows, difference, both, rows), values
+
+
+def _with_loss(made: _Task, of_loss: str, quantiles: Sequence[float]) -> _Task:
+    """Returns the task with the metric of a loss."""
+    if quantiles:
+        bins, output, compare = _quantile_bins(quantiles), OUTPUT, functools.partial(_compare_quantiles, quantiles)
+    else:
+        power = float(metric(of_loss).options["power"])
+        bins, output, compare = _deviance_bins(power), "", functools.partial(_compare_deviance, power, of_loss)
+    of_interval = ("interval_coverage", "interval_width") if len(quantiles) > 1 else ()
+    return _Task(
+        (*made.metrics, of_loss, *of_interval),
+        (*made.judged, of_loss),
+        made.bins,
+        lambda sums, further: made.compare(sums) | compare(further),
+        ((bins, output),),
+    )
+
+
+def _quantile_bins(quantiles: Sequence[float]) -> Callable[[Numbers, Numbers], Binned]:
+    def bins(labels: Numbers, predictions: Numbers) -> Binned:
+        _, bins, t = _label_bins(labels)
+        with np.errstate(over="ignore", invalid="ignore"):
+            loss = losses(labels, predictions, quantiles)
+            return bins, np.stack([t, t**2, loss, loss**2, t * loss], axis=1)
+
+    return bins
+
+
+def _compare_quantiles(quantiles: Sequence[float], sums: Sums) -> dict[str, Compared]:
+    sums = _counted(sums)
+    if not len(sums.bins):
         return {}
-    # The square of |label - median| - |error|.
-    own_squares = np.where(side == 0, 0.0, squares + 2 * distance * t + sums.rows * distance**2)
-    both = (own_squares - 2 * side * (t_errors + distance * errors) + error_squares).sum()
-    return {"mean_absolute_error": _paired(value / rows, value - float(errors.sum()), float(both), rows)}
+    found, values = _of_quantiles(sums, _middles(sums.bins), quantiles)
+    # The labels' own quantiles enclose their share of the labels.
+    of_interval = {
+        "interval_coverage": Compared(quantiles[-1] - quantiles[0]),
+        "interval_width": Compared(values[-1] - values[0]),
+    }
+    return {**({} if found is None else {"quantile_loss": found}), **of_interval}
+
+
+def _deviance_bins(power: float) -> Callable[[Numbers, Numbers], Binned]:
+    def bins(labels: Numbers, predictions: Numbers) -> Binned:
+        y = labels.astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            of_one = deviances(labels, np.ones(len(y)), power)
+            loss = deviances(labels, predictions, power) - of_one
+            summands = np.stack([y, y**2, loss, loss**2, y * loss, of_one], axis=1)
+        return np.zeros(len(y), np.int64), summands
+
+    return bins
+
+
+def _compare_deviance(power: float, name: str, sums: Sums) -> dict[str, Compared]:
+    """Compares the mean deviance with that of the labels' mean, both relative to the deviance of a prediction of 1.
+
+    Relative to that, the constant's deviance is linear in the label.
+    """
+    rows, (y, y2, loss, loss2, y_loss, of_one) = sums.total()
+    mean = y / rows if rows else 0.0
+    if not mean > 0:
+        return {name: Compared(0.0 if mean == 0 and rows else math.nan)}
+    slope = -2 * (math.log(mean) if power == 1 else (mean ** (1 - power) - 1) / (1 - power))
+    straight = 2 * (mean ** (2 - power) - 1) / (2 - power)
+    difference, squares = _of_line(straight, slope, rows, y, y2, loss, loss2, y_loss)
+    return {name: _paired((of_one + rows * straight + slope * y) / rows, difference, squares, rows)}
 
 
 def _moments(t: Floats, squared_errors: Floats) -> tuple[Floats, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy import special
 
-from components.compat.tfma.columnar import Binned, Numbers, Sums, in_one_bin, mean
-from components.evaluator.columnar_metric import ColumnarMetric
+from components.compat.tfma.columnar import Binned, Floats, Numbers, Sums, in_one_bin, mean
+from components.evaluator.columnar_metric import ColumnarMetric, MeanMetric
 from components.evaluator.crossentropy import of_label
 
 
@@ -28,22 +29,33 @@ class ExplainedShare(ColumnarMetric):
         super().__init__(name, _deviations, _explained_share)
 
 
-class QuantileLoss(ColumnarMetric):
-    """The mean of the greater of quantile * error and (quantile - 1) * error, where error is label - prediction.
+class MeanDeviance(MeanMetric):
+    """The mean deviance of a Tweedie distribution: twice the difference of the log-likelihoods of label and prediction.
 
-    Source: R. Koenker and G. Bassett, Regression quantiles, Econometrica 46, 1978.
+    Infinite if a prediction is not above 0, or a label below 0, where there is no such distribution.
+
+    Source: B. Jørgensen, Exponential dispersion models, Journal of the Royal Statistical Society B 49, 1987.
 
     Args:
       name: the metric's name.
-      quantile: the predicted quantile, between 0 and 1.
+      power: the variance is proportional to this power of the mean; 1 (Poisson), or between 1 and 2.
     """
 
-    def __init__(self, name: str, quantile: float) -> None:
-        def losses(labels: Numbers, predictions: Numbers) -> Binned:
-            errors = labels.astype(np.float64) - predictions
-            return in_one_bin(np.maximum(quantile * errors, (quantile - 1) * errors))
+    def __init__(self, name: str, power: float) -> None:
+        super().__init__(name, lambda labels, predictions: deviances(labels, predictions, power))
 
-        super().__init__(name, losses, mean)
+
+def deviances(labels: Numbers, predictions: Numbers, power: float) -> Floats:
+    """Returns the deviance of each row, see `MeanDeviance`."""
+    y, mu = labels.astype(np.float64), predictions.astype(np.float64)
+    with np.errstate(all="ignore"):
+        if power == 1:
+            found = special.xlogy(y, y) - special.xlogy(y, mu) - y + mu
+        else:
+            found = y ** (2 - power) / ((1 - power) * (2 - power))
+            found += -y * mu ** (1 - power) / (1 - power) + mu ** (2 - power) / (2 - power)
+    # A rounding error is no negative deviance.
+    return np.where((mu <= 0) | (y < 0), np.inf, 2 * np.maximum(found, 0.0))
 
 
 class TopClassAccuracy(ColumnarMetric):

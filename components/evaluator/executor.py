@@ -66,7 +66,12 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
         if leakage.unknown:
             logging.info("leakage is not judged: %s", leakage.unknown)
         result = judge(
-            plan.evaluation, _measurements(folder), compared, plan.force_bless, leakage, weighted=plan.class_weights
+            plan.evaluation,
+            _measurements(folder),
+            compared,
+            plan.force_bless,
+            leakage,
+            uncalibrated=plan.uncalibrated,
         )
         for check in result.checks:
             logging.info("%s: %s", "pass" if check.passed else "fail", check)

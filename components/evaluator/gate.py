@@ -18,10 +18,15 @@ _NO_BASELINE = "no earlier blessed model"
 _ALIKE = "all labels are alike"
 _NOT_A_NUMBER = "not a number"
 _LEAKAGE = "leakage"
-_INCOMPARABLE = dict.fromkeys(
-    ("auc", "balanced_accuracy", "binary_crossentropy", "crossentropy"), "labels or predictions are no probabilities"
-) | dict.fromkeys(("mean_squared_error", "mean_absolute_error"), "the labels are too close to each other, or too large")
-"""Why a metric of the constant is not a number."""
+_INCOMPARABLE = (
+    (("auc", "balanced_accuracy", "binary_crossentropy", "crossentropy"), "labels or predictions are no probabilities"),
+    (
+        ("mean_squared_error", "mean_absolute_error", "quantile_loss"),
+        "the labels are too close to each other, or too large",
+    ),
+    (("poisson_deviance", "tweedie_deviance"), "a label is negative"),
+)
+"""How the names of metrics of the constant begin, and why one is not a number."""
 
 
 def judge(
@@ -31,7 +36,7 @@ def judge(
     force: str | None,
     leakage: Leakage | None = None,
     *,
-    weighted: bool = False,
+    uncalibrated: str | None = None,
 ) -> Verdict:
     """Checks a model's metrics.
 
@@ -41,7 +46,7 @@ def judge(
       compared: whether there was a baseline.
       force: the reason to bless the model even if checks fail; None: it is blessed only if all checks pass.
       leakage: the columns that alone predict the label; None if none was looked for.
-      weighted: whether the model was trained with weights of classes, so that its probabilities are not calibrated.
+      uncalibrated: why the model's probabilities are not calibrated, such as class_weights; None if they should be.
 
     Returns:
       The verdict.
@@ -58,7 +63,7 @@ def judge(
         checks += [_gap(config.fairness, rate, judged, config.min_examples) for rate in config.fairness.max_gap]
     warnings: list[str] = []
     for found, reaction in (
-        (_of_constant(overall, weighted), config.constant),
+        (_of_constant(overall, uncalibrated), config.constant),
         (_of_leakage(leakage), config.leakage),
     ):
         if reaction == "refuse":
@@ -84,15 +89,18 @@ _COMPARED = (
     ("mean_squared_error", "mean_absolute_error"),
 )
 """For each task, the metrics of which one has to be better than that of the best constant."""
-_COMPARED_WEIGHTED = (("auc",), ("balanced_accuracy",), *_COMPARED[2:])
-"""The same for a model that was trained with weights of classes: metrics that do not depend on the calibration."""
+_COMPARED_UNCALIBRATED = (("auc",), ("balanced_accuracy",), *_COMPARED[2:])
+"""The same for a model whose probabilities are not calibrated: metrics that do not depend on that."""
+_OF_LOSS = ("quantile_loss", "poisson_deviance", "tweedie_deviance")
+"""How the names of metrics of a loss begin, which a model is compared in instead."""
 
 
-def _of_constant(overall: SliceMetrics, weighted: bool) -> list[Check]:
+def _of_constant(overall: SliceMetrics, uncalibrated: str | None) -> list[Check]:
     """Checks that the model is better than the best constant prediction; no check if that was not computed."""
-    groups = _COMPARED_WEIGHTED if weighted else _COMPARED
+    of_loss = tuple(name for name in overall.constant if name.startswith(_OF_LOSS))
+    groups = (of_loss, *(_COMPARED_UNCALIBRATED if uncalibrated else _COMPARED))
     metrics = next((each for each in groups if any(name in overall.constant for name in each)), ())
-    checks = [_better(name, overall, weighted) for name in metrics if name in overall.constant]
+    checks = [_better(name, overall, uncalibrated) for name in metrics if name in overall.constant]
     better = next((check for check in checks if check.passed and check.judged), None)
     if better is None:
         return checks
@@ -100,20 +108,20 @@ def _of_constant(overall: SliceMetrics, weighted: bool) -> list[Check]:
     return [check if check.passed else replace(check, passed=True, why=why) for check in checks]
 
 
-def _better(metric: str, overall: SliceMetrics, weighted: bool) -> Check:
+def _better(metric: str, overall: SliceMetrics, uncalibrated: str | None) -> Check:
     constant, rows = overall.constant[metric], overall.rows
     lower = metric not in ("auc", "balanced_accuracy")
     value: float | None = None
     passed = False
     if not math.isfinite(constant.value):
-        passed, why = True, f"{NOT_JUDGED}{_INCOMPARABLE[metric]}"
+        passed, why = True, f"{NOT_JUDGED}{next(why for names, why in _INCOMPARABLE if metric.startswith(names))}"
     elif constant.gain is None or not math.isfinite(constant.gain):
         # Labels that are all alike have no area under a curve, and no classes to be balanced.
         why = _NOT_A_NUMBER if lower else _ALIKE
     else:
         value = constant.value + (-constant.gain if lower else constant.gain)
         passed, why = _of_gain(constant, rows)
-        why += ", probabilities are not calibrated because of class_weights" if weighted and not lower else ""
+        why += f", probabilities are not calibrated because of {uncalibrated}" if uncalibrated and not lower else ""
     of_constant = f"the constant's {constant.value:.6g}" if math.isfinite(constant.value) else "the constant's"
     bound = f"{'below' if lower else 'above'} {of_constant} beyond the interval"
     baseline = _finite(overall).baseline.get(metric)

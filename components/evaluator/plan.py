@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from components.config_section import Section, Task
-from components.evaluator.config import EvaluationConfig
+from components.config_section import Loss, Section, Task
+from components.evaluator.config import LOSS_METRICS, EvaluationConfig
 
 
 class EvaluationPlan(Section):
@@ -21,6 +21,25 @@ class EvaluationPlan(Section):
     own code."""
     class_weights: bool = False
     """Whether the model's rows were weighted by class, so that its probabilities are not those of the data."""
+    loss: Loss | None = None
+    """The loss of the model, if it is not the task's own."""
+    quantiles: tuple[float, ...] = ()
+    """The quantiles that the model predicts; empty with another loss."""
+    tweedie_power: float = 1.5
+    """The power of the loss tweedie."""
     force_bless: str | None = None
     """The reason to bless this run's model even if checks fail. As a parameter it is part of the cache key, so that the
     verdict of a forced run is not reused by another one, and vice versa."""
+
+    @property
+    def metrics_of_loss(self) -> tuple[str, ...]:
+        """The metrics of the model's loss, see LOSS_METRICS; a single quantile has no interval."""
+        if self.loss == "tweedie":
+            return (f"tweedie_deviance_at_{self.tweedie_power}",)
+        metrics = LOSS_METRICS.get(self.loss, ()) if self.loss else ()
+        return metrics[:1] if len(self.quantiles) == 1 else metrics
+
+    @property
+    def uncalibrated(self) -> str | None:
+        """Why the model's probabilities are not those of the data; None if training should make them so."""
+        return "class_weights" if self.class_weights else "the focal loss" if self.loss == "focal" else None

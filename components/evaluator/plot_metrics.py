@@ -19,7 +19,7 @@ from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as protos
 from components.compat import tfma as compat
 from components.compat.tfma.columnar import DROPPED, Binned, Floats, Ints, Numbers, Sums, in_one_bin
 from components.evaluator import intervals
-from components.evaluator.columnar_metric import combined
+from components.evaluator.columnar_metric import bounded, combined
 from components.evaluator.intervals import Interval, ScoreBins
 from components.evaluator.keyed_metric import KeyedMetric
 from components.evaluator.plot_data import AT
@@ -89,14 +89,6 @@ class RateDiagnostics(KeyedMetric):
             return _derived(name, key_fields, None, bounded)
 
         super().__init__(name, computations)
-
-
-def bounded(value: float, interval: Interval | None) -> Any:
-    """Returns a value with its interval as TFMA's message, or the value if there is no interval."""
-    if interval is None or not all(map(math.isfinite, interval)):
-        return value
-    low, high = interval
-    return protos.BoundedValue(value={"value": value}, lower_bound={"value": low}, upper_bound={"value": high})
 
 
 def _derived(

@@ -41,11 +41,19 @@ class Evaluated:
       labels: [rows].
       predictions: [rows], or [rows, classes].
       transformed: outputs of the model's preprocessing signatures; [rows, ...].
+      outputs: all outputs of the prediction by name; [rows, ...].
     """
 
     labels: Numbers
     predictions: Numbers
     transformed: Columns
+    outputs: Columns
+
+    def output(self, name: str) -> Numbers:
+        """Returns an output; the prediction if the name is empty, and NaN if the model has no such output."""
+        if not name:
+            return self.predictions
+        return self.outputs[name] if name in self.outputs else np.full(len(self.labels), np.nan)
 
 
 def unsupported(folder: str, spec: tfma.ModelSpec, task: Task) -> str | None:
@@ -105,9 +113,11 @@ class Model:
         Raises:
           InputError: a row has no label, or several ones.
         """
-        predictions = self._predictions(batch)
+        outputs = self._outputs(batch)
+        predictions = outputs[self._spec.prediction_key or next(iter(outputs))]
+        predictions = predictions[:, 0] if predictions.shape[1:] == (1,) else predictions
         transformed = self._transformed(batch)
-        return Evaluated(self._labels(batch, transformed), predictions, transformed)
+        return Evaluated(self._labels(batch, transformed), predictions, transformed, outputs)
 
     def _transformed(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[Any]]:
         transformed: dict[str, npt.NDArray[Any]] = {}
@@ -117,15 +127,12 @@ class Model:
                 transformed.update(_call(self._signatures[name], _by_input(self._signatures[name], serialized)))
         return transformed
 
-    def _predictions(self, batch: pa.RecordBatch) -> Numbers:
+    def _outputs(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[Any]]:
         columns = None if self._raw is None else raw_columns(batch, self._raw.structured_input_signature[1])
         if self._raw is not None and columns is not None:
-            outputs = _call(self._raw, columns)
-        else:
-            signature = self._signatures[self._spec.signature_name]
-            outputs = _call(signature, _by_input(signature, _serialized(batch, None)))
-        predictions = outputs[self._spec.prediction_key or next(iter(outputs))]
-        return predictions[:, 0] if predictions.shape[1:] == (1,) else predictions
+            return _call(self._raw, columns)
+        signature = self._signatures[self._spec.signature_name]
+        return _call(signature, _by_input(signature, _serialized(batch, None)))
 
     def _labels(self, batch: pa.RecordBatch, transformed: Columns) -> Numbers:
         key = self._spec.label_key

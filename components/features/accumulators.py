@@ -170,8 +170,8 @@ class EdgesAccumulator(_Sketch):
         return np.asarray(distinct[np.minimum(ranks, len(distinct) - 1)], np.float32)
 
 
-ScaleState: TypeAlias = tuple[int, MomentsState]
-"""The number of values, and the moments of the finite ones."""
+ScaleState: TypeAlias = tuple[int, int, MomentsState]
+"""The number of values, that of negative ones, and the moments of the finite ones."""
 
 
 class ScaleAccumulator:
@@ -181,16 +181,16 @@ class ScaleAccumulator:
 
     def empty(self) -> ScaleState:
         """See Accumulator."""
-        return 0, self._moments.empty()
+        return 0, 0, self._moments.empty()
 
     def add(self, state: ScaleState, values: Numbers) -> ScaleState:
         """Adds the values of a batch, shape [n]."""
-        (rows, moments), finite = state, values[np.isfinite(values)]
-        return rows + len(values), self._moments.add(moments, finite)
+        (rows, negative, moments), finite = state, values[np.isfinite(values)]
+        return rows + len(values), negative + int((finite < 0).sum()), self._moments.add(moments, finite)
 
     def merge(self, state: ScaleState, other: ScaleState) -> ScaleState:
         """See Accumulator."""
-        return state[0] + other[0], self._moments.merge(state[1], other[1])
+        return state[0] + other[0], state[1] + other[1], self._moments.merge(state[2], other[2])
 
     def prune(self, state: ScaleState) -> ScaleState:
         """See Accumulator."""
@@ -198,9 +198,9 @@ class ScaleAccumulator:
 
     def result(self, state: ScaleState) -> bytes:
         """Returns the content of the file."""
-        rows, (finite, mean, squares, _, _) = state
+        rows, negative, (finite, mean, squares, _, _) = state
         deviation = (math.sqrt(squares / finite) if finite else 1.0) or 1.0
-        return b"".join(b"%s\n" % repr(value).encode() for value in (rows, rows - finite, mean, deviation))
+        return b"".join(b"%s\n" % repr(value).encode() for value in (rows, rows - finite, mean, deviation, negative))
 
 
 VocabularyState: TypeAlias = list[pa.RecordBatch]

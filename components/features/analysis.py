@@ -122,8 +122,8 @@ class Vocabulary:
 class Scale:
     """Requires a file with the scale of `values`: a string scalar, its path.
 
-    Its lines are the number of values, the number of values that are not finite, and mean and standard deviation of the
-    others; a standard deviation of 0 becomes 1.
+    Its lines are the number of values, the number of values that are not finite, mean and standard deviation of the
+    others, and the number of negative ones; a standard deviation of 0 becomes 1.
 
     Attributes:
       values: float, shape [n].

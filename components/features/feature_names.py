@@ -16,8 +16,8 @@ LABEL_CLASSES = "label_classes"
 LABEL_COUNTS = "label_counts"
 """Vocabulary file with a line `count value` for each value of the label in the training split."""
 LABEL_SCALE = "label_scale"
-"""File of a regression label: number of training rows, number of rows without a label, mean and standard deviation,
-each on a line."""
+"""File of a regression label: number of training rows, number of rows without a label, mean, standard deviation, and
+number of rows with a negative label, each on a line."""
 
 
 def feature(column: str, suffix: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from components.config_section import Section
+from components.config_section import Loss, Section
 from components.names import Build, RunFn
 
 Kind = Literal["wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "linear", "gbt", "ensemble"]
@@ -20,6 +21,14 @@ _ONLY = {
     **dict.fromkeys(("trees", "depth", "shrinkage"), _FORESTS),
 }
 """Field → the kinds in which it has an effect; other fields have one in all kinds."""
+_ONLY_LOSS: dict[str, Loss] = {
+    "quantiles": "quantile",
+    "huber_delta": "huber",
+    "tweedie_power": "tweedie",
+    "focal_gamma": "focal",
+}
+"""Field → the loss in which it has an effect."""
+_FOREST_LOSSES: tuple[Loss, ...] = ("poisson", "focal")
 
 
 class ModelConfig(Section):
@@ -53,6 +62,23 @@ class ModelConfig(Section):
     """gbt and ensemble: the factor of each tree; a lower one takes more trees."""
     cross_layers: int = Field(default=3, ge=1, le=16)
     """dcn_v2: the number of cross layers; n of them multiply up to n + 1 features."""
+    loss: Loss | None = None
+    """What the training minimizes; if it is not set, the crossentropy of a classification and the squared error of a
+    regression. quantile: the loss of `quantiles` (Koenker & Bassett 1978), for intervals; huber: the squared error of
+    small errors and the absolute one of large errors (Huber 1964), for labels with outliers; poisson: the deviance of
+    counts, for labels from 0 on, predicts exp(logit); tweedie: the deviance of labels with many zeros and a long tail
+    (Jørgensen 1987), predicts exp(logit); focal: the crossentropy of a classification with less weight on rows that are
+    predicted well (Lin et al. 2017). gbt and ensemble have poisson, and focal of two classes."""
+    quantiles: tuple[float, ...] = Field(default=(0.1, 0.5, 0.9), min_length=1)
+    """quantile: the quantiles to predict, ascending. The output `prediction` is the one nearest to 0.5."""
+    huber_delta: PositiveFloat | None = None
+    """huber: the error, in the label's unit, from which the loss grows linearly; without it, the label's standard
+    deviation."""
+    tweedie_power: float = Field(default=1.5, gt=1, lt=2)
+    """tweedie: the variance of the label is proportional to this power of its mean; near 1 as a count, near 2 as a
+    gamma distribution."""
+    focal_gamma: float = Field(default=2.0, gt=0, le=10)
+    """focal: the crossentropy is multiplied by this power of 1 - the probability of the label."""
     run_fn: RunFn | None = None
     """Your own run_fn, with the interface of TFX: it builds, trains and exports the model.
     package.module.function, or a file such as path/to/module.py."""
@@ -69,10 +95,28 @@ class ModelConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_loss(self) -> ModelConfig:
+        fields = type(self).model_fields
+        for name, loss in _ONLY_LOSS.items():
+            if getattr(self, name) != fields[name].default and self.loss != loss:
+                raise ValueError(f"{name} has an effect with loss: {loss}, received {self.loss or 'none'}; remove it")
+        ascending = all(low < high for low, high in itertools.pairwise((0.0, *self.quantiles, 1.0)))
+        if not ascending:
+            raise ValueError(f"quantiles: expected ascending numbers between 0 and 1, received {list(self.quantiles)}")
+        if self.has_forest and self.loss not in (None, *_FOREST_LOSSES):
+            raise ValueError(
+                f"loss: expected one of {', '.join(_FOREST_LOSSES)}, which trees are trained with in {self.kind}, "
+                f"received {self.loss}; choose another kind, such as tabm"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_own_code(self) -> ModelConfig:
         own = "run_fn" if self.run_fn else "build"
         # A recorded plan contains all fields, so fields with their default do not count.
         fields, present = type(self).model_fields, self.model_fields_set - {own}
+        if own == "build":
+            present -= {"loss", *_ONLY_LOSS}
         without_effect = sorted(name for name in present if getattr(self, name) != fields[name].default)
         if getattr(self, own) and without_effect:
             raise ValueError(

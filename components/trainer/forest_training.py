@@ -313,8 +313,8 @@ class ForestLearner:
             label="label",
             weights=_WEIGHT if self.head.weights else None,
             task=ydf.Task.REGRESSION if regression else ydf.Task.CLASSIFICATION,
-            # If the rows have two classes of several, the default is the loss of two.
-            loss="MULTINOMIAL_LOG_LIKELIHOOD" if self.head.outputs > 1 else "DEFAULT",
+            loss=_loss_name(self.config, self.head),
+            focal_loss_gamma=self.config.focal_gamma,
             features=features,
             discretize_numerical_columns=len(rows.label) > _EXACT,
             min_vocab_frequency=1,
@@ -344,11 +344,21 @@ class ForestLearner:
         }
         label = rows.label
         if self.head.scale:
-            mean, deviation = self.head.scale
-            label = ((label - mean) / deviation).astype(np.float32)
+            shift, unit = self.head.scale
+            label = ((label - shift) / unit).astype(np.float32)
         if self.head.weights:
             columns[_WEIGHT] = self.head.weights(tf.constant(rows.label)).numpy()
         return {**columns, "label": label}
+
+
+def _loss_name(config: ModelConfig, head: PredictionHead) -> str:
+    """YDF's name of the loss."""
+    if config.loss == "poisson":
+        return "POISSON"
+    if config.loss == "focal":
+        return "BINARY_FOCAL_LOSS"
+    # If the rows have two classes of several, the default is the loss of two.
+    return "MULTINOMIAL_LOG_LIKELIHOOD" if head.outputs > 1 else "DEFAULT"
 
 
 def _loss(selected: SelectedForest) -> float:

@@ -13,8 +13,12 @@ import tf_keras
 from components.errors import InputError
 from components.features import feature_names
 from components.features.plan import FeaturePlan
+from components.models.config import ModelConfig
 from components.names import did_you_mean
+from components.trainer import losses
 from components.trainer.config import ClassWeights
+
+_OWN_LOSS = ModelConfig()
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,8 @@ class PredictionHead:
       metrics: tf_keras metrics of (label, logits), for the evaluation of checkpoints.
       outputs_by_name: logits [batch, outputs] → the outputs of `serving_default`, by name.
       weights: label [n] → the weight of each example in the loss, float32 [n]; None: all have weight 1.
-      scale: mean and standard deviation of a regression label, by which the logits are standardized; None for classes.
+      scale: what a regression label is reduced by, and then divided by, before the loss compares it with the logits;
+        None for classes.
     """
 
     outputs: int
@@ -66,7 +71,10 @@ class PredictionHead:
 
 
 def prediction_head(
-    plan: FeaturePlan, transform: tft.TFTransformOutput, class_weights: ClassWeights | None = None
+    plan: FeaturePlan,
+    transform: tft.TFTransformOutput,
+    class_weights: ClassWeights | None = None,
+    model: ModelConfig = _OWN_LOSS,
 ) -> PredictionHead:
     """The prediction head for a plan's task.
 
@@ -74,35 +82,20 @@ def prediction_head(
       plan: the label and the task.
       transform: the transform graph, with the label's statistics in the training split.
       class_weights: the weight of each class's rows in the loss.
+      model: the loss, if it is not the task's own.
 
     Raises:
       InputError: the label of the training split has one value only, is missing in some rows, or does not fit the
-        task; or a weight is given for a value that the label does not have.
+        task or the loss; or a weight is given for a value that the label does not have.
     """
     if plan.task == "regression":
-        mean, deviation = _scale(plan, transform)
-        return PredictionHead(
-            outputs=1,
-            loss=lambda label, logits: tf.square((label - mean) / deviation - logits[:, 0]),
-            join=lambda logits: tf.reduce_mean(logits, axis=1),
-            metrics=(
-                tf_keras.metrics.MeanMetricWrapper(
-                    lambda label, logits: tf.abs(tf.reshape(label - (logits * deviation + mean), [-1])),
-                    name="mean_absolute_error",
-                ),
-            ),
-            outputs_by_name=lambda logits: {"prediction": logits * deviation + mean},
-            scale=(mean, deviation),
-        )
+        return _of_regression(losses.regression_loss(model, plan, _scale(plan, transform)))
     counts = _counts(transform)
     _check(plan, counts)
     if plan.task == "binary":
         return PredictionHead(
             outputs=1,
-            # The loss of tf_keras broadcasts, and averages over all examples, if label and logits differ by an axis.
-            loss=lambda label, logits: tf.nn.sigmoid_cross_entropy_with_logits(
-                tf.cast(label, logits.dtype), logits[:, 0]
-            ),
+            loss=_classification_loss(_binary_crossentropy, model),
             join=_logit_of_mean,
             weights=_weights(class_weights, counts, sorted(counts)),
             metrics=(tf_keras.metrics.AUC(from_logits=True, name="auc"),),
@@ -111,7 +104,7 @@ def prediction_head(
     classes = [line.decode() for line in transform.vocabulary_by_name(feature_names.LABEL_CLASSES)]
     return PredictionHead(
         outputs=len(classes),
-        loss=_crossentropy,
+        loss=_classification_loss(_crossentropy, model),
         join=_log_of_mean,
         weights=_weights(class_weights, counts, classes),
         metrics=(tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy"),),
@@ -126,6 +119,26 @@ PREDICTION_KEY = {"binary": "probability", "multiclass": "probabilities", "regre
 """Task → the name of the output that is the prediction."""
 
 
+def _of_regression(made: losses.RegressionLoss) -> PredictionHead:
+    shift, unit = made.scale
+
+    def errors(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        return tf.abs(tf.reshape(label - made.outputs_by_name(logits)["prediction"], [-1]))
+
+    return PredictionHead(
+        outputs=made.outputs,
+        loss=lambda label, logits: made.loss((label - shift) / unit, logits),
+        join=made.join,
+        metrics=(tf_keras.metrics.MeanMetricWrapper(errors, name="mean_absolute_error"),),
+        outputs_by_name=made.outputs_by_name,
+        scale=made.scale,
+    )
+
+
+def _classification_loss(crossentropy: losses.RowLoss, model: ModelConfig) -> losses.RowLoss:
+    return losses.focal(crossentropy, model.focal_gamma) if model.loss == "focal" else crossentropy
+
+
 def _counts(transform: tft.TFTransformOutput) -> dict[str, int]:
     """Value of the label → number of rows of the training split that have it."""
     counts = {}
@@ -135,11 +148,13 @@ def _counts(transform: tft.TFTransformOutput) -> dict[str, int]:
     return counts
 
 
-def _scale(plan: FeaturePlan, transform: tft.TFTransformOutput) -> tuple[float, float]:
-    """Mean and standard deviation of a regression label; the network predicts the standardized label."""
-    rows, missing, mean, deviation = (float(line) for line in transform.vocabulary_by_name(feature_names.LABEL_SCALE))
+def _scale(plan: FeaturePlan, transform: tft.TFTransformOutput) -> losses.LabelScale:
+    """The statistics of a regression label."""
+    lines = [float(line) for line in transform.vocabulary_by_name(feature_names.LABEL_SCALE)]
+    # Files of earlier releases do not have the number of negative labels.
+    rows, missing, mean, deviation, negative = (*lines, 0.0)[:5]
     _check_missing(plan, int(missing), int(rows))
-    return mean, deviation
+    return losses.LabelScale(int(rows), mean, deviation, int(negative))
 
 
 def _weights(
@@ -159,6 +174,12 @@ def _weights(
                 )
         table = [config.get(value, 1.0) for value in classes]
     return lambda label: tf.gather(tf.constant(table, tf.float32), tf.maximum(label, 0))
+
+
+def _binary_crossentropy(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """The crossentropy of each example, [n]."""
+    # The loss of tf_keras broadcasts, and averages over all examples, if label and logits differ by an axis.
+    return tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(label, logits.dtype), logits[:, 0])
 
 
 def _crossentropy(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

@@ -94,7 +94,7 @@ class Training:
         self._plan = plan
         self._fn_args = fn_args
         self._transform = tft.TFTransformOutput(fn_args.transform_graph_path)
-        self._head = prediction_head(plan.features, self._transform, plan.training.class_weights)
+        self._head = prediction_head(plan.features, self._transform, plan.training.class_weights, plan.model)
         self._checkpoints: str = fn_args.custom_config["checkpoints"]
         self._spec = self._transform.transformed_feature_spec()
         # It decides which rows are read, and is no input of the network.

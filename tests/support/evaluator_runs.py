@@ -109,7 +109,7 @@ def evaluate(
         "blessing": _artifact(ModelBlessing, folder / "blessing"),
     }
     properties = {
-        "eval_config": proto_utils.proto_to_json(eval_config(plan.evaluation, plan.task, "label", (), ANSWER[task])),
+        "eval_config": proto_utils.proto_to_json(eval_config(plan, "label", (), ANSWER[task])),
         "example_splits": '["eval"]',
         "fairness_indicator_thresholds": "null",
         "plan": plan.model_dump_json(),

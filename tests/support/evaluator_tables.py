@@ -50,6 +50,8 @@ class Setting:
       baseline: whether there is one.
       stored: parquet or tfrecord.
       own_code: whether the models have nothing but serving_default, as one of a user's own code may.
+      of_loss: fields of the plan that describe the loss. With `quantiles`, the candidate predicts these too, and the
+        baseline does not.
       unknown_shape: whether the models do not say what shape their predictions have.
       replaced: columns to replace those of the table.
       beam: Beam's options.
@@ -60,6 +62,7 @@ class Setting:
     baseline: bool = True
     stored: str = "parquet"
     own_code: bool = False
+    of_loss: Mapping[str, Any] = field(default_factory=dict)
     unknown_shape: bool = False
     replaced: Mapping[str, Any] = field(default_factory=dict)
     beam: tuple[str, ...] = ("--runner=DirectRunner", "--direct_running_mode=in_memory")
@@ -133,10 +136,16 @@ def evaluate(folder: Path, setting: Setting, vectorised: bool = True) -> Evaluat
     inputs, folder = _inputs(folder, setting), folder / ("ours" if vectorised else "stock")
     columns = None if setting.own_code else ("truth",)
     plan = EvaluationPlan.model_validate(
-        {"evaluation": setting.section, "task": setting.task, "label": "truth", "label_columns": columns}
+        {
+            "evaluation": setting.section,
+            "task": setting.task,
+            "label": "truth",
+            "label_columns": columns,
+            **setting.of_loss,
+        }
     )
     label, signatures = ("truth", ()) if setting.own_code else ("label", ("transform_labels",))
-    config = eval_config(plan.evaluation, plan.task, label, signatures, OUTPUT[setting.task])
+    config = eval_config(plan, label, signatures, OUTPUT[setting.task])
     properties = {
         "eval_config": proto_utils.proto_to_json(config),
         "example_splits": '["eval"]',
@@ -244,7 +253,10 @@ def _save_model(folder: str, setting: Setting, weight: float) -> None:
             value = tf.nn.softmax(tf.concat([value, 1 - value, 0.2 + value**2], axis=1))
         if setting.unknown_shape:
             value = tf.compat.v1.placeholder_with_default(value, None)
-        return {OUTPUT[task]: 7 * value if task == "regression" else value}
+        outputs = {OUTPUT[task]: 7 * value if task == "regression" else value}
+        if setting.of_loss.get("quantiles") and weight == 1:
+            outputs["quantiles"] = 7 * value + tf.constant([[-1.5, 0.0, 1.0]])
+        return outputs
 
     def parsed(examples: Any, name: str, dtype: Any) -> Any:
         column = tf.io.parse_example(examples, {name: tf.io.VarLenFeature(dtype)})[name]

@@ -49,6 +49,29 @@ def interval_computation(
     return metric_types.CIDerivedMetricComputation([key], result)
 
 
+def with_output(eval_config: tfma.EvalConfig | None, output: str) -> tfma.EvalConfig | None:
+    """Returns a config by which TFMA reads another output of the models as the prediction."""
+    if eval_config is None:
+        return None
+    changed = tfma.EvalConfig()
+    changed.CopyFrom(eval_config)
+    for spec in changed.model_specs:
+        spec.prediction_key = output
+    return changed
+
+
+def has_output(inputs: Any, model_name: str, output: str) -> bool:
+    """Whether a model has an output of this name; TFMA raises an error for one that it lacks.
+
+    Args:
+      inputs: the input of a combiner, StandardMetricInputs.
+      model_name: empty if there is one model only.
+      output: the name.
+    """
+    outputs = inputs.prediction[model_name] if model_name else inputs.prediction
+    return isinstance(outputs, Mapping) and output in outputs
+
+
 def label_prediction_weight(
     inputs: Any, eval_config: tfma.EvalConfig | None, **key: Any
 ) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]]:

@@ -57,7 +57,14 @@ class Sums(NamedTuple):
 
 
 class Columnar(Protocol):
-    """What a metric computes from arrays."""
+    """What a metric computes from arrays.
+
+    Attributes:
+      output: the output of the model that it reads instead of the prediction; empty: the prediction.
+    """
+
+    @property
+    def output(self) -> str: ...  # noqa: D102
 
     def bins(self, labels: Numbers, predictions: Numbers) -> Binned:
         """Returns bins and summands of rows.
@@ -74,6 +81,7 @@ class Columnar(Protocol):
 class _Counterpart(NamedTuple):
     bins: Callable[[Numbers, Numbers], Binned]
     result: Callable[[Sums], dict[Any, Any]]
+    output: str = ""
 
 
 def model_of(computation: metric_types.MetricComputation) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 
 from pydantic import ValidationError
 
-from components.evaluator.config import METRICS, metric
+from components.config_section import LOSSES
+from components.evaluator.config import METRICS, Threshold, metric
 from components.features import expression
 from components.features.base_op import Dtype, Embedded
 from components.ingest import spans
@@ -28,6 +29,7 @@ def check_config(config: Config) -> list[Problem]:
         *_features(config),
         *_forest(config),
         *_calibration(config),
+        *_loss(config),
         *_own_code(config),
         *_tune(config),
         *_metrics(config),
@@ -163,6 +165,17 @@ def _calibration(config: Config) -> Iterator[Problem]:
         yield Problem(key, "isotonic requires rows that training does not see; set training.early_stopping or folds")
 
 
+def _loss(config: Config) -> Iterator[Problem]:
+    loss, task = config.model.loss, config.data.task
+    fitting = LOSSES[task]
+    if loss is not None and loss not in fitting:
+        message = f"expected {', '.join(fitting)} or none, which fit a {task} task, received {loss}"
+        yield Problem(("model", "loss"), message)
+    elif loss == "focal" and task == "multiclass" and config.model.has_forest:
+        message = f"trees are trained with the focal loss of two classes, received a {task} task; remove it"
+        yield Problem(("model", "loss"), message)
+
+
 def _own_code(config: Config) -> Iterator[Problem]:
     if config.features.preprocessing_fn and not config.model.run_fn:
         key = ("features", "preprocessing_fn")
@@ -197,16 +210,41 @@ def _tune(config: Config) -> Iterator[Problem]:
 def _metrics(config: Config) -> Iterator[Problem]:
     task = config.data.task
     fitting = [name for name, each in METRICS.items() if task in each.tasks]
-    named: dict[tuple[str | int, ...], str] = {
-        ("evaluation", "thresholds", name): name for name in config.evaluation.thresholds
-    }
+    thresholds = dict(_thresholds(config))
+    named: dict[Key, str] = {key: str(key[-1]) for key in thresholds}
     named |= {("evaluation", "metrics", index): name for index, name in enumerate(config.evaluation.metrics)}
-    for slice_, thresholds in config.evaluation.slice_thresholds.items():
-        named |= {("evaluation", "slice_thresholds", slice_, name): name for name in thresholds}
     for key, name in named.items():
         if task not in metric(name).tasks:
             yield Problem(key, f"{name} does not fit a {task} task; {', '.join(fitting)} do")
+        elif message := _of_quantiles(config, name):
+            yield Problem(key, message)
+    for key, threshold in thresholds.items():
+        if key[-1] == "interval_coverage" and (threshold.worse_by, threshold.worse_by_fraction) != (None, None):
+            message = "neither a higher nor a lower value is better; expected min and max, received a bound of worse_by"
+            yield Problem(key, message)
     if config.evaluation.fairness and task != "binary":
         yield Problem(
             ("evaluation", "fairness"), f"rates of false positives are those of a binary task, and this one is {task}"
         )
+
+
+def _thresholds(config: Config) -> Iterator[tuple[Key, Threshold]]:
+    """Yields every bound of a metric with its key, which ends with the metric's name."""
+    for name, threshold in config.evaluation.thresholds.items():
+        yield ("evaluation", "thresholds", name), threshold
+    for slice_, thresholds in config.evaluation.slice_thresholds.items():
+        for name, threshold in thresholds.items():
+            yield ("evaluation", "slice_thresholds", slice_, name), threshold
+
+
+def _of_quantiles(config: Config, name: str) -> str | None:
+    """Returns why a metric does not fit the quantiles that the model predicts; None if it does."""
+    made, quantiles = metric(name), config.model.quantiles if config.model.loss == "quantile" else ()
+    if made.quantiles and len(quantiles) < (2 if name.startswith("interval") else 1):
+        received = f"quantiles: {list(quantiles)}" if quantiles else f"loss: {config.model.loss or 'none'}"
+        several = " of two quantiles or more" if name.startswith("interval") else ""
+        return f"{name} requires model.loss: quantile{several}, received {received}; remove it"
+    quantile = made.options.get("quantile")
+    if quantiles and quantile is not None and quantile not in quantiles:
+        return f"expected one of model.quantiles, {', '.join(map(str, quantiles))}, received {quantile}; change it"
+    return None

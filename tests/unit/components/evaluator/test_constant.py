@@ -17,18 +17,22 @@ from components.evaluator import binned_sums
 from components.evaluator.binned_sums import Counted, Slices
 from components.evaluator.columnar_metric import ColumnarCombiner
 from components.evaluator.constant import Compared, ConstantComparison
+from components.evaluator.error_metrics import deviances
 
 ROWS = 3_000
 
 
-def compared(task: Task, labels: Any, predictions: Any, parts: int = 3) -> dict[str, Compared]:
+def compared(task: Task, labels: Any, predictions: Any, parts: int = 3, **of_loss: Any) -> dict[str, Compared]:
     """What the columnar executor computes of rows in several parts."""
-    computations = ConstantComparison("constant", task).computations(model_names=[""], output_names=[""])
+    made = ConstantComparison("constant", task, **of_loss)
+    computations = made.computations(model_names=[""], output_names=[""])
     combined = [each for each in computations if hasattr(each, "combiner")]
     results: dict[Any, Any] = {}
     for each in combined:
         ours = each.combiner if isinstance(each.combiner, ColumnarCombiner) else columnar.counterpart(each)
-        results.update(ours.result(_sums(ours, labels, predictions, parts)))
+        # The prediction of a model of quantiles is one of them.
+        of_output = predictions[:, 0] if of_loss.get("quantiles") and not ours.output else predictions
+        results.update(ours.result(_sums(ours, labels, of_output, parts)))
     derived, interval = (each for each in computations if not hasattr(each, "combiner"))
     values, bounds = derived.result(results), interval.result(results)
     found: dict[str, Compared] = {}
@@ -129,6 +133,46 @@ def test_mean_and_median_of_a_regression(kind: str, offset: float) -> None:
     assert actual.interval == pytest.approx(expected.interval, abs=2e-3 * expected.value)
     assert found["root_mean_squared_error"].value == pytest.approx(label.std())
     assert found["r_squared"].value == 0
+
+
+@pytest.mark.parametrize("levels", [[0.5], [0.1, 0.5, 0.9], [0.05, 0.2]])
+@pytest.mark.parametrize("kind", ["normal", "whole numbers"])
+def test_quantiles_of_a_regression(kind: str, levels: list[float]) -> None:
+    random = np.random.default_rng(3)
+    label = random.normal(size=ROWS) * 30 + 7
+    label = np.round(label / 10) if kind == "whole numbers" else label
+    answer = label[:, None] + random.normal(size=(ROWS, len(levels))) * label.std()
+    found = compared("regression", label, answer, of_loss="quantile_loss", quantiles=levels)
+
+    def losses(predicted: Any) -> Any:
+        errors = label[:, None] - predicted
+        return np.maximum(np.array(levels) * errors, (np.array(levels) - 1) * errors).mean(axis=1)
+
+    own = np.quantile(label, levels)
+    expected, actual = paired(losses(own), losses(answer)), found["quantile_loss"]
+    assert (actual.value, actual.gain) == pytest.approx((expected.value, expected.gain), abs=2e-3 * expected.value)
+    assert actual.interval == pytest.approx(expected.interval, abs=2e-3 * expected.value)
+    if len(levels) > 1:
+        assert found["interval_coverage"].value == pytest.approx(levels[-1] - levels[0])
+        assert found["interval_width"].value == pytest.approx(own[-1] - own[0], rel=0.02)
+    assert "mean_squared_error" in found
+
+
+@pytest.mark.parametrize(("name", "power"), [("poisson_deviance", 1.0), ("tweedie_deviance_at_1.25", 1.25)])
+def test_deviance_of_the_mean(name: str, power: float) -> None:
+    random = np.random.default_rng(3)
+    answer = np.exp(random.normal(size=ROWS))
+    label = random.poisson(answer)
+    found = compared("regression", label, answer, of_loss=name)[name]
+    constant, model = (deviances(label, each, power) for each in (np.full(ROWS, label.mean()), answer))
+    assert constant.mean() == pytest.approx(
+        metrics.mean_tweedie_deviance(label, np.full(ROWS, label.mean()), power=power)
+    )
+    assert_equal(found, paired(constant, model))
+    assert compared("regression", np.zeros(9), np.ones(9), of_loss=name)[name].value == 0
+    assert math.isnan(compared("regression", np.full(9, -1), np.ones(9), of_loss=name)[name].value)
+    negative = compared("regression", label, -answer, of_loss=name)[name]
+    assert (math.isfinite(negative.value), math.isfinite(negative.gain)) == (True, False)
 
 
 def test_median_among_large_numbers_close_to_each_other_is_not_known() -> None:

@@ -10,13 +10,18 @@ import tensorflow_model_analysis as tfma
 import tf_keras
 from pydantic import ValidationError
 
+from components.config_section import Task
 from components.evaluator.component import eval_config
-from components.evaluator.config import METRICS, NUMBERED_METRICS, RATES, EvaluationConfig, metric
+from components.evaluator.config import METRICS, NUMBERED_METRICS, RATES, metric
+from components.evaluator.plan import EvaluationPlan
 
 
 def config(**fields: object) -> tfma.EvalConfig:
-    section = EvaluationConfig.model_validate(fields)
-    return eval_config(section, "binary", "label", ("transform_labels",), "probability")
+    return eval_config(plan("binary", fields), "label", ("transform_labels",), "probability")
+
+
+def plan(task: Task, fields: dict[str, object], **of_loss: object) -> EvaluationPlan:
+    return EvaluationPlan.model_validate({"evaluation": fields, "task": task, **of_loss})
 
 
 def classes(actual: tfma.EvalConfig) -> list[str]:
@@ -49,8 +54,7 @@ def test_label_balance_is_only_measured_for_metrics_that_need_both_labels() -> N
 
 
 def test_metric_is_called_as_in_the_config() -> None:
-    section = EvaluationConfig.model_validate({"thresholds": {"accuracy": {"min": 0.5}}})
-    actual = eval_config(section, "multiclass", "label", (), "probabilities")
+    actual = eval_config(plan("multiclass", {"thresholds": {"accuracy": {"min": 0.5}}}), "label", (), "probabilities")
     computations = tfma.metrics.metric_specs.to_computations(actual.metrics_specs, eval_config=actual)
     names = {key.name for computation in computations for key in computation.keys}
     assert {"accuracy", "crossentropy"} <= names
@@ -107,24 +111,65 @@ def test_number_in_a_metrics_name_is_an_option_of_its_class() -> None:
 
 
 def test_class_of_ones_own_is_named_by_its_path() -> None:
-    section = EvaluationConfig.model_validate({"metrics": ["mine.metrics.Lift"], "thresholds": {"auc": {"min": 0.5}}})
-    actual = options(eval_config(section, "binary", "label", (), "probability"))
+    made = plan("binary", {"metrics": ["mine.metrics.Lift"], "thresholds": {"auc": {"min": 0.5}}})
+    actual = options(eval_config(made, "label", (), "probability"))
     assert actual["mine.metrics:Lift"] == {"name": "mine.metrics.Lift"}
-    assert section.modules() == ("mine.metrics",)
+    assert made.evaluation.modules() == ("mine.metrics",)
 
 
 @pytest.mark.parametrize("example", [name for name, _, _ in NUMBERED_METRICS])
 def test_every_numbered_metric_is_found_by_its_example(example: str) -> None:
     (task,) = metric(example).tasks
-    section = EvaluationConfig.model_validate({"thresholds": {example: {"min": 0}}})
-    actual = eval_config(section, task, "label", (), "x")
+    actual = eval_config(plan(task, {"thresholds": {example: {"min": 0}}}), "label", (), "x")
     computations = tfma.metrics.metric_specs.to_computations(actual.metrics_specs, eval_config=actual)
     assert example in {key.name for computation in computations for key in computation.keys}
+
+
+BOUND: dict[str, object] = {"thresholds": {"mean_absolute_error": {"max": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("of_loss", "expected", "quantiles"),
+    [
+        ({"loss": "quantile", "quantiles": [0.5]}, ["quantile_loss"], [0.5]),
+        (
+            {"loss": "quantile", "quantiles": [0.1, 0.9]},
+            ["quantile_loss", "interval_coverage", "interval_width"],
+            [0.1, 0.9],
+        ),
+        ({"loss": "poisson"}, ["poisson_deviance"], []),
+        ({"loss": "tweedie", "tweedie_power": 1.25}, ["tweedie_deviance_at_1.25"], []),
+        ({"loss": "huber"}, [], None),
+    ],
+)
+def test_loss_has_metrics_of_its_own(of_loss: dict[str, object], expected: list[str], quantiles: object) -> None:
+    actual = eval_config(plan("regression", BOUND, **of_loss), "label", (), "prediction")
+    by_name = {json.loads(each.config)["name"]: json.loads(each.config) for each in actual.metrics_specs[0].metrics[1:]}
+    assert [name for name in by_name if name not in ("constant", "diagnostics")] == [
+        *expected,
+        "mean_squared_error",
+        "mean_absolute_error",
+    ]
+    assert by_name["constant"].get("of_loss") == (expected[0] if expected else None)
+    assert by_name["constant"].get("quantiles") == quantiles
+    computations = tfma.metrics.metric_specs.to_computations(actual.metrics_specs, eval_config=actual)
+    assert {*expected} <= {key.name for computation in computations for key in computation.keys}
+
+
+def test_metric_of_a_quantile_reads_it_from_a_model_that_predicts_it() -> None:
+    section = {"thresholds": {"quantile_loss_at_0.9": {"max": 1}}}
+    alone = options(eval_config(plan("regression", section), "label", (), "prediction"))
+    made = plan("regression", section, loss="quantile", quantiles=[0.5, 0.9])
+    of_several = options(eval_config(made, "label", (), "prediction"))
+    key = "components.evaluator.quantile_metrics:QuantileLoss"
+    assert "quantiles" not in alone[key]
+    assert of_several[key]["quantiles"] == [0.5, 0.9]
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("tweedie_deviance_at_2.5", "tweedie_deviance_at_2.5: expected a number between 1 and 2"),
         ("precision_at_1.5", "precision_at_1.5: expected a number between 0 and 1 or a whole one from 1 on"),
         ("precision_at_0", "precision_at_0: expected a number between 0 and 1"),
         ("accuracy_at_0.5", "unknown metric 'accuracy_at_0.5'; did you mean"),

@@ -44,6 +44,18 @@ REGRESSION = {
     "thresholds": {"mean_squared_error": {"max": 100.0}},
 }
 BINARY_SETTING = Setting("binary", BINARY)
+QUANTILES = {
+    "slices": ["size"],
+    "metrics": ["quantile_loss", "quantile_loss_at_0.8", "interval_coverage", "interval_width", "mean_absolute_error"],
+    "thresholds": {"interval_coverage": {"min": 0.5}},
+}
+OF_QUANTILES = {"loss": "quantile", "quantiles": [0.1, 0.5, 0.8]}
+DEVIANCE = {
+    "slices": ["size"],
+    "metrics": ["poisson_deviance", "tweedie_deviance_at_1.5"],
+    "thresholds": {"poisson_deviance": {"max": 9}},
+}
+COUNTS = {"truth": [[float(at % 4)] for at in range(evaluator_tables.ROWS)]}
 OWN_METRIC = "tensorflow_model_analysis.metrics.squared_pearson_correlation.SquaredPearsonCorrelation"
 
 
@@ -74,8 +86,12 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Evaluation, 
         pytest.param(Setting("multiclass", MULTICLASS), marks=pytest.mark.slow),
         pytest.param(Setting("regression", REGRESSION), marks=pytest.mark.slow),
         Setting("regression", REGRESSION, own_code=True, baseline=False),
+        Setting("regression", QUANTILES, of_loss=OF_QUANTILES),
+        pytest.param(
+            Setting("regression", DEVIANCE, of_loss={"loss": "poisson"}, replaced=COUNTS), marks=pytest.mark.slow
+        ),
     ],
-    ids=["binary", "binary from TFRecords", "multiclass", "regression", "own code"],
+    ids=["binary", "binary from TFRecords", "multiclass", "regression", "own code", "quantiles", "deviance"],
 )
 def test_everything_is_as_the_stock_executor_computes_it(
     setting: Setting, tmp_path: Path, request: pytest.FixtureRequest

@@ -20,7 +20,7 @@ def beside_constant(
     metrics: dict[str, ConstantMetric],
     rows: int = 1000,
     *,
-    weighted: bool = False,
+    uncalibrated: str | None = None,
     force: str | None = None,
     leakage: Leakage | None = None,
     **fields: Any,
@@ -28,7 +28,7 @@ def beside_constant(
     """The verdict on a model that meets its thresholds, beside the best constant."""
     config = EvaluationConfig.model_validate({"thresholds": {"recall": {"min": 0}}, **fields})
     whole = SliceMetrics({}, rows, {"recall": 1.0}, {"binary_crossentropy": 0.6}, constant=metrics)
-    return judge(config, [whole], True, force, leakage, weighted=weighted)
+    return judge(config, [whole], True, force, leakage, uncalibrated=uncalibrated)
 
 
 LOSS = "binary_crossentropy"
@@ -135,20 +135,33 @@ def test_regression_has_to_be_better_in_one_of_its_errors(
             assert check.why == f"not judged: {other} is better than the constant's"
 
 
+@pytest.mark.parametrize("metric", ["quantile_loss", "poisson_deviance", "tweedie_deviance_at_1.5"])
+@pytest.mark.parametrize("gain", [0.5, -0.5, NAN])
+def test_model_of_another_loss_is_compared_by_that(metric: str, gain: float) -> None:
+    better = ConstantMetric(9.0, 1.0, (0.5, 1.5))
+    ends = None if math.isnan(gain) else (gain - 0.1, gain + 0.1)
+    constant = {"mean_squared_error": better, metric: ConstantMetric(2.0, gain, ends)}
+    result = beside_constant(constant)
+    assert (result.checks[-1].metric, len(result.checks), result.blessed) == (metric, 2, gain > 0)
+    unknown = beside_constant({metric: ConstantMetric(NAN)})
+    assert unknown.blessed
+    assert str(unknown.checks[-1].why).startswith("not judged: ")
+
+
 @pytest.mark.parametrize(("metric", "value", "loss"), [("auc", 0.5, LOSS), ("balanced_accuracy", 0.25, "crossentropy")])
 def test_weighted_model_is_compared_by_what_does_not_depend_on_calibration(
     metric: str, value: float, loss: str
 ) -> None:
     constant = {loss: ConstantMetric(0.1, -0.5, (-0.6, -0.4)), metric: ConstantMetric(value, 0.125, (0.1, 0.15))}
     assert not beside_constant(constant).blessed
-    result = beside_constant(constant, weighted=True)
+    result = beside_constant(constant, uncalibrated="class_weights")
     [_, check] = result.checks
     assert result.blessed
     assert (check.metric, check.value) == (metric, value + 0.125)
     assert check.bound == f"above the constant's {value:g} beyond the interval"
     assert str(check.why).endswith("probabilities are not calibrated because of class_weights")
     weak = {**constant, metric: ConstantMetric(value, 0.0, (-0.1, 0.1))}
-    assert not beside_constant(weak, weighted=True).blessed
+    assert not beside_constant(weak, uncalibrated="class_weights").blessed
 
 
 def test_constant_is_reported_for_the_whole_split_only() -> None:

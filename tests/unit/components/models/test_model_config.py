@@ -42,3 +42,24 @@ def test_invalid_import_path_is_rejected(given: str):
 def test_model_config_round_trips_through_json(section: dict[str, object]):
     config = ModelConfig.model_validate(section)
     assert ModelConfig.model_validate_json(config.model_dump_json()) == config
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"huber_delta": 2.0}, "huber_delta has an effect with loss: huber, received none"),
+        ({"loss": "huber", "quantiles": [0.5]}, "quantiles has an effect with loss: quantile, received huber"),
+        ({"loss": "quantile", "quantiles": [0.9, 0.1]}, r"expected ascending numbers between 0 and 1, received \[0.9"),
+        ({"loss": "quantile", "quantiles": [0.5, 1.0]}, "expected ascending numbers between 0 and 1"),
+        ({"loss": "quantile", "kind": "gbt"}, "expected one of poisson, focal, which trees are trained with in gbt"),
+        ({"loss": "huber", "run_fn": "mine.run_fn"}, "so loss would have no effect"),
+    ],
+)
+def test_loss_that_does_not_fit_is_refused(section: dict[str, object], message: str):
+    with pytest.raises(ValidationError, match=message):
+        ModelConfig.model_validate(section)
+
+
+def test_network_of_ones_own_is_trained_with_any_loss():
+    section = {"build": "mine.build", "loss": "quantile", "quantiles": [0.2, 0.8]}
+    assert ModelConfig.model_validate(section).quantiles == (0.2, 0.8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,18 @@ import tensorflow as tf
 import ydf
 
 from components.errors import InputError
+from components.features.config import FeaturesConfig
+from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig
 from components.models.forest import TreeInput
 from components.trainer import forest_training
 from components.trainer.forest_training import Fold, ForestLearner, Rows, Shape, predict, read
+from components.trainer.losses import LabelScale, focal, regression_loss
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.validation_part import Mask
 
 ROWS = 1000
+PLAN = FeaturePlan(features=FeaturesConfig.model_validate({"columns": {"x": "z_score"}}), label="y", task="regression")
 INPUTS = [TreeInput("x", "number"), TreeInput("word", "category"), TreeInput("words", "words", 0)]
 
 
@@ -93,6 +98,35 @@ def test_exported_forest_predicts_the_same_as_ydf(task: str, exact: int, monkeyp
         ours = logits[:, 0]
     np.testing.assert_allclose(ours, theirs, atol=2e-6)
     assert found.losses(others, logits).mean() < {"binary": 0.3, "multiclass": 0.5, "regression": 0.3}[task]
+
+
+@pytest.mark.parametrize("loss", ["poisson", "focal"])
+def test_forest_is_trained_with_the_loss_of_the_head(loss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = []
+    train = ydf.GradientBoostedTreesLearner.train
+    monkeypatch.setattr(
+        ydf.GradientBoostedTreesLearner,
+        "train",
+        lambda *given, **more: models.append(train(*given, **more)) or models[-1],
+    )
+    given, config = rows("binary"), ModelConfig(kind="gbt", loss=loss, depth=4, trees=40)
+    made = head("binary")
+    if loss == "poisson":
+        given = given._replace(label=np.random.default_rng(2).poisson(1 + 5 * given.label).astype(np.float32))
+        of_counts = regression_loss(config, PLAN, LabelScale(ROWS, float(given.label.mean()), 1.0, 0))
+        made = dataclasses.replace(made, loss=lambda label, logits: of_counts.loss(label / of_counts.scale[1], logits))
+        made = dataclasses.replace(made, scale=of_counts.scale)
+    else:
+        made = dataclasses.replace(made, loss=focal(made.loss, config.focal_gamma))
+    found = ForestLearner(config, made, INPUTS, seed=1)
+    selected = found.select(*held_out(given, given))
+    trees = found.refit(selected, given)
+    logits = predict(trees, given.features)
+    theirs = models[-1].predict(found._dataset(trees.inputs, given))
+    activation = np.exp if loss == "poisson" else lambda values: 1 / (1 + np.exp(-values))
+    np.testing.assert_allclose(activation(logits[:, 0]), theirs, rtol=1e-4)
+    alone = float(tf.reduce_mean(made.losses(tf.constant(given.label), tf.zeros([ROWS, 1]))))
+    assert selected.loss < 0.6 * alone
 
 
 def test_shape_is_that_of_the_lowest_loss() -> None:

@@ -225,6 +225,65 @@ def test_dlrm_has_no_widths_of_single_features(config: Path) -> None:
     assert line.startswith("trips.yaml:7: features.columns.company.vocab.embedding: with dlrm, all vectors")
 
 
+REGRESSION = ("data.label=tips", "data.task=regression", "evaluation.thresholds={mean_absolute_error: {max: 9}}")
+QUANTILES = (*REGRESSION, "model.loss=quantile", "model.quantiles=[0.1, 0.9]")
+POISSON = (*REGRESSION, "model.loss=poisson")
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (
+            ["model.loss=quantil"],
+            "expected one of quantile, huber, poisson, tweedie, focal, received 'quantil'; did you",
+        ),
+        (["model.loss=poisson"], "model.loss: expected focal or none, which fit a binary task, received poisson"),
+        (
+            [*REGRESSION, "model.loss=focal"],
+            "expected quantile, huber, poisson, tweedie or none, which fit a regression",
+        ),
+        (
+            [
+                *("data.label=company", "data.task=multiclass", "features.columns.company=hash"),
+                *("evaluation.thresholds={accuracy: {min: 0}}", "features.columns={fare: z_score}"),
+                *("model.loss=focal", "model.kind=gbt"),
+            ],
+            "model.loss: trees are trained with the focal loss of two classes, received a multiclass task",
+        ),
+        ([*POISSON, "evaluation.metrics=[quantile_loss]"], "requires model.loss: quantile, received loss: poisson"),
+        (
+            [*QUANTILES, "model.quantiles=[0.9]", "evaluation.metrics=[interval_width]"],
+            "interval_width requires model.loss: quantile of two quantiles or more, received quantiles: [0.9]",
+        ),
+        (
+            [*QUANTILES, "evaluation.metrics=[quantile_loss_at_0.8]"],
+            "expected one of model.quantiles, 0.1, 0.9, received 0.8",
+        ),
+        (
+            [*QUANTILES, "evaluation.slice_thresholds={company: {interval_coverage: {worse_by: 0.1}}}"],
+            "evaluation.slice_thresholds: neither a higher nor a lower value is better",
+        ),
+        ([*QUANTILES, "tune={kind: {choice: [mlp, gbt]}}"], "trees are trained with in gbt, received quantile"),
+    ],
+)
+def test_loss_that_does_not_fit_the_task_or_its_metrics_is_reported(
+    config: Path, assignments: list[str], message: str
+) -> None:
+    assert message in " | ".join(refused(config, *assignments))
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [
+        ["model.loss=focal"],
+        [*POISSON, "evaluation.metrics=[quantile_loss_at_0.8, tweedie_deviance_at_1.5]"],
+        [*QUANTILES, "evaluation.metrics=[quantile_loss_at_0.9, interval_coverage]"],
+    ],
+)
+def test_loss_that_fits_is_accepted(config: Path, assignments: list[str]) -> None:
+    assert load(str(config), assignments).config.model.loss
+
+
 def test_wrong_assignment_is_reported_as_typed(config: Path) -> None:
     assert refused(config, "training.steps=lots") == [
         "--set training.steps=lots: training.steps: expected a whole number, received 'lots'"
