@@ -41,7 +41,7 @@ class Table:
     Attributes:
       slices: number of the slice, ascending; [cells].
       bins: the bin, ascending in a slice; [cells].
-      rows: number of rows; [cells].
+      rows: number of rows, or the sum of their weights; [cells].
       sums: sums of the summands; [cells, sums].
     """
 
@@ -71,12 +71,13 @@ class Counted:
     others: dict[SliceKey, Any] = field(default_factory=dict)
 
 
-def count(binned: Binned, slices: Slices) -> Table:
+def count(binned: Binned, slices: Slices, weights: Floats | None = None) -> Table:
     """Adds up rows.
 
     Args:
       binned: bin and summands of each row.
       slices: the rows' slices.
+      weights: of the rows, by which the summands are multiplied; None: all count the same.
     """
     bins, summands = binned
     distinct, inverse = np.unique(bins, return_inverse=True)
@@ -89,6 +90,9 @@ def count(binned: Binned, slices: Slices) -> Table:
     else:
         rows = np.bincount(cells, minlength=size)
         at = occupied = np.flatnonzero(rows)
+    if weights is not None:
+        rows = np.bincount(cells, weights[slices.rows], size)
+        summands = summands * weights[:, np.newaxis]
     sums = [np.bincount(cells, each[slices.rows], size)[at] for each in summands.T]
     stacked = np.stack(sums, axis=1) if sums else np.empty((len(occupied), 0))
     return Table(occupied // len(distinct), distinct[occupied % len(distinct)], rows[at].astype(np.float64), stacked)

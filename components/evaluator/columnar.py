@@ -14,12 +14,13 @@ import tensorflow_model_analysis as tfma
 
 from components.compat.tfma import columnar as compat
 from components.compat.tfma import evaluation
-from components.compat.tfma.columnar import Columnar
+from components.compat.tfma.columnar import Columnar, Floats
 from components.compat.tfma.evaluation import SliceKey
 from components.data.examples import Examples, FileRange
+from components.data.weights import weights_of
 from components.evaluator import binned_sums
 from components.evaluator.binned_sums import Counted, Slices
-from components.evaluator.columnar_metric import ColumnarCombiner
+from components.evaluator.columnar_metric import WEIGHTS, ColumnarCombiner
 from components.evaluator.saved_model import Evaluated, Model, column_of
 from components.evaluator.slices import slices_of
 
@@ -51,21 +52,21 @@ class Metrics:
 
     Attributes:
       parts: all computations.
-      columnar: (model, computation) of each columnar one.
+      columnar: (model, computation, whether rows are weighted) of each columnar one.
       others: those of TFMA, which take one row at a time; None if there are none.
       names_of_others: the names of their results.
     """
 
     def __init__(self, config: tfma.EvalConfig) -> None:
         self.parts = evaluation.computations(config)
-        self.columnar: list[tuple[str, Columnar]] = []
+        self.columnar: list[tuple[str, Columnar, bool]] = []
         others = []
         for computation in self.parts.combined:
             found = _columnar(computation)
             if found is None:
                 others.append(computation)
             else:
-                self.columnar.append((compat.model_of(computation), found))
+                self.columnar.append((compat.model_of(computation), found, compat.is_weighted(computation)))
         self.others = evaluation.RowByRow(others) if others else None
         self.names_of_others = sorted({str(key.name) for computation in others for key in computation.keys})
 
@@ -126,6 +127,7 @@ class BatchCounter:
         self._metrics = Metrics(config)
         self._specs = list(config.slicing_specs)
         self._several = len(config.model_specs) > 1
+        self._weight = config.model_specs[0].example_weight_key
         self._models = {
             spec.name if self._several else "": Model(what.models[spec.name], spec, what.label_columns)
             for spec in config.model_specs
@@ -135,17 +137,21 @@ class BatchCounter:
         """Computes the sums of a batch.
 
         Raises:
-          InputError: a row has no label, or slices are not text.
+          InputError: a row has no label or no weight, or slices are not text.
         """
+        weights = weights_of(batch, self._weight) if self._weight else None
         evaluated = {name: model.evaluate(batch) for name, model in self._models.items()}
         slices = slices_of(batch.num_rows, lambda name: _column(batch, evaluated.values(), name), self._specs)
-        tables = [
-            binned_sums.count(metric.bins(evaluated[model].labels, evaluated[model].output(metric.output)), slices)
-            for model, metric in self._metrics.columnar
-        ]
-        return Counted(slices.keys, tables, self._others(batch, evaluated, slices))
+        tables = []
+        for model, metric, weighted in self._metrics.columnar:
+            read = weights if metric.output == WEIGHTS else evaluated[model].output(metric.output)
+            binned = metric.bins(evaluated[model].labels, read)
+            tables.append(binned_sums.count(binned, slices, weights if weighted else None))
+        return Counted(slices.keys, tables, self._others(batch, evaluated, slices, weights))
 
-    def _others(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated], slices: Slices) -> dict[SliceKey, Any]:
+    def _others(
+        self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated], slices: Slices, weights: Floats | None
+    ) -> dict[SliceKey, Any]:
         if self._metrics.others is None:
             return {}
         of_row: list[list[SliceKey]] = [[] for _ in range(batch.num_rows)]
@@ -153,7 +159,10 @@ class BatchCounter:
             of_row[row].append(slices.keys[number])
         accumulators: dict[SliceKey, Any] = {}
         for row, keys in enumerate(of_row):
-            self._metrics.others.add(accumulators, keys, self._extracts(batch, evaluated, row))
+            extracts = self._extracts(batch, evaluated, row)
+            if weights is not None:
+                extracts[tfma.constants.EXAMPLE_WEIGHTS_KEY] = weights[row : row + 1]
+            self._metrics.others.add(accumulators, keys, extracts)
         return {key: self._metrics.others.merged([each]) for key, each in accumulators.items()}
 
     def _extracts(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated], row: int) -> dict[str, Any]:
@@ -221,7 +230,7 @@ class ResultsFn(beam.CombineFn):  # type: ignore[misc]
 
     def _combined(self, counted: Counted, number: int, key: SliceKey) -> evaluation.Results:
         results: evaluation.Results = {}
-        for table, (_, metric) in zip(counted.tables, self._metrics.columnar, strict=True):
+        for table, (_, metric, _) in zip(counted.tables, self._metrics.columnar, strict=True):
             results.update(metric.result(table.of_slice(number)))
         if self._metrics.others is not None:
             results.update(self._metrics.others.results(counted.others[key]))

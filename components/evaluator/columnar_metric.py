@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -21,6 +21,54 @@ Bins = Callable[[Numbers, Numbers], Binned]
 """(labels, predictions) → bins and summands of the rows, see compat.tfma.columnar."""
 Accumulator = dict[int, Floats]
 """Bin → number of rows, and sums of the summands; all weighted."""
+
+
+WEIGHTS = "example weights"
+"""What a metric names as its output to read the weights of the rows."""
+
+
+class Effective(NamedTuple):
+    """The effective sample size of weighted rows: as many rows of equal weight have a mean of the same variance.
+
+    Source: L. Kish, Survey sampling, 1965.
+
+    Attributes:
+      scale: the factor of the sums of weights at which they are the effective sample size.
+      rows: the effective sample size.
+    """
+
+    scale: float
+    rows: float
+
+
+def effective(
+    eval_config: tfma.EvalConfig | None, key_fields: Mapping[str, Any]
+) -> tuple[list[tfma.metrics.MetricComputation], Callable[[Mapping[Any, Any]], Effective | None]]:
+    """Returns what computes the effective sample size, by which intervals are computed.
+
+    Args:
+      eval_config: TFMA's config.
+      key_fields: see KeyedMetric.
+
+    Returns:
+      Computations, and a function of the results of a slice, which returns None if the metric is not weighted.
+    """
+    if not key_fields["example_weighted"]:
+        return [], lambda results: None
+    key = tfma.metrics.MetricKey(name=compat.private("effective_rows"), **key_fields)
+    counted = combined(key, eval_config, lambda _, weights: in_one_bin(weights), _effective, WEIGHTS)
+    return [counted], lambda results: results[key]
+
+
+def scale_of(found: Effective | None) -> float:
+    """Returns the factor of the sums of weights."""
+    return 1.0 if found is None else found.scale
+
+
+def _effective(sums: Sums) -> Effective:
+    weights, squares = sums.total()
+    scale = float(weights / squares[0]) if len(squares) and squares[0] > 0 else 1.0
+    return Effective(scale, weights * scale)
 
 
 class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
@@ -44,7 +92,7 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
         output: str = "",
     ) -> None:
         self._key, self._eval_config, self.bins, self._value, self.output = key, eval_config, bins, value, output
-        self._of_output = compat.with_output(eval_config, output) if output else eval_config
+        self._of_output = compat.with_output(eval_config, output) if output not in ("", WEIGHTS) else eval_config
 
     def result(self, sums: Sums) -> dict[Any, Any]:
         """Returns the result of these sums, by key."""
@@ -57,10 +105,12 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
     def add_input(self, accumulator: Accumulator, element: Any) -> Accumulator:
         """Adds an example."""
         fields = {name: getattr(self._key, name) for name in ("model_name", "output_name", "example_weighted")}
-        has_output = not self.output or compat.has_output(element, self._key.model_name, self.output)
+        has_output = self.output in ("", WEIGHTS) or compat.has_output(element, self._key.model_name, self.output)
         config = self._of_output if has_output else self._eval_config
         for label, prediction, weight in compat.label_prediction_weight(element, config, **fields):
             labels, predictions = np.ravel(label), np.ravel(prediction)
+            if self.output == WEIGHTS:
+                predictions = np.ravel(weight).astype(np.float64)
             if not has_output:
                 predictions = np.full(1, np.nan)
             if labels.size != predictions.size:
@@ -130,11 +180,14 @@ class MeanMetric(KeyedMetric):
             def derived(results: Mapping[Any, Any]) -> dict[Any, Any]:
                 return {key: results[total_key][0]}
 
+            weighed, effective_rows = effective(eval_config, key_fields)
+
             def bounds(results: Mapping[Any, Any]) -> dict[Any, Any]:
                 mean, squares, rows = results[total_key]
-                return {key: bounded(mean, interval(mean, squares, rows))}
+                return {key: bounded(mean, interval(mean, squares, rows * scale_of(effective_rows(results))))}
 
             return [
+                *weighed,
                 combined(total_key, eval_config, bins, _means, output),
                 tfma.metrics.DerivedMetricComputation([key], derived),
                 compat.interval_computation(key, bounds),

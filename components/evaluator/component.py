@@ -82,7 +82,8 @@ def eval_config(
 ) -> tfma.EvalConfig:
     """Converts the `evaluation` section to TFMA's config, without thresholds, which the gate checks."""
     config, task = plan.evaluation, plan.task
-    metrics = [tfma.MetricConfig(class_name="ExampleCount")]
+    count = tfma.MetricConfig(class_name="ExampleCount")
+    metrics = [] if plan.weight else [count]
     # Metrics have the config's names: TFMA's name of `accuracy` is sparse_categorical_accuracy.
     chosen = {name: metric(name) for name in config.metrics_for(task, plan.metrics_of_loss)}
     metrics += [
@@ -103,10 +104,15 @@ def eval_config(
                 label_key=label_key,
                 prediction_key=prediction_key or "",
                 preprocessing_function_names=list(preprocessing),
+                example_weight_key=plan.weight or "",
             )
         ],
         slicing_specs=[tfma.SlicingSpec(), *_slices(config)],
-        metrics_specs=[tfma.MetricsSpec(metrics=metrics)],
+        metrics_specs=[
+            # The number of rows, which decides whether a slice is judged, is not weighted.
+            *([tfma.MetricsSpec(metrics=[count], example_weights={"unweighted": True})] if plan.weight else []),
+            tfma.MetricsSpec(metrics=metrics),
+        ],
     )
 
 

@@ -23,11 +23,11 @@ from components.compat import tfma as compat
 from components.compat.tfma.columnar import DROPPED, Binned, Floats, Ints, Numbers, Sums
 from components.config_section import Task
 from components.evaluator import intervals
-from components.evaluator.columnar_metric import bounded, combined
+from components.evaluator.columnar_metric import bounded, combined, effective, scale_of
 from components.evaluator.config import metric
 from components.evaluator.crossentropy import of_label
 from components.evaluator.error_metrics import deviances
-from components.evaluator.intervals import Interval
+from components.evaluator.intervals import Interval, ScoreBins
 from components.evaluator.keyed_metric import KeyedMetric
 from components.evaluator.plot_metrics import number_bins, of_number_bins, score_bins
 from components.evaluator.quantile_metrics import OUTPUT, losses
@@ -84,10 +84,13 @@ class ConstantComparison(KeyedMetric):
             values = {metric: _key(f"{VALUE}{metric}", key_fields) for metric in made.metrics}
             gains = {metric: _key(f"{GAIN}{metric}", key_fields) for metric in made.judged}
 
+            weighed, effective_rows = effective(eval_config, key_fields)
+
             def compared(results: Mapping[Any, Any]) -> dict[str, Compared]:
                 unknown = dict.fromkeys(made.metrics, Compared(math.nan))
+                scale = scale_of(effective_rows(results))
                 with np.errstate(all="ignore"):
-                    return unknown | made.compare(*(results[key] for key in totals))
+                    return unknown | made.compare(*(_scaled(results[key], scale) for key in totals))
 
             def derived(results: Mapping[Any, Any]) -> dict[Any, Any]:
                 found = compared(results)
@@ -102,6 +105,7 @@ class ConstantComparison(KeyedMetric):
 
             return [
                 *counted,
+                *weighed,
                 tfma.metrics.DerivedMetricComputation([*values.values(), *gains.values()], derived),
                 compat.interval_computation(_key(name, key_fields), bounds),
             ]
@@ -111,6 +115,11 @@ class ConstantComparison(KeyedMetric):
 
 def _key(name: str, key_fields: Mapping[str, Any]) -> Any:
     return tfma.metrics.MetricKey(name=name, **key_fields)
+
+
+def _scaled(sums: Any, scale: float) -> Any:
+    """Returns sums, or TFMA's histogram, as of weights multiplied by a factor."""
+    return sums.scaled(scale) if isinstance(sums, Sums) else score_bins(sums, scale)
 
 
 class _Task(NamedTuple):
@@ -145,7 +154,7 @@ def _binary_bins(labels: Numbers, predictions: Numbers) -> Binned:
     return np.where(others, _OTHERS, _COMPARABLE).astype(np.int64), summands
 
 
-def _compare_binary(sums: Sums, histogram: Any) -> dict[str, Compared]:
+def _compare_binary(sums: Sums, histogram: ScoreBins) -> dict[str, Compared]:
     if _OTHERS in sums.bins or not len(sums.bins):
         return {}
     rows, (loss, loss_squares, label_loss, *moments) = sums.total()
@@ -186,7 +195,7 @@ def _of_line(
     return rows * straight + slope * y - loss, squares + loss2 - 2 * (straight * loss + slope * y_loss)
 
 
-def _of_auc(histogram: Any) -> Compared:
+def _of_auc(bins: ScoreBins) -> Compared:
     """Compares the area under the ROC curve with that of a constant, 1/2.
 
     The interval has the variance that the area has without any relation of label and prediction, so that an area of 1
@@ -195,7 +204,6 @@ def _of_auc(histogram: Any) -> Compared:
     Source: H. B. Mann and D. R. Whitney, On a test of whether one of two random variables is stochastically larger than
     the other, Annals of Mathematical Statistics 18, 1947.
     """
-    bins = score_bins(histogram)
     positives, negatives = bins.labels, bins.rows - bins.labels
     positive, negative = float(positives.sum()), float(negatives.sum())
     if not positive or not negative:

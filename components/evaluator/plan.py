@@ -21,6 +21,8 @@ class EvaluationPlan(Section):
     own code."""
     class_weights: bool = False
     """Whether the model's rows were weighted by class, so that its probabilities are not those of the data."""
+    weight: str | None = None
+    """The column with the weight of each row; None: all rows count the same."""
     loss: Loss | None = None
     """The loss of the model, if it is not the task's own."""
     quantiles: tuple[float, ...] = ()

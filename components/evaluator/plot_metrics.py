@@ -19,7 +19,7 @@ from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as protos
 from components.compat import tfma as compat
 from components.compat.tfma.columnar import DROPPED, Binned, Floats, Ints, Numbers, Sums, in_one_bin
 from components.evaluator import intervals
-from components.evaluator.columnar_metric import bounded, combined
+from components.evaluator.columnar_metric import bounded, combined, effective, scale_of
 from components.evaluator.intervals import Interval, ScoreBins
 from components.evaluator.keyed_metric import KeyedMetric
 from components.evaluator.plot_data import AT
@@ -49,9 +49,10 @@ class BinaryDiagnostics(KeyedMetric):
         def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
             counted = compat.histogram_computations(eval_config, **key_fields)
             histogram = counted[-1].keys[-1]
+            weighed, effective_rows = effective(eval_config, key_fields)
 
             def bounded(results: Results) -> dict[Any, Any]:
-                bins = score_bins(results[histogram])
+                bins = score_bins(results[histogram], scale_of(effective_rows(results)))
                 return _bounded(results, key_fields, metrics, functools.partial(_of_binary, bins))
 
             def plot(results: Results) -> dict[Any, Any]:
@@ -59,7 +60,7 @@ class BinaryDiagnostics(KeyedMetric):
                     tfma.metrics.PlotKey(name=compat.PREDICTIONS_PLOT, **key_fields): _of_histogram(results[histogram])
                 }
 
-            return [*counted, *_derived(name, key_fields, plot, bounded)]
+            return [*counted, *weighed, *_derived(name, key_fields, plot, bounded)]
 
         super().__init__(name, computations)
 
@@ -81,12 +82,16 @@ class RateDiagnostics(KeyedMetric):
     """
 
     def __init__(self, name: str, metrics: list[str], rows: str) -> None:
-        def computations(name: str, _: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
+        def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
+            weighed, effective_rows = effective(eval_config, key_fields)
+
             def bounded(results: Results) -> dict[Any, Any]:
-                count = next(float(value) for key, value in results.items() if key.name == rows)
+                found = effective_rows(results)
+                counted = next(float(value) for key, value in results.items() if key.name == rows)
+                count = counted if found is None else found.rows
                 return _bounded(results, key_fields, metrics, lambda _, value: intervals.of_rate(value, count))
 
-            return _derived(name, key_fields, None, bounded)
+            return [*weighed, *_derived(name, key_fields, None, bounded)]
 
         super().__init__(name, computations)
 
@@ -143,11 +148,11 @@ def _of_binary(bins: ScoreBins, metric: str, value: float) -> Interval | None:
     return others[metric](value, bins) if metric in others else None
 
 
-def score_bins(histogram: Sequence[Any]) -> ScoreBins:
-    """Returns the buckets of TFMA's histogram that are not empty."""
+def score_bins(histogram: Sequence[Any], scale: float = 1.0) -> ScoreBins:
+    """Returns the buckets of TFMA's histogram that are not empty, the sums multiplied by a factor."""
     nonempty = [each for each in histogram if each.weighted_examples > 0]
     sums = (
-        np.array([getattr(each, name) for each in nonempty])
+        scale * np.array([getattr(each, name) for each in nonempty])
         for name in ("weighted_examples", "weighted_labels", "weighted_predictions")
     )
     return ScoreBins(*sums)
@@ -218,8 +223,10 @@ def _of_regression(name: str, eval_config: tfma.EvalConfig | None, key_fields: d
             return (math.sqrt(ends[0]), math.sqrt(ends[1])) if ends else None
         return intervals.of_mean(value, fourth_powers / rows, rows)
 
+    weighed, effective_rows = effective(eval_config, key_fields)
+
     def bounded(results: Results) -> dict[Any, Any]:
-        total = results[errors].total()
+        total = results[errors].scaled(scale_of(effective_rows(results))).total()
         if not total[0]:
             return {}
         of = functools.partial(interval, total)
@@ -235,7 +242,7 @@ def _of_regression(name: str, eval_config: tfma.EvalConfig | None, key_fields: d
         combined(key, eval_config, bins, lambda sums: sums)
         for key, bins in ((errors, _squares), (predicted, _by_prediction), (residuals, _by_residual))
     ]
-    return [*counted, *_derived(name, key_fields, plots, bounded)]
+    return [*counted, *weighed, *_derived(name, key_fields, plots, bounded)]
 
 
 def _squares(labels: Numbers, predictions: Numbers) -> Binned:

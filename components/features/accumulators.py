@@ -48,8 +48,8 @@ class Accumulator(Protocol[State, Result]):
         """Returns the statistic: float32 [width], or the content of a file."""
 
 
-MomentsState: TypeAlias = tuple[int, float, float, float, float]
-"""Count, mean, sum of squared deviations, minimum, maximum."""
+MomentsState: TypeAlias = tuple[float, float, float, float, float]
+"""Count or sum of weights, mean, sum of squared deviations, minimum, maximum."""
 
 
 class MomentsAccumulator:
@@ -65,14 +65,16 @@ class MomentsAccumulator:
         """See Accumulator."""
         return (0, 0.0, 0.0, math.inf, -math.inf)
 
-    def add(self, state: MomentsState, values: Numbers) -> MomentsState:
-        """Adds the values of a batch, shape [n]."""
+    def add(self, state: MomentsState, values: Numbers, weights: Numbers | None = None) -> MomentsState:
+        """Adds the values of a batch, shape [n]; weighted, if there are weights, of which at least one is not 0."""
         doubles = values.astype(np.float64)
         if not len(doubles):
             return state
-        mean = float(doubles.mean())
-        squares = float(((doubles - mean) ** 2).sum())
-        return self.merge(state, (len(doubles), mean, squares, float(doubles.min()), float(doubles.max())))
+        mean = float(np.average(doubles, weights=weights))
+        squares = (doubles - mean) ** 2
+        count = len(doubles) if weights is None else float(weights.sum())
+        total = float((squares if weights is None else weights * squares).sum())
+        return self.merge(state, (count, mean, total, float(doubles.min()), float(doubles.max())))
 
     def merge(self, state: MomentsState, other: MomentsState) -> MomentsState:
         """See Accumulator."""
@@ -170,8 +172,8 @@ class EdgesAccumulator(_Sketch):
         return np.asarray(distinct[np.minimum(ranks, len(distinct) - 1)], np.float32)
 
 
-ScaleState: TypeAlias = tuple[int, int, MomentsState]
-"""The number of values, that of negative ones, and the moments of the finite ones."""
+ScaleState: TypeAlias = tuple[int, int, int, MomentsState]
+"""The number of values, that of finite ones, that of negative ones, and the moments of the finite ones."""
 
 
 class ScaleAccumulator:
@@ -181,16 +183,23 @@ class ScaleAccumulator:
 
     def empty(self) -> ScaleState:
         """See Accumulator."""
-        return 0, 0, self._moments.empty()
+        return 0, 0, 0, self._moments.empty()
 
-    def add(self, state: ScaleState, values: Numbers) -> ScaleState:
-        """Adds the values of a batch, shape [n]."""
-        (rows, negative, moments), finite = state, values[np.isfinite(values)]
-        return rows + len(values), negative + int((finite < 0).sum()), self._moments.add(moments, finite)
+    def add(self, state: ScaleState, values: Numbers, weights: Numbers | None = None) -> ScaleState:
+        """Adds the values of a batch, and their weights if there are any, shape [n]."""
+        finite = np.isfinite(values)
+        counts = (len(values), int(finite.sum()), int((values[finite] < 0).sum()))
+        if weights is not None:
+            finite = finite & np.isfinite(weights) & (weights > 0)
+            weights = weights[finite]
+        moments = self._moments.add(state[3], values[finite], weights)
+        rows, known, negative = (before + more for before, more in zip(state[:3], counts, strict=True))
+        return rows, known, negative, moments
 
     def merge(self, state: ScaleState, other: ScaleState) -> ScaleState:
         """See Accumulator."""
-        return state[0] + other[0], state[1] + other[1], self._moments.merge(state[2], other[2])
+        rows, known, negative = (one + another for one, another in zip(state[:3], other[:3], strict=True))
+        return rows, known, negative, self._moments.merge(state[3], other[3])
 
     def prune(self, state: ScaleState) -> ScaleState:
         """See Accumulator."""
@@ -198,8 +207,8 @@ class ScaleAccumulator:
 
     def result(self, state: ScaleState) -> bytes:
         """Returns the content of the file."""
-        rows, negative, (finite, mean, squares, _, _) = state
-        deviation = (math.sqrt(squares / finite) if finite else 1.0) or 1.0
+        rows, finite, negative, (weight, mean, squares, _, _) = state
+        deviation = (math.sqrt(squares / weight) if weight else 1.0) or 1.0
         return b"".join(b"%s\n" % repr(value).encode() for value in (rows, rows - finite, mean, deviation, negative))
 
 

@@ -128,15 +128,18 @@ class Scale:
     Attributes:
       values: float, shape [n].
       name: the file's name for `TFTransformOutput`.
+      weights: of the values, in mean and standard deviation: float, shape [n]. None: all count the same; those that are
+        no weights, which are counted elsewhere, do not count.
     """
 
     values: tf.Tensor
     name: str
+    weights: tf.Tensor | None = None
 
     @property
     def tensors(self) -> tuple[tf.Tensor, ...]:
         """The arguments of the accumulator's `add`."""
-        return (self.values,)
+        return (self.values,) if self.weights is None else (self.values, self.weights)
 
     def accumulator(self) -> ScaleAccumulator:
         """Returns what computes it."""

@@ -7,6 +7,8 @@ LABEL = "label"
 ROW_KEY = "row_key"
 """What keeps rows together in the Trainer's validation part, if `data.split` keeps them together: int64, a hash of the
 group, or a time in seconds since 1970. It is no input of the model."""
+WEIGHT = "weight"
+"""The weight of a row, if `data.weight` names a column: float32. It is no input of the model."""
 NO_ROW_KEY = 0
 """The key of a row without a group, or without a time."""
 FOLD = "fold"
@@ -18,6 +20,10 @@ LABEL_COUNTS = "label_counts"
 LABEL_SCALE = "label_scale"
 """File of a regression label: number of training rows, number of rows without a label, mean, standard deviation, and
 number of rows with a negative label, each on a line."""
+
+
+WEIGHT_SCALE = "weight_scale"
+"""File of the weights of the training split, with the same lines as LABEL_SCALE."""
 
 
 def feature(column: str, suffix: str) -> str:

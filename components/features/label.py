@@ -54,12 +54,13 @@ class Label:
     finish: Callable[[Sequence[tf.Tensor]], tf.Tensor]
 
 
-def label(plan: FeaturePlan, columns: Mapping[str, Column]) -> Label:
+def label(plan: FeaturePlan, columns: Mapping[str, Column], weights: tf.Tensor | None = None) -> Label:
     """Makes the label of a plan.
 
     Args:
       plan: its label and task.
       columns: name → raw column, with all columns of the label.
+      weights: of the rows, in mean and standard deviation of a regression label; None: all count the same.
 
     Raises:
       InputError: the label's expression does not fit the types of its columns.
@@ -74,7 +75,7 @@ def label(plan: FeaturePlan, columns: Mapping[str, Column]) -> Label:
         )
     value = _value(parsed, {name: columns[name] for name in parsed.columns})
     if plan.task == "regression":
-        scale = Scale(tf.cast(value, tf.float64), feature_names.LABEL_SCALE)
+        scale = Scale(tf.cast(value, tf.float64), feature_names.LABEL_SCALE, weights)
         return Label((scale,), lambda _: tf.cast(value, tf.float32))
     if value.dtype == tf.string:
         return Label((_counts(value),), lambda _: tf.zeros_like(value, tf.int64))

@@ -24,6 +24,8 @@ class FeaturePlan(Section):
     label: str
     task: Task
     row_key: RowKey | None = None
+    weight: str | None = None
+    """The column with the weight of each row; None: all count the same."""
 
     def label_expression(self) -> Expression:
         """Parses the label."""

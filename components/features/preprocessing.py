@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from components import user_code
-from components.features import feature_names, ops, row_key
+from components.features import feature_names, ops, row_key, row_weight
 from components.features.analysis import Requirement, analyze
 from components.features.column import Parsed, column
 from components.features.label import label
@@ -60,24 +60,28 @@ class DeclaredOperations:
     def __init__(self, plan: FeaturePlan, inputs: Mapping[str, Parsed]) -> None:
         columns = {name: column(name, inputs[name]) for name in columns_read(plan)}
         self._features = {feature.name: (feature.op, ops.read(feature, columns)) for feature in plan.features.declared}
-        self._label = label(plan, columns)
+        self._weight = None if plan.weight is None else row_weight.compute(columns[plan.weight])
+        self._label = label(plan, columns, self._weight)
         self._row_key = None if plan.row_key is None else row_key.compute(plan.row_key, columns)
         optional = {name: ops.requirement(op, source, name) for name, (op, source) in self._features.items()}
         of_features = {name: requirement for name, requirement in optional.items() if requirement is not None}
         self._analyzed = list(of_features)
-        self.requirements = [*of_features.values(), *self._label.requirements]
+        of_weight = [] if self._weight is None else [row_weight.requirement(self._weight)]
+        self.requirements = [*of_features.values(), *self._label.requirements, *of_weight]
 
     def outputs(self, results: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns the features, the label and the key of a row, from the result of each requirement."""
+        """Returns the features, the label, the weight and the key of a row, from the result of each requirement."""
         analyzed = dict(zip(self._analyzed, results, strict=False))
         outputs = {name: ops.apply(op, source, analyzed.get(name)) for name, (op, source) in self._features.items()}
         outputs[feature_names.LABEL] = self._label.finish(results[len(analyzed) :])
+        if self._weight is not None:
+            outputs[feature_names.WEIGHT] = tf.cast(self._weight, tf.float32)
         if self._row_key is not None:
             outputs[feature_names.ROW_KEY] = self._row_key
         return outputs
 
 
 def columns_read(plan: FeaturePlan) -> list[str]:
-    """Returns the raw columns that the declared operations, the label and the key of a row use."""
-    of_key = plan.row_key.columns if plan.row_key else ()
-    return list(dict.fromkeys((*plan.features.columns_read, *plan.label_expression().columns, *of_key)))
+    """Returns the raw columns that the declared operations, the label, the weight and the key of a row use."""
+    of_row = (*(plan.row_key.columns if plan.row_key else ()), *((plan.weight,) if plan.weight else ()))
+    return list(dict.fromkeys((*plan.features.columns_read, *plan.label_expression().columns, *of_row)))

@@ -227,6 +227,9 @@ class DataConfig(IngestConfig):
     """What to predict: a column (or its header), or an expression of columns such as `tips > 0.2 * fare`."""
     task: Task = "binary"
     """The kind of prediction: one of two classes, one of several classes, or a number."""
+    weight: str | None = None
+    """The column with the weight of each row, a number from 0 on: a row of weight 2 counts as two rows in statistics,
+    in the loss and in the metrics. It is no feature unless `features` names it, and a request needs none."""
     examples_format: Literal["auto", "parquet", "tfrecord"] = "auto"
     """How nodes store examples. parquet: as columns. tfrecord: as tf.Examples, row by row, which TFX's own components
     read. auto: parquet, unless a node of the pipeline reads only tfrecord; the log names it."""

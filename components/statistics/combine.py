@@ -13,6 +13,7 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from components.compat import tfdv as compat
 from components.data.examples import Examples, FileRange, Format
+from components.data.weights import weights_of
 
 Accumulators = list[Any]
 """The accumulator of each of TFDV's generators."""
@@ -54,7 +55,9 @@ class StatisticsFn(beam.CombineFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         """Creates the generators, which need not be pickled then."""
-        self._generators = compat.combiners(tfdv.StatsOptions.from_json(self._options))
+        options = tfdv.StatsOptions.from_json(self._options)
+        self._weight = options.weight_feature
+        self._generators = compat.combiners(options)
         for generator in self._generators:
             generator.setup()
 
@@ -63,9 +66,15 @@ class StatisticsFn(beam.CombineFn):  # type: ignore[misc]
         return [generator.create_accumulator() for generator in self._generators]
 
     def add_input(self, accumulators: Accumulators, batch: pa.RecordBatch | None) -> Accumulators:
-        """Adds the rows of a batch."""
+        """Adds the rows of a batch.
+
+        Raises:
+          InputError: the options name a column of weights, and a row has none.
+        """
         if batch is None:
             return accumulators
+        if self._weight is not None and batch.num_rows:
+            weights_of(batch, self._weight)
         return [each.add_input(state, batch) for each, state in zip(self._generators, accumulators, strict=True)]
 
     def merge_accumulators(self, accumulators: Iterable[Accumulators]) -> Accumulators:

@@ -25,7 +25,9 @@ _LARGEST = math.log(20)
 """Bound of the logarithm of a temperature, in both directions."""
 
 
-def temperature(head: PredictionHead, logits: Floats, label: npt.NDArray[Any]) -> Calibrate:
+def temperature(
+    head: PredictionHead, logits: Floats, label: npt.NDArray[Any], weight: Floats | None = None
+) -> Calibrate:
     """Divides the logits by the temperature with the lowest loss (Guo et al. 2017, On Calibration of Modern Neural
     Networks).
 
@@ -36,11 +38,14 @@ def temperature(head: PredictionHead, logits: Floats, label: npt.NDArray[Any]) -
       head: the task's loss.
       logits: of rows that the model was not trained on, [rows, outputs].
       label: their labels, [rows].
+      weight: their weights, [rows]; None: all count the same.
     """
 
     def loss(logarithm: float) -> float:
-        losses = head.losses(tf.constant(label), tf.constant(logits * np.float32(math.exp(-logarithm))))
-        return float(tf.reduce_mean(losses)) + (logarithm / _DEVIATION) ** 2 / 2 / len(label)
+        losses = head.losses(tf.constant(label), tf.constant(logits * np.float32(math.exp(-logarithm))), weight)
+        return float(tf.reduce_sum(losses)) / head.weight_of(label, weight) + (logarithm / _DEVIATION) ** 2 / 2 / len(
+            label
+        )
 
     found = scipy.optimize.minimize_scalar(loss, bounds=(-_LARGEST, _LARGEST), method="bounded")
     value = math.exp(found.x)
@@ -48,16 +53,19 @@ def temperature(head: PredictionHead, logits: Floats, label: npt.NDArray[Any]) -
     return lambda given: given / value
 
 
-def isotonic(logits: Floats, label: npt.NDArray[Any]) -> Calibrate:
+def isotonic(logits: Floats, label: npt.NDArray[Any], weight: Floats | None = None) -> Calibrate:
     """Replaces the logits of a binary label by an increasing function of them (Zadrozny & Elkan 2002, Transforming
     Classifier Scores into Accurate Multiclass Probability Estimates), linear between the centers of its steps.
 
     Args:
       logits: as that of `temperature`, with one output.
       label: 0 or 1; [rows].
+      weight: as that of `temperature`.
     """
     order = np.argsort(logits[:, 0], kind="stable")
-    fitted = scipy.optimize.isotonic_regression(label[order].astype(np.float64))
+    fitted = scipy.optimize.isotonic_regression(
+        label[order].astype(np.float64), weights=None if weight is None else weight[order].astype(np.float64)
+    )
     starts, rows = fitted.blocks[:-1], np.diff(fitted.blocks)
     centers = np.add.reduceat(logits[order, 0].astype(np.float64), starts) / rows
     # A step without an error, however small, does not make sure of the next row.

@@ -52,19 +52,20 @@ def measure(network: tf_keras.Model, head: PredictionHead, batches: Iterable[Bat
       batches: the rows, see `input_pipeline.evaluation_batches`.
 
     Returns:
-      The mean loss and each metric by name, and the number of rows.
+      The mean loss and each metric by name, weighted if the rows have weights; and the number of rows.
     """
-    total, rows = 0.0, 0
+    total, weights, rows = 0.0, 0.0, 0
     for metric in head.metrics:
         metric.reset_state()
-    for features, label in batches:
+    for features, label, *weight in batches:
         inputs, fold = folds.split(features)
         logits = folds.held_out(network(inputs, training=False), fold)
-        losses = head.losses(label, logits)
+        losses = head.losses(label, logits, *weight)
         total, rows = total + float(tf.reduce_sum(losses)), rows + len(label)
+        weights += head.weight_of(label, *weight)
         for metric in head.metrics:
-            metric.update_state(label, head.joined(logits))
-    return {"loss": total / rows, **{metric.name: float(metric.result()) for metric in head.metrics}}, rows
+            metric.update_state(label, head.joined(logits), *weight)
+    return {"loss": total / weights, **{metric.name: float(metric.result()) for metric in head.metrics}}, rows
 
 
 def follow(

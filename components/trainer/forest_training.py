@@ -76,7 +76,8 @@ class ForestTraining:
         inputs = tree_inputs(plan.features, features)
         self._learner = ForestLearner(plan.model, head, inputs, plan.training.seed)
         self._head, self._features, self._files = head, features, files
-        self._spec = {name: spec[name] for name in (*(each.feature for each in inputs), feature_names.LABEL)}
+        of_row = [name for name in (feature_names.LABEL, feature_names.WEIGHT) if name in spec]
+        self._spec = {name: spec[name] for name in (*(each.feature for each in inputs), *of_row)}
         self._share, self.loss = 0.0, math.inf
 
     def select(self, part: ValidationPart, network: Floats | None) -> None:
@@ -105,7 +106,7 @@ class ForestTraining:
             return mean
 
         def loss_of(share: float) -> float:
-            return float(np.mean(self._learner.losses(validation, logits_of(share))))
+            return self._learner.loss(validation, logits_of(share))
 
         found = scipy.optimize.minimize_scalar(loss_of, bounds=(0, 1), method="bounded")
         self._share, self.loss = float(found.x), float(found.fun)
@@ -133,21 +134,25 @@ class Rows(NamedTuple):
     Attributes:
       features: transformed feature → [rows] or [rows, width].
       label: [rows], as the prediction head takes it.
+      weight: of the rows, [rows]; None: all count the same.
     """
 
     features: dict[str, npt.NDArray[Any]]
     label: npt.NDArray[Any]
+    weight: npt.NDArray[np.float32] | None = None
 
     def where(self, mask: Mask) -> Rows:
         """Returns some of the rows."""
-        return Rows({name: each[mask] for name, each in self.features.items()}, self.label[mask])
+        features = {name: each[mask] for name, each in self.features.items()}
+        return Rows(features, self.label[mask], None if self.weight is None else self.weight[mask])
 
     def sample(self, count: int, seed: int) -> Rows:
         """Returns these rows, or `count` of them at random if there are more."""
         if len(self.label) <= count:
             return self
         chosen = np.random.default_rng(seed).choice(len(self.label), count, replace=False)
-        return Rows({name: each[chosen] for name, each in self.features.items()}, self.label[chosen])
+        weights = None if self.weight is None else self.weight[chosen]
+        return Rows({name: each[chosen] for name, each in self.features.items()}, self.label[chosen], weights)
 
 
 def read(batches: Iterable[Batch]) -> Rows:
@@ -157,20 +162,22 @@ def read(batches: Iterable[Batch]) -> Rows:
       InputError: they do not fit.
     """
     features: dict[str, list[npt.NDArray[Any]]] = {}
-    labels, size = [], 0
+    labels, weights, size = [], [], 0
     most = _MEMORY * input_pipeline.machine_memory()
-    for columns, label in batches:
+    for columns, label, *weight in batches:
         for name, each in columns.items():
             features.setdefault(name, []).append(each.numpy())
             size += features[name][-1].nbytes
         labels.append(label.numpy()[:, 0])
+        weights += [each.numpy() for each in weight]
         if size > most:
             raise InputError(
                 f"model.kind: a forest is trained on rows in memory; expected at most {most / 2**30:.1f} GiB, which is "
                 f"{_MEMORY:.0%} of this machine's, received more",
                 "choose a network, which reads its rows from the files; or a machine with more memory, or fewer rows",
             )
-    return Rows({name: np.concatenate(each) for name, each in features.items()}, np.concatenate(labels))
+    columns = {name: np.concatenate(each) for name, each in features.items()}
+    return Rows(columns, np.concatenate(labels), np.concatenate(weights) if weights else None)
 
 
 class Fold(NamedTuple):
@@ -250,7 +257,9 @@ class ForestLearner:
 
     def _selected(self, shape: Shape, folds: Sequence[Fold], stop_early: bool = True) -> SelectedForest:
         """Trains a forest for each fold."""
-        counts, losses = [], []
+        counts: list[int] = []
+        losses: list[float] = []
+        weights: list[float] = []
         logits = np.empty((len(folds[0].mask), self.head.outputs), np.float32)
         for fold in folds:
             trees = self._trees(
@@ -261,8 +270,9 @@ class ForestLearner:
             )
             counts.append(len(trees.roots) // self.head.outputs)
             logits[fold.mask] = predict(trees, fold.held_out.features)
-            losses.append(self.losses(fold.held_out, logits[fold.mask]))
-        count, loss = round(np.mean(counts)), float(np.mean(np.concatenate(losses)))
+            losses.append(self.loss(fold.held_out, logits[fold.mask]))
+            weights.append(self.head.weight_of(fold.held_out.label, fold.held_out.weight))
+        count, loss = round(np.mean(counts)), float(np.average(losses, weights=weights))
         logging.info(
             "%d trees of depth %d, %s: loss %.5f on the validation part", count, shape.depth, shape.partition, loss
         )
@@ -273,10 +283,10 @@ class ForestLearner:
         """Trains a forest of the same shape on all rows."""
         return self._trees(selected.shape, [self._with_ids(each, rows) for each in self.inputs], rows)
 
-    def losses(self, rows: Rows, logits: Floats) -> Floats:
-        """Returns the loss of each row's logits, [rows, outputs]."""
-        losses: Floats = self.head.losses(tf.constant(rows.label), tf.constant(logits)).numpy()
-        return losses
+    def loss(self, rows: Rows, logits: Floats) -> float:
+        """Returns the mean loss of logits [rows, outputs], weighted if the rows have weights."""
+        losses = self.head.losses(tf.constant(rows.label), tf.constant(logits), rows.weight)
+        return float(tf.reduce_sum(losses)) / self.head.weight_of(rows.label, rows.weight)
 
     def _with_ids(self, each: TreeInput, rows: Rows) -> TreeInput:
         values = rows.features[each.feature]
@@ -311,7 +321,7 @@ class ForestLearner:
         ]
         learner = ydf.GradientBoostedTreesLearner(
             label="label",
-            weights=_WEIGHT if self.head.weights else None,
+            weights=_WEIGHT if self.head.weights or rows.weight is not None else None,
             task=ydf.Task.REGRESSION if regression else ydf.Task.CLASSIFICATION,
             loss=_loss_name(self.config, self.head),
             focal_loss_gamma=self.config.focal_gamma,
@@ -346,8 +356,10 @@ class ForestLearner:
         if self.head.scale:
             shift, unit = self.head.scale
             label = ((label - shift) / unit).astype(np.float32)
-        if self.head.weights:
-            columns[_WEIGHT] = self.head.weights(tf.constant(rows.label)).numpy()
+        if self.head.weights or rows.weight is not None:
+            of_class = 1 if self.head.weights is None else self.head.weights(tf.constant(rows.label)).numpy()
+            own = 1 if rows.weight is None else rows.weight / self.head.mean_weight
+            columns[_WEIGHT] = np.asarray(of_class * own, np.float32)
         return {**columns, "label": label}
 
 

@@ -24,8 +24,8 @@ from components.trainer.parquet_source import ParquetSource
 from components.trainer.tfrecord_source import TfrecordSource
 from components.trainer.validation_part import By, Keys, Selection, ValidationPart, key
 
-Batch = tuple[Columns, tf.Tensor]
-"""The features of some examples, and their label [batch, 1]."""
+Batch = tuple[Columns, tf.Tensor] | tuple[Columns, tf.Tensor, tf.Tensor]
+"""The features of some examples, their label [batch, 1], and their weights [batch] if the rows have weights."""
 
 
 class Source(Protocol):
@@ -162,7 +162,7 @@ def evaluation_batches(
       selection: the rows that are read; None: all.
 
     Yields:
-      (features: dict of [batch, …] tensors, label: [batch, 1]).
+      (features: dict of [batch, …] tensors, label: [batch, 1]), with the weights if there are any, see `Batch`.
 
     Raises:
       InputError: there are no examples, in Parquet files.
@@ -189,4 +189,7 @@ def machine_memory() -> int:
 
 def _split_label(columns: Columns) -> Batch:
     features = dict(columns)
-    return features, tf.reshape(features.pop(feature_names.LABEL), [-1, 1])
+    label = tf.reshape(features.pop(feature_names.LABEL), [-1, 1])
+    if feature_names.WEIGHT not in features:
+        return features, label
+    return features, label, tf.reshape(features.pop(feature_names.WEIGHT), [-1])

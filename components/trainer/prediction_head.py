@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tensorflow as tf
 import tensorflow_transform as tft
@@ -31,7 +31,8 @@ class PredictionHead:
       join: logits [batch, members, outputs] of an ensemble → the logits of its mean prediction, [batch, outputs].
       metrics: tf_keras metrics of (label, logits), for the evaluation of checkpoints.
       outputs_by_name: logits [batch, outputs] → the outputs of `serving_default`, by name.
-      weights: label [n] → the weight of each example in the loss, float32 [n]; None: all have weight 1.
+      weights: label [n] → the weight of each example's class in the loss, float32 [n]; None: all have weight 1.
+      mean_weight: the mean of the rows' own weights, which they are divided by; 1 without such weights.
       scale: what a regression label is reduced by, and then divided by, before the loss compares it with the logits;
         None for classes.
     """
@@ -43,13 +44,15 @@ class PredictionHead:
     outputs_by_name: Callable[[tf.Tensor], dict[str, tf.Tensor]]
     weights: Callable[[tf.Tensor], tf.Tensor] | None = None
     scale: tuple[float, float] | None = None
+    mean_weight: float = 1.0
 
-    def losses(self, label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    def losses(self, label: tf.Tensor, logits: tf.Tensor, weight: tf.Tensor | None = None) -> tf.Tensor:
         """The weighted loss of each example; that of an ensemble is the mean over its members' own losses.
 
         Args:
           label: shape [batch, 1] or [batch].
           logits: float32, shape [batch, outputs], or [batch, ..., outputs] of the members of an ensemble.
+          weight: the rows' own weights, float32, shape [batch]; None: all count the same.
 
         Returns:
           float32, shape [batch].
@@ -61,7 +64,12 @@ class PredictionHead:
             members = math.prod(logits.shape[1:-1])
             each = self.loss(tf.repeat(label, members), tf.reshape(logits, [-1, self.outputs]))
             losses = tf.reduce_mean(tf.reshape(each, [-1, members]), axis=1)
-        return losses if self.weights is None else losses * self.weights(label)
+        losses = losses if self.weights is None else losses * self.weights(label)
+        return losses if weight is None else losses * (weight / self.mean_weight)
+
+    def weight_of(self, label: tf.Tensor, weight: tf.Tensor | None = None) -> float:
+        """The sum of the rows' own weights in `losses`; without weights, the number of rows."""
+        return len(label) if weight is None else float(tf.reduce_sum(weight)) / self.mean_weight
 
     def joined(self, logits: tf.Tensor) -> tf.Tensor:
         """The logits as [batch, outputs], also those of an ensemble."""
@@ -86,8 +94,16 @@ def prediction_head(
 
     Raises:
       InputError: the label of the training split has one value only, is missing in some rows, or does not fit the
-        task or the loss; or a weight is given for a value that the label does not have.
+        task or the loss; a row has no weight, or a negative one; or a weight is given for a value that the label does
+        not have.
     """
+    head = _of_task(plan, transform, class_weights, model)
+    return head if plan.weight is None else replace(head, mean_weight=_mean_weight(plan.weight, transform))
+
+
+def _of_task(
+    plan: FeaturePlan, transform: tft.TFTransformOutput, class_weights: ClassWeights | None, model: ModelConfig
+) -> PredictionHead:
     if plan.task == "regression":
         return _of_regression(losses.regression_loss(model, plan, _scale(plan, transform)))
     counts = _counts(transform)
@@ -146,6 +162,19 @@ def _counts(transform: tft.TFTransformOutput) -> dict[str, int]:
         count, _, value = line.decode(errors="replace").partition(" ")
         counts[value] = int(float(count))
     return counts
+
+
+def _mean_weight(column: str, transform: tft.TFTransformOutput) -> float:
+    lines = transform.vocabulary_by_name(feature_names.WEIGHT_SCALE)
+    rows, missing, mean, _, negative = (float(line) for line in lines)
+    for what, count in (("missing or not finite", missing), ("negative", negative), ("0", 0 if mean else rows)):
+        if count:
+            raise InputError(
+                f"data.weight: expected a number from 0 on in each row of {column!r}, received {what} in "
+                f"{int(count):,} of {int(rows):,} training rows",
+                "fix or remove these rows, or remove data.weight",
+            )
+    return mean
 
 
 def _scale(plan: FeaturePlan, transform: tft.TFTransformOutput) -> losses.LabelScale:

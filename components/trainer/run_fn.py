@@ -227,8 +227,12 @@ class Training:
         if kind == "none":
             return self._calibrate
         logits = self._forest.validation_logits if self._forest else self._validation_logits()
-        label = np.concatenate([label.numpy()[:, 0] for _, label in self._validation_rows])
-        return isotonic(logits, label) if kind == "isotonic" else temperature(self._head, logits, label)
+        label = np.concatenate([label.numpy()[:, 0] for _, label, *_ in self._validation_rows])
+        weights = [each.numpy() for *_, weight in self._validation_rows for each in weight]
+        weight = np.concatenate(weights) if weights else None
+        if kind == "isotonic":
+            return isotonic(logits, label, weight)
+        return temperature(self._head, logits, label, weight)
 
     def _validation_logits(self) -> npt.NDArray[np.float32] | None:
         """The network's logits of the validation rows, [rows, outputs]; None if the model has no network."""
@@ -241,7 +245,7 @@ class Training:
             return self._head.joined(folds.held_out(network(inputs, training=False), fold))
 
         predict = tf.function(joined, autograph=False)
-        return np.concatenate([predict(features).numpy() for features, _ in self._validation_rows])
+        return np.concatenate([predict(features).numpy() for features, *_ in self._validation_rows])
 
     @functools.cached_property
     def _plain(self) -> tf_keras.Model:

@@ -26,7 +26,7 @@ from components.trainer.cluster import heartbeat
 from components.trainer.cluster.task_server import WORKER_FILE
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import InputShard
-from components.trainer.input_pipeline import InputPipeline
+from components.trainer.input_pipeline import Batch, InputPipeline
 from components.trainer.optimizer import adam
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.strategy import Distribution
@@ -372,11 +372,11 @@ def _replica_step(
     """The step of one replica, from a batch to its part of the mean loss; the optimizer sums their gradients."""
     scales_loss = _unscaled(optimizer) is not optimizer
 
-    def step(batch: tuple[dict[str, tf.Tensor], tf.Tensor]) -> tf.Tensor:
-        features, label = batch
+    def step(batch: Batch) -> tf.Tensor:
+        features, label, *weight = batch
         inputs, fold = folds.split(features)
         with tf.GradientTape() as tape:
-            losses = head.losses(label, folds.trained(network(inputs, training=True), fold))
+            losses = head.losses(label, folds.trained(network(inputs, training=True), fold), *weight)
             loss = (tf.reduce_mean(losses) + sum(network.losses)) / replicas
             differentiated = optimizer.get_scaled_loss(loss) if scales_loss else loss
         gradients = tape.gradient(differentiated, network.trainable_variables)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tensorflow_data_validation as tfdv
 from tfx.components import ExampleValidator, Trainer
 from tfx.components import StatisticsGen as StockStatisticsGen
 from tfx.components import Transform as StockTransform
@@ -86,12 +87,14 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         label=config.data.label,
         task=config.data.task,
         row_key=None if own_model or config.features.preprocessing_fn else _row_key(config.data.split),
+        weight=config.data.weight,
     )
 
     examples = example_gen(config.data, inputs.source, examples_format(config))
     examples.with_beam_pipeline_args(list(inputs.worker_beam_args))
     compute = StatisticsGen if config.runtime.is_vectorised("StatisticsGen") else StockStatisticsGen
-    statistics = compute(examples=examples.outputs["examples"])
+    options = tfdv.StatsOptions(weight_feature=config.data.weight) if config.data.weight else None
+    statistics = compute(examples=examples.outputs["examples"], stats_options=options)
     if config.runtime.is_vectorised("StatisticsGen"):
         statistics.with_beam_pipeline_args(list(inputs.worker_beam_args))
     schema = _schema(inputs.schema, statistics, config.schema_.infer_shapes)
@@ -153,6 +156,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
             loss=config.model.loss,
             quantiles=config.model.quantiles if config.model.loss == "quantile" else (),
             tweedie_power=config.model.tweedie_power,
+            weight=config.data.weight,
         ),
         inputs.evaluator_code,
         examples=examples.outputs["examples"],

@@ -86,8 +86,11 @@ PREDICTIONS = {
         ("regression", tfma.metrics.MeanSquaredLogarithmicError()),
     ],
 )
-def test_columnar_counterpart_has_the_result_of_the_combiner(task: str, metric: Any) -> None:
-    computation = metric.computations(example_weighted=False)[0]
+@pytest.mark.parametrize("weighted", [False, True])
+def test_columnar_counterpart_has_the_result_of_the_combiner(task: str, metric: Any, weighted: bool) -> None:
+    computation = metric.computations(example_weighted=weighted)[0]
+    assert columnar.is_weighted(computation) is weighted
+    weights = np.array([0.5, 2.0, 1.0, 3.0, 0.25, 1.5]) if weighted else np.ones(6)
     form = columnar.counterpart(computation)
     message = f"TFMA changed {computation.combiner}: change compat.tfma.columnar"
     assert form is not None, message
@@ -99,18 +102,18 @@ def test_columnar_counterpart_has_the_result_of_the_combiner(task: str, metric: 
     combiner, accumulator = computation.combiner, computation.combiner.create_accumulator()
     for row in rows:
         example = tfma.metrics.StandardMetricInputs(
-            label=labels[row : row + 1], prediction=np.atleast_1d(predictions[row]), example_weight=np.array(1.0)
+            label=labels[row : row + 1], prediction=np.atleast_1d(predictions[row]), example_weight=weights[row]
         )
         accumulator = combiner.add_input(accumulator, example)
     ((key, expected),) = combiner.extract_output(accumulator).items()
     bins, summands = form.bins(labels[rows], predictions[rows])
     distinct, at = np.unique(bins, return_inverse=True)
     sums = (
-        np.stack([np.bincount(at, each) for each in summands.T], axis=1)
+        np.stack([np.bincount(at, weights[rows] * each) for each in summands.T], axis=1)
         if summands.size
         else np.empty((len(distinct), 0))
     )
-    ((own_key, actual),) = form.result(columnar.Sums(distinct, np.bincount(at).astype(float), sums)).items()
+    ((own_key, actual),) = form.result(columnar.Sums(distinct, np.bincount(at, weights[rows]), sums)).items()
     assert own_key == key
     if isinstance(expected, float | np.floating):
         assert actual == pytest.approx(float(expected), rel=1e-6), message
@@ -133,9 +136,8 @@ def plain(value: Any) -> Any:
 
 def test_counterparts_of_what_our_columns_do_not_compute_are_missing() -> None:
     by_class = tfma.metrics.Precision(top_k=2).computations(example_weighted=False)[0]
-    weighted = tfma.metrics.MeanSquaredError().computations(example_weighted=True)[0]
     smoothed = tfma.metrics.BinaryCrossEntropy(label_smoothing=0.1).computations(example_weighted=False)[0]
-    assert [columnar.counterpart(each) for each in (by_class, weighted, smoothed)] == [None] * 3
+    assert [columnar.counterpart(each) for each in (by_class, smoothed)] == [None] * 2
 
 
 @pytest.mark.parametrize(
@@ -143,13 +145,14 @@ def test_counterparts_of_what_our_columns_do_not_compute_are_missing() -> None:
     [
         ("cross_slicing_specs { baseline_spec {} }", "cross slices"),
         ("slicing_specs { slice_keys_sql: 'SELECT STRUCT(a)' }", "slicing by SQL"),
-        ("model_specs { example_weight_key: 'w' }", "example weights"),
+        ("model_specs { example_weight_keys { key: 'a' value: 'w' } }", "example weights of several outputs"),
         ("model_specs { label_keys { key: 'a' value: 'b' } }", "several outputs"),
         ("metrics_specs { query_key: 'q' }", "query_key"),
         ("options { compute_confidence_intervals { value: true } }", "compute_confidence_intervals"),
         ("options { min_slice_size { value: 5 } }", "min_slice_size"),
         ("options { disabled_outputs { values: 'plots' } }", "disabled_outputs"),
         ("slicing_specs {} model_specs { label_key: 'a' } options { min_slice_size { value: 1 } }", None),
+        ("model_specs { label_key: 'a' example_weight_key: 'w' }", None),
     ],
 )
 def test_config_that_needs_tfmas_own_pipeline_is_recognised(text: str, field: str | None) -> None:

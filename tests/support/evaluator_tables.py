@@ -50,8 +50,7 @@ class Setting:
       baseline: whether there is one.
       stored: parquet or tfrecord.
       own_code: whether the models have nothing but serving_default, as one of a user's own code may.
-      of_loss: fields of the plan that describe the loss. With `quantiles`, the candidate predicts these too, and the
-        baseline does not.
+      plan: further fields of the plan. With `quantiles`, the candidate predicts these too, and the baseline does not.
       unknown_shape: whether the models do not say what shape their predictions have.
       replaced: columns to replace those of the table.
       beam: Beam's options.
@@ -62,7 +61,7 @@ class Setting:
     baseline: bool = True
     stored: str = "parquet"
     own_code: bool = False
-    of_loss: Mapping[str, Any] = field(default_factory=dict)
+    plan: Mapping[str, Any] = field(default_factory=dict)
     unknown_shape: bool = False
     replaced: Mapping[str, Any] = field(default_factory=dict)
     beam: tuple[str, ...] = ("--runner=DirectRunner", "--direct_running_mode=in_memory")
@@ -141,7 +140,7 @@ def evaluate(folder: Path, setting: Setting, vectorised: bool = True) -> Evaluat
             "task": setting.task,
             "label": "truth",
             "label_columns": columns,
-            **setting.of_loss,
+            **setting.plan,
         }
     )
     label, signatures = ("truth", ()) if setting.own_code else ("label", ("transform_labels",))
@@ -254,7 +253,7 @@ def _save_model(folder: str, setting: Setting, weight: float) -> None:
         if setting.unknown_shape:
             value = tf.compat.v1.placeholder_with_default(value, None)
         outputs = {OUTPUT[task]: 7 * value if task == "regression" else value}
-        if setting.of_loss.get("quantiles") and weight == 1:
+        if setting.plan.get("quantiles") and weight == 1:
             outputs["quantiles"] = 7 * value + tf.constant([[-1.5, 0.0, 1.0]])
         return outputs
 

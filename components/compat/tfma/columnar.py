@@ -42,13 +42,17 @@ class Sums(NamedTuple):
 
     Attributes:
       bins: the bins that have rows, ascending; [bins].
-      rows: number of rows; [bins].
-      sums: sums of the summands; [bins, sums].
+      rows: number of rows, or the sum of their weights; [bins].
+      sums: sums of the summands, weighted likewise; [bins, sums].
     """
 
     bins: Ints
     rows: Floats
     sums: Floats
+
+    def scaled(self, factor: float) -> Sums:
+        """Returns the sums as of weights multiplied by a factor."""
+        return self if factor == 1 else Sums(self.bins, self.rows * factor, self.sums * factor)
 
     def total(self) -> tuple[float, Floats]:
         """Returns the number of rows that count, and the sums over all of them."""
@@ -93,10 +97,15 @@ def counterpart(computation: metric_types.MetricComputation) -> Columnar | None:
     """Returns the columnar counterpart of a computation's combiner; None if there is none."""
     key, combiner = computation.keys[0], computation.combiner
     parts = key.sub_key or key.aggregation_type or getattr(combiner, "_class_weights", None)
-    if len(computation.keys) > 1 or parts or key.output_name or key.example_weighted:
+    if len(computation.keys) > 1 or parts or key.output_name:
         return None
     make = _COUNTERPARTS.get(type(combiner))
     return make(key, combiner) if make else None
+
+
+def is_weighted(computation: metric_types.MetricComputation) -> bool:
+    """Whether a computation reads the weights of the rows."""
+    return bool(computation.keys[0].example_weighted)
 
 
 def in_one_bin(*summands: Numbers) -> Binned:

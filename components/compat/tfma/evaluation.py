@@ -52,7 +52,7 @@ def unsupported(eval_config: tfma.EvalConfig) -> str | None:
     reasons = {
         "slicing by SQL": any(spec.slice_keys_sql for spec in eval_config.slicing_specs),
         "cross slices": eval_config.cross_slicing_specs,
-        "example weights": any(spec.example_weight_key or spec.example_weight_keys for spec in models),
+        "example weights of several outputs": any(spec.example_weight_keys for spec in models),
         "several outputs": any(spec.label_keys or spec.prediction_keys for spec in models),
         "query_key": any(spec.query_key for spec in metrics),
         "compute_confidence_intervals": options.compute_confidence_intervals.value,
@@ -77,7 +77,8 @@ class RowByRow:
         Args:
           accumulators: slice → accumulator; missing ones are added.
           slices: the row's slices.
-          row: what TFMA's extractors return: `labels`, `predictions`, `features`, `transformed_features`.
+          row: what TFMA's extractors return: `labels`, `predictions`, `example_weights`, `features`,
+            `transformed_features`.
         """
         for inputs in self._inputs.process({**row, constants.SLICE_KEY_TYPES_KEY: []}):
             for key in slices:

@@ -19,12 +19,14 @@ from pipeline.authoring.config.examples_format import tfrecord_readers
 from pipeline.authoring.config.root import Config
 
 LABEL = ("data", "label")
+WEIGHT = ("data", "weight")
 
 
 def check_config(config: Config) -> list[Problem]:
     """Problems within the config."""
     return [
         *_label(config),
+        *_weight(config),
         *_schema(config),
         *_features(config),
         *_forest(config),
@@ -62,6 +64,7 @@ def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
     if not config.features.preprocessing_fn:
         named |= {(*LABEL, name): name for name in expression.parse(config.data.label).columns}
     named |= {("evaluation", *field): name for field, name in config.evaluation.columns()}
+    named |= {WEIGHT: config.data.weight} if config.data.weight else {}
     unknown = {key: name for key, name in named.items() if name not in columns}
     if column_name(config.data.label) in columns:
         # Some headers are expressions as well, such as `terms and conditions`.
@@ -86,6 +89,9 @@ def check_dtypes(config: Config, dtypes: Mapping[str, Dtype]) -> list[Problem]:
         for name in feature.columns
         if name in dtypes and dtypes[name] not in feature.op.takes
     )
+    weight = config.data.weight
+    if weight and dtypes.get(weight) == "bytes":
+        return [Problem(WEIGHT, f"expected a column of numbers, and {weight!r} holds {_WORDS['bytes']}"), *found]
     # Every part of date_parts would report the same problem.
     return list(dict.fromkeys(found))
 
@@ -125,6 +131,16 @@ def _label(config: Config) -> Iterator[Problem]:
         part = "is the label itself" if label.is_column else f"make up the whole label {label.text!r}"
         key = next(key for key, name in read.items() if name == label.columns[0])
         yield Problem(key, f"{', '.join(label.columns)} {part}, so the model would read the label; remove a column")
+
+
+def _weight(config: Config) -> Iterator[Problem]:
+    """A label that is made of the weight: it would be learned best where it is largest."""
+    try:
+        label = expression.parse(config.data.label)
+    except ValueError:
+        return
+    if config.data.weight in label.columns:
+        yield Problem(WEIGHT, f"expected a column that is not in the label, received {config.data.weight!r}; change it")
 
 
 def _schema(config: Config) -> Iterator[Problem]:

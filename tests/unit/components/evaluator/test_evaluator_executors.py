@@ -49,6 +49,7 @@ QUANTILES = {
     "metrics": ["quantile_loss", "quantile_loss_at_0.8", "interval_coverage", "interval_width", "mean_absolute_error"],
     "thresholds": {"interval_coverage": {"min": 0.5}},
 }
+WEIGHTED = {**BINARY, "slices": ["size"], "slice_thresholds": {}}
 OF_QUANTILES = {"loss": "quantile", "quantiles": [0.1, 0.5, 0.8]}
 DEVIANCE = {
     "slices": ["size"],
@@ -86,12 +87,17 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Evaluation, 
         pytest.param(Setting("multiclass", MULTICLASS), marks=pytest.mark.slow),
         pytest.param(Setting("regression", REGRESSION), marks=pytest.mark.slow),
         Setting("regression", REGRESSION, own_code=True, baseline=False),
-        Setting("regression", QUANTILES, of_loss=OF_QUANTILES),
+        Setting("regression", QUANTILES, plan={**OF_QUANTILES, "weight": "size"}),
+        Setting("binary", WEIGHTED, plan={"weight": "size"}),
+        pytest.param(Setting("multiclass", MULTICLASS, plan={"weight": "size"}), marks=pytest.mark.slow),
         pytest.param(
-            Setting("regression", DEVIANCE, of_loss={"loss": "poisson"}, replaced=COUNTS), marks=pytest.mark.slow
+            Setting("regression", DEVIANCE, plan={"loss": "poisson"}, replaced=COUNTS), marks=pytest.mark.slow
         ),
     ],
-    ids=["binary", "binary from TFRecords", "multiclass", "regression", "own code", "quantiles", "deviance"],
+    ids=[
+        *("binary", "binary from TFRecords", "multiclass", "regression", "own code"),
+        *("weighted quantiles", "weighted", "weighted multiclass", "deviance"),
+    ],
 )
 def test_everything_is_as_the_stock_executor_computes_it(
     setting: Setting, tmp_path: Path, request: pytest.FixtureRequest
@@ -152,6 +158,13 @@ def test_workers_and_a_job_service_compute_the_same(
             (folder / "ours").rename(tmp_path / f"earlier-{number}")
             several = dataclasses.replace(BINARY_SETTING, beam=beam)
             assert_equal(in_child(tmp_path / "log", evaluator_tables.evaluate, folder, several), expected)
+
+
+@pytest.mark.parametrize("weights", [[[1.0]] * 159 + [[-1.0]], [[1]] * 159 + [None]], ids=["negative", "missing"])
+def test_row_without_a_weight_is_reported(weights: list[Any], tmp_path: Path) -> None:
+    setting = Setting("binary", FEW, baseline=False, plan={"weight": "size"}, replaced={"size": weights})
+    with pytest.raises(InputError, match=r"data\.weight: expected a number from 0 on in each row of 'size'"):
+        in_child(tmp_path / "log", evaluator_tables.evaluate_with_both, tmp_path, setting)
 
 
 def test_row_without_a_label_is_reported(tmp_path: Path) -> None:
