@@ -88,6 +88,9 @@ class ConstantComparison(KeyedMetric):
 
             def compared(results: Mapping[Any, Any]) -> dict[str, Compared]:
                 unknown = dict.fromkeys(made.metrics, Compared(math.nan))
+                if not results[totals[0]].rows.sum() > 0:
+                    # No rows, or all of weight 0.
+                    return unknown
                 scale = scale_of(effective_rows(results))
                 with np.errstate(all="ignore"):
                     return unknown | made.compare(*(_scaled(results[key], scale) for key in totals))
@@ -235,7 +238,7 @@ def _compare_multiclass(sums: Sums) -> dict[str, Compared]:
     known, rows = sums.bins >= 0, float(sums.rows.sum())
     of_class = sums.rows[known]
     # Also for the constant a label that the model does not have counts with the smallest probability.
-    own = np.where(known, -np.log(np.maximum(sums.rows / max(of_class.sum(), 1.0), _LEAST)), -math.log(_LEAST))
+    own = np.where(known, -np.log(np.maximum(sums.rows / (of_class.sum() or 1.0), _LEAST)), -math.log(_LEAST))
     loss, loss_squares, hits = sums.sums.T
     squares = (sums.rows * own**2 - 2 * own * loss + loss_squares).sum()
     value = float((sums.rows * own).sum() / rows)

@@ -290,7 +290,8 @@ def of_number_bins(bins: Ints) -> tuple[Floats, Floats]:
 
 def _of_bins(sums: Sums) -> Any | None:
     """Makes a plot of numbers counted by bin; None without rows."""
-    counted = sums.bins != DROPPED
+    # All rows of a bin may have the weight 0.
+    counted = (sums.bins != DROPPED) & (sums.rows > 0)
     if not counted.any():
         return None
     at = sums.bins[counted]

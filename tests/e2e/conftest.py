@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import people
 import pytest
 from command import OWN_CODE, ROOT, SUPPORT, Runs, first_run, make_data
@@ -121,6 +122,25 @@ def _few(folder: Path) -> Runs:
     return first_run(folder, "few", "--config", str(config))
 
 
+def _weighted(folder: Path) -> Runs:
+    """What people spend, with quantiles; a third of the labels are wrong and have the weight 0."""
+    wrong = np.random.default_rng(5).random(600) < 1 / 3
+    table = [
+        {**row, "spent": row["spent"] + 50 * bad, "weight": 0.0 if bad else 1.5 + at % 2}
+        for at, (row, bad) in enumerate(zip(people.rows(600), wrong.tolist(), strict=True))
+    ]
+    config = people.write_config(
+        folder / "weighted.yaml",
+        people.write(folder / "people.csv", table),
+        data={**people.CONFIG["data"], "label": "spent", "task": "regression", "weight": "weight"},
+        features={"columns": {"hours": "z_score"}},
+        model={"kind": "mlp", "hidden": [16], "loss": "quantile"},
+        training={**people.CONFIG["training"], "steps": 400, "early_stopping": 20, "checkpoint": {"every_steps": 50}},
+        evaluation={"thresholds": {"interval_coverage": {"min": 0.5, "max": 0.99}}, "slices": ["city"]},
+    )
+    return first_run(folder, "weighted", "--config", str(config))
+
+
 def _misfits(folder: Path) -> Runs:
     """Rows that do not fit their curated schema, with a column for a label that nothing can be learned from."""
     table = [{**row, "vip": "" if at < 30 else 1} for at, row in enumerate(people.rows(300))]
@@ -150,6 +170,7 @@ def _fixture(make: Callable[[Path], Runs]) -> Any:
 taxi, small, own, files, few = map(_fixture, (_taxi, _small, _own, _files, _few))
 stock_taxi, stock_penguin = map(_fixture, (_stock_taxi, _stock_penguin))
 built, tuned, misfits, clicks, digits = map(_fixture, (_built, _tuned, _misfits, _clicks, _digits))
+weighted = _fixture(_weighted)
 
 
 @pytest.fixture(scope="session", params=["few", pytest.param("taxi", marks=pytest.mark.slow)])

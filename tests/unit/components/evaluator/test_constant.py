@@ -15,24 +15,28 @@ from components.compat.tfma.columnar import Sums
 from components.config_section import Task
 from components.evaluator import binned_sums
 from components.evaluator.binned_sums import Counted, Slices
-from components.evaluator.columnar_metric import ColumnarCombiner
+from components.evaluator.columnar_metric import WEIGHTS, ColumnarCombiner
 from components.evaluator.constant import Compared, ConstantComparison
 from components.evaluator.error_metrics import deviances
 
 ROWS = 3_000
 
 
-def compared(task: Task, labels: Any, predictions: Any, parts: int = 3, **of_loss: Any) -> dict[str, Compared]:
+def compared(
+    task: Task, labels: Any, predictions: Any, parts: int = 3, weights: Any = None, **of_loss: Any
+) -> dict[str, Compared]:
     """What the columnar executor computes of rows in several parts."""
     made = ConstantComparison("constant", task, **of_loss)
-    computations = made.computations(model_names=[""], output_names=[""])
+    weighted = weights is not None
+    computations = made.computations(model_names=[""], output_names=[""], example_weighted=weighted)
     combined = [each for each in computations if hasattr(each, "combiner")]
     results: dict[Any, Any] = {}
     for each in combined:
         ours = each.combiner if isinstance(each.combiner, ColumnarCombiner) else columnar.counterpart(each)
         # The prediction of a model of quantiles is one of them.
         of_output = predictions[:, 0] if of_loss.get("quantiles") and not ours.output else predictions
-        results.update(ours.result(_sums(ours, labels, of_output, parts)))
+        read = weights if ours.output == WEIGHTS else of_output
+        results.update(ours.result(_sums(ours, labels, read, parts, weights)))
     derived, interval = (each for each in computations if not hasattr(each, "combiner"))
     values, bounds = derived.result(results), interval.result(results)
     found: dict[str, Compared] = {}
@@ -46,11 +50,12 @@ def compared(task: Task, labels: Any, predictions: Any, parts: int = 3, **of_los
     return found
 
 
-def _sums(metric: Any, labels: Any, predictions: Any, parts: int) -> Sums:
+def _sums(metric: Any, labels: Any, predictions: Any, parts: int, weights: Any) -> Sums:
     counted = []
     for rows in np.array_split(np.arange(len(labels)), parts):
         slices = Slices([()], np.arange(len(rows)), np.zeros(len(rows), np.int64))
-        counted.append(Counted([()], [binned_sums.count(metric.bins(labels[rows], predictions[rows]), slices)]))
+        own, binned = None if weights is None else weights[rows], metric.bins(labels[rows], predictions[rows])
+        counted.append(Counted([()], [binned_sums.count(binned, slices, own)]))
     _, [table] = binned_sums.merge(counted)
     return table.of_slice(0)
 
@@ -173,6 +178,41 @@ def test_deviance_of_the_mean(name: str, power: float) -> None:
     assert math.isnan(compared("regression", np.full(9, -1), np.ones(9), of_loss=name)[name].value)
     negative = compared("regression", label, -answer, of_loss=name)[name]
     assert (math.isfinite(negative.value), math.isfinite(negative.gain)) == (True, False)
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression", "quantiles", "deviance"])
+def test_weighted_rows_count_as_repeated_ones_with_the_interval_of_the_effective_sample_size(task: Any) -> None:
+    random = np.random.default_rng(7)
+    weights = random.integers(1, 5, 800).astype(float)
+    label = random.integers(0, 3, 800) if task == "multiclass" else random.integers(0, 2, 800)
+    answer = np.clip(0.5 + (label - 0.5) * 0.4 + random.normal(0, 0.2, 800), 0.01, 0.99)
+    of_loss: dict[str, Any] = {}
+    if task == "multiclass":
+        answer = random.dirichlet([1, 1, 1], 800) + 0.3 * np.eye(3)[label]
+        answer /= answer.sum(axis=1, keepdims=True)
+    elif task not in ("binary", "multiclass"):
+        label = random.poisson(3, 800).astype(float)
+        answer = label + random.random(800)
+        of_loss = {"of_loss": "poisson_deviance"} if task == "deviance" else {}
+        if task == "quantiles":
+            answer = answer[:, None] + np.array([-1.0, 1.0])
+            of_loss = {"of_loss": "quantile_loss", "quantiles": [0.1, 0.9]}
+        task = "regression"
+    times = weights.astype(int)
+    repeated = compared(task, np.repeat(label, times), np.repeat(answer, times, axis=0), **of_loss)
+    found = compared(task, label, answer, weights=weights, **of_loss)
+    plain = compared(task, label, answer, **of_loss)
+    alike = compared(task, label, answer, weights=np.full(800, 7.0), **of_loss)
+    assert found.keys() == repeated.keys() == plain.keys()
+    shrink = math.sqrt(weights.sum() ** 2 / (weights**2).sum() / weights.sum())
+    for name, each in found.items():
+        assert (each.value, each.gain) == pytest.approx(
+            (repeated[name].value, repeated[name].gain), rel=1e-6, nan_ok=True
+        )
+        assert alike[name].interval == pytest.approx(plain[name].interval, rel=1e-6)
+        if each.interval:
+            widths = [each.interval[1] - each.interval[0] for each in (each, repeated[name])]
+            assert widths[1] / widths[0] == pytest.approx(shrink, rel=0.02)
 
 
 def test_median_among_large_numbers_close_to_each_other_is_not_known() -> None:

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from components.features import accumulators
-from components.features.accumulators import EdgesAccumulator, MomentsAccumulator, VocabularyAccumulator
+from components.features.accumulators import (
+    EdgesAccumulator,
+    MomentsAccumulator,
+    ScaleAccumulator,
+    VocabularyAccumulator,
+)
 
 
 def result_of(accumulator: Any, *batches: Any) -> list[float]:
@@ -97,3 +102,28 @@ def test_vocabulary_is_counted_in_parts(
 def test_an_empty_vocabulary_has_one_entry() -> None:
     accumulator = VocabularyAccumulator(3, 1, counts=False)
     assert accumulator.result(accumulator.prune(accumulator.empty())) == b"\x00\n"
+
+
+def scale(*batches: tuple[Any, ...]) -> list[float]:
+    accumulator = ScaleAccumulator()
+    states = [accumulator.add(accumulator.empty(), *map(np.asarray, batch)) for batch in batches]
+    merged = accumulator.empty()
+    for state in states:
+        merged = accumulator.merge(merged, state)
+    return [float(line) for line in accumulator.result(merged).splitlines()]
+
+
+def test_scale_counts_what_is_missing_and_what_is_negative() -> None:
+    values = [1.0, -2.0, np.nan, 4.0]
+    known = np.array([1.0, -2.0, 4.0])
+    expected = [4, 1, known.mean(), known.std(), 1]
+    assert scale((values,)) == scale((values[:1],), (values[1:],)) == pytest.approx(expected)
+
+
+def test_weight_counts_a_value_several_times() -> None:
+    values, weights = [1.0, -2.0, np.nan, 4.0, 9.0, 9.0, 9.0], [1.0, 2.0, 1.0, 3.0, 0.0, np.nan, -1.0]
+    repeated = np.repeat([1.0, -2.0, 4.0], [1, 2, 3])
+    expected = [7, 1, repeated.mean(), repeated.std(), 1]
+    parts = [(values[start : start + 2], weights[start : start + 2]) for start in (0, 2, 4, 6)]
+    assert scale((values, weights)) == pytest.approx(expected)
+    assert scale(*parts) == pytest.approx(expected)

@@ -211,3 +211,28 @@ def test_options_that_no_combiner_computes_are_left_to_tfx(tmp_path: Path, caplo
         ours = statistics(given, tmp_path / "out", stats_options_json=options)
     assert "TFX's own executor computes the statistics, because of feature_allowlist" in caplog.text
     assert [feature.path.step[0] for feature in of_split(ours, "train").features] == ["b"]
+
+
+def test_weighted_statistics_are_those_of_tfx(tmp_path: Path) -> None:
+    weights = pa.array([float(at % 3) for at in range(1_000)], pa.float32())
+    table = pa.RecordBatch.from_arrays([*ONE.columns, weights], ["a", "b", "w"])
+    options = tfdv.StatsOptions(weight_feature="w").to_json()
+    ours, stock = (
+        of_split(
+            statistics(
+                stored(tmp_path / form, form, {"train": table}), tmp_path / name, made, stats_options_json=options
+            ),
+            "train",
+        )
+        for form, name, made in (("parquet", "ours", Executor), ("tfrecord", "stock", StockExecutor))
+    )
+    assert_equal(ours, stock)
+    assert ours.features[0].num_stats.weighted_numeric_stats.mean == pytest.approx(500, abs=1)
+    assert ours.weighted_num_examples == stock.weighted_num_examples == 999
+
+
+def test_negative_weight_is_an_error(tmp_path: Path) -> None:
+    options = tfdv.StatsOptions(weight_feature="a").to_json()
+    table = pa.RecordBatch.from_pydict({"a": pa.array([1, -1, 2])})
+    with pytest.raises(Exception, match="expected a number from 0 on in each row of 'a', received a negative number"):
+        statistics(stored(tmp_path / "in", "parquet", {"train": table}), tmp_path / "out", stats_options_json=options)

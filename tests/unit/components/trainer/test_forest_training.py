@@ -219,6 +219,23 @@ def test_weights_of_the_classes_move_the_predictions() -> None:
     assert means[1] > means[0] + 0.5
 
 
+def test_rows_of_weight_0_change_neither_trees_nor_loss() -> None:
+    given, wrong = rows("binary"), rows("binary", seed=2)
+    wrong = wrong._replace(label=1 - wrong.label, weight=np.zeros(ROWS, np.float32))
+    ones = np.ones(ROWS, np.float32)
+    both = given._replace(weight=ones).joined(wrong)
+    made = ForestLearner(
+        ModelConfig(kind="gbt", depth=3, trees=20), dataclasses.replace(head("binary"), mean_weight=0.5), INPUTS, seed=1
+    )
+    others = rows("binary", seed=1)._replace(weight=ones)
+    selected = made.select(both, others)
+    alone = learner("binary", depth=3, trees=20).select(given, others._replace(weight=None))
+    assert selected.loss == pytest.approx(alone.loss, abs=0.05)
+    logits = predict(made.refit(selected, both), both.features)
+    assert made.loss(both, logits) == pytest.approx(made.loss(given, logits[:ROWS]), rel=1e-4)
+    assert len(both.sample(50, seed=1).weight) == 50
+
+
 def test_same_seed_trains_the_same_forest() -> None:
     given = held_out(rows("binary"), rows("binary", 1))
     one, other = (learner("binary", depth=4, trees=20).select(*given) for _ in range(2))

@@ -130,6 +130,24 @@ def test_row_keeps_its_columns(tmp_path: Path, stored: Format, cache: str) -> No
         assert_columns(features, label, features["id"].numpy().tolist())
 
 
+@FORMATS
+@CACHES
+def test_weight_of_a_row_is_beside_its_label(tmp_path: Path, stored: Format, cache: str) -> None:
+    # Any column can be the weight; in SPEC it is a feature.
+    files = write(tmp_path, 23, 2, stored)
+    spec = {name: SPEC[name] for name in ("id", "size", feature_names.LABEL)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(feature_names, "WEIGHT", "size")
+        batches = [
+            *InputPipeline(files, spec, config(cache), 5).dataset(InputShard()).take(6),
+            *input_pipeline.evaluation_batches(files, spec, 5),
+        ]
+    for features, label, weight in batches:
+        assert set(features) == {"id"}
+        np.testing.assert_array_equal(weight, features["id"] / 2)
+        np.testing.assert_array_equal(label[:, 0], features["id"] % 2)
+
+
 def test_both_formats_give_the_same_batches_from_memory(tmp_path: Path) -> None:
     batches = []
     for stored in ("parquet", "tfrecord"):

@@ -24,8 +24,9 @@ class TransformGraph:
         self.vocabulary_by_name = lines.__getitem__
 
 
-def head_of(task: Any, weights: Any = None, **lines: list[bytes]) -> PredictionHead:
-    return prediction_head(FeaturePlan(features=FEATURES, label="y", task=task), TransformGraph(**lines), weights)
+def head_of(task: Any, weights: Any = None, weight: str | None = None, **lines: list[bytes]) -> PredictionHead:
+    plan = FeaturePlan(features=FEATURES, label="y", task=task, weight=weight)
+    return prediction_head(plan, TransformGraph(**lines), weights)
 
 
 BINARY = {feature_names.LABEL_COUNTS: [b"30 0", b"10 1"]}
@@ -95,6 +96,37 @@ def test_class_weights(task: str, config: Any, expected: dict[int, float]) -> No
     plain = head_of(task, **LINES[task]).losses(label, logits(task, 2))
     weighted = head_of(task, config, **LINES[task]).losses(label, logits(task, 2))
     np.testing.assert_allclose(weighted / plain, [expected[each] for each in LABELS[task]], rtol=1e-6)
+
+
+WEIGHT_SCALE = [b"4", b"0", b"2.5", b"1.0", b"0"]
+
+
+@pytest.mark.parametrize("task", LABELS)
+@pytest.mark.parametrize("members", [None, 3])
+def test_weights_of_rows_are_relative_to_their_mean_and_multiply_those_of_classes(
+    task: str, members: int | None
+) -> None:
+    of_classes = None if task == "regression" else "balanced"
+    label, given = tf.constant(LABELS[task]), logits(task, members)
+    plain = head_of(task, of_classes, **LINES[task]).losses(label, given)
+    head = head_of(task, of_classes, "w", **LINES[task], **{feature_names.WEIGHT_SCALE: WEIGHT_SCALE})
+    weight = tf.constant([5.0, 0.0, 2.5, 1.0])
+    np.testing.assert_allclose(head.losses(label, given, weight), plain * [2.0, 0.0, 1.0, 0.4], rtol=1e-6)
+    assert head.weight_of(label, weight) == pytest.approx(3.4)
+    assert head_of(task, **LINES[task]).weight_of(label) == 4
+
+
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [
+        ([b"4", b"1", b"2.0", b"1.0", b"0"], "received missing or not finite in 1 of 4 training rows"),
+        ([b"4", b"0", b"2.0", b"1.0", b"3"], "received negative in 3 of 4 training rows"),
+        ([b"4", b"0", b"0.0", b"1.0", b"0"], "received 0 in 4 of 4 training rows"),
+    ],
+)
+def test_row_without_a_weight_is_counted_in_the_error(scale: list[bytes], message: str) -> None:
+    with pytest.raises(InputError, match=f"data.weight: expected a number from 0 on in each row of 'w', {message}"):
+        head_of("binary", None, "w", **BINARY, **{feature_names.WEIGHT_SCALE: scale})
 
 
 @pytest.mark.parametrize(

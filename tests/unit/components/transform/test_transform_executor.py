@@ -211,6 +211,26 @@ def test_the_labels_of_other_tasks_are_those_of_tfx(label: str, task: Any, tmp_p
     assert feature.int_domain.max == (5 if task == "multiclass" else 0)
 
 
+def test_weight_is_passed_through_and_weights_the_label(tmp_path: Path) -> None:
+    features = FeaturesConfig.model_validate({"columns": {"row": "pass_through"}})
+    chosen = FeaturePlan(features=features, label="price", task="regression", weight="row")
+    ours = transform(stored(tmp_path / "in", "parquet", TABLES), SCHEMA, tmp_path / "out", chosen)
+    rows = ours.rows("train")
+    weights, price = (rows[name].astype(float) for name in (feature_names.WEIGHT, feature_names.LABEL))
+    np.testing.assert_array_equal(weights, rows["row_pass_through"])
+    assert rows[feature_names.WEIGHT].dtype == np.float32
+    known = np.isfinite(price)
+    mean = np.average(price[known], weights=weights[known])
+    deviation = np.sqrt(np.average((price[known] - mean) ** 2, weights=weights[known]))
+    of_label, of_weight = (
+        [float(line) for line in ours.output.vocabulary_by_name(name)]
+        for name in (feature_names.LABEL_SCALE, feature_names.WEIGHT_SCALE)
+    )
+    expected = [400, (~known).sum(), mean, deviation, (price[known] < 0).sum()]
+    assert of_label == pytest.approx(expected, rel=1e-5)
+    assert of_weight == pytest.approx([400, 0, weights.mean(), weights.std(), 0])
+
+
 @both_lines
 @pytest.mark.slow
 def test_workers_give_the_result_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

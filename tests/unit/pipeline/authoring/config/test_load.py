@@ -225,6 +225,22 @@ def test_dlrm_has_no_widths_of_single_features(config: Path) -> None:
     assert line.startswith("trips.yaml:7: features.columns.company.vocab.embedding: with dlrm, all vectors")
 
 
+def test_weight_is_a_column_of_numbers_beside_the_label(config: Path) -> None:
+    loaded = load(str(config), ["data.weight=trips"]).config
+    columns = ["tips", "fare", "company", "miles"]
+    (problem,) = check_columns(loaded, [*columns, "trip"])
+    assert (problem.key, problem.message) == (
+        ("data", "weight"),
+        "the data has no column 'trips'; did you mean 'trip'?",
+    )
+    assert not check_columns(loaded, [*columns, "trips"])
+    (problem,) = check_dtypes(loaded, {"trips": "bytes"})
+    assert problem.message == "expected a column of numbers, and 'trips' holds text or bytes"
+    assert not check_dtypes(loaded, {"trips": "int"})
+    (line,) = refused(config, "data.weight=fare")
+    assert "data.weight: expected a column that is not in the label, received 'fare'" in line
+
+
 REGRESSION = ("data.label=tips", "data.task=regression", "evaluation.thresholds={mean_absolute_error: {max: 9}}")
 QUANTILES = (*REGRESSION, "model.loss=quantile", "model.quantiles=[0.1, 0.9]")
 POISSON = (*REGRESSION, "model.loss=poisson")

@@ -1,0 +1,40 @@
+"""Weights of rows: one number from 0 on in each, or an error that counts the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from components.data.weights import weights_of
+from components.errors import InputError
+
+
+def batch(values: list[Any], kind: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(values, pa.large_list(kind))], ["w"])
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float32()])
+def test_weights_are_numbers(kind: Any) -> None:
+    given = batch([[1], [0], [3]], kind)
+    np.testing.assert_array_equal(weights_of(given, "w"), [1.0, 0.0, 3.0])
+    np.testing.assert_array_equal(weights_of(given.slice(1), "w"), [0.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (batch([[1.0], [-1.0], [-2.0]], pa.float32()), "received a negative number in 2 rows of a batch of 3"),
+        (batch([[1.0], [float("nan")]], pa.float32()), "received NaN or an infinite number in 1 rows of a batch of 2"),
+        (batch([[1], None, []], pa.int64()), "received no value, or several values, in 2 rows of a batch of 3"),
+        (batch([[1, 2]], pa.int64()), "received no value, or several values, in 1 rows"),
+        (batch([[b"1"]], pa.large_binary()), "received text in 1 rows"),
+        (pa.RecordBatch.from_arrays([pa.nulls(2)], ["w"]), "received no value in 2 rows"),
+        (pa.RecordBatch.from_arrays([pa.array([[1]])], ["other"]), "received no value in 1 rows"),
+    ],
+)
+def test_row_without_a_weight_is_refused(given: pa.RecordBatch, message: str) -> None:
+    with pytest.raises(InputError, match=f"data.weight: expected a number from 0 on in each row of 'w', {message}"):
+        weights_of(given, "w")
