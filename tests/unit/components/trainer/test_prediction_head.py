@@ -12,6 +12,7 @@ from components.errors import InputError
 from components.features import feature_names
 from components.features.config import FeaturesConfig
 from components.features.plan import FeaturePlan
+from components.trainer.checkpoint_evaluation import measure
 from components.trainer.prediction_head import PredictionHead, prediction_head
 
 FEATURES = FeaturesConfig.model_validate({"columns": {"x": "z_score"}})
@@ -114,6 +115,26 @@ def test_weights_of_rows_are_relative_to_their_mean_and_multiply_those_of_classe
     np.testing.assert_allclose(head.losses(label, given, weight), plain * [2.0, 0.0, 1.0, 0.4], rtol=1e-6)
     assert head.weight_of(label, weight) == pytest.approx(3.4)
     assert head_of(task, **LINES[task]).weight_of(label) == 4
+
+
+def test_evaluation_of_a_checkpoint_is_weighted() -> None:
+    head = head_of("regression", None, "w", **LINES["regression"], **{feature_names.WEIGHT_SCALE: WEIGHT_SCALE})
+    label, weight, given = (
+        tf.constant(LABELS["regression"])[:, None],
+        tf.constant([5.0, 0.0, 2.5, 1.0]),
+        tf.zeros([4, 1]),
+    )
+
+    def network(features: dict[str, Any], training: bool) -> Any:
+        return features["x"]
+
+    batches = [({"x": given[at : at + 3]}, label[at : at + 3], weight[at : at + 3]) for at in (0, 3)]
+    values, rows = measure(network, head, batches)
+    losses = head.losses(label, given).numpy()
+    assert rows == 4
+    assert values["loss"] == pytest.approx(np.average(losses, weights=weight))
+    expected = np.average(np.abs(np.array(LABELS["regression"]) - 3), weights=weight)
+    assert values["mean_absolute_error"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
