@@ -93,7 +93,7 @@ def _fields(section: Schema, definitions: Schema, prefix: str) -> Iterator[list[
 
 def _inner(field: Schema) -> tuple[str, str]:
     """The section that a field holds, and what stands between their names; operations have a table of their own."""
-    for one in [field, *field.get("anyOf", ())]:
+    for one in _choices(field):
         if reference := _reference(one):
             return reference, ""
     members = _members(field)
@@ -107,8 +107,8 @@ def _value(field: Schema, definitions: Schema) -> str:
         return "a section"
     if choices := field.get("enum") or ([field["const"]] if "const" in field else []):
         return ", ".join(f"`{choice}`" for choice in choices)
-    if "anyOf" in field:
-        choices = [_value(one, definitions) for one in field["anyOf"] if one.get("type") != "null"]
+    if len(_choices(field)) > 1:
+        choices = [_value(one, definitions) for one in _choices(field) if one.get("type") != "null"]
         return ("; or " if any("," in each for each in choices) else " or ").join(choices)
     kind = field.get("type")
     if kind == "array" and "prefixItems" in field:
@@ -123,6 +123,12 @@ def _value(field: Schema, definitions: Schema) -> str:
         return f"NAME → {held}"
     words = {"integer": "whole number", "number": "number", "boolean": "`true` or `false`", "string": "text"}
     return words[str(kind)] + _bounds(field)
+
+
+def _choices(field: Schema) -> list[Schema]:
+    """What a field may hold; for a union with tags, each of its members."""
+    nested = [*field.get("anyOf", ()), *field.get("oneOf", ())]
+    return [choice for each in nested for choice in _choices(each)] or [field]
 
 
 def _members(field: Schema) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -29,6 +30,11 @@ _ONLY_LOSS: dict[str, Loss] = {
 }
 """Field → the loss in which it has an effect."""
 _FOREST_LOSSES: tuple[Loss, ...] = ("poisson", "focal")
+
+
+def has_effect(field: str, kind: str) -> bool:
+    """Whether a field of the model section has an effect in a kind."""
+    return kind in _ONLY.get(field, (kind,))
 
 
 class ModelConfig(Section):
@@ -90,7 +96,7 @@ class ModelConfig(Section):
     def _check_kind(self) -> ModelConfig:
         fields = type(self).model_fields
         for name, kinds in _ONLY.items():
-            if getattr(self, name) != fields[name].default and self.kind not in kinds:
+            if getattr(self, name) != fields[name].default and not has_effect(name, self.kind):
                 raise ValueError(f"{name} has no effect in {self.kind}, only in {', '.join(kinds)}; remove it")
         return self
 
@@ -133,6 +139,17 @@ class ModelConfig(Section):
     def has_network(self) -> bool:
         """Whether a network is trained."""
         return self.kind != "gbt"
+
+    def with_values(self, values: Mapping[str, Any]) -> ModelConfig:
+        """The same model with other values; fields that have no effect in its kind get their defaults.
+
+        Raises:
+          ValidationError: a value is not valid for its field, or there is no such field.
+        """
+        fields = self.model_dump() | dict(values)
+        return ModelConfig.model_validate(
+            {name: each for name, each in fields.items() if has_effect(name, fields["kind"])}
+        )
 
     def width(self, ids: int, own: int | None = None) -> int:
         """The width of an embedding: the column's own one, or a power of two that grows with the root of its ids.

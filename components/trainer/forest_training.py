@@ -340,7 +340,8 @@ class ForestLearner:
             early_stopping="LOSS_INCREASE" if validation else "NONE",
             early_stopping_num_trees_look_ahead=_PATIENCE,
             random_seed=self.seed,
-            num_threads=len(os.sched_getaffinity(0)),
+            # With one thread YDF draws other random numbers than with several.
+            num_threads=max(2, len(os.sched_getaffinity(0))),
         )
         datasets = [self._dataset(inputs, each) for each in (rows, validation) if each]
         return _trees(learner.train(*datasets, verbose=0), tuple(inputs), self.head.outputs)

@@ -171,6 +171,16 @@ def evaluation_batches(
     yield from map(_split_label, _source(files, spec, selection).in_order(batch_size))
 
 
+def size(files: Sequence[str], spec: FeatureSpec) -> int:
+    """Returns how many bytes the examples of a split take in memory, at most.
+
+    Args:
+      files: the files of the split; see `find`.
+      spec: parsing spec of the transformed features and the label.
+    """
+    return _source(files, spec).memory()
+
+
 def _source(files: Sequence[str], spec: FeatureSpec, selection: Selection | None = None) -> Source:
     return (ParquetSource if is_parquet(files[0]) else TfrecordSource)(files, spec, selection)
 

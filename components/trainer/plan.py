@@ -20,7 +20,7 @@ class TrainingPlan(Section):
     training: TrainingConfig
 
     def with_values(self, values: Mapping[str, Any]) -> TrainingPlan:
-        """The same plan with a Tuner's values.
+        """The same plan with a Tuner's values; see `ModelConfig.with_values`.
 
         Args:
           values: field of the model or of the training section → its value; `hidden` may be JSON, because KerasTuner
@@ -36,6 +36,6 @@ class TrainingPlan(Section):
         model = {name: value for name, value in fields.items() if name not in training}
         return TrainingPlan(
             features=self.features,
-            model=ModelConfig.model_validate({**self.model.model_dump(), **model}),
+            model=self.model.with_values(model),
             training=TrainingConfig.model_validate({**self.training.model_dump(), **training}),
         )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Discriminator, Field, PositiveInt, Tag, model_validator
 
 from components.config_section import Section
-from components.models.config import Kind
+from components.models.config import Kind, has_effect
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -74,10 +74,16 @@ class HiddenLayers(Values):
 
 
 class Kinds(Values):
-    """Kinds of networks to try."""
+    """Kinds of models to try."""
 
     choice: tuple[Kind, ...] | None = Field(default=None, min_length=1)
     """A list of values."""
+
+
+_Steps = Annotated[
+    Annotated[PositiveInt, Tag("number")] | Annotated[WholeNumbers, Tag("values")],
+    Discriminator(lambda value: "values" if isinstance(value, (dict, WholeNumbers)) else "number"),
+]
 
 
 class TuneConfig(Section):
@@ -85,6 +91,8 @@ class TuneConfig(Section):
 
     learning_rate: Numbers | None = None
     """Values for `training.learning_rate`."""
+    weight_decay: Numbers | None = None
+    """Values for `training.weight_decay`."""
     batch_size: BatchSizes | None = None
     """Values for `training.batch_size`."""
     kind: Kinds | None = None
@@ -95,10 +103,22 @@ class TuneConfig(Section):
     """Values for `model.embedding`."""
     dropout: Numbers | None = None
     """Values for `model.dropout`."""
+    members: WholeNumbers | None = None
+    """Values for `model.members`."""
+    trees: WholeNumbers | None = None
+    """Values for `model.trees`."""
+    depth: WholeNumbers | None = None
+    """Values for `model.depth`."""
+    shrinkage: Numbers | None = None
+    """Values for `model.shrinkage`."""
     trials: PositiveInt = 10
     """Number of trials; fewer, if there are fewer combinations."""
-    steps: PositiveInt | None = None
-    """Optimizer steps of a trial, and of its learning rate's schedule; by default `training.steps`."""
+    steps: _Steps | None = None
+    """A number: optimizer steps of every trial, and of its learning rate's schedule; by default `training.steps`. Or
+    values for `training.steps`, which the Trainer then uses as well."""
+    parallel: PositiveInt | None = None
+    """Trials at a time, each in a process with its share of the cores; by default as many as there are cores, or GPUs,
+    and as the memory allows."""
     search: Literal["random", "bayesian"] = "random"
     """How the next values are chosen. random: at random; bayesian: by a model of the losses so far (Gaussian process,
     upper confidence bound), after three random trials for each field."""
@@ -112,8 +132,18 @@ class TuneConfig(Section):
         return self
 
     def values(self) -> dict[str, Values]:
-        """Field → its values, for the fields that are tuned."""
-        return {name: getattr(self, name) for name in FIELDS if getattr(self, name) is not None}
+        """Field → its values, for the fields that are tuned; the kind, on which other fields depend, is the first."""
+        return {name: values for name in FIELDS if isinstance(values := getattr(self, name), Values)}
+
+    def kinds(self, field: str, kind: Kind) -> list[Kind]:
+        """The kinds of the trials in which a field has an effect.
+
+        Args:
+          field: one of FIELDS.
+          kind: the config's, if kinds are not tuned.
+        """
+        tried = self.kind.candidates if self.kind else (kind,)
+        return [each for each in tried if (each != "gbt" if field in _OF_NETWORKS else has_effect(field, each))]
 
     def candidates(self) -> Iterator[tuple[tuple[str | int, ...], str, Any]]:
         """(key in this section, field, value) of every value to choose from, and of both bounds of every range.
@@ -125,5 +155,6 @@ class TuneConfig(Section):
                 yield (name, values.sampling, index), name, value
 
 
-FIELDS = ("learning_rate", "batch_size", "kind", "hidden", "embedding", "dropout")
+_OF_NETWORKS = ("learning_rate", "weight_decay", "steps", "batch_size")
+FIELDS = ("kind", *_OF_NETWORKS, *("hidden", "embedding", "dropout", "members"), *("trees", "depth", "shrinkage"))
 """The fields that can be tuned."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from components.config_section import Section
 from components.trainer.config import CheckpointConfig, StrategyConfig, TensorBoardConfig
 from components.trainer.plan import TrainingPlan
-from components.tuner.config import TuneConfig
+from components.tuner.config import TuneConfig, WholeNumbers
 
 
 class TuningPlan(Section):
@@ -18,7 +18,7 @@ class TuningPlan(Section):
 def tuning_plan(plan: TrainingPlan, tune: TuneConfig) -> TuningPlan:
     """The plan of a search.
 
-    A trial trains in one process for `tune.steps`, and is measured on the validation part: at its end, or with early
+    A trial trains in one process for its steps, and is measured on the validation part: at its end, or with early
     stopping at every checkpoint. The config's other fields for clusters and checkpoints have no effect on it, so they
     are not part of the Tuner's cache key.
 
@@ -26,7 +26,7 @@ def tuning_plan(plan: TrainingPlan, tune: TuneConfig) -> TuningPlan:
       plan: the Trainer's.
       tune: the values to try.
     """
-    steps = tune.steps or plan.training.steps
+    steps = max(tune.steps.candidates) if isinstance(tune.steps, WholeNumbers) else tune.steps or plan.training.steps
     every = plan.training.checkpoint.every_steps if plan.training.early_stopping else steps
     training = plan.training.model_copy(
         update={
@@ -41,6 +41,4 @@ def tuning_plan(plan: TrainingPlan, tune: TuneConfig) -> TuningPlan:
             "tensorboard": TensorBoardConfig(),
         }
     )
-    return TuningPlan(
-        trial=plan.model_copy(update={"training": training}), tune=tune.model_copy(update={"steps": steps})
-    )
+    return TuningPlan(trial=plan.model_copy(update={"training": training}), tune=tune)

@@ -1,32 +1,32 @@
 """The tuner_fn that TFX's Tuner calls: KerasTuner chooses the values, and each trial is a training like the Trainer's.
 
 KerasTuner imports Keras 3, but no model of it is used here: an oracle proposes hyperparameters, and the models are
-built and trained with tf_keras.
+built and trained with tf_keras, in the trials' own processes.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
-import math
-import tempfile
-import time
-from typing import TYPE_CHECKING, Any
+import multiprocessing.connection
+import os
+import signal
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras_tuner
-import tensorflow as tf
-import tf_keras
+import tensorflow_transform as tft
+from keras_tuner.engine.trial import TrialStatus
 from tfx.components.tuner.component import TunerFnResult
 
-from components.errors import InputError, find
-from components.trainer import strategy
-from components.trainer.plan import TrainingPlan
-from components.trainer.run_fn import Training
-from components.trainer.strategy import Distribution
-from components.trainer.training_loop import NotFiniteError
-from components.tuner.config import TuneConfig
+from components.errors import InputError
+from components.memory import memory
+from components.models.config import Kind
+from components.trainer import input_pipeline
+from components.trainer.cluster.supervisor import visible_gpus
+from components.tuner.config import TuneConfig, Values
 from components.tuner.plan import TuningPlan
+from components.tuner.trial_process import Share, TrialProcess
 from components.tuner.trial_values import one_line, plain
 
 if TYPE_CHECKING:
@@ -41,6 +41,14 @@ TRIALS = "trials.json"
 
 _LOSS = "loss"
 _PROJECT = "search"
+_ATTEMPTS = 2
+"""How often a trial is started whose process is killed."""
+_TRIAL_BYTES = 1 << 30
+"""The memory of a trial without its examples; most of it is what TensorFlow loads."""
+_COPIES = 3
+"""How often a trial holds its examples: a forest has them as columns, as a matrix, and in YDF."""
+_POLL_SECONDS = 0.25
+"""The longest wait for an exit. A signal does not end the wait, so SIGTERM is noticed after this time at the latest."""
 
 
 def tuner_fn(fn_args: FnArgs) -> TunerFnResult:
@@ -50,32 +58,71 @@ def tuner_fn(fn_args: FnArgs) -> TunerFnResult:
       fn_args: TFX's FnArgs; `custom_config["plan"]` is a TuningPlan as JSON, `working_dir` the search's folder.
     """
     plan = TuningPlan.model_validate_json(fn_args.custom_config["plan"])
-    strategy.prepare(None, plan.trial.training.precision)
-    logging.info(
-        "up to %d trials of %d steps, one after the other, each in this process alone whatever training.strategy is",
-        plan.tune.trials,
-        plan.trial.training.steps,
-    )
     return TunerFnResult(tuner=Search(plan, fn_args), fit_kwargs={})
 
 
-def search_space(tune: TuneConfig) -> keras_tuner.HyperParameters:
-    """The values to try, in the form of KerasTuner."""
+def shares(tune: TuneConfig, example_bytes: int) -> list[Share]:
+    """The parts of this machine for the trials that run at a time.
+
+    Args:
+      tune: how many; None: as many as there are cores, or GPUs, and as the memory allows.
+      example_bytes: what the examples of the training split take in memory.
+    """
+    cores, gpus = sorted(os.sched_getaffinity(0)), visible_gpus()
+    fit = memory()[1] // (_TRIAL_BYTES + _COPIES * example_bytes)
+    count = max(1, min(tune.trials, tune.parallel or min(len(gpus) or len(cores), fit)))
+    return [
+        Share(
+            number,
+            frozenset(cores[number::count] or [cores[number % len(cores)]]),
+            gpus[number % len(gpus)] if gpus and count > 1 else None,
+        )
+        for number in range(count)
+    ]
+
+
+def search_space(tune: TuneConfig, kind: Kind) -> keras_tuner.HyperParameters:
+    """The values to try, in the form of KerasTuner; a trial has values for the fields that have an effect in its kind.
+
+    Args:
+      tune: the values.
+      kind: the config's, if kinds are not tuned.
+    """
     space = keras_tuner.HyperParameters()
     for name, values in tune.values().items():
-        candidates = values.candidates
-        if values.sampling == "choice":
-            # KerasTuner has no values that are lists, so JSON stands for one.
-            space.Choice(name, [json.dumps(each) if isinstance(each, tuple) else each for each in candidates])
-        elif values.sampling == "int":
-            space.Int(name, *candidates)
+        if tune.kind is None or name == "kind":
+            _add(space, name, values)
         else:
-            space.Float(name, *candidates, sampling=values.sampling)
+            with space.conditional_scope("kind", tune.kinds(name, kind)):
+                _add(space, name, values)
     return space
 
 
+def _add(space: keras_tuner.HyperParameters, name: str, values: Values) -> None:
+    candidates = values.candidates
+    if values.sampling == "choice":
+        # KerasTuner has no values that are lists, so JSON stands for one.
+        space.Choice(name, [json.dumps(each) if isinstance(each, tuple) else each for each in candidates])
+    elif values.sampling == "int":
+        space.Int(name, *candidates)
+    else:
+        space.Float(name, *candidates, sampling=values.sampling)
+
+
+class _Attempt(NamedTuple):
+    """A trial that runs, where, and how often it was started."""
+
+    trial: Trial
+    share: Share
+    number: int
+    process: TrialProcess
+
+
 class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
-    """Runs trials one after the other in this process, and compares them by the loss on the validation part.
+    """Runs trials, each in a process of its own, and compares them by the loss on the validation part.
+
+    Random values depend on the seed and the number of the trial only, so the number of trials at a time changes
+    nothing but the time. Values of a bayesian search depend on the trials that have ended before.
 
     Args:
       plan: the training of a trial, and the values to try.
@@ -85,63 +132,28 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
     def __init__(self, plan: TuningPlan, fn_args: FnArgs) -> None:
         self._plan, self._fn_args = plan, fn_args
         self._seconds: dict[str, float] = {}
-        oracle = _oracle(plan.tune)
+        self._running: list[_Attempt] = []
+        self._stop_requested = False
+        oracle = _oracle(plan)
         oracle.verbose = 0
         super().__init__(oracle, directory=fn_args.working_dir, project_name=_PROJECT)
 
-    def run_trial(self, trial: Trial, *_: Any, **__: Any) -> float:
-        """Trains with a trial's values; returns the mean loss on the validation part.
-
-        Raises:
-          FailedTrialError: these values do not train: the loss is not finite, or the memory does not suffice.
-          FatalError: any other failure, which every trial would have.
-        """
-        values = trial.hyperparameters.values
-        logging.info("trial %s begins: %s", trial.trial_id, one_line(values))
-        started = time.monotonic()
-        try:
-            loss = _loss(self._plan.trial.with_values(values), self._fn_args)
-        except NotFiniteError as error:
-            raise keras_tuner.errors.FailedTrialError(error.headline) from error
-        except tf.errors.ResourceExhaustedError as error:
-            if find(error):  # A full disk raises the same type, and would fail every trial.
-                raise keras_tuner.errors.FatalError(f"trial {trial.trial_id}: {error}") from error
-            raise keras_tuner.errors.FailedTrialError("out of memory") from error
-        except Exception as error:
-            raise keras_tuner.errors.FatalError(f"trial {trial.trial_id}: {error}") from error
-        finally:
-            self._seconds[trial.trial_id] = time.monotonic() - started
-        if not math.isfinite(loss):
-            raise keras_tuner.errors.FailedTrialError(f"expected a finite loss on the validation part, received {loss}")
-        return loss
-
-    def on_trial_end(self, trial: Trial) -> None:
-        """Logs the result."""
-        super().on_trial_end(trial)
-        ended = self.oracle.get_trial(trial.trial_id)
-        if ended.score is None:
-            logging.warning("trial %s has failed: %s", trial.trial_id, _failure(ended))
-        else:
-            best = self.oracle.get_best_trials(1)[0].score
-            logging.info(
-                "trial %s: loss %.5f on the validation part, the best so far is %.5f", trial.trial_id, ended.score, best
-            )
-
-    def on_search_end(self) -> None:
-        """Logs the best values.
+    def search(self, *_: Any, **__: Any) -> None:
+        """Runs the trials that remain, and logs the best values.
 
         Raises:
           InputError: no trial has succeeded.
+          PipelineError: a failure that every trial would have.
+          SystemExit: this process received SIGTERM.
         """
-        trials = list(self.oracle.trials.values())
-        if all(trial.score is None for trial in trials):
-            raise InputError(
-                f"tune: all {len(trials)} trials have failed; the last: {_failure(trials[-1])}",
-                "narrow what is tried: a lower tune.learning_rate, smaller networks",
-            )
-        logging.info(
-            "best values after %d trials: %s", len(trials), one_line(self.get_best_hyperparameters()[0].values)
-        )
+        previous = signal.signal(signal.SIGTERM, self._handle_sigterm)
+        try:
+            self._run(shares(self._plan.tune, self._example_bytes()))
+        finally:
+            for attempt in self._running:
+                attempt.process.kill()
+            signal.signal(signal.SIGTERM, previous)
+        self._check_and_log()
 
     def get_state(self) -> dict[str, Any]:
         """The state of the search, without the oracle's; KerasTuner saves it."""
@@ -161,13 +173,97 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
                 "values": plain(trial.hyperparameters.values),
                 _LOSS: trial.score,
                 "seconds": round(self._seconds.get(trial.trial_id, 0.0), 3),
-                **({"why": _failure(trial)} if trial.score is None else {}),
+                **({"why": trial.message} if trial.score is None else {}),
             }
             for trial in trials
         ]
 
+    def _handle_sigterm(self, _signum: int, _frame: FrameType | None) -> None:
+        self._stop_requested = True
 
-def _oracle(tune: TuneConfig) -> keras_tuner.Oracle:
+    def _example_bytes(self) -> int:
+        spec = tft.TFTransformOutput(self._fn_args.transform_graph_path).transformed_feature_spec()
+        return input_pipeline.size(input_pipeline.find(self._fn_args.train_files), spec)
+
+    def _run(self, free: list[Share]) -> None:
+        logging.info(
+            "up to %d trials, %d at a time, each in a process with %d of the cores, whatever training.strategy is",
+            self._plan.tune.trials,
+            len(free),
+            len(free[0].cores),
+        )
+        more = True
+        while True:
+            while more and free:
+                # KerasTuner identifies the trials that run by a name of what runs them.
+                trial = self.oracle.create_trial(str(free[-1].number))
+                more = trial.status == TrialStatus.RUNNING
+                if more:
+                    self._start(trial, free.pop(), 1)
+            if not self._running:
+                return
+            ended = multiprocessing.connection.wait([each.process.sentinel for each in self._running], _POLL_SECONDS)
+            # First: a signal to the group of processes ends the trials as well.
+            if self._stop_requested:
+                raise SystemExit(128 + signal.SIGTERM)
+            for attempt in [each for each in self._running if each.process.sentinel in ended]:
+                self._running.remove(attempt)
+                free += self._end(attempt)
+
+    def _start(self, trial: Trial, share: Share, number: int) -> None:
+        values = trial.hyperparameters.values
+        logging.info("trial %s begins: %s", trial.trial_id, one_line(values))
+        process = TrialProcess(trial.trial_id, self._plan.trial.with_values(values), self._fn_args, share)
+        self._running.append(_Attempt(trial, share, number, process))
+
+    def _end(self, attempt: _Attempt) -> list[Share]:
+        """Records a trial whose process has exited, or starts it again; returns the shares that are free.
+
+        Raises:
+          PipelineError: a failure that every trial would have.
+        """
+        trial, process = attempt.trial, attempt.process
+        result = process.result()
+        if result is None and attempt.number < _ATTEMPTS:
+            logging.warning("trial %s: %s; it is started again", trial.trial_id, process.describe_exit())
+            self._start(trial, attempt.share, attempt.number + 1)
+            return []
+        if result is not None and result.error is not None:
+            raise result.error
+        self._seconds[trial.trial_id] = process.seconds
+        if result is None or result.loss is None:
+            trial.status = TrialStatus.FAILED
+            trial.message = result.why if result else f"{process.describe_exit()}, {_ATTEMPTS} times"
+        else:
+            self.oracle.update_trial(trial.trial_id, {_LOSS: result.loss})
+            trial.status = TrialStatus.COMPLETED
+        self.on_trial_end(trial)
+        self._log(self.oracle.get_trial(trial.trial_id))
+        return [attempt.share]
+
+    def _log(self, trial: Trial) -> None:
+        if trial.score is None:
+            logging.warning("trial %s has failed: %s", trial.trial_id, trial.message)
+        else:
+            best = self.oracle.get_best_trials(1)[0].score
+            logging.info(
+                "trial %s: loss %.5f on the validation part, the best so far is %.5f", trial.trial_id, trial.score, best
+            )
+
+    def _check_and_log(self) -> None:
+        trials = list(self.oracle.trials.values())
+        if all(trial.score is None for trial in trials):
+            raise InputError(
+                f"tune: all {len(trials)} trials have failed; the last: {trials[-1].message}",
+                "narrow what is tried: a lower tune.learning_rate, smaller networks",
+            )
+        logging.info(
+            "best values after %d trials: %s", len(trials), one_line(self.get_best_hyperparameters()[0].values)
+        )
+
+
+def _oracle(plan: TuningPlan) -> keras_tuner.Oracle:
+    tune = plan.tune
     kinds = {
         "random": keras_tuner.oracles.RandomSearchOracle,
         "bayesian": keras_tuner.oracles.BayesianOptimizationOracle,
@@ -175,28 +271,9 @@ def _oracle(tune: TuneConfig) -> keras_tuner.Oracle:
     return kinds[tune.search](
         objective=keras_tuner.Objective(_LOSS, "min"),
         max_trials=tune.trials,
-        hyperparameters=search_space(tune),
+        hyperparameters=search_space(tune, plan.trial.model.kind),
         allow_new_entries=False,
         seed=tune.seed,
         # A loss that is not finite is a result; any number of them may follow each other.
         max_consecutive_failed_trials=tune.trials + 1,
     )
-
-
-def _loss(plan: TrainingPlan, fn_args: FnArgs) -> float:
-    """Trains a plan's model in a temporary folder; returns the mean loss on the validation part."""
-    # Frees the graphs of the previous trial.
-    tf_keras.backend.clear_session()
-    with tempfile.TemporaryDirectory() as scratch:
-        arguments = copy.copy(fn_args)
-        arguments.model_run_dir = scratch
-        arguments.custom_config = {**fn_args.custom_config, "checkpoints": f"{scratch}/checkpoints"}
-        training = Training(plan, arguments, validate=True)
-        training.fit(Distribution(tf.distribute.get_strategy()))
-        return training.validation_loss
-
-
-def _failure(trial: Trial) -> str:
-    """The last line of the traceback that KerasTuner records for a failed trial, without the error's type."""
-    line = next(iter(reversed((trial.message or "").strip().splitlines())), "")
-    return line.partition(": ")[2] or line

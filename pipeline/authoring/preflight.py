@@ -15,13 +15,13 @@ from components.features.base_op import Embedded
 from components.files import is_remote
 from components.ingest import readers, spans
 from components.ingest.config import DataConfig
+from components.memory import memory
 from components.pusher import serving_state
 from components.pusher.local_folder import check_writable
 from components.version_manifest import signing_key
 from pipeline.authoring.config import Config, Loaded
 from pipeline.authoring.config.cross_checks import check_columns, check_dtypes
 from pipeline.authoring.config.document import Problem
-from pipeline.core import machine
 from pipeline.core.metadata.location import Location, exists
 from pipeline.core.metadata.sql import NoTablesError, Tables
 from pipeline.core.paths import Paths
@@ -39,7 +39,7 @@ def check(loaded: Loaded) -> None:
       MachineError: the metadata store does not open, or the disk is full.
     """
     check_data(loaded)
-    loaded.refuse(_of_tables(loaded.config, machine.memory()[0]))
+    loaded.refuse(_of_tables(loaded.config, memory()[0]))
     paths = loaded.config.paths()
     _check_output(paths)
     check_store(paths.store)

@@ -26,6 +26,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from components.errors import MACHINE
+from components.memory import memory
 from pipeline.core.machine import (
     cuda_version,
     cuda_wheels,
@@ -34,7 +35,6 @@ from pipeline.core.machine import (
     gpu_names,
     installed_versions,
     locked_versions,
-    memory,
     system_has_cuda,
     visible_gpus,
 )

@@ -1,4 +1,4 @@
-"""Properties of this machine: memory, GPUs, CUDA, the C library, installed and locked packages; light to import."""
+"""Properties of this machine: GPUs, CUDA, the C library, installed and locked packages; light to import."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-import psutil
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -52,15 +51,6 @@ def installed_versions(folders: Iterable[Path]) -> dict[str, str]:
     names = (path.name.removesuffix(".dist-info") for folder in folders for path in folder.glob("*.dist-info"))
     pairs = (name.rpartition("-") for name in names)
     return {canonicalize_name(name): version for name, _, version in pairs}
-
-
-def memory() -> tuple[int, int]:
-    """Returns the memory that this process may use, total and free, in bytes; a container's limit counts."""
-    machine = psutil.virtual_memory()
-    limit, used = _control_group("memory.max"), _control_group("memory.current")
-    if limit is None or used is None:
-        return machine.total, machine.available
-    return min(machine.total, limit), min(machine.available, max(0, limit - used))
 
 
 def gpu_names(driver: Path, devices: Path) -> list[str]:
@@ -133,12 +123,3 @@ def system_has_cuda(cache: Path, folders: str) -> bool:
     if any(any(Path(folder).glob("libcudnn.so*")) for folder in folders.split(":") if folder):
         return True
     return cache.is_file() and b"libcudnn.so" in cache.read_bytes()
-
-
-def _control_group(name: str) -> int | None:
-    """Returns a number of this container's control group; None if it is missing or `max`."""
-    path = Path("/sys/fs/cgroup") / name
-    try:
-        return int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None

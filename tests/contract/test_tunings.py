@@ -39,7 +39,7 @@ def test_best_values_are_returned_and_failed_trials_are_recorded(prepared: Prepa
     ]
     log = (tmp_path / "node.log").read_text()
     assert re.search(r"trial \d\d has failed: .*expected a finite loss", log)
-    assert "each in this process alone" in log
+    assert "whatever training.strategy is" in log
     assert "best values after 3 trials: learning_rate 0.02, hidden [8]" in log
 
 
@@ -51,9 +51,11 @@ def test_every_field_is_tuned_and_the_seed_makes_it_reproducible(prepared: Prepa
         "hidden": {"choice": [[4], [8, 4]]},
         "embedding": {"int": [2, 6]},
         "kind": {"choice": ["mlp", "wide_deep", "dlrm"]},
+        "weight_decay": {"linear": [0, 0.1]},
+        "steps": {"int": [5, 10]},
         "search": "bayesian",
         "trials": 3,
-        "steps": 10,
+        "parallel": 1,
     }
     trials, _, _ = search(prepared, tmp_path / "one", tune)
     assert len(trials) == 3
@@ -66,20 +68,74 @@ def test_every_field_is_tuned_and_the_seed_makes_it_reproducible(prepared: Prepa
         assert values["hidden"] in ([4], [8, 4])
         assert 2 <= values["embedding"] <= 6
         assert values["kind"] in ("mlp", "wide_deep", "dlrm")
+        assert 5 <= values["steps"] <= 10
     assert len({trial["values"]["learning_rate"] for trial in trials}) == 3
     again, _, _ = search(prepared, tmp_path / "two", tune)
     expected = [(trial["values"], trial["loss"]) for trial in trials]
     assert [(trial["values"], pytest.approx(trial["loss"], rel=1e-3)) for trial in again] == expected
 
 
+def test_number_of_trials_at_a_time_changes_nothing_and_each_kind_has_its_fields(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    tune = {
+        "kind": {"choice": ["linear", "gbt", "ensemble"]},
+        "learning_rate": {"log": [1e-3, 1e-1]},
+        "members": {"int": [2, 3]},
+        "depth": {"int": [2, 3]},
+        "trees": {"choice": [5]},
+        "shrinkage": {"linear": [0.05, 0.3]},
+        "trials": 4,
+        "steps": 5,
+    }
+    (trials, _, best), (others, _, others_best) = (
+        search(prepared, tmp_path / str(parallel), tune | {"parallel": parallel}) for parallel in (1, 2)
+    )
+    assert "4 trials, 2 at a time" in (tmp_path / "2" / "node.log").read_text()
+    assert best == others_best
+    assert [(trial["trial"], trial["values"]) for trial in trials] == [
+        (trial["trial"], trial["values"]) for trial in others
+    ]
+    assert [trial["loss"] for trial in trials] == pytest.approx([trial["loss"] for trial in others], rel=1e-4)
+    fields = {
+        "linear": {"kind", "learning_rate"},
+        "gbt": {"kind", "trees", "depth", "shrinkage"},
+        "ensemble": {"kind", "learning_rate", "members", "trees", "depth", "shrinkage"},
+    }
+    for trial in trials:
+        assert trial["state"] == "completed", trial
+        assert set(trial["values"]) == fields[trial["values"]["kind"]]
+    assert len({trial["values"]["kind"] for trial in trials}) > 1
+
+
+def test_killed_trial_is_started_again_and_then_recorded(prepared: Prepared, tmp_path: Path) -> None:
+    tune = {"learning_rate": {"choice": [0.01, 0.02, 0.03]}, "trials": 3, "steps": 10}
+    log = tmp_path / "node.log"
+    trials, _, _ = in_child(log, tuner_runs.killed, prepared, tmp_path, TRAINING, tune, 0.02, 0.03)
+    assert {trial["values"]["learning_rate"]: trial["state"] for trial in trials} == {
+        0.01: "completed",
+        0.02: "failed",
+        0.03: "completed",
+    }
+    assert trials[-1]["why"] == (
+        "its process was killed by SIGKILL (the kernel does this when memory runs out), 2 times"
+    )
+    assert log.read_text().count("it is started again") == 2
+
+
 def test_interrupted_search_continues(prepared: Prepared, tmp_path: Path) -> None:
-    tune = {"learning_rate": {"choice": [0.003, 0.01, 0.03]}, "trials": 3, "steps": 10}
+    tune = {"learning_rate": {"choice": [0.003, 0.01, 0.03, 0.1]}, "trials": 4, "steps": 10, "parallel": 2}
+    log = tmp_path / "node.log"
     with pytest.raises(MachineError, match="tuning was stopped by SIGTERM"):
         search(prepared, tmp_path, tune, stop_at=3)
-    assert (tmp_path / "node.log").read_text().count("on the validation part, the best") == 2
+    ended = log.read_text().count("on the validation part, the best")
+    assert ended in (1, 2)
+    processes = re.findall(r"runs in process (\d+)", log.read_text())
+    assert len(processes) == 3
+    assert not any(Path("/proc", process).exists() for process in processes)
     trials, _, _ = search(prepared, tmp_path, tune)
-    assert (tmp_path / "node.log").read_text().count("on the validation part, the best") == 3, "the log goes on"
-    assert sorted(trial["values"]["learning_rate"] for trial in trials) == [0.003, 0.01, 0.03]
+    assert log.read_text().count("on the validation part, the best") == 4, "the log goes on"
+    assert sorted(trial["values"]["learning_rate"] for trial in trials) == [0.003, 0.01, 0.03, 0.1]
     assert all(trial["seconds"] > 0 for trial in trials)
 
 
@@ -91,12 +147,8 @@ def test_trials_that_all_fail_end_the_run(prepared: Prepared, tmp_path: Path) ->
 
 
 def test_failure_that_every_trial_would_have_ends_the_search(prepared: Prepared, tmp_path: Path) -> None:
-    error, begun = in_child(
-        tmp_path / "node.log",
-        tuner_runs.without_a_disk,
-        prepared,
-        tmp_path,
-        TRAINING,
-        {"learning_rate": {"choice": [0.1, 0.2]}},
-    )
-    assert (str(error), error.exit_code, begun) == (str(errors.disk_full(None)), 1, 1)
+    tune = {"learning_rate": {"choice": [0.1, 0.2]}, "parallel": 1}
+    log = tmp_path / "node.log"
+    error = in_child(log, tuner_runs.without_a_disk, prepared, tmp_path, TRAINING, tune)
+    assert (str(error), error.exit_code) == (str(errors.disk_full(None)), 1)
+    assert log.read_text().count("begins") == 1

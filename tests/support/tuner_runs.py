@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ def tune(prepared: Prepared, folder: Path, training: dict[str, Any], tune: dict[
       folder: for all it makes; empty, or that of an earlier attempt.
       training: fields of the training section.
       tune: the `tune` section.
-      stop_at: the trial that ends as if this process had received SIGTERM; none for 0.
+      stop_at: the number of the trial at whose begin this process receives SIGTERM; none for 0.
 
     Returns:
       The contents of trials.json and of TFX's tuner_results.json, and the best values.
@@ -58,32 +60,48 @@ def tune(prepared: Prepared, folder: Path, training: dict[str, Any], tune: dict[
 
 
 def _stop_at(number: int) -> None:
-    """Ends this process's search during a trial, as SIGTERM does."""
-    from components.trainer.run_fn import Training
+    """Sends this process SIGTERM when a trial has begun."""
+    from components.tuner.trial_process import TrialProcess
 
-    original, begun = Training.fit, []
+    original, begun = TrialProcess.__init__, []
 
-    def fit(self: Any, *arguments: Any) -> None:
+    def start(self: Any, *arguments: Any) -> None:
+        original(self, *arguments)
         begun.append(self)
         if len(begun) == number:
-            raise SystemExit(143)
-        original(self, *arguments)
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    Training.fit = fit
+    TrialProcess.__init__ = start
 
 
 def without_a_disk(prepared: Prepared, folder: Path, training: dict[str, Any], section: dict[str, Any]) -> Any:
-    """Runs a search whose trials fail with a full disk; returns the error, and how many trials had begun."""
+    """Runs a search whose trials fail with a full disk; returns the error."""
     from components.trainer.run_fn import Training
 
-    begun = []
-
     def fit(self: Any, *arguments: Any) -> None:
-        begun.append(self)
         raise OSError("No space left on device")
 
     Training.fit = fit
     try:
         tune(prepared, folder, training, section)
     except Exception as error:
-        return errors.find(error), len(begun)
+        return errors.find(error)
+
+
+def killed(
+    prepared: Prepared, folder: Path, training: dict[str, Any], section: dict[str, Any], always: float, once: float
+) -> Any:
+    """Runs a search in which the processes of the trials with two learning rates are killed, those of one only once."""
+    from components.trainer.run_fn import Training
+
+    original = Training.fit
+
+    def fit(self: Any, *arguments: Any) -> None:
+        rate = self._plan.training.learning_rate
+        if rate == always or (rate == once and not (folder / "killed").exists()):
+            (folder / "killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(self, *arguments)
+
+    Training.fit = fit
+    return tune(prepared, folder, training, section)

@@ -359,11 +359,16 @@ def _roles(config: TrainingConfig, cluster: dict[str, tuple[str, ...]]) -> list[
     return [*roles, Role("evaluator", 0, cluster)] if config.evaluator else roles
 
 
-def _devices(role: Role) -> dict[str, str]:
-    """The GPUs that a task may use: the workers divide them, other tasks need none."""
+def visible_gpus() -> list[str]:
+    """The GPUs that this process sees, as CUDA_VISIBLE_DEVICES names them; without a call of TensorFlow."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     installed = [str(number) for number, _ in enumerate(_GPUS.iterdir())] if _GPUS.is_dir() else []
-    gpus = installed if visible is None else [each for each in visible.split(",") if each]
+    return installed if visible is None else [each for each in visible.split(",") if each]
+
+
+def _devices(role: Role) -> dict[str, str]:
+    """The GPUs that a task may use: the workers divide them, other tasks need none."""
+    gpus = visible_gpus()
     if not gpus:
         return {}
     own = gpus[role.index :: role.workers] or [gpus[role.index % len(gpus)]]

@@ -215,11 +215,19 @@ def _tune(config: Config) -> Iterator[Problem]:
             yield Problem(("tune", name), "model.build makes the network itself, so this would have no effect")
             return
     for key, name, value in config.tune.candidates():
-        section = config.training if name in TrainingConfig.model_fields else config.model
+        section = TrainingConfig if name in TrainingConfig.model_fields else ModelConfig
+        kinds = config.tune.kinds(name, config.model.kind)
+        if not kinds:
+            message = f"{name} has no effect in {', '.join(config.tune.kinds('kind', config.model.kind))}; remove it"
+            yield Problem(("tune", name), message)
+            return
         try:
-            type(section).model_validate({**section.model_dump(), name: value})
+            if section is TrainingConfig:
+                TrainingConfig.model_validate({**config.training.model_dump(), name: value})
+            else:
+                config.model.with_values({"kind": kinds[0], name: value})
         except ValidationError as error:
-            for problem in of_validation(error, type(section)):
+            for problem in of_validation(error, section):
                 yield Problem(("tune", *key), problem.message)
 
 

@@ -21,7 +21,13 @@ tune:
   batch_size: {choice: [128, 512]}
   hidden: {choice: [[64], [128, 64]]}
   embedding: {int: [4, 64]}
-  kind: {choice: [mlp, wide_deep]}
+  kind: {choice: [mlp, wide_deep, ensemble]}
+  weight_decay: {linear: [0, 0.1]}
+  steps: {int: [100, 500]}
+  members: {choice: [8, 16]}
+  trees: {choice: [500]}
+  depth: {int: [3, 8]}
+  shrinkage: {log: [0.02, 0.2]}
 """
 
 
@@ -44,10 +50,16 @@ def test_all_fields_can_be_tuned(config: Path) -> None:
     assert {name: (values.sampling, values.candidates) for name, values in tune.values().items()} == {
         "learning_rate": ("log", (1e-4, 1e-2)),
         "batch_size": ("choice", (128, 512)),
-        "kind": ("choice", ("mlp", "wide_deep")),
+        "kind": ("choice", ("mlp", "wide_deep", "ensemble")),
         "hidden": ("choice", ((64,), (128, 64))),
         "embedding": ("int", (4, 64)),
         "dropout": ("linear", (0.0, 0.5)),
+        "weight_decay": ("linear", (0.0, 0.1)),
+        "steps": ("int", (100, 500)),
+        "members": ("choice", (8, 16)),
+        "trees": ("choice", (500,)),
+        "depth": ("int", (3, 8)),
+        "shrinkage": ("log", (0.02, 0.2)),
     }
     assert TuneConfig.model_validate_json(tune.model_dump_json()) == tune
 
@@ -55,7 +67,7 @@ def test_all_fields_can_be_tuned(config: Path) -> None:
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("tune={}", "tune: expected values for at least one of learning_rate, batch_size, kind"),
+        ("tune={}", "tune: expected values for at least one of kind, learning_rate, weight_decay"),
         ("tune.learning_rate={choice: [0.1, -1]}", "tune.learning_rate: expected a value greater than 0"),
         ("tune.learning_rate={linear: [0, 1]}", "tune.learning_rate: expected a value greater than 0"),
         ("tune.learning_rate={log: [0, 1]}", "tune.learning_rate.log.0: expected a value greater than 0"),
@@ -72,6 +84,13 @@ def test_all_fields_can_be_tuned(config: Path) -> None:
             "tabm, linear, gbt, ensemble, received 'mlq'; did you mean 'mlp'?",
         ),
         ("tune.steps=0", "tune.steps: expected a value greater than 0"),
+        ("tune.steps={int: [0, 9]}", "tune.steps.int.0: expected a value greater than 0"),
+        ("tune.steps={log: [1, 9]}", "tune.steps: unknown key; expected one of choice, int"),
+        ("tune.parallel=0", "tune.parallel: expected a value greater than 0"),
+        ("tune.members={int: [1, 4]}", "expected a value greater than or equal to 2, received 1"),
+        ("tune.depth={choice: [40]}", "tune.depth: expected a value less than or equal to 20"),
+        ("tune.kind={choice: [mlp]}", "tune.members: members has no effect in mlp; remove it"),
+        ("tune.kind={choice: [gbt]}", "tune.learning_rate: learning_rate has no effect in gbt; remove it"),
         ("tune.search=grid", "expected one of random, bayesian"),
         ("tune.layers={choice: [3]}", "tune.layers: unknown key"),
         ("model.build=mine.build", "tune.kind: model.build makes the network itself, so this would have no effect"),
@@ -80,6 +99,16 @@ def test_all_fields_can_be_tuned(config: Path) -> None:
 )
 def test_invalid_value_is_reported_with_its_key(config: Path, assignment: str, message: str) -> None:
     assert message in errors(config, assignment)
+
+
+def test_values_are_checked_in_a_kind_in_which_they_have_an_effect(config: Path) -> None:
+    tune = load(str(config), ["model={kind: linear}", "tune.kind={choice: [linear, ensemble]}"]).config.tune
+    assert tune is not None
+    assert tune.kinds("hidden", "linear") == ["ensemble"]
+    assert tune.kinds("learning_rate", "linear") == ["linear", "ensemble"]
+    assert "tune.members: members has no effect in linear; remove it" in errors(
+        config, "model={kind: linear}", "tune={members: {choice: [8]}}"
+    )
 
 
 def test_batch_size_is_a_multiple_of_the_synchronous_workers(config: Path) -> None:

@@ -61,7 +61,7 @@ def test_table_of_ids_that_is_not_held_here(loaded: Loaded) -> None:
 
 
 def test_preflight_rejects_a_config_that_exceeds_memory(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight.machine, "memory", lambda: (2**30, 2**29))
+    monkeypatch.setattr(preflight, "memory", lambda: (2**30, 2**29))
     with pytest.raises(InputError, match=r"small.yaml:2: features.columns.fare.*this machine has 1.0; lower"):
         preflight.check(Loaded(hashed(loaded), loaded.document))
 

@@ -1,0 +1,67 @@
+"""What trials side by side gain: the Tuner's node with one trial at a time, and with one for each core.
+
+python -m benchmarks.tuning [--trials 6] [--rounds 3]
+
+The table is that of taxi trips, and the trials try learning rates of its network and sizes of a forest. Both sides of
+a round run the same trials.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import measure
+
+_TUNE = (
+    "{{kind: {{choice: [tabm, gbt]}}, learning_rate: {{log: [0.0005, 0.01]}}, depth: {{int: [3, 6]}}, "
+    "trials: {trials}, steps: 300, seed: {seed}, parallel: {parallel}}}"
+)
+
+
+def main() -> None:
+    """Measures, prints the table and writes it to results/."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--trials", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        # So that the rounds find the other nodes in the cache.
+        _run(folder, "--to", "Transform")
+        sides = {f"{count} at a time": _side(folder, options.trials, count) for count in (1, cores)}
+        measured = measure.in_turns(sides, options.rounds)
+    alone, together = measured.values()
+    facts: measure.Facts = {
+        "trials": options.trials,
+        f"the Tuner's time with {cores} at a time / with 1": measure.ratio(together, alone),
+    }
+    command = f"python -m benchmarks.tuning --trials {options.trials} --rounds {options.rounds}"
+    print(measure.record("tuning", command, measured, facts))
+
+
+def _side(folder: Path, trials: int, parallel: int) -> Callable[[int], measure.Measurement]:
+    def run(number: int) -> measure.Measurement:
+        tune = _TUNE.format(trials=trials, seed=number + 1, parallel=parallel)
+        log = _run(folder, "--to", "Tuner", "--json", "--set", f"tune={tune}")
+        node = json.loads(log.read_text().splitlines()[-1])["nodes"]["Tuner"]
+        return measure.Measurement(node["seconds"], node["cpu_seconds"], node["peak_memory_mb"])
+
+    return run
+
+
+def _run(folder: Path, *arguments: str) -> Path:
+    log = folder / "run.log"
+    command = [sys.executable, "runner.py", "--local", "--config", "configs/taxi.yaml", "--output", str(folder)]
+    measure.run([*command, *arguments], log)
+    return log
+
+
+if __name__ == "__main__":
+    main()

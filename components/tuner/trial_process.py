@@ -1,0 +1,160 @@
+"""One trial in a process of its own, with a share of the machine's cores.
+
+The process is forked from the Tuner's, which runs no operation of TensorFlow: a runtime's threads would not survive it.
+A process that is killed, for example because the memory does not suffice, ends its trial and no other one.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from components.errors import PipelineError, find, to_error
+from components.processes import signal_at_parents_death
+from components.trainer import strategy
+from components.trainer.plan import TrainingPlan
+from components.trainer.run_fn import Training
+from components.trainer.strategy import Distribution
+from components.trainer.training_loop import NotFiniteError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from tfx.components.trainer.fn_args_utils import FnArgs
+
+_CONTEXT = multiprocessing.get_context("fork")
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a trial has ended.
+
+    Attributes:
+      loss: the mean loss on the validation part; None if the trial has failed.
+      why: the reason of the failure.
+      error: a failure that every trial would have.
+    """
+
+    loss: float | None = None
+    why: str = ""
+    error: PipelineError | None = None
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of the machine that a trial may use.
+
+    Attributes:
+      number: of the part, from 0 on.
+      cores: their numbers, as `os.sched_getaffinity` returns them.
+      gpu: a GPU, as CUDA_VISIBLE_DEVICES names it; None: those that this process sees.
+    """
+
+    number: int
+    cores: frozenset[int]
+    gpu: str | None = None
+
+
+class TrialProcess:
+    """A trial that runs.
+
+    Args:
+      trial: its number, for the log.
+      plan: the training.
+      fn_args: TFX's FnArgs.
+      share: what it may use.
+    """
+
+    def __init__(self, trial: str, plan: TrainingPlan, fn_args: FnArgs, share: Share) -> None:
+        self._started = time.monotonic()
+        # This process removes it, because a killed one cannot.
+        self._scratch = tempfile.TemporaryDirectory()
+        arguments = copy.copy(fn_args)
+        arguments.model_run_dir = self._scratch.name
+        arguments.custom_config = {**fn_args.custom_config, "checkpoints": f"{self._scratch.name}/checkpoints"}
+        self._connection, child_end = _CONTEXT.Pipe(duplex=False)
+        self._process = _CONTEXT.Process(target=_run, args=(trial, plan, arguments, share, os.getpid(), child_end))
+        self._process.start()
+        child_end.close()
+        logging.info("trial %s runs in process %d on %d cores", trial, self._process.pid, len(share.cores))
+
+    @property
+    def sentinel(self) -> int:
+        """What `multiprocessing.connection.wait` can wait for: the exit."""
+        return self._process.sentinel
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._started
+
+    def result(self) -> Result | None:
+        """Waits for the exit, and returns the result; None if the process was killed, or crashed, before it had one."""
+        self._process.join()
+        with self._scratch, self._connection:
+            try:
+                result: Result = self._connection.recv()
+            except EOFError:
+                return None
+        return result
+
+    def describe_exit(self) -> str:
+        """How a process without a result has ended."""
+        code = self._process.exitcode or 0
+        if code >= 0:
+            return f"its process ended with exit code {code}"
+        hint = " (the kernel does this when memory runs out)" if code == -signal.SIGKILL else ""
+        return f"its process was killed by {signal.Signals(-code).name}{hint}"
+
+    def kill(self) -> None:
+        """Ends the process, and waits for it."""
+        self._process.kill()
+        self._process.join()
+        self._connection.close()
+        self._scratch.cleanup()
+
+
+def _run(trial: str, plan: TrainingPlan, fn_args: FnArgs, share: Share, parent: int, connection: Connection) -> None:
+    """The main function of a trial's process."""
+    signal_at_parents_death(signal.SIGKILL, parent)
+    # TensorFlow and YDF start as many threads as there are cores in the affinity.
+    os.sched_setaffinity(0, share.cores)
+    if share.gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = share.gpu
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname).1s trial {trial}: %(message)s"))
+    connection.send(_result(plan, fn_args))
+    logging.shutdown()
+
+
+def _result(plan: TrainingPlan, fn_args: FnArgs) -> Result:
+    try:
+        loss = _loss(plan, fn_args)
+    except NotFiniteError as error:
+        return Result(why=error.headline)
+    except Exception as error:
+        # A full disk raises the same type, and would fail every trial.
+        if isinstance(error, tf.errors.ResourceExhaustedError) and not find(error):
+            return Result(why="out of memory")
+        logging.exception("the trial has failed, and so would the others")
+        return Result(error=to_error("Tuner", error, "see the full cause in its log"))
+    if not math.isfinite(loss):
+        return Result(why=f"expected a finite loss on the validation part, received {loss}")
+    return Result(loss)
+
+
+def _loss(plan: TrainingPlan, fn_args: FnArgs) -> float:
+    strategy.prepare(None, plan.training.precision)
+    training = Training(plan, fn_args, validate=True)
+    training.fit(Distribution(tf.distribute.get_strategy()))
+    return training.validation_loss
