@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 import tf_keras
 
@@ -41,8 +44,6 @@ def evaluate(
     return loss
 
 
-# AutoGraph would convert the metrics of tf_keras: seconds of work without any effect.
-@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def measure(network: tf_keras.Model, head: PredictionHead, batches: Iterable[Batch]) -> tuple[dict[str, float], int]:
     """Measures the loss and the metrics of a network.
 
@@ -54,18 +55,41 @@ def measure(network: tf_keras.Model, head: PredictionHead, batches: Iterable[Bat
     Returns:
       The mean loss and each metric by name, weighted if the rows have weights; and the number of rows.
     """
-    total, weights, rows = 0.0, 0.0, 0
+    found = scores(network, head, batches)
+    mean = float(found.losses.sum(dtype=np.float64)) / found.weight
+    return {"loss": mean, **found.metrics}, len(found.losses)
+
+
+class Scores(NamedTuple):
+    """What a network has on some rows.
+
+    Attributes:
+      losses: of each row, times its weight if the rows have weights; float32 [rows].
+      weight: the sum of the weights, or the number of rows.
+      metrics: those of the prediction head, by name.
+    """
+
+    losses: npt.NDArray[np.float32]
+    weight: float
+    metrics: dict[str, float]
+
+
+# AutoGraph would convert the metrics of tf_keras: seconds of work without any effect.
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def scores(network: tf_keras.Model, head: PredictionHead, batches: Iterable[Batch]) -> Scores:
+    """Measures the loss of each row, and the metrics; arguments as of `measure`."""
+    losses, total = [], 0.0
     for metric in head.metrics:
         metric.reset_state()
     for features, label, *weight in batches:
         inputs, fold = folds.split(features)
         logits = folds.held_out(network(inputs, training=False), fold)
-        losses = head.losses(label, logits, *weight)
-        total, rows = total + float(tf.reduce_sum(losses)), rows + len(label)
-        weights += head.weight_of(label, *weight)
+        losses.append(head.losses(label, logits, *weight).numpy())
+        total += head.weight_of(label, *weight)
         for metric in head.metrics:
             metric.update_state(label, head.joined(logits), *weight)
-    return {"loss": total / weights, **{metric.name: float(metric.result()) for metric in head.metrics}}, rows
+    metrics = {metric.name: float(metric.result()) for metric in head.metrics}
+    return Scores(np.concatenate(losses), total, metrics)
 
 
 def follow(

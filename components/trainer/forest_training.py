@@ -22,7 +22,7 @@ import ydf
 
 from components.errors import InputError
 from components.features import feature_names
-from components.models.config import ModelConfig
+from components.models.config import Kind, ModelConfig
 from components.models.forest import NO_TREE, Floats, Forest, TreeInput, Trees, ensemble, forest, matrix, tree_inputs
 from components.models.inputs import Inputs
 from components.trainer import input_pipeline
@@ -122,10 +122,20 @@ class ForestTraining:
         Args:
           network: the trained one, if there is one.
         """
+        return self.finish_parts(network)["gbt" if network is None else "ensemble"]
+
+    def finish_parts(self, network: tf_keras.Model | None) -> dict[Kind, tf_keras.Model]:
+        """Trains the forest on all rows; returns the models from transformed features to logits, by kind.
+
+        Args:
+          network: the trained one, if there is one; then its mean with the forest is a model as well.
+        """
         trees = self._learner.refit(self._selected, self._rows)
-        if network is None:
-            return forest(trees, self._features)
-        return ensemble(network, self._head.joined, self._share, trees, self._features)
+        parts: dict[Kind, tf_keras.Model] = {"gbt": forest(trees, self._features)}
+        if network is not None:
+            joint = ensemble(network, self._head.joined, self._share, trees, self._features)
+            parts |= {"tabm": network, "ensemble": joint}
+        return parts
 
 
 class Rows(NamedTuple):

@@ -21,10 +21,11 @@ from components import user_code
 from components.features import feature_names
 from components.models import folds
 from components.models.build import build
+from components.models.config import Kind
 from components.models.inputs import inputs
 from components.trainer import checkpoint, input_pipeline, strategy, warm_start
 from components.trainer.calibration import Calibrate, isotonic, temperature
-from components.trainer.checkpoint_evaluation import evaluate, follow
+from components.trainer.checkpoint_evaluation import Scores, evaluate, follow, scores
 from components.trainer.cluster import tf_config
 from components.trainer.early_stopping import EarlyStopping
 from components.trainer.export import export
@@ -163,6 +164,15 @@ class Training:
         with self._curves("eval") as curves:
             evaluate_next = functools.partial(self._evaluate, curves)
             follow(self._checkpoints, steps, self._restored, evaluate_next, self._has_ended)
+
+    def scores(self) -> dict[Kind, Scores]:
+        """What the trained model has on the rows of the eval split; of an ensemble also its parts, by kind."""
+        network = self._network()
+        models = self._forest.finish_parts(network) if self._forest else {self._plan.model.kind: network}
+        batches = list(
+            input_pipeline.evaluation_batches(input_pipeline.find(self._fn_args.eval_files), self._spec, _EVAL_BATCH)
+        )
+        return {kind: scores(model, self._head, batches) for kind, model in models.items()}
 
     def export(self) -> None:
         """Writes the SavedModel from the last checkpoint, or the best one, by a plain copy of the network in float32.

@@ -82,13 +82,8 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     """
     paths = config.paths()
     own_model = config.model.run_fn is not None
-    features = FeaturePlan(
-        features=config.features,
-        label=config.data.label,
-        task=config.data.task,
-        row_key=None if own_model or config.features.preprocessing_fn else _row_key(config.data.split),
-        weight=config.data.weight,
-    )
+    plan = training_plan(config)
+    features = plan.features
 
     examples = example_gen(config.data, inputs.source, examples_format(config))
     examples.with_beam_pipeline_args(list(inputs.worker_beam_args))
@@ -117,7 +112,6 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     # The gate outputs no artifact. Transform has a control dependency on it, so nothing is transformed or trained
     # before the gate has passed.
     transform.add_upstream_node(gate)
-    plan = TrainingPlan(features=features, model=config.model, training=config.training)
     tuner = None
     if config.tune:
         tuner = Tuner(
@@ -202,6 +196,19 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         metadata_connection_config=to_ir(paths.store),
         beam_pipeline_args=list(inputs.beam_args),
     )
+
+
+def training_plan(config: Config) -> TrainingPlan:
+    """What the Trainer depends on."""
+    own = config.model.run_fn or config.features.preprocessing_fn
+    features = FeaturePlan(
+        features=config.features,
+        label=config.data.label,
+        task=config.data.task,
+        row_key=None if own else _row_key(config.data.split),
+        weight=config.data.weight,
+    )
+    return TrainingPlan(features=features, model=config.model, training=config.training)
 
 
 def _schema(schema: Path | str | None, statistics: StockStatisticsGen, shapes: bool) -> Any:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
+import signal
 import sys
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +17,16 @@ from pydantic import ValidationError
 from components.config_section import Task
 from components.errors import InputError
 from components.features.date_ops import Order
+from components.files import write_atomically
 from components.ingest.config import CsvConfig
+from components.models.config import Kind
 from components.names import column_name
 from pipeline.cli.output import suppress_native_stderr, table
 
 if TYPE_CHECKING:
-    # At run time it would import NumPy and Arrow.
+    # At run time these would import NumPy, Arrow and rich.
+    from rich.table import Table
+
     from pipeline.authoring.scaffold import Draft
 
 _MOST_COLUMNS = 40
@@ -66,6 +73,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schema", metavar="FILE", help="the schema to write (default: schema/<name of the config>.pbtxt)"
     )
+    parser.add_argument(
+        "--kind", choices=typing.get_args(Kind), help="kind of model (default: the best of some that are fitted)"
+    )
+    parser.add_argument(
+        "--budget",
+        metavar="SECONDS",
+        type=_seconds,
+        default=60.0,
+        help="time for fitting kinds of models; 0: the kind follows from the numbers of rows and ids (default: 60)",
+    )
     parser.add_argument("--force", action="store_true", help="replace existing files")
 
 
@@ -75,15 +92,36 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.authoring.scaffold import draft
     from pipeline.authoring.scaffold.text_format import TextFormat
 
+    fits = options.kind is None and options.budget > 0
+    if fits:
+        from pipeline.orchestration.local import processes
+
+        # It imports TensorFlow and TFX for some seconds; meanwhile the table is read.
+        processes.start_server()
     text_format = TextFormat(options.encoding, options.delimiter, options.decimal)
     drafted = draft(options.data, options.label, options.task, text_format, options.date_order)
+    if options.kind:
+        drafted = drafted.with_kind(options.kind, "chosen by --kind")
     with suppress_native_stderr():
         from pipeline.authoring.scaffold.schema import schema as schema_of
 
         schema_text = schema_of(drafted.table)
     _write(schema, schema_text)
+    # Before the candidates are fitted, so that an interrupted command leaves a config.
     _write(config, drafted.config(str(schema)))
-    _print_decisions(drafted)
+    code, compared = 0, []
+    if fits:
+        from pipeline.cli import kind_fitting
+
+        try:
+            fitting = kind_fitting.fit(drafted, config, options.budget)
+            drafted, compared = fitting.draft, list(kind_fitting.tables(fitting))
+            _write(config, drafted.config(str(schema)))
+        except KeyboardInterrupt:
+            sys.stdout.write("interrupted: the kind of model follows from the numbers of rows and ids\n")
+            code = 128 + signal.SIGINT
+        sys.stdout.write("\n")
+    _print_decisions(drafted, compared)
     excluded = len(drafted.columns) - len(drafted.features)
     found = [f"leakage: {leak}; {_becomes(leak.column in drafted.features)}\n" for leak in drafted.leaks]
     sys.stdout.write(
@@ -93,11 +131,11 @@ def run(options: argparse.Namespace) -> int:
         f"{''.join(found)}"
         f"check both, then: python runner.py --local --config {config}\n"
     )
-    return 0
+    return code
 
 
-def _print_decisions(drafted: Draft) -> None:
-    """Prints a table of the columns, and a line for each choice about the whole table."""
+def _print_decisions(drafted: Draft, compared: Sequence[Table]) -> None:
+    """Prints a table of the columns, a line for each choice about the whole table, and the table of the candidates."""
     from rich.console import Console
 
     from pipeline.authoring.scaffold import decisions
@@ -122,8 +160,21 @@ def _print_decisions(drafted: Draft) -> None:
             console.print(f"... and {len(hidden):,} more columns, {features:,} of them features; the config lists all")
         console.print()
         console.print(facts)
+        for candidates in compared:
+            console.print()
+            console.print(candidates)
     # Rich fills the lines up with spaces.
     sys.stdout.write("\n".join(line.rstrip() for line in printed.get().splitlines()) + "\n\n")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"expected seconds, or 0, received {text!r}")
+    return seconds
 
 
 def _checked(field: str) -> typing.Callable[[str], str]:
@@ -152,8 +203,7 @@ def _becomes(feature: bool) -> str:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_atomically(path, text)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}", "give another with --output or --schema") from error
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from components.config_section import Task
 from components.errors import InputError
 from components.features.date_ops import Order
 from components.features.leakage import Leak
-from pipeline.authoring.scaffold.defaults import TrainingDefaults, training_defaults
+from components.models.config import Kind
+from pipeline.authoring.scaffold.defaults import TrainingDefaults, sections, training_defaults, training_rows
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice, choose
 from pipeline.authoring.scaffold.label import LearningTask, learning_task_of
 from pipeline.authoring.scaffold.leakage import leaks, with_leaks
@@ -44,6 +45,25 @@ class Draft:
     def features(self) -> list[str]:
         """The columns that are features."""
         return [name for name, column in self.columns.items() if isinstance(column, FeatureChoice)]
+
+    def with_kind(self, kind: Kind, why: str, figures: Sequence[str] = ()) -> Draft:
+        """Returns the draft with another kind of model.
+
+        Args:
+          kind: the kind.
+          why: the reason.
+          figures: how the kinds that were fitted compare, a line each.
+        """
+        model, training, why_training = sections(kind, training_rows(self.table.rows), self.defaults.many_ids)
+        defaults = replace(
+            self.defaults,
+            model=model,
+            training=training,
+            why_model=why,
+            why_training=why_training,
+            figures=tuple(figures),
+        )
+        return replace(self, defaults=defaults)
 
     def config(self, schema: str) -> str:
         """Returns the config as YAML.

@@ -40,7 +40,8 @@ def of_table(draft: Draft) -> Iterator[tuple[str, str]]:
     yield "model", f"{draft.defaults.model['kind']}: {draft.defaults.why_model}"
     training = draft.defaults.training
     most = "at most " if "early_stopping" in training else ""
-    yield "training", f"{most}{training['steps']:,} steps: {draft.defaults.why_training}"
+    steps = f"{most}{training['steps']:,} steps: " if training else ""
+    yield "training", f"{steps}{draft.defaults.why_training}"
 
 
 def _name(op: Any) -> str:

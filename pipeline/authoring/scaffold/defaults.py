@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from components.models.config import Kind
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice
 from pipeline.authoring.scaffold.label import LearningTask
 from pipeline.authoring.scaffold.sample import Table
 
 _SPLIT = {"train": 4, "eval": 1}
+FITTED_SPLIT = {"train": 3, "eval": 1, "test": 1}
+"""The split for fitting kinds of models. Shares are ranges of the hash modulo their sum, so `test` has the rows of the
+config's own eval split: the rows by which a model is judged later neither train nor measure a candidate."""
 _MANY_IDS = 20_000
 """Vocabulary size of a column from which the embeddings dominate the training."""
 _MANY_ROWS = 500_000
@@ -26,13 +30,31 @@ _LEAST_STEPS = 300
 _EVALUATION = (20, 500)
 """Minimum and maximum number of steps between two evaluations; an epoch within these bounds."""
 _PATIENCE = 12
+_MODELS: dict[str, dict[str, Any]] = {
+    "linear": {},
+    "gbt": {},
+    "tabm": {"hidden": [128, 128], "dropout": 0.1},
+    "ensemble": {"hidden": [128, 128], "dropout": 0.1},
+    "dcn_v2": {"hidden": [128, 64], "embedding": 16, "dropout": 0.1},
+}
+"""Kind → the fields of the model section that are not their defaults."""
 _SLICED = 10
 """Number of different texts up to which a column is sliced."""
 
 
 @dataclass(frozen=True)
 class TrainingDefaults:
-    """The sections of a config that follow from size and task, and the reasons as comments."""
+    """The sections of a config that follow from size and task, and the reasons as comments.
+
+    Attributes:
+      split: `data.split`.
+      model: the section.
+      training: the section; empty for the defaults.
+      thresholds: of `evaluation`.
+      slices: of `evaluation`.
+      figures: how the kinds that were fitted compare, a line each.
+      many_ids: whether a vocabulary is so large that its embeddings dominate the training.
+    """
 
     split: dict[str, int]
     model: dict[str, Any]
@@ -42,12 +64,14 @@ class TrainingDefaults:
     why_model: str
     why_training: str
     why_thresholds: str
+    figures: tuple[str, ...] = ()
+    many_ids: bool = False
 
 
 def training_defaults(
     table: Table, task: LearningTask, columns: Mapping[str, FeatureChoice | ExcludedColumn]
 ) -> TrainingDefaults:
-    """Returns the defaults for a table.
+    """Returns the defaults for a table, with the kind of model for its size.
 
     Args:
       table: the data.
@@ -55,38 +79,10 @@ def training_defaults(
       columns: name → its features, or why it is excluded.
     """
     features = {name: column for name, column in columns.items() if isinstance(column, FeatureChoice)}
-    rows = table.rows * _SPLIT["train"] // sum(_SPLIT.values())
-    most_ids = max((column.ids for column in features.values()), default=0)
-    many_ids = most_ids > _MANY_IDS
-    batch = int(
-        next(size for size, most in ((128, 2_000), (256, 20_000), (512, 200_000), (1024, np.inf)) if rows <= most)
-    )
-    training: dict[str, Any] = {"steps": 0, "batch_size": batch, "learning_rate": 0.002}
-    if many_ids or rows > _MANY_ROWS:
-        model = {"kind": "dcn_v2", "hidden": [128, 64], "embedding": 16, "dropout": 0.1}
-        why_model = "large vocabularies, or many rows: feature crosses and a deep network"
-        training["steps"] = max(_LEAST_STEPS, (1 if many_ids else _EPOCHS_OF_MANY) * rows // batch)
-        why_training = f"each of about {rows:,} rows is seen {training['steps'] * batch / max(rows, 1):.0f} times"
-    else:
-        kind = "ensemble" if rows <= _MOST_OF_TREES else "tabm"
-        model = {"kind": kind, "hidden": [128, 128], "dropout": 0.1}
-        why_model = {
-            "ensemble": "trees and networks, averaged: the best on our benchmarks of this size",
-            "tabm": "an ensemble of networks that share most weights; so many rows are too many for trees",
-        }[kind]
-        epoch = -(-rows // batch)
-        every = int(np.clip(epoch, *_EVALUATION))
-        training |= {
-            "steps": max(_EPOCHS * epoch, 2 * _PATIENCE * every),
-            "early_stopping": _PATIENCE,
-            "checkpoint": {"every_steps": every},
-        }
-        why_training = (
-            f"until {_PATIENCE} evaluations, one every {every} steps, do not lower the loss on the validation part"
-        )
-    if many_ids:
-        # In a second epoch, the embedding of an id with few rows memorizes these rows; see benchmarks/clicks.py.
-        training["table_learning_rate"] = 0.05
+    many_ids = max((column.ids for column in features.values()), default=0) > _MANY_IDS
+    rows = training_rows(table.rows)
+    kind, why_model = _kind(rows, many_ids)
+    model, training, why_training = sections(kind, rows, many_ids)
     thresholds, why = _thresholds(task)
     sliced = [name for name in features if _is_sliced(table, name)]
     return TrainingDefaults(
@@ -98,7 +94,68 @@ def training_defaults(
         why_model=why_model,
         why_training=why_training,
         why_thresholds=why,
+        many_ids=many_ids,
     )
+
+
+def training_rows(rows: int, split: Mapping[str, int] = _SPLIT) -> int:
+    """Returns about how many of a table's rows are in the training split."""
+    return rows * split["train"] // sum(split.values())
+
+
+def candidates(defaults: TrainingDefaults, rows: int) -> tuple[Kind, ...]:
+    """Returns the kinds that are fitted to a table; `ensemble` is fitted together with its parts, tabm and gbt.
+
+    Args:
+      defaults: of the table.
+      rows: of the table.
+    """
+    own: Kind = defaults.model["kind"]
+    trees: tuple[Kind, ...] = ("ensemble",) if training_rows(rows) <= _MOST_OF_TREES else ("tabm",)
+    return (*trees, "linear", *((own,) if own not in ("ensemble", "tabm") else ()))
+
+
+def sections(kind: Kind, rows: int, many_ids: bool) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """Returns the sections model and training for a kind, and the reason for the steps.
+
+    Args:
+      kind: of the model.
+      rows: of the training split.
+      many_ids: whether a vocabulary is so large that its embeddings dominate the training.
+    """
+    model: dict[str, Any] = {"kind": kind, **_MODELS.get(kind, {"hidden": [128, 64], "dropout": 0.1})}
+    if kind == "gbt":
+        return model, {}, "trees are added until more do not lower the loss on the validation part"
+    batch = int(
+        next(size for size, most in ((128, 2_000), (256, 20_000), (512, 200_000), (1024, np.inf)) if rows <= most)
+    )
+    rate = 0.01 if kind == "linear" else 0.002
+    training: dict[str, Any] = {"steps": 0, "batch_size": batch, "learning_rate": rate}
+    if many_ids or (kind not in ("ensemble", "tabm") and rows > _MANY_ROWS):
+        training["steps"] = max(_LEAST_STEPS, (1 if many_ids else _EPOCHS_OF_MANY) * rows // batch)
+        why = f"each of about {rows:,} rows is seen {training['steps'] * batch / max(rows, 1):.0f} times"
+    else:
+        epoch = -(-rows // batch)
+        every = int(np.clip(epoch, *_EVALUATION))
+        training |= {
+            "steps": max(_EPOCHS * epoch, 2 * _PATIENCE * every),
+            "early_stopping": _PATIENCE,
+            "checkpoint": {"every_steps": every},
+        }
+        why = f"until {_PATIENCE} evaluations, one every {every} steps, do not lower the loss on the validation part"
+    if many_ids:
+        # In a second epoch, the embedding of an id with few rows memorizes these rows; see benchmarks/clicks.py.
+        training["table_learning_rate"] = 0.05
+    return model, training, why
+
+
+def _kind(rows: int, many_ids: bool) -> tuple[Kind, str]:
+    """Returns the kind of model for a number of training rows, and the reason."""
+    if many_ids or rows > _MANY_ROWS:
+        return "dcn_v2", "large vocabularies, or many rows: feature crosses and a deep network"
+    if rows <= _MOST_OF_TREES:
+        return "ensemble", "trees and networks, averaged: the best on our benchmarks of this size"
+    return "tabm", "an ensemble of networks that share most weights; so many rows are too many for trees"
 
 
 def _thresholds(task: LearningTask) -> tuple[dict[str, dict[str, float]], str]:

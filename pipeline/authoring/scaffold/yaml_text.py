@@ -47,11 +47,10 @@ def document(
             *_features(columns),
             "",
             f"model: # {defaults.why_model}",
+            *(f"  # {line}" for line in defaults.figures),
             *_fields(defaults.model),
             "",
-            f"training: # {defaults.why_training}",
-            *_fields(defaults.training),
-            "",
+            *_training(defaults),
             "evaluation:",
             *([f"  slices: {_flow(defaults.slices)}"] if defaults.slices else []),
             f"  thresholds: # {defaults.why_thresholds}; raise this to what you need once you know what is possible",
@@ -102,6 +101,12 @@ def _features(columns: Mapping[str, FeatureChoice | ExcludedColumn]) -> Iterator
 def _fields(section: Mapping[str, Any]) -> Iterator[str]:
     for name, value in section.items():
         yield f"  {name}: {_flow(value)}"
+
+
+def _training(defaults: TrainingDefaults) -> list[str]:
+    if not defaults.training:
+        return []
+    return [f"training: # {defaults.why_training}", *_fields(defaults.training), ""]
 
 
 def _classes(task: LearningTask) -> str:

@@ -1,0 +1,106 @@
+"""The choice of the kind of model by the losses that fitted candidates have on the same validation rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from components.models.config import Kind
+from pipeline.authoring.scaffold.sample import Table
+
+_SIMPLEST_FIRST = ("linear", "gbt", "tabm", "dcn_v2", "ensemble")
+_ROWS_PER_SECOND = 20_000 / 60
+"""Rows that are fitted for each second of the budget: then networks and trees end in time on two cores."""
+_LEAST_ROWS = 1_000
+_LEAST_SHARE = 0.1
+"""The least share of the table that is fitted: fewer rows say little about the kind that is best for all."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A candidate that was fitted.
+
+    Attributes:
+      kind: of the model.
+      losses: of each validation row, [rows]; the rows are the same for all candidates.
+      metrics: by name.
+      seconds: of the training; None if the kind was trained as a part of another one.
+    """
+
+    kind: Kind
+    losses: npt.NDArray[np.float32]
+    metrics: dict[str, float]
+    seconds: float | None = None
+
+    @property
+    def loss(self) -> float:
+        """The mean loss."""
+        return float(self.losses.mean())
+
+
+class Difference(NamedTuple):
+    """How much greater the loss of one candidate is than that of another one.
+
+    Attributes:
+      mean: over the validation rows.
+      error: the standard error of the mean; of pairs, because both losses of a row are high where it is hard.
+    """
+
+    mean: float
+    error: float
+
+    @classmethod
+    def of(cls, one: Fit, other: Fit) -> Difference:
+        """Compares two candidates."""
+        each = one.losses.astype(np.float64) - other.losses
+        error = each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.inf
+        return cls(float(each.mean()), float(error))
+
+
+def simplest_first(fits: Sequence[Fit]) -> list[Fit]:
+    """Returns the candidates from the simplest to the most complex one."""
+    return sorted(fits, key=lambda fit: _SIMPLEST_FIRST.index(fit.kind))
+
+
+def choose(fits: Sequence[Fit]) -> Fit:
+    """Returns the simplest candidate whose loss is not above the lowest one by more than a standard error.
+
+    This is the one-standard-error rule (Breiman et al. 1984, Classification and Regression Trees).
+    """
+    best = min(fits, key=lambda fit: fit.loss)
+    for fit in simplest_first(fits):
+        mean, error = Difference.of(fit, best)
+        if mean <= error:
+            return fit
+    return best
+
+
+def fitted_rows(rows: int, seconds: float) -> int:
+    """Returns how many rows of a table are fitted within a budget; 0 if they would be too few to choose by.
+
+    Args:
+      rows: of the table.
+      seconds: the budget.
+    """
+    fitted = min(rows, max(_LEAST_ROWS, int(seconds * _ROWS_PER_SECOND)))
+    return fitted if fitted >= _LEAST_SHARE * rows else 0
+
+
+def write_rows(table: Table, rows: int, file: str) -> int:
+    """Writes rows of a table at random, in their order, to a Parquet file; returns their number.
+
+    Args:
+      table: the table. Columns without any value are left out.
+      rows: how many, at most.
+      file: the file.
+    """
+    chosen = np.sort(np.random.default_rng(0).permutation(table.sampled)[:rows])
+    columns = {name: each for name, each in table.columns.items() if not pa.types.is_null(each.type)}
+    pq.write_table(pa.table(columns).take(pa.array(chosen)), file)
+    return len(chosen)
