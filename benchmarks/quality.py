@@ -1,6 +1,6 @@
 """How good the models are that `init` and nothing else makes, beside other libraries' models with their defaults.
 
-python -m benchmarks.quality [--tables wa_churn,ames,...] [--seeds 5] [--jobs 2]
+python -m benchmarks.quality [--tables wa_churn,ames,...] [--seeds 5] [--jobs 2] [--budget 60]
 
 For each seed a table is split at random, see benchmarks/quality_baselines.py, and all models see the same rows. Ours:
 `runner.py init` on the training rows, and `runner.py` up to the Evaluator, with the test rows as its eval split. The
@@ -64,14 +64,17 @@ def main() -> None:
     parser.add_argument("--tables", default=",".join(TABLES), help=f"some of {', '.join(TABLES)}")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="splits at a time")
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds of init for fitting kinds of models")
     options = parser.parse_args()
     subprocess.run(["tools/environment.sh", _ENVIRONMENT], check=True)
     names = options.tables.split(",")
     todo = [(name, seed) for name in names for seed in range(options.seeds)]
     with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(lambda each: _compared(*each), todo))
+        results = list(pool.map(lambda each: _compared(each[0], each[1], options.budget), todo))
     by_table = {name: [split for (of, _), split in zip(todo, results, strict=True) if of == name] for name in names}
-    command = f"python -m benchmarks.quality --tables {options.tables} --seeds {options.seeds}"
+    command = (
+        f"python -m benchmarks.quality --tables {options.tables} --seeds {options.seeds} --budget {options.budget:g}"
+    )
     measured = {
         f"{name}: init and run": [measure.Measurement(split.seconds, 0.0, 0.0) for split in splits]
         for name, splits in by_table.items()
@@ -108,22 +111,31 @@ def facts(by_table: dict[str, list[Split]]) -> measure.Facts:
     return found
 
 
-def _compared(name: str, seed: int) -> Split:
+def _compared(name: str, seed: int, budget: float) -> Split:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "data")
         program = [f".cache/{_ENVIRONMENT}/bin/python", "-m", "benchmarks.quality_baselines"]
         _run([*program, name, str(seed), str(folder)])
         losses: dict[str, float] = json.loads((folder / "losses.json").read_text())
-        result = _ours(TABLES[name], seed, folder)
+        result = _ours(TABLES[name], seed, folder, budget)
     split = Split({_OURS: result.losses[_OURS], **losses}, result.calibration_error, result.blessed, result.seconds)
     print(f"{name} {seed}: {split}", file=sys.stderr, flush=True)
     return split
 
 
-def _ours(table: Table, seed: int, folder: Path) -> Split:
+def _ours(table: Table, seed: int, folder: Path, budget: float) -> Split:
     """The loss of the model that `init` leads to."""
     config = str(folder / "config.yaml")
-    arguments = ["--data", str(folder / "train.csv"), "--label", table.label, "--task", table.task]
+    arguments = [
+        "--data",
+        str(folder / "train.csv"),
+        "--label",
+        table.label,
+        "--task",
+        table.task,
+        "--budget",
+        str(budget),
+    ]
     started = time.perf_counter()
     _run(
         [sys.executable, "runner.py", "init", *arguments, "--output", config, "--schema", str(folder / "schema.pbtxt")]

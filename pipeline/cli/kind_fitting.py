@@ -56,7 +56,7 @@ def fit(draft: Draft, config: Path, seconds: float) -> Fitting:
     kinds = defaults.candidates(draft.defaults, draft.table.rows)
     rows = kind_choice.fitted_rows(draft.table.rows, seconds)
     if not rows:
-        return Fitting(_unchanged(draft, f"of {draft.table.rows:,} rows too few can be compared in {seconds:g} s"))
+        return Fitting(_unchanged(draft, f"in {seconds:g} s too few of the rows can be fitted to replace it"))
     with _sigterm_interrupts(), tempfile.TemporaryDirectory() as scratch:
         file = f"{scratch}/rows.parquet"
         rows = kind_choice.write_rows(draft.table, rows, file)
@@ -90,15 +90,18 @@ def tables(fitting: Fitting) -> Iterator[Table]:
 
 
 def _chosen(draft: Draft, fits: list[Fit], failures: tuple[tuple[Kind, str], ...]) -> Draft:
-    own = draft.defaults.model["kind"]
-    if own not in [each.kind for each in fits]:
-        return _unchanged(draft, f"it was not fitted: {dict(failures)[own]}")
-    winner = kind_choice.choose(fits)
-    rows = f"{len(winner.losses):,} other rows"
-    lowest = min(fits, key=lambda each: each.loss)
-    why = f"the lowest loss on {rows}"
-    if winner is not lowest:
-        why = f"the simplest kind within a standard error of the lowest loss on {rows}"
+    kind = draft.defaults.model["kind"]
+    own = next((each for each in fits if each.kind == kind), None)
+    if own is None:
+        return _unchanged(draft, f"it was not fitted: {dict(failures)[kind]}")
+    lowest, winner = min(fits, key=lambda each: each.loss), kind_choice.choose(fits, own)
+    rows = f"{len(winner.losses):,} rows that were not trained on"
+    if winner is lowest:
+        why = f"the lowest loss on {rows}"
+    elif winner is own:
+        why = f"{draft.defaults.why_model}; no other kind's loss is lower by more than noise on {rows}"
+    else:
+        why = f"as good as the lowest loss on {rows}, and simpler"
     figures = [
         f"{each.kind}: loss {each.loss:.4f}, {'' if each is lowest else 'above the lowest by '}{_above(each, fits)}"
         for each in kind_choice.simplest_first(fits)

@@ -14,6 +14,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from components.models.config import Kind
 from pipeline.authoring.config import Config
 from pipeline.core.records import FAILED, RUN
@@ -48,6 +50,8 @@ class Candidate:
             self.why = child.reply.error.headline
         elif child.title != _PREPARATION:
             self.scores = child.reply.value
+            if not all(np.isfinite(each.losses).all() for each in self.scores.values()):
+                self.scores, self.why = {}, "expected a finite loss on the other rows, received one that is not"
 
 
 def fit(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from datetime import date
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command import Ended, command, versions
+from command import Ended, command, start, versions, wait
+
+from pipeline.authoring.config import load
 
 pytestmark = pytest.mark.e2e
 
@@ -56,11 +60,13 @@ def kinds(path: Path) -> Path:
     return path
 
 
-def init(data: Path, label: str, *options: str) -> tuple[Ended, Path]:
-    config = data.parent / "drafted.yaml"
-    schema = str(data.parent / "drafted.pbtxt")
-    written = ("--output", str(config), "--schema", schema)
-    return command("init", "--data", str(data), "--label", label, *written, *options), config
+def arguments(data: Path, label: str, *options: str, budget: float = 0) -> tuple[str, ...]:
+    written = ("--output", str(data.parent / "drafted.yaml"), "--schema", str(data.parent / "drafted.pbtxt"))
+    return ("init", "--data", str(data), "--label", label, *written, "--budget", str(budget), *options)
+
+
+def init(data: Path, label: str, *options: str, budget: float = 0) -> tuple[Ended, Path]:
+    return command(*arguments(data, label, *options, budget=budget)), data.parent / "drafted.yaml"
 
 
 def test_table_of_an_office_becomes_a_pushed_model(tmp_path: Path) -> None:
@@ -78,6 +84,51 @@ def test_table_of_an_office_becomes_a_pushed_model(tmp_path: Path) -> None:
     types = ended.result["column_types"]
     assert (types["Grosse_m2"], types["lambda"], types["PLZ"], types["class"]) == ("float", "float", "bytes", "bytes")
     assert versions(tmp_path / "out" / "drafted") == [ended.result["pushed_version"]]
+
+
+def test_kinds_are_fitted_and_the_best_one_is_written(tmp_path: Path) -> None:
+    # More than it takes, so that a slow machine fits all.
+    drafted, config = init(census(tmp_path / "census.csv"), "income", budget=200)
+    assert (drafted.exit_code, drafted.err) == (0, ""), drafted.err
+    assert drafted.out.startswith("fits ensemble, linear to 900 rows, for 200 s at most")
+    rows = re.findall(r"^(\w+) +(0\.\d{4}) +(.*?)  +0\.\d+ +(as a part|[\d.]+)$", drafted.out, re.MULTILINE)
+    assert [kind for kind, *_ in rows] == ["linear", "gbt", "tabm", "ensemble"]
+    losses = {kind: float(loss) for kind, loss, *_ in rows}
+    # A constant prediction has 0.67.
+    assert max(losses.values()) < 0.67
+    model = load(str(config)).config.model
+    assert f"model {model.kind}\n" in drafted.out
+    assert losses[model.kind] < min(losses.values()) + 0.1
+    assert [line.split(":")[0] for line in re.findall(r"^  # (.*: loss .*)$", config.read_text(), re.MULTILINE)] == [
+        "linear",
+        "gbt",
+        "tabm",
+        "ensemble",
+    ]
+
+
+def test_interrupted_fitting_leaves_a_valid_config_and_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "temporary").mkdir()
+    process = start(
+        *arguments(census(tmp_path / "census.csv"), "income", budget=200),
+        environment={"TMPDIR": str(tmp_path / "temporary")},
+    )
+    assert process.stdout
+    assert process.stdout.readline().startswith("fits ensemble, linear")
+    process.send_signal(signal.SIGINT)
+    ended = wait(process)
+    assert ended.exit_code == 128 + signal.SIGINT, ended.err
+    assert "interrupted: the kind of model follows from" in ended.out
+    assert load(str(tmp_path / "drafted.yaml")).config.model.kind == "ensemble"
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_used_up_budget_leaves_the_kind_for_the_size(tmp_path: Path) -> None:
+    drafted, config = init(census(tmp_path / "census.csv"), "income", budget=0.1)
+    assert (drafted.exit_code, drafted.err) == (0, ""), drafted.err
+    assert re.search(r"^ensemble +- +did not end in time$", drafted.out, re.MULTILINE)
+    assert "it was not fitted: did not end in time" in " ".join(drafted.out.split())
+    assert load(str(config)).config.model.kind == "ensemble"
 
 
 @pytest.mark.slow

@@ -22,7 +22,8 @@ def run(folder: Path, columns: int, *options: str) -> None:
     parser = argparse.ArgumentParser()
     init.add_arguments(parser)
     written = ["--output", str(folder / "wide.yaml"), "--schema", str(folder / "wide.pbtxt")]
-    assert init.run(parser.parse_args(["--data", str(path), "--label", "y", *written, *options])) == 0
+    arguments = ["--data", str(path), "--label", "y", *written, "--budget", "0", *options]
+    assert init.run(parser.parse_args(arguments)) == 0
 
 
 @pytest.mark.parametrize("width", [60, 100])
@@ -60,3 +61,15 @@ def test_format_of_text_is_taken(field: str, text: str, value: str) -> None:
 def test_format_of_text_that_cannot_be_is_rejected(field: str, text: str, message: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=message):
         init._checked(field)(text)
+
+
+def test_kind_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, 2, "--kind", "linear")
+    assert re.search(r"^model +linear: chosen by --kind$", capsys.readouterr().out, re.MULTILINE)
+    assert "kind: linear" in (tmp_path / "wide.yaml").read_text()
+
+
+@pytest.mark.parametrize("text", ["-1", "nan", "inf", "a minute"])
+def test_budget_that_is_no_time_is_rejected(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=f"expected seconds, or 0, received '{text}'"):
+        init._seconds(text)

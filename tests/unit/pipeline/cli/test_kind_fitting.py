@@ -1,0 +1,89 @@
+"""What becomes of a draft when its candidates were fitted, or some of them were not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from components.models.config import Kind
+from pipeline.authoring.config import load
+from pipeline.authoring.scaffold import Draft, draft
+from pipeline.authoring.scaffold.kind_choice import Fit
+from pipeline.cli import kind_fitting
+from pipeline.cli.kind_fitting import Fitting
+
+
+@pytest.fixture(scope="module")
+def drafted(tmp_path_factory: pytest.TempPathFactory) -> Draft:
+    path = tmp_path_factory.mktemp("table") / "rows.csv"
+    values = np.random.default_rng(2).normal(size=200)
+    path.write_text("x,y\n" + "".join(f"{value:.3f},{int(value > 0)}\n" for value in values))
+    return draft([str(path)], "y")
+
+
+def fit(kind: Kind, loss: float, seconds: float | None = 1.0) -> Fit:
+    return Fit(kind, np.full(40, loss, np.float32), {"auc": 0.9}, seconds)
+
+
+def written(found: Draft, folder: Path) -> tuple[str, Kind]:
+    """The text of the config, which is valid, and its kind."""
+    file = folder / "rows.yaml"
+    file.write_text(found.config("schema.pbtxt"))
+    return file.read_text(), load(str(file)).config.model.kind
+
+
+def test_winner_and_figures_are_in_the_config(drafted: Draft, tmp_path: Path) -> None:
+    fits = [fit("gbt", 0.2, None), fit("tabm", 0.3, None), fit("ensemble", 0.2), fit("linear", 0.4)]
+    text, kind = written(kind_fitting._chosen(drafted, fits, ()), tmp_path)
+    assert kind == "gbt"
+    assert "model: # the lowest loss on 40 rows that were not trained on\n" in text
+    assert "  # linear: loss 0.4000, above the lowest by 0.2000 ± 0.0000\n  # gbt: loss 0.2000, the lowest\n" in text
+
+
+@pytest.mark.parametrize(
+    ("gbt", "why"),
+    [
+        (0.2, "the lowest loss on 40 rows that were not trained on"),
+        (0.20001, "as good as the lowest loss on 40 rows that were not trained on, and simpler"),
+    ],
+)
+def test_reason_is_written(gbt: float, why: str, drafted: Draft, tmp_path: Path) -> None:
+    text, kind = written(kind_fitting._chosen(drafted, [fit("gbt", gbt), fit("ensemble", 0.2)], ()), tmp_path)
+    assert kind == "gbt"
+    assert f"model: # {why}\n" in text
+
+
+def test_noise_leaves_the_kind_for_the_size(drafted: Draft, tmp_path: Path) -> None:
+    noisy = Fit("linear", np.array([0.0, 0.3] * 20, np.float32), {}, 1.0)
+    text, kind = written(kind_fitting._chosen(drafted, [noisy, fit("ensemble", 0.16)], ()), tmp_path)
+    assert kind == "ensemble"
+    assert "of this size; no other kind's loss is lower by more than noise on 40 rows" in text
+
+
+def test_kind_for_the_size_remains_if_it_was_not_fitted(drafted: Draft, tmp_path: Path) -> None:
+    chosen = kind_fitting._chosen(drafted, [fit("linear", 0.1)], (("ensemble", "did not end in time"),))
+    text, kind = written(chosen, tmp_path)
+    assert kind == "ensemble"
+    assert "on our benchmarks of this size; it was not fitted: did not end in time\n" in text
+
+
+def test_table_has_the_failures_too(drafted: Draft) -> None:
+    [table] = kind_fitting.tables(Fitting(drafted, (fit("gbt", 0.2, None),), (("linear", "out of memory"),)))
+    assert [list(column.cells) for column in table.columns] == [
+        ["gbt", "linear"],
+        ["0.2000", "-"],
+        ["the lowest", "out of memory"],
+        ["0.9", ""],
+        ["as a part", ""],
+    ]
+    assert not list(kind_fitting.tables(Fitting(drafted)))
+
+
+@pytest.mark.parametrize("kind", ["linear", "gbt", "tabm", "ensemble", "dcn_v2", "wide_deep", "mlp", "dlrm"])
+def test_every_kind_has_a_valid_config(kind: Kind, drafted: Draft, tmp_path: Path) -> None:
+    text, found = written(drafted.with_kind(kind, "chosen by --kind"), tmp_path)
+    assert found == kind
+    assert "model: # chosen by --kind\n" in text
+    assert ("\ntraining:" in text) == (kind != "gbt")
