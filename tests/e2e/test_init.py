@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import tempfile
 from datetime import date
 from pathlib import Path
 
@@ -108,19 +109,19 @@ def test_kinds_are_fitted_and_the_best_one_is_written(tmp_path: Path) -> None:
 
 
 def test_interrupted_fitting_leaves_a_valid_config_and_no_other_file(tmp_path: Path) -> None:
-    (tmp_path / "temporary").mkdir()
-    process = start(
-        *arguments(census(tmp_path / "census.csv"), "income", budget=200),
-        environment={"TMPDIR": str(tmp_path / "temporary")},
-    )
-    assert process.stdout
-    assert process.stdout.readline().startswith("fits ensemble, linear")
-    process.send_signal(signal.SIGINT)
-    ended = wait(process)
-    assert ended.exit_code == 128 + signal.SIGINT, ended.err
-    assert "interrupted: the kind of model follows from" in ended.out
-    assert load(str(tmp_path / "drafted.yaml")).config.model.kind == "ensemble"
-    assert not list((tmp_path / "temporary").iterdir())
+    # A short path, because the fork server's socket is in this folder.
+    with tempfile.TemporaryDirectory() as temporary:
+        process = start(
+            *arguments(census(tmp_path / "census.csv"), "income", budget=200), environment={"TMPDIR": temporary}
+        )
+        assert process.stdout
+        assert process.stdout.readline().startswith("fits ensemble, linear")
+        process.send_signal(signal.SIGINT)
+        ended = wait(process)
+        assert ended.exit_code == 128 + signal.SIGINT, ended.err
+        assert "interrupted: the kind of model follows from" in ended.out
+        assert load(str(tmp_path / "drafted.yaml")).config.model.kind == "ensemble"
+        assert not list(Path(temporary).iterdir())
 
 
 def test_used_up_budget_leaves_the_kind_for_the_size(tmp_path: Path) -> None:
