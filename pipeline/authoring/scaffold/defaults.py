@@ -38,6 +38,10 @@ _MODELS: dict[str, dict[str, Any]] = {
     "dcn_v2": {"hidden": [128, 64], "embedding": 16, "dropout": 0.1},
 }
 """Kind → the fields of the model section that are not their defaults."""
+_FEW_ROWS = 1_500
+"""Rows of the training split up to which all of them, in folds, decide when training ends and how much trees count.
+With more, one part is about as good, and folds take several times as long."""
+_FOLDS, _MEMBERS_OF_FOLD = 5, 4
 _SLICED = 10
 """Number of different texts up to which a column is sliced."""
 
@@ -124,8 +128,12 @@ def sections(kind: Kind, rows: int, many_ids: bool) -> tuple[dict[str, Any], dic
       many_ids: whether a vocabulary is so large that its embeddings dominate the training.
     """
     model: dict[str, Any] = {"kind": kind, **_MODELS.get(kind, {"hidden": [128, 64], "dropout": 0.1})}
+    folds = {"folds": _FOLDS} if rows <= _FEW_ROWS else {}
+    if folds and kind in ("tabm", "ensemble"):
+        model["members"] = _MEMBERS_OF_FOLD
+    measured = f"loss of all rows, in {_FOLDS} folds" if folds else "loss on the validation part"
     if kind == "gbt":
-        return model, {}, "trees are added until more do not lower the loss on the validation part"
+        return model, folds, f"trees are added until more do not lower the {measured}"
     batch = int(
         next(size for size, most in ((128, 2_000), (256, 20_000), (512, 200_000), (1024, np.inf)) if rows <= most)
     )
@@ -141,8 +149,9 @@ def sections(kind: Kind, rows: int, many_ids: bool) -> tuple[dict[str, Any], dic
             "steps": max(_EPOCHS * epoch, 2 * _PATIENCE * every),
             "early_stopping": _PATIENCE,
             "checkpoint": {"every_steps": every},
+            **folds,
         }
-        why = f"until {_PATIENCE} evaluations, one every {every} steps, do not lower the loss on the validation part"
+        why = f"until {_PATIENCE} evaluations, one every {every} steps, do not lower the {measured}"
     if many_ids:
         # In a second epoch, the embedding of an id with few rows memorizes these rows; see benchmarks/clicks.py.
         training["table_learning_rate"] = 0.05

@@ -177,12 +177,19 @@ def test_census_keeps_its_tail_and_knows_what_is_missing(tmp_path: Path) -> None
     assert config.model.kind == "ensemble"
 
 
+def test_folds_are_for_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.authoring.scaffold.defaults._FEW_ROWS", 100)
+    _, config = drafted("flowers", tmp_path)
+    assert (config.training.folds, config.model.members) == (None, 8)
+
+
 def test_small_table_has_few_bins_and_stops_early(tmp_path: Path) -> None:
     _, config = drafted("flowers", tmp_path)
     assert config.data.task == "multiclass"
     assert config.features.columns["width"][1].model_dump()["bins"] == 4
     training = config.training
     assert training.early_stopping == 12
+    assert (training.folds, config.model.members) == (5, 4)
     assert training.checkpoint.every_steps == 20, "no evaluation after each of the few steps of an epoch"
     assert training.steps == 2 * 12 * 20, "the ceiling lets early stopping decide"
     # Always saying the most frequent class is no model.
