@@ -21,7 +21,7 @@ def config(**fields: object) -> tfma.EvalConfig:
 
 
 def plan(task: Task, fields: dict[str, object], **of_loss: object) -> EvaluationPlan:
-    return EvaluationPlan.model_validate({"evaluation": fields, "task": task, **of_loss})
+    return EvaluationPlan.model_validate({"evaluation": fields, "task": task, "label": "y", **of_loss})
 
 
 def classes(actual: tfma.EvalConfig) -> list[str]:

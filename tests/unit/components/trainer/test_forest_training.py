@@ -59,11 +59,16 @@ def rows(task: str, seed: int = 0, count: int = ROWS) -> Rows:
     return Rows({"x": x, "word": word, "words": words}, label)
 
 
+def joined(one: Rows, other: Rows) -> Rows:
+    features = {name: np.concatenate([each, other.features[name]]) for name, each in one.features.items()}
+    weight = None if one.weight is None or other.weight is None else np.concatenate([one.weight, other.weight])
+    return Rows(features, np.concatenate([one.label, other.label]), weight)
+
+
 def held_out(given: Rows, validation: Rows) -> tuple[Rows, list[Mask]]:
     """All rows, and which of them are the validation part."""
-    features = {name: np.concatenate([each, validation.features[name]]) for name, each in given.features.items()}
-    label = np.concatenate([given.label, validation.label])
-    return Rows(features, label), [np.arange(len(label)) >= len(given.label)]
+    rows = joined(given, validation)
+    return rows, [np.arange(len(rows.label)) >= len(given.label)]
 
 
 def learner(task: str, **config: Any) -> ForestLearner:
@@ -223,13 +228,13 @@ def test_rows_of_weight_0_change_neither_trees_nor_loss() -> None:
     given, wrong = rows("binary"), rows("binary", seed=2)
     wrong = wrong._replace(label=1 - wrong.label, weight=np.zeros(ROWS, np.float32))
     ones = np.ones(ROWS, np.float32)
-    both = given._replace(weight=ones).joined(wrong)
+    both = joined(given._replace(weight=ones), wrong)
     made = ForestLearner(
         ModelConfig(kind="gbt", depth=3, trees=20), dataclasses.replace(head("binary"), mean_weight=0.5), INPUTS, seed=1
     )
     others = rows("binary", seed=1)._replace(weight=ones)
-    selected = made.select(both, others)
-    alone = learner("binary", depth=3, trees=20).select(given, others._replace(weight=None))
+    selected = made.select(*held_out(both, others))
+    alone = learner("binary", depth=3, trees=20).select(*held_out(given, others._replace(weight=None)))
     assert selected.loss == pytest.approx(alone.loss, abs=0.05)
     logits = predict(made.refit(selected, both), both.features)
     assert made.loss(both, logits) == pytest.approx(made.loss(given, logits[:ROWS]), rel=1e-4)

@@ -82,7 +82,10 @@ def test_table_has_the_failures_too(drafted: Draft) -> None:
 
 
 @pytest.mark.parametrize("kind", ["linear", "gbt", "tabm", "ensemble", "dcn_v2", "wide_deep", "mlp", "dlrm"])
-def test_every_kind_has_a_valid_config(kind: Kind, drafted: Draft, tmp_path: Path) -> None:
+def test_every_kind_has_a_valid_config(
+    kind: Kind, drafted: Draft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.authoring.scaffold.defaults._FEW_ROWS", 0)
     text, found = written(drafted.with_kind(kind, "chosen by --kind"), tmp_path)
     assert found == kind
     assert "model: # chosen by --kind\n" in text

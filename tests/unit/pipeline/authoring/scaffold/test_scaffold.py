@@ -178,7 +178,7 @@ def test_census_keeps_its_tail_and_knows_what_is_missing(tmp_path: Path) -> None
 
 
 def test_folds_are_for_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.authoring.scaffold.defaults._FEW_ROWS", 100)
+    monkeypatch.setattr("pipeline.authoring.scaffold.defaults._FEW_ROWS", 50)
     _, config = drafted("flowers", tmp_path)
     assert (config.training.folds, config.model.members) == (None, 8)
 
