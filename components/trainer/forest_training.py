@@ -1,15 +1,17 @@
 """The training of a forest: gradient-boosted trees of YDF (Guillame-Bert et al. 2023, Yggdrasil Decision Forests).
 
-The rows are in the memory of this process, and all its cores build the trees. The number of trees is the one with the
+The rows are in the memory of this process, and all its cores build trees. The number of trees is the one with the
 lowest loss on the validation part; the exported forest has as many, trained on all rows.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -198,6 +200,20 @@ class Fold(NamedTuple):
     mask: Mask
 
 
+class FittedForest(NamedTuple):
+    """The forest of one fold.
+
+    Attributes:
+      trees: their number for each logit.
+      loss: the mean loss of the rows held out.
+      logits: of these, float32 [rows, outputs].
+    """
+
+    trees: int
+    loss: float
+    logits: Floats
+
+
 class Shape(NamedTuple):
     """What is chosen for a forest.
 
@@ -255,39 +271,53 @@ class ForestLearner:
         folds = [Fold(rows.where(~mask), rows.where(mask), mask) for mask in held_out]
         samples = [fold._replace(rows=fold.rows.sample(_COMPARED, self.seed)) for fold in folds]
         depths = _DEPTHS if self.config.depth is None else (self.config.depth,)
-        shapes = [Shape(depth, self.config.trees) for depth in depths]
-        best = min((self._selected(each, samples) for each in shapes), key=_loss)
+        best = min(self._selected([Shape(depth, self.config.trees) for depth in depths], samples), key=_loss)
         if any(each.kind == "category" for each in self.inputs):
             other = Shape(best.shape.depth, self.config.trees, "RANDOM")
-            best = min(best, self._selected(other, samples), key=_loss)
+            best = min(best, *self._selected([other], samples), key=_loss)
         if len(samples[0].rows.label) < len(folds[0].rows.label):
-            best = self._selected(best.shape._replace(trees=self.config.trees), folds)
-        # The number of trees with the lowest loss of a small fold says too much about its rows; that of all does not.
-        return best if len(folds) == 1 else self._selected(best.shape, folds, stop_early=False)
+            (best,) = self._selected([best.shape._replace(trees=self.config.trees)], folds)
+        if len(folds) > 1:
+            # The number of trees with the lowest loss of a small fold says too much about its own rows.
+            (best,) = self._selected([best.shape], folds, stop_early=False)
+        return best
 
-    def _selected(self, shape: Shape, folds: Sequence[Fold], stop_early: bool = True) -> SelectedForest:
-        """Trains a forest for each fold."""
-        counts: list[int] = []
-        losses: list[float] = []
-        weights: list[float] = []
-        logits = np.empty((len(folds[0].mask), self.head.outputs), np.float32)
-        for fold in folds:
-            trees = self._trees(
-                shape,
-                [self._with_ids(each, fold.rows) for each in self.inputs],
-                fold.rows,
-                fold.held_out if stop_early else None,
-            )
-            counts.append(len(trees.roots) // self.head.outputs)
-            logits[fold.mask] = predict(trees, fold.held_out.features)
-            losses.append(self.loss(fold.held_out, logits[fold.mask]))
-            weights.append(self.head.weight_of(fold.held_out.label, fold.held_out.weight))
-        count, loss = round(np.mean(counts)), float(np.average(losses, weights=weights))
-        logging.info(
-            "%d trees of depth %d, %s: loss %.5f on the validation part", count, shape.depth, shape.partition, loss
-        )
+    def _selected(
+        self, shapes: Sequence[Shape], folds: Sequence[Fold], stop_early: bool = True
+    ) -> list[SelectedForest]:
+        """Trains a forest of each shape for each fold, side by side; YDF does not hold the interpreter's lock."""
+
+        def fitted(each: tuple[Shape, Fold]) -> FittedForest:
+            return self._fitted(*each, stop_early)
+
+        cores = len(os.sched_getaffinity(0)) if _threads(folds[0].rows) == 1 else 1
+        with ThreadPoolExecutor(cores) as pool:
+            trained = list(pool.map(fitted, itertools.product(shapes, folds)))
+        weights = [self.head.weight_of(fold.held_out.label, fold.held_out.weight) for fold in folds]
         judged = np.any([fold.mask for fold in folds], axis=0)
-        return SelectedForest(shape._replace(trees=max(1, count)), logits[judged], loss)
+        found = []
+        for number, shape in enumerate(shapes):
+            own = trained[number * len(folds) : (number + 1) * len(folds)]
+            logits = np.empty((len(judged), self.head.outputs), np.float32)
+            for fold, one in zip(folds, own, strict=True):
+                logits[fold.mask] = one.logits
+            count, loss = (np.average(each, weights=weights) for each in zip(*(one[:2] for one in own), strict=True))
+            logging.info(
+                "%.0f trees of depth %d, %s: loss %.5f on the validation part",
+                count,
+                shape.depth,
+                shape.partition,
+                loss,
+            )
+            found.append(SelectedForest(shape._replace(trees=max(1, round(count))), logits[judged], float(loss)))
+        return found
+
+    def _fitted(self, shape: Shape, fold: Fold, stop_early: bool) -> FittedForest:
+        """Trains the forest of one fold."""
+        inputs = [self._with_ids(each, fold.rows) for each in self.inputs]
+        trees = self._trees(shape, inputs, fold.rows, fold.held_out if stop_early else None)
+        logits = predict(trees, fold.held_out.features)
+        return FittedForest(len(trees.roots) // self.head.outputs, self.loss(fold.held_out, logits), logits)
 
     def refit(self, selected: SelectedForest, rows: Rows) -> Trees:
         """Trains a forest of the same shape on all rows."""
@@ -350,8 +380,7 @@ class ForestLearner:
             early_stopping="LOSS_INCREASE" if validation else "NONE",
             early_stopping_num_trees_look_ahead=_PATIENCE,
             random_seed=self.seed,
-            # With one thread YDF draws other random numbers than with several.
-            num_threads=max(2, len(os.sched_getaffinity(0))),
+            num_threads=_threads(rows),
         )
         datasets = [self._dataset(inputs, each) for each in (rows, validation) if each]
         return _trees(learner.train(*datasets, verbose=0), tuple(inputs), self.head.outputs)
@@ -382,6 +411,14 @@ def _loss_name(config: ModelConfig, head: PredictionHead) -> str:
         return "BINARY_FOCAL_LOSS"
     # If the rows have two classes of several, the default is the loss of two.
     return "MULTINOMIAL_LOG_LIKELIHOOD" if head.outputs > 1 else "DEFAULT"
+
+
+def _threads(rows: Rows) -> int:
+    """The threads for one forest: one that needs no other is faster, unless it has many rows for them.
+
+    With one thread YDF draws other random numbers than with several, so their number depends on more than the cores.
+    """
+    return 1 if len(rows.label) <= _COMPARED else max(2, len(os.sched_getaffinity(0)))
 
 
 def _loss(selected: SelectedForest) -> float:

@@ -140,9 +140,9 @@ def test_shape_is_that_of_the_lowest_loss() -> None:
     everything, masks = held_out(given, validation)
     found = one.select(everything, masks)
     folds = [Fold(given, validation, masks[0])]
-    depths = [one._selected(Shape(depth, 2000), folds) for depth in (4, 6, 8)]
+    depths = one._selected([Shape(depth, 2000) for depth in (4, 6, 8)], folds)
     best = min(depths, key=lambda each: each.loss)
-    other = one._selected(Shape(best.shape.depth, 2000, "RANDOM"), folds)
+    other = one._selected([Shape(best.shape.depth, 2000, "RANDOM")], folds)[0]
     assert (found.shape, found.loss) == min(
         ((each.shape, each.loss) for each in (best, other)), key=lambda each: each[1]
     )
