@@ -238,7 +238,7 @@ class Training:
             return self._calibrate
         logits = self._forest.validation_logits if self._forest else self._validation_logits()
         label = np.concatenate([label.numpy()[:, 0] for _, label, *_ in self._validation_rows])
-        weights = [each.numpy() for *_, weight in self._validation_rows for each in weight]
+        weights = [each.numpy() for _, _, *weight in self._validation_rows for each in weight]
         weight = np.concatenate(weights) if weights else None
         if kind == "isotonic":
             return isotonic(logits, label, weight)

@@ -44,6 +44,11 @@ def test_exported_forest_predicts(prepared: Prepared, kind: str, strategy: dict[
     log = (tmp_path / "node.log").read_text() + "".join(each.read_text() for each in tmp_path.glob("run/logs/*.log"))
     assert re.search(r"\d+ trees of depth 4, \w+: loss 0\.\d+ on the validation part", log)
     assert ("of the network and" in log) == (kind == "ensemble")
+    # The rows that chose the model calibrate it: before, it has the loss by which it was chosen.
+    of_mean = re.findall(r"of the forest (0\.\d+)", log)
+    before = of_mean[-1] if of_mean else min(re.findall(r"trees of depth .*: loss (0\.\d+)", log))
+    after, uncalibrated = map(float, re.findall(r"temperature \S+: loss (\S+) instead of (\S+)", log)[-1])
+    assert after <= uncalibrated == float(before)
 
 
 @pytest.mark.slow
