@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,11 @@ import scipy.optimize
 import scipy.special
 import tensorflow as tf
 
+from components.models.forest import Floats
 from components.trainer.prediction_head import PredictionHead
 
 Calibrate = Callable[[tf.Tensor], tf.Tensor]
 """Logits [batch, outputs] → calibrated logits, of the same shape."""
-Floats: TypeAlias = npt.NDArray[np.float32]
 
 _DEVIATION = 0.25
 """Standard deviation of the prior of a temperature's logarithm."""
@@ -43,13 +43,14 @@ def temperature(
 
     def loss(logarithm: float) -> float:
         losses = head.losses(tf.constant(label), tf.constant(logits * np.float32(math.exp(-logarithm))), weight)
-        return float(tf.reduce_sum(losses)) / head.weight_of(label, weight) + (logarithm / _DEVIATION) ** 2 / 2 / len(
-            label
-        )
+        return float(tf.reduce_sum(losses)) / head.weight_of(label, weight)
 
-    found = scipy.optimize.minimize_scalar(loss, bounds=(-_LARGEST, _LARGEST), method="bounded")
-    value = math.exp(found.x)
-    logging.info("temperature %.3f: loss %.5f instead of %.5f on the validation part", value, found.fun, loss(0))
+    def with_prior(logarithm: float) -> float:
+        return loss(logarithm) + (logarithm / _DEVIATION) ** 2 / 2 / len(label)
+
+    best = scipy.optimize.minimize_scalar(with_prior, bounds=(-_LARGEST, _LARGEST), method="bounded").x
+    value = math.exp(best)
+    logging.info("temperature %.3f: loss %.5f instead of %.5f on the validation part", value, loss(best), loss(0))
     return lambda given: given / value
 
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from components.trainer.calibration import isotonic, temperature
-from tests.unit.components.trainer.test_forest_training import head
+from tests.unit.components.trainer.test_forest_learner import head
 
 ROWS = 20_000
 

@@ -268,18 +268,24 @@ def test_error_of_the_reader_reaches_the_training(tmp_path: Path, cache: str) ->
     assert error.headline.startswith(f"{path}, column pixels: expected 3 values in every row")
 
 
+def write_groups(folder: Path, monkeypatch: pytest.MonkeyPatch, stored: Format) -> list[str]:
+    """Writes 200 rows to three files, with a key for every four of them."""
+    key = {feature_names.ROW_KEY: tf.io.FixedLenFeature([], tf.int64)}
+    of_row = values
+    monkeypatch.setitem(globals(), "SPEC", {**SPEC, **key})
+    monkeypatch.setitem(globals(), "values", lambda row: {**of_row(row), feature_names.ROW_KEY: [1 + row // 4]})
+    files = write(folder, 200, 3, stored)
+    monkeypatch.undo()
+    return files
+
+
 @FORMATS
 @CACHES
 @pytest.mark.parametrize("by", ["row", "group", "time"])
 def test_training_and_validation_share_no_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, cache: str, by: By
 ) -> None:
-    key = {feature_names.ROW_KEY: tf.io.FixedLenFeature([], tf.int64)}
-    of_row = values
-    monkeypatch.setitem(globals(), "SPEC", {**SPEC, **key})
-    monkeypatch.setitem(globals(), "values", lambda row: {**of_row(row), feature_names.ROW_KEY: [1 + row // 4]})
-    files = write(tmp_path, 200, 3, stored)
-    monkeypatch.undo()
+    files = write_groups(tmp_path, monkeypatch, stored)
     part = input_pipeline.validation_part(files, SPEC, TrainingConfig(validation=0.25, seed=3), by)
     batches = input_pipeline.evaluation_batches(files, SPEC, 16, Selection(part, inside=True))
     held_out = list(chain(*(features["id"].numpy().tolist() for features, _ in batches)))
@@ -305,12 +311,7 @@ def test_training_and_validation_share_no_row(
 def test_each_row_has_its_fold_in_training_and_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, cache: str, by: By
 ) -> None:
-    key = {feature_names.ROW_KEY: tf.io.FixedLenFeature([], tf.int64)}
-    of_row = values
-    monkeypatch.setitem(globals(), "SPEC", {**SPEC, **key})
-    monkeypatch.setitem(globals(), "values", lambda row: {**of_row(row), feature_names.ROW_KEY: [1 + row // 4]})
-    files = write(tmp_path, 200, 3, stored)
-    monkeypatch.undo()
+    files = write_groups(tmp_path, monkeypatch, stored)
     selection = Selection(input_pipeline.validation_part(files, SPEC, TrainingConfig(folds=4), by), inside=None)
     in_order: dict[int, int] = {}
     for features, _ in input_pipeline.evaluation_batches(files, SPEC, 16, selection):

@@ -15,8 +15,8 @@ from components.features.config import FeaturesConfig
 from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig
 from components.models.forest import TreeInput
-from components.trainer import forest_training
-from components.trainer.forest_training import Fold, ForestLearner, Rows, Shape, predict, read
+from components.trainer import forest_learner
+from components.trainer.forest_learner import Fold, ForestLearner, Rows, Shape, predict, read
 from components.trainer.losses import LabelScale, focal, regression_loss
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.validation_part import Mask
@@ -75,18 +75,27 @@ def learner(task: str, **config: Any) -> ForestLearner:
     return ForestLearner(ModelConfig(kind="gbt", **config), head(task), INPUTS, seed=1)
 
 
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """YDF's own models, in the order in which they are trained."""
+    trained: list[Any] = []
+    train = ydf.GradientBoostedTreesLearner.train
+
+    def recorded(*given: Any, **more: Any) -> Any:
+        trained.append(train(*given, **more))
+        return trained[-1]
+
+    monkeypatch.setattr(ydf.GradientBoostedTreesLearner, "train", recorded)
+    return trained
+
+
 @pytest.mark.parametrize(
     ("task", "exact"), [("binary", 10**6), ("binary", 10), ("multiclass", 10**6), ("regression", 10)]
 )
-def test_exported_forest_predicts_the_same_as_ydf(task: str, exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forest_training, "_EXACT", exact)
-    models = []
-    train = ydf.GradientBoostedTreesLearner.train
-    monkeypatch.setattr(
-        ydf.GradientBoostedTreesLearner,
-        "train",
-        lambda *given, **more: models.append(train(*given, **more)) or models[-1],
-    )
+def test_exported_forest_predicts_the_same_as_ydf(
+    task: str, exact: int, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forest_learner, "_EXACT", exact)
     given, others = rows(task), rows(task, seed=1)
     found = learner(task, depth=5, trees=40)
     selected = found.select(*held_out(given, given))
@@ -106,14 +115,7 @@ def test_exported_forest_predicts_the_same_as_ydf(task: str, exact: int, monkeyp
 
 
 @pytest.mark.parametrize("loss", ["poisson", "focal"])
-def test_forest_is_trained_with_the_loss_of_the_head(loss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    models = []
-    train = ydf.GradientBoostedTreesLearner.train
-    monkeypatch.setattr(
-        ydf.GradientBoostedTreesLearner,
-        "train",
-        lambda *given, **more: models.append(train(*given, **more)) or models[-1],
-    )
+def test_forest_is_trained_with_the_loss_of_the_head(loss: Any, models: list[Any]) -> None:
     given, config = rows("binary"), ModelConfig(kind="gbt", loss=loss, depth=4, trees=40)
     made = head("binary")
     if loss == "poisson":
@@ -177,7 +179,7 @@ def test_many_categories_of_noise_are_divided_at_random() -> None:
 def test_of_many_rows_a_sample_decides_the_depth(monkeypatch: pytest.MonkeyPatch) -> None:
     given, validation = rows("binary"), rows("binary", seed=1)
     shape = learner("binary", shrinkage=0.3).select(*held_out(given.sample(300, seed=1), validation)).shape
-    monkeypatch.setattr(forest_training, "_COMPARED", 300)
+    monkeypatch.setattr(forest_learner, "_COMPARED", 300)
     found = learner("binary", shrinkage=0.3).select(*held_out(given, validation))
     assert found.shape[::2] == shape[::2], "depth and partition"
     assert found.shape.trees != shape.trees
@@ -192,7 +194,7 @@ def test_forest_of_noise_is_hardly_more_than_a_constant() -> None:
 
 
 def test_words_are_those_that_the_label_depends_on() -> None:
-    count = forest_training._WORDS
+    count = forest_learner._WORDS
     given = rows("binary")
     random = np.random.default_rng(2)
     words = random.integers(1, 500, (ROWS, 3))
@@ -248,7 +250,7 @@ def test_same_seed_trains_the_same_forest() -> None:
 
 
 def test_rows_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forest_training, "_MEMORY", 1e-9)
+    monkeypatch.setattr(forest_learner, "_MEMORY", 1e-9)
     batch = ({"x": tf.zeros([1000])}, tf.zeros([1000, 1]))
     with pytest.raises(InputError, match=r"model.kind: a forest is trained on rows in memory; expected at most"):
         read([batch])
