@@ -108,8 +108,8 @@ class TrainingConfig(Section):
     it, and the model is the mean of all. For tables of some thousand rows. By time there is one validation part."""
     calibration: Literal["temperature", "isotonic", "none"] = "temperature"
     """What corrects the model's probabilities, by the labels of the validation part or of all folds; nothing, if there
-    is neither early stopping nor a forest. temperature: the logits are divided by a number; isotonic: a binary label's
-    are replaced by an increasing function of them, for thousands of rows."""
+    are neither early stopping, nor folds, nor a forest. temperature: the logits are divided by a number; isotonic:
+    those of a binary label are replaced by an increasing function of them, for thousands of rows."""
     max_restarts: int = Field(default=5, ge=0)
     """Restarts of a local cluster without a new checkpoint in between; after more the run fails."""
     heartbeat_seconds: float = Field(default=60.0, ge=3)

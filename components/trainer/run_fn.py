@@ -110,7 +110,6 @@ class Training:
             self._forest = ForestTraining(plan, self._head, self._features, files, self._spec)
         compares = plan.training.early_stopping or plan.training.folds or validate or self._forest
         self._best = EarlyStopping(self._checkpoints, plan.training.early_stopping) if compares else None
-        self._calibrate: Calibrate = lambda logits: logits
 
     @property
     def validation_loss(self) -> float:
@@ -133,8 +132,6 @@ class Training:
             # Nothing of a forest is saved before it is complete, so SIGTERM ends this process at once.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._forest.select(self._validation_part, self._validation_logits())
-        if self._best and distribution.is_lead and not self._head.scale:
-            self._calibrate = self._calibration()
 
     def _fit_network(self, distribution: Distribution) -> None:
         config, run = self._plan.training, self._fn_args.model_run_dir
@@ -179,14 +176,19 @@ class Training:
 
         So it is the same for every strategy: shards are merged, and neither optimizer nor devices are saved.
         """
+        calibrate = self._calibration()
         network = self._network()
         if self._forest:
             network = self._forest.finish(network)
+
+        def outputs(logits: tf.Tensor) -> dict[str, tf.Tensor]:
+            return self._head.outputs_by_name(calibrate(self._head.joined(logits)))
+
         directory = self._fn_args.serving_model_dir
         temporary = f"{directory}.partial"
         _remove(directory, temporary)
         try:
-            export(network, self._outputs, self._plan.features, self._transform, temporary)
+            export(network, outputs, self._plan.features, self._transform, temporary)
             warm_start.describe(network, self._plan.features, self._transform, temporary)
             tf.io.gfile.rename(temporary, directory)
         finally:
@@ -195,9 +197,6 @@ class Training:
     def _warm_start(self, network: tf_keras.Model) -> None:
         if self._plan.training.warm_start:
             warm_start.initialize(network, self._fn_args.base_model, self._plan.features, self._transform)
-
-    def _outputs(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self._head.outputs_by_name(self._calibrate(self._head.joined(logits)))
 
     def _network(self) -> tf_keras.Model | None:
         """The trained network; None if the model has none."""
@@ -234,8 +233,8 @@ class Training:
 
     def _calibration(self) -> Calibrate:
         kind = self._plan.training.calibration
-        if kind == "none":
-            return self._calibrate
+        if kind == "none" or not self._best or self._head.scale:
+            return lambda logits: logits
         logits = self._forest.validation_logits if self._forest else self._validation_logits()
         label = np.concatenate([label.numpy()[:, 0] for _, label, *_ in self._validation_rows])
         weights = [each.numpy() for _, _, *weight in self._validation_rows for each in weight]
