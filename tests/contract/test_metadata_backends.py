@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from command import light_command
 from databases import PASSWORD, Server
 from ml_metadata.metadata_store.metadata_store import downgrade_schema
 from ml_metadata.proto import metadata_store_pb2 as proto
-from store_writer import Writer
+from store_writer import Writer, take_barrier, write_side_by_side
 from stored_history import History, write_history
 from toy_runs import result_of_toy, start_toy
 
@@ -157,6 +159,22 @@ def test_two_runs_side_by_side_share_it(server: Server, tmp_path: Path):
         executions = store.executions(each["run"])
         assert sorted(execution.node for execution in executions) == sorted(["Source", *(f"Add{n}" for n in range(8))])
         assert all(execution.succeeded for execution in executions)
+
+
+def test_each_type_is_registered_once_by_processes_side_by_side(server: Server):
+    server.renew()
+    Writer(server.location)
+    count, context = 3, multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(count, context, initargs=(context.Barrier(count),), initializer=take_barrier) as pool:
+        runs = [f"r{number}" for number in range(count)]
+        written = list(pool.map(write_side_by_side, [server.location] * count, runs))
+    store = connect(server.location)
+    names = [each.name for each in (*store.get_execution_types(), *store.get_artifact_types())]
+    assert {name for name in names if not name.startswith("mlmd.")} == {f"Node{n}" for n in range(20)} | {"Model"}
+    assert len(names) == len(set(names))
+    assert {run: [each.id for each in Store(server.location).executions(run)] for run in runs} == dict(
+        zip(runs, written, strict=True)
+    )
 
 
 def test_run_and_the_next_from_the_cache(server: Server, tmp_path: Path):

@@ -11,6 +11,8 @@ import contextlib
 import fcntl
 import functools
 import os
+import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
@@ -24,7 +26,7 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 from components.compat.mlmd import InterceptedStore
 from components.errors import MachineError
 from pipeline.core.metadata.location import Database, Location, Tls
-from pipeline.core.metadata.sql import POSTGRESQL, NoTablesError, Tables, UnreachableError, remedy
+from pipeline.core.metadata.sql import POSTGRESQL, NoTablesError, Tables, UnreachableError, locked, remedy
 from pipeline.core.metadata.store import Execution, Store
 from pipeline.core.metadata.tls_proxy import TlsProxy
 
@@ -37,6 +39,8 @@ _FILE_SECONDS = 2.0
 """How long to try: the first nodes of a new store create its tables at the same time, and one of them has to wait."""
 _SERVER_SECONDS = 30.0
 """The same for a server, which may be restarting."""
+_ATTEMPTS = 8
+"""How often a server's transaction is repeated."""
 _UNFINISHED = ("NEW", "RUNNING")
 
 
@@ -144,13 +148,14 @@ def open_existing(location: Location) -> RetryingStore:
 
 
 class RetryingStore(InterceptedStore):
-    """ML Metadata's store, which repeats a call whose connection was lost.
+    """ML Metadata's store for several processes: repeats a call that was rolled back, and registers each type once.
 
-    Each call is one transaction, which a lost server rolls back, so that it can be repeated.
+    Each call is one transaction. It is rolled back when the server is lost, and when MariaDB (from 11.6) finds that
+    another transaction changed what it read; ML Metadata itself repeats only deadlocks.
     """
 
     def __init__(self, location: Location, mode: int, migrate: bool = False) -> None:
-        with _one_process_at_a_time(location):
+        with _file_locked(location):
             super().__init__(connection_config(location, mode), enable_upgrade_migration=migrate)
         self._location = location
 
@@ -169,7 +174,7 @@ class RetryingStore(InterceptedStore):
 
     def _call_with_retry(self, method_name: str, request: Message, response: Message) -> None:
         try:
-            with _one_process_at_a_time(self._location):
+            with _file_locked(self._location), _type_locked(self._location, method_name):
                 super().call(method_name, request, response)
         except mlmd.errors.AbortedError:
             # The call was rolled back; on a file because another process, such as a backup, has locked it. The library
@@ -180,13 +185,29 @@ class RetryingStore(InterceptedStore):
         except mlmd.errors.InternalError:
             if isinstance(self._location, Path):
                 raise
-            # The library raises the same error for a lost server and for an invalid request; the latter fails again.
+            self._repeat(method_name, request, response)
+
+    def _repeat(self, method_name: str, request: Message, response: Message) -> None:
+        """Repeats a call on a new connection.
+
+        The library raises the same error for a lost server, a transaction to be repeated, and an invalid request; the
+        last fails each time.
+        """
+        for attempt in range(1, _ATTEMPTS + 1):
             self.take_connection(connect(self._location))
-            super().call(method_name, request, response)
+            try:
+                with _type_locked(self._location, method_name):
+                    super().call(method_name, request, response)
+                break
+            except mlmd.errors.InternalError:
+                if attempt == _ATTEMPTS:
+                    raise
+                # Different pauses, also in forks of one process, separate the transactions.
+                time.sleep(random.SystemRandom().uniform(0, _PAUSE_SECONDS))
 
 
 @contextlib.contextmanager
-def _one_process_at_a_time(location: Location) -> Iterator[None]:
+def _file_locked(location: Location) -> Iterator[None]:
     """Lets the nodes that run side by side wait for each other's transactions on a file, which take milliseconds.
 
     Without it, ML Metadata repeats a transaction that finds the file locked after tenths of a second. The lock is on
@@ -199,6 +220,17 @@ def _one_process_at_a_time(location: Location) -> Iterator[None]:
                 stack.callback(os.close, folder)
                 fcntl.flock(folder, fcntl.LOCK_EX)
         yield
+
+
+def _type_locked(location: Location, method_name: str) -> contextlib.AbstractContextManager[None]:
+    """Lets processes register types on a server one after the other.
+
+    ML Metadata looks for a type, then inserts it. The tables' unique key does not prevent a second row, since types
+    have no version (NULL); artifacts of one row are then not found as artifacts of the other.
+    """
+    if isinstance(location, Database) and re.fullmatch("Put.*Types?", method_name):
+        return locked(location)
+    return contextlib.nullcontext()
 
 
 def migrate(location: Location) -> None:

@@ -20,6 +20,7 @@ import sqlite3
 import ssl
 import time
 import weakref
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -168,6 +169,22 @@ def _changed(values: Iterable[Any], change: Callable[[str], str]) -> tuple[Any, 
     return tuple(change(each) if isinstance(each, str) else each for each in values)
 
 
+@contextlib.contextmanager
+def locked(database: Database) -> Iterator[None]:
+    """Excludes the other processes that ask for the same; the server releases the lock of a killed process.
+
+    A server that does not answer, or a lock that is held for longer than 10 s, is no error: the caller goes on.
+    """
+    used = driver(database)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(*used.errors):
+            connection = used.connect()
+            stack.callback(_close, [connection], used.errors)
+            # Advisory locks of a MySQL server are common to its databases.
+            connection.cursor().execute(used.lock, (zlib.crc32(database.name.encode()),))
+        yield
+
+
 def prefix_range(prefix: str) -> tuple[str, str]:
     """Returns the texts between which, in the order of their bytes, all texts with a prefix are."""
     # U+10FFFF is the greatest code point.
@@ -221,6 +238,7 @@ class Driver:
       errors: the exceptions that the driver raises.
       is_lost: whether an exception means that the connection or the server was lost.
       lacks_tables: whether an exception means that the tables do not exist.
+      lock: statement that waits for an advisory lock, named by a number; closing the connection releases it.
       placeholder: of a value in a query.
       bytewise: format of a column that is compared byte by byte, independent of the database's collation.
       texts: the encoding of texts; None where the tables contain the texts as they are.
@@ -230,6 +248,7 @@ class Driver:
     errors: tuple[type[Exception], ...]
     is_lost: Callable[[Exception], bool]
     lacks_tables: Callable[[Exception], bool]
+    lock: str = ""
     placeholder: str = "%s"
     bytewise: str = "{}"
     texts: Texts | None = None
@@ -288,8 +307,15 @@ def _postgresql(database: Database) -> Driver:
     def lacks_tables(error: Exception) -> bool:
         return code(error) == _UNDEFINED_TABLE
 
-    exact = '{} COLLATE "C"'
-    return Driver(connect, (dbapi.Error, OSError), is_lost, lacks_tables, bytewise=exact, texts=POSTGRESQL)
+    return Driver(
+        connect,
+        (dbapi.Error, OSError),
+        is_lost,
+        lacks_tables,
+        lock="SELECT pg_advisory_lock(%s)",
+        bytewise='{} COLLATE "C"',
+        texts=POSTGRESQL,
+    )
 
 
 def _mysql(database: Database) -> Driver:
@@ -320,7 +346,13 @@ def _mysql(database: Database) -> Driver:
         return code(error) == _NO_SUCH_TABLE
 
     return Driver(
-        connect, (pymysql.MySQLError, OSError), is_lost, lacks_tables, bytewise="CAST({} AS BINARY)", texts=MYSQL
+        connect,
+        (pymysql.MySQLError, OSError),
+        is_lost,
+        lacks_tables,
+        lock=f"SELECT GET_LOCK(%s, {_CONNECT_SECONDS})",
+        bytewise="CAST({} AS BINARY)",
+        texts=MYSQL,
     )
 
 
