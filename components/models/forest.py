@@ -56,14 +56,15 @@ class TreeInput(NamedTuple):
 class Trees(NamedTuple):
     """A forest as arrays. A node goes on to `below`, or to the node after that if its condition is true.
 
-    The condition of a number is `value >= threshold`; that of a category, whether `members` is true at the sum of
-    `categories` and the category. A leaf goes on to itself.
+    The condition of a number, or of several in an oblique split, is `sum of weight * value >= threshold`; that of a
+    category, whether `members` is true at the sum of `categories` and the category. A leaf goes on to itself.
 
     Attributes:
       inputs: the columns of the matrix, in order.
       bias: the logits of no tree, float32 [outputs].
       roots: the first node of each tree, or NO_TREE, int32 [trees]; tree number i adds to logit i % outputs.
-      column: of the matrix, int32 [nodes].
+      columns: of the matrix, int32 [nodes, most columns of a condition].
+      weights: of these columns, float32 of the same shape; 0 for one that the condition does not read.
       threshold: float32 [nodes]; NaN in a leaf and for a category.
       categories: the first one of a category's condition in `members`; -1 for another node; int32 [nodes].
       below: int32 [nodes].
@@ -75,7 +76,8 @@ class Trees(NamedTuple):
     inputs: tuple[TreeInput, ...]
     bias: Floats
     roots: Ints
-    column: Ints
+    columns: Ints
+    weights: Floats
     threshold: Floats
     categories: Ints
     below: Ints
@@ -151,7 +153,9 @@ class Forest(tf_keras.layers.Layer):  # type: ignore[misc]
         self._inputs, self._outputs, self._depth = trees.inputs, len(trees.bias), trees.depth
         # Variables, so that the signatures of a SavedModel share them.
         self._bias = self._variable("bias", trees.bias)
-        self._column = self._variable("column", trees.column)
+        self._columns = self._variable("columns", trees.columns)
+        # Conditions that all read one number need no sums.
+        self._weights = self._variable("weights", trees.weights) if trees.columns.shape[1] > 1 else None
         self._threshold = self._variable("threshold", trees.threshold)
         self._below = self._variable("below", trees.below)
         self._value = self._variable("value", trees.value)
@@ -173,14 +177,17 @@ class Forest(tf_keras.layers.Layer):  # type: ignore[misc]
         """Adds the leaves that the rows lead to."""
         rows = matrix(self._inputs, features)
         count, width = tf.shape(rows)[0], rows.shape[1]
-        flat, starts = tf.reshape(rows, [-1]), tf.range(count)[:, tf.newaxis] * width
+        flat, starts = tf.reshape(rows, [-1]), tf.range(count)[:, tf.newaxis, tf.newaxis] * width
         roots = tf.reshape(tf.convert_to_tensor(self._roots), [-1, self._together])
 
         def walk(group: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             root = roots[group]
             node = tf.tile(tf.maximum(root, 0)[tf.newaxis], [count, 1])
             for _ in range(self._depth):
-                value = tf.gather(flat, starts + tf.gather(self._column, node))
+                values = tf.gather(flat, starts + tf.gather(self._columns, node))
+                if self._weights is not None:
+                    values *= tf.gather(self._weights, node)
+                value = tf.reduce_sum(values, axis=2)
                 holds = value >= tf.gather(self._threshold, node)
                 if self._members is not None:
                     first = tf.gather(self._categories, node)

@@ -45,6 +45,13 @@ _MEMORY = 0.25
 """The share of the machine's memory that the rows may take; the matrix and YDF hold them two more times."""
 _ABSENT = -16.0
 """The logit of a class that no row has."""
+_OBLIQUE = {
+    "split_axis": "SPARSE_OBLIQUE",
+    "sparse_oblique_normalization": "MIN_MAX",
+    "sparse_oblique_num_projections_exponent": 1.0,
+    "sparse_oblique_max_num_features": 4,
+}
+"""Four numbers in a condition at most: it takes as long as its columns."""
 _WEIGHT = "weight"
 _NO_COLUMN = -1
 
@@ -131,11 +138,14 @@ class Shape(NamedTuple):
       trees: their number for each logit, at most.
       partition: how a condition divides categories, as YDF calls it: CART, the best partition by their mean labels; or
         RANDOM, the best of some random ones, which overfits less where there are many categories.
+      oblique: whether a condition may compare a sum of several numbers (Tomita et al. 2020, Sparse Projection Oblique
+        Randomer Forests).
     """
 
     depth: int
     trees: int
     partition: Literal["CART", "RANDOM"] = "CART"
+    oblique: bool = False
 
 
 class SelectedForest(NamedTuple):
@@ -169,9 +179,10 @@ class ForestLearner:
     seed: int
 
     def select(self, rows: Rows, held_out: Sequence[Mask]) -> SelectedForest:
-        """Chooses the shape by the loss of rows held out: depth, then partition, and the number of trees.
+        """Chooses the shape by the loss of rows held out: depth, partition, oblique splits, and the number of trees.
 
-        Depths and partitions are compared on at most 50,000 of the rows.
+        Depths and partitions are compared on at most 50,000 of the rows. Splits are oblique only if the loss is lower
+        by more than a standard error: without a sum of numbers that matters, they overfit.
 
         Args:
           rows: all rows.
@@ -182,8 +193,12 @@ class ForestLearner:
         depths = _DEPTHS if self.config.depth is None else (self.config.depth,)
         best = min(self._selected([Shape(depth, self.config.trees) for depth in depths], samples), key=_loss)
         if any(each.kind == "category" for each in self.inputs):
-            other = Shape(best.shape.depth, self.config.trees, "RANDOM")
-            best = min(best, *self._selected([other], samples), key=_loss)
+            random = Shape(best.shape.depth, self.config.trees, "RANDOM")
+            best = min(best, *self._selected([random], samples), key=_loss)
+        if self._can_be_oblique(samples[0].rows):
+            (other,) = self._selected([best.shape._replace(trees=self.config.trees, oblique=True)], samples)
+            if self._is_lower(other, best, rows.where(np.any(held_out, axis=0))):
+                best = other
         if len(samples[0].rows.label) < len(folds[0].rows.label):
             (best,) = self._selected([best.shape._replace(trees=self.config.trees)], folds)
         if len(folds) > 1:
@@ -212,14 +227,20 @@ class ForestLearner:
                 logits[fold.mask] = one.logits
             count, loss = (np.average(each, weights=weights) for each in zip(*(one[:2] for one in own), strict=True))
             logging.info(
-                "%.0f trees of depth %d, %s: loss %.5f on the validation part",
+                "%.0f trees of depth %d, %s%s: loss %.5f on the validation part",
                 count,
                 shape.depth,
                 shape.partition,
+                ", oblique" if shape.oblique else "",
                 loss,
             )
             found.append(SelectedForest(shape._replace(trees=max(1, round(count))), logits[judged], float(loss)))
         return found
+
+    def _can_be_oblique(self, rows: Rows) -> bool:
+        """Whether splits can be oblique: YDF reads the exact values of numbers for them, which takes time."""
+        numbers = sum(each.columns for each in self.inputs if each.kind in ("number", "sum"))
+        return numbers > 1 and len(rows.label) <= _EXACT
 
     def _fitted(self, shape: Shape, fold: Fold, stop_early: bool) -> FittedForest:
         """Trains the forest of one fold."""
@@ -234,8 +255,16 @@ class ForestLearner:
 
     def loss(self, rows: Rows, logits: Floats) -> float:
         """Returns the mean loss of logits [rows, outputs], weighted if the rows have weights."""
-        losses = self.head.losses(tf.constant(rows.label), tf.constant(logits), rows.weight)
-        return float(tf.reduce_sum(losses)) / self.head.weight_of(rows.label, rows.weight)
+        return float(self._losses(rows, logits).sum()) / self.head.weight_of(rows.label, rows.weight)
+
+    def _is_lower(self, one: SelectedForest, other: SelectedForest, rows: Rows) -> bool:
+        """Whether the loss of the first is lower by more than a standard error of the paired difference."""
+        differences = self._losses(rows, other.logits) - self._losses(rows, one.logits)
+        return bool(differences.mean() > differences.std() / np.sqrt(len(differences)))
+
+    def _losses(self, rows: Rows, logits: Floats) -> Floats:
+        losses: Floats = self.head.losses(tf.constant(rows.label), tf.constant(logits), rows.weight).numpy()
+        return losses
 
     def _with_ids(self, each: TreeInput, rows: Rows) -> TreeInput:
         values = rows.features[each.feature]
@@ -282,6 +311,7 @@ class ForestLearner:
             max_depth=shape.depth,
             shrinkage=self.config.shrinkage,
             categorical_algorithm=shape.partition,
+            **(_OBLIQUE if shape.oblique else {}),
             subsample=_SUBSAMPLE,
             num_candidate_attributes_ratio=_COLUMNS,
             # With 0, YDF does not stop early on a dataset that it is given, either.
@@ -377,7 +407,7 @@ class _Nodes:
             known = {name: item.index for name, item in each.categorical.items.items()}
             count = 0 if column == _NO_COLUMN else categories[column]
             self._numbers.append([known.get(str(category), 0) for category in range(count)])
-        self._nodes: list[tuple[int, float, int, int, float]] = []
+        self._nodes: list[tuple[Sequence[int], Sequence[float], float, int, int, float]] = []
         self._members: list[bool] = []
         self._depth = 0
 
@@ -388,7 +418,7 @@ class _Nodes:
             below = []
             for node, number in level:
                 if isinstance(node, ydf.tree.Leaf):
-                    self._nodes[number] = (0, np.nan, -1, number, node.value.value)
+                    self._nodes[number] = ((), (), np.nan, -1, number, node.value.value)
                 else:
                     next_ = self._reserve(2)
                     self._nodes[number] = (*self._condition(node.condition), next_, 0.0)
@@ -399,12 +429,15 @@ class _Nodes:
 
     def trees(self, inputs: tuple[TreeInput, ...], bias: Floats, roots: npt.NDArray[np.int32]) -> Trees:
         """Returns all trees."""
-        column, threshold, categories, below, value = zip(*self._nodes, strict=True) if self._nodes else [()] * 5
+        columns, weights, threshold, categories, below, value = (
+            zip(*self._nodes, strict=True) if self._nodes else [()] * 6
+        )
         return Trees(
             inputs,
             bias,
             roots,
-            np.array(column, np.int32),
+            _padded(columns, np.int32),
+            _padded(weights, np.float32),
             np.array(threshold, np.float32),
             np.array(categories, np.int32),
             np.array(below, np.int32),
@@ -414,16 +447,26 @@ class _Nodes:
         )
 
     def _reserve(self, count: int) -> int:
-        self._nodes += [(0, np.nan, -1, 0, 0.0)] * count
+        self._nodes += [((), (), np.nan, -1, 0, 0.0)] * count
         return len(self._nodes) - count
 
-    def _condition(self, condition: Any) -> tuple[int, float, int]:
-        """Column, threshold and first category of a condition; see Trees."""
-        column = self._columns[condition.attribute]
+    def _condition(self, condition: Any) -> tuple[Sequence[int], Sequence[float], float, int]:
+        """Columns, weights, threshold and first category of a condition; see Trees."""
+        if isinstance(condition, ydf.tree.NumericalSparseObliqueCondition):
+            return [self._columns[each] for each in condition.attributes], condition.weights, condition.threshold, -1
+        column = [self._columns[condition.attribute]]
         if isinstance(condition, ydf.tree.NumericalHigherThanCondition):
-            return column, condition.threshold, -1
+            return column, [1.0], condition.threshold, -1
         if isinstance(condition, ydf.tree.DiscretizedNumericalHigherThanCondition):
-            return column, self._boundaries[condition.attribute][condition.threshold_idx - 1], -1
+            return column, [1.0], self._boundaries[condition.attribute][condition.threshold_idx - 1], -1
         first, members = len(self._members), set(condition.mask)
         self._members += [number in members for number in self._numbers[condition.attribute]]
-        return column, np.nan, first
+        return column, [1.0], np.nan, first
+
+
+def _padded(rows: Sequence[Sequence[float]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Returns rows of different lengths as an array [rows, greatest length, at least 1], filled up with zeros."""
+    padded = np.zeros((len(rows), max([1, *map(len, rows)])), dtype)
+    for number, row in enumerate(rows):
+        padded[number, : len(row)] = row
+    return padded

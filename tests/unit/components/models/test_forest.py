@@ -17,13 +17,16 @@ from components.models.inputs import Inputs, inputs
 
 
 def trees(inputs: list[TreeInput], bias: list[float], roots: list[int], nodes: list[Any], members: Any = ()) -> Trees:
-    """A forest of nodes (column, threshold, first category, below, value)."""
-    column, threshold, categories, below, value = (np.array(each) for each in zip(*nodes, strict=True))
+    """A forest of nodes (column or {column: weight}, threshold, first category, below, value)."""
+    read, threshold, categories, below, value = (np.array(each) for each in zip(*nodes, strict=True))
+    read = [each if isinstance(each, dict) else {each: 1.0} for each in read]
+    most = max(map(len, read))
     return Trees(
         tuple(inputs),
         np.array(bias, np.float32),
         np.array(roots, np.int32),
-        column.astype(np.int32),
+        np.array([[*each, *[0] * (most - len(each))] for each in read], np.int32),
+        np.array([[*each.values(), *[0] * (most - len(each))] for each in read], np.float32),
         threshold.astype(np.float32),
         categories.astype(np.int32),
         below.astype(np.int32),
@@ -46,6 +49,18 @@ def test_number_at_the_threshold_fulfils_the_condition() -> None:
     model = forest(trees(NUMBER, [0.25], [0], STUMP), Inputs({"x": Dense()}))
     found = logits(model, x=[1.0, np.nextafter(np.float32(1.5), np.float32(0)), 1.5, 1e30, np.inf, -np.inf])
     np.testing.assert_array_equal(found[:, 0], [-0.75, -0.75, 1.25, 1.25, 1.25, -0.75])
+
+
+def test_oblique_condition_compares_a_weighted_sum() -> None:
+    given = [TreeInput("x", "number", width=2), TreeInput("word", "category", ids=(3, 7))]
+    # The sum of 2 * x[0] and -x[1], then the category, then x[1] alone.
+    nodes = [
+        ({0: 2.0, 1: -1.0}, 3.0, -1, 1, 0.0), (2, NAN, 0, 3, 0.0), (1, 5.0, -1, 5, 0.0),
+        (0, NAN, -1, 3, 1.0), (0, NAN, -1, 4, 10.0), (0, NAN, -1, 5, 100.0), (0, NAN, -1, 6, 1000.0),
+    ]  # fmt: skip
+    model = forest(trees(given, [0.0], [0], nodes, [False, True, False]), Inputs({"x": Dense(2), "word": Ids(20)}))
+    found = logits(model, x=[[1.0, 0], [1, 0], [2, 1], [4, 5]], word=np.array([3, 7, 3, 3]))
+    np.testing.assert_array_equal(found[:, 0], [10, 1, 100, 1000])
 
 
 def test_category_is_looked_up_among_the_members_of_its_condition() -> None:

@@ -90,16 +90,24 @@ def models(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("task", "exact"), [("binary", 10**6), ("binary", 10), ("multiclass", 10**6), ("regression", 10)]
+    ("task", "exact", "oblique"),
+    [
+        ("binary", 10**6, False),
+        ("binary", 10**6, True),
+        ("binary", 10, False),
+        ("multiclass", 10**6, True),
+        ("regression", 10, False),
+    ],
 )
 def test_exported_forest_predicts_the_same_as_ydf(
-    task: str, exact: int, models: list[Any], monkeypatch: pytest.MonkeyPatch
+    task: str, exact: int, oblique: bool, models: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forest_learner, "_EXACT", exact)
     given, others = rows(task), rows(task, seed=1)
     found = learner(task, depth=5, trees=40)
     selected = found.select(*held_out(given, given))
-    trees = found.refit(selected, given)
+    trees = found.refit(selected._replace(shape=selected.shape._replace(oblique=oblique)), given)
+    assert (trees.columns.shape[1] > 1) == oblique
     logits = predict(trees, others.features)
     theirs = models[-1].predict(found._dataset(trees.inputs, others))
     if task == "binary":
@@ -144,10 +152,9 @@ def test_shape_is_that_of_the_lowest_loss() -> None:
     folds = [Fold(given, validation, masks[0])]
     depths = one._selected([Shape(depth, 2000) for depth in (4, 6, 8)], folds)
     best = min(depths, key=lambda each: each.loss)
-    other = one._selected([Shape(best.shape.depth, 2000, "RANDOM")], folds)[0]
-    assert (found.shape, found.loss) == min(
-        ((each.shape, each.loss) for each in (best, other)), key=lambda each: each[1]
-    )
+    (other,) = one._selected([best.shape._replace(trees=2000, partition="RANDOM")], folds)
+    best = min(best, other, key=lambda each: each.loss)
+    assert (found.shape, found.loss) == (best.shape, best.loss)
     assert 5 < found.shape.trees < 500
     assert found.loss == pytest.approx(one.loss(validation, found.logits))
 
@@ -165,6 +172,17 @@ def test_each_row_is_judged_by_the_forest_that_has_not_seen_it() -> None:
     )
     np.testing.assert_array_equal(selected.logits[fold == 2], predict(without, given.where(fold == 2).features))
     assert selected.loss == pytest.approx(found.loss(given, selected.logits))
+
+
+@pytest.mark.parametrize("oblique", [True, False])
+def test_splits_are_oblique_where_a_sum_of_numbers_matters(oblique: bool) -> None:
+    inputs = [TreeInput("x", "number", width=6)]
+    given, validation = (
+        Rows({"x": values}, (values[:, 0] + values[:, 1] * (1 if oblique else 0) > 0).astype(np.int64))
+        for values in np.random.default_rng(4).normal(size=(2, ROWS, 6)).astype(np.float32)
+    )
+    one = ForestLearner(ModelConfig(kind="gbt", depth=4, shrinkage=0.3), head("binary"), inputs, seed=1)
+    assert one.select(*held_out(given, validation)).shape.oblique == oblique
 
 
 def test_many_categories_of_noise_are_divided_at_random() -> None:
