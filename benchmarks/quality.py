@@ -1,6 +1,6 @@
 """How good the models are that `init` and nothing else makes, beside other libraries' models with their defaults.
 
-python -m benchmarks.quality [--tables wa_churn,ames,...] [--seeds 5] [--jobs 2] [--budget 60]
+python -m benchmarks.quality [--tables wa_churn,penguins,...] [--seeds 5] [--jobs 2] [--budget 60]
 
 For each seed a table is split at random, see benchmarks/quality_baselines.py, and all models see the same rows. Ours:
 `runner.py init` on the training rows, and `runner.py` up to the Evaluator, with the test rows as its eval split. The
