@@ -43,7 +43,7 @@ def temperature(
 
     def loss(logarithm: float) -> float:
         losses = head.losses(tf.constant(label), tf.constant(logits * np.float32(math.exp(-logarithm))), weight)
-        return float(tf.reduce_sum(losses)) / head.weight_of(label, weight)
+        return head.mean(losses, head.weight_of(label, weight))
 
     def with_prior(logarithm: float) -> float:
         return loss(logarithm) + (logarithm / _DEVIATION) ** 2 / 2 / len(label)

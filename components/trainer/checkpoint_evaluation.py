@@ -56,8 +56,7 @@ def measure(network: tf_keras.Model, head: PredictionHead, batches: Iterable[Bat
       The mean loss and each metric by name, weighted if the rows have weights; and the number of rows.
     """
     found = scores(network, head, batches)
-    mean = float(found.losses.sum(dtype=np.float64)) / found.weight
-    return {"loss": mean, **found.metrics}, len(found.losses)
+    return {"loss": head.mean(found.losses, found.weight), **found.metrics}, len(found.losses)
 
 
 class Scores(NamedTuple):

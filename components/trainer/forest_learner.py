@@ -255,7 +255,7 @@ class ForestLearner:
 
     def loss(self, rows: Rows, logits: Floats) -> float:
         """Returns the mean loss of logits [rows, outputs], weighted if the rows have weights."""
-        return float(self._losses(rows, logits).sum()) / self.head.weight_of(rows.label, rows.weight)
+        return self.head.mean(self._losses(rows, logits), self.head.weight_of(rows.label, rows.weight))
 
     def _is_lower(self, one: SelectedForest, other: SelectedForest, rows: Rows) -> bool:
         """Whether the loss of the first is lower by more than a standard error of the paired difference."""

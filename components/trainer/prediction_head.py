@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
@@ -70,6 +72,19 @@ class PredictionHead:
     def weight_of(self, label: tf.Tensor, weight: tf.Tensor | None = None) -> float:
         """The sum of the rows' own weights in `losses`; without weights, the number of rows."""
         return len(label) if weight is None else float(tf.reduce_sum(weight)) / self.mean_weight
+
+    def mean(self, losses: npt.ArrayLike, weight: float) -> float:
+        """The mean of `losses` of rows that have together the weight `weight_of`.
+
+        Raises:
+          InputError: the weight is 0.
+        """
+        if not weight:
+            raise InputError(
+                "data.weight: expected rows with a weight above 0 among those held out of the training, received none",
+                "give more rows a weight, or hold more rows out with training.validation",
+            )
+        return float(np.sum(losses, dtype=np.float64)) / weight
 
     def joined(self, logits: tf.Tensor) -> tf.Tensor:
         """The logits as [batch, outputs], also those of an ensemble."""

@@ -117,6 +117,14 @@ def test_weights_of_rows_are_relative_to_their_mean_and_multiply_those_of_classe
     assert head_of(task, **LINES[task]).weight_of(label) == 4
 
 
+def test_rows_held_out_without_a_weight_above_0_have_no_mean_loss() -> None:
+    head = head_of("binary", weight="w", **BINARY, **{feature_names.WEIGHT_SCALE: WEIGHT_SCALE})
+    label, weight = tf.constant(LABELS["binary"]), tf.zeros(4)
+    losses = head.losses(label[:, None], logits("binary", None), weight)
+    with pytest.raises(InputError, match="expected rows with a weight above 0 among those held out"):
+        head.mean(losses, head.weight_of(label, weight))
+
+
 def test_evaluation_of_a_checkpoint_is_weighted() -> None:
     head = head_of("regression", None, "w", **LINES["regression"], **{feature_names.WEIGHT_SCALE: WEIGHT_SCALE})
     label, weight, given = (
