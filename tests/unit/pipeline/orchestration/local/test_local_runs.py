@@ -61,8 +61,9 @@ def test_process_that_was_killed_is_not_continued(tmp_path: Path):
     assert in_child(tmp_path / "test.log", processes.run_node, ir, "Source", "r1").state == "done"
     cached = ChildProcess("Source", tmp_path / "cached.log", processes.run_node, ir, "Source", "r2")
     assert result_of(cached).state == "cached"
+    process = psutil.Process(process_of(tmp_path / "cached.log"))
     cached.signal(signal.SIGKILL)
-    psutil.wait_procs([psutil.Process(process_of(tmp_path / "cached.log"))], timeout=30)
+    psutil.wait_procs([process], timeout=30)
     after = ChildProcess("Add0", tmp_path / "after.log", processes.run_node, ir, "Add0", "r2", earlier=cached)
     assert result_of(after).state == "done"
     assert process_of(tmp_path / "after.log") != process_of(tmp_path / "cached.log")
