@@ -90,7 +90,7 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Evaluation, 
         pytest.param(Setting("regression", REGRESSION), marks=pytest.mark.slow),
         Setting("regression", REGRESSION, own_code=True, baseline=False),
         Setting("regression", QUANTILES, plan={**OF_QUANTILES, "weight": "size"}, replaced=SIZES),
-        Setting("binary", WEIGHTED, plan={"weight": "size"}, replaced=SIZES),
+        pytest.param(Setting("binary", WEIGHTED, plan={"weight": "size"}, replaced=SIZES), marks=pytest.mark.slow),
         pytest.param(Setting("multiclass", MULTICLASS, plan={"weight": "size"}), marks=pytest.mark.slow),
         pytest.param(
             Setting("regression", DEVIANCE, plan={"loss": "poisson"}, replaced=COUNTS), marks=pytest.mark.slow
