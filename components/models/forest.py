@@ -185,9 +185,10 @@ class Forest(tf_keras.layers.Layer):  # type: ignore[misc]
             node = tf.tile(tf.maximum(root, 0)[tf.newaxis], [count, 1])
             for _ in range(self._depth):
                 values = tf.gather(flat, starts + tf.gather(self._columns, node))
-                if self._weights is not None:
-                    values *= tf.gather(self._weights, node)
-                value = tf.reduce_sum(values, axis=2)
+                if self._weights is None:
+                    value = tf.squeeze(values, axis=2)
+                else:
+                    value = tf.reduce_sum(values * tf.gather(self._weights, node), axis=2)
                 holds = value >= tf.gather(self._threshold, node)
                 if self._members is not None:
                     first = tf.gather(self._categories, node)
