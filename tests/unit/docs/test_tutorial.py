@@ -56,7 +56,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shell(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    # As wide as the tutorial, whatever the terminal is.
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "120"}
     bash = ["bash", "-c", command]
     return subprocess.run(bash, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
