@@ -51,7 +51,7 @@ _OBLIQUE = {
     "sparse_oblique_num_projections_exponent": 1.0,
     "sparse_oblique_max_num_features": 4,
 }
-"""Four numbers in a condition at most: it takes as long as its columns."""
+"""At most four numbers in a condition: the time of a prediction grows with them."""
 _WEIGHT = "weight"
 _NO_COLUMN = -1
 
@@ -304,7 +304,8 @@ class ForestLearner:
             loss=_loss_name(self.config, self.head),
             focal_loss_gamma=self.config.focal_gamma,
             features=features,
-            discretize_numerical_columns=len(rows.label) > _EXACT,
+            # All rows may be more than those that the shape was chosen on.
+            discretize_numerical_columns=len(rows.label) > _EXACT and not shape.oblique,
             min_vocab_frequency=1,
             max_vocab_count=-1,
             num_trees=shape.trees,

@@ -181,7 +181,8 @@ class RetryingStore(InterceptedStore):
             # retries five times within seconds; a read waits for the lock, up to half a minute.
             if isinstance(self._location, Path):
                 Tables(self._location)
-            super().call(method_name, request, response)
+            with _type_locked(self._location, method_name):
+                super().call(method_name, request, response)
         except mlmd.errors.InternalError:
             if isinstance(self._location, Path):
                 raise

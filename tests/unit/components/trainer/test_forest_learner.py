@@ -95,6 +95,7 @@ def models(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         ("binary", 10**6, False),
         ("binary", 10**6, True),
         ("binary", 10, False),
+        ("binary", 10, True),
         ("multiclass", 10**6, True),
         ("regression", 10, False),
     ],
