@@ -44,6 +44,7 @@ from components.data import example_artifacts
 from components.errors import MachineError, find, first_line
 from components.serving.check_result import FILE, ServingCheckResult
 from components.serving.config import ServingConfig
+from components.serving.forked_server import ForkedServer, is_single_threaded
 from components.serving.local_server_runner import LocalServerRunner
 
 PLAN = "plan"
@@ -97,6 +98,8 @@ class Executor(InfraValidatorExecutor):
           MachineError: the check could not finish; there is no verdict.
         """
         self._config = ServingConfig.model_validate_json(exec_properties[PLAN])
+        # Before TensorFlow starts threads here. It imports the server while this process prepares the requests.
+        self._forked = ForkedServer() if self._config.check == "server" and is_single_threaded() else None
         self._result = ServingCheckResult(self._config.check if self._config.check == "server" else self._config.image)
         model = artifact_utils.get_single_instance(input_dict[standard_component_specs.MODEL_KEY])
         given = input_dict.get(standard_component_specs.EXAMPLES_KEY)
@@ -132,7 +135,9 @@ class Executor(InfraValidatorExecutor):
         runner = None
         try:
             if self._config.check == "server":
-                runner = LocalServerRunner(model_path, spec.model_name)
+                # A second try starts an interpreter.
+                forked, self._forked = self._forked, None
+                runner = LocalServerRunner(model_path, spec.model_name, forked)
             else:
                 runner = container_runner(model_path, serving_binary, spec)
             deadline = time.time() + limits.max_loading_time_seconds

@@ -1,4 +1,4 @@
-"""The local server as a model server of TFX's InfraValidator, in a process that does not import the pipeline."""
+"""The local server as a model server of TFX's InfraValidator, in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tfx.components.infra_validator.model_server_runners import base_runner
 from tfx.utils import io_utils
 
 from components.files import is_remote
+from components.serving.forked_server import ForkedServer
 
 _ROOT = Path(__file__).parents[2]
 _TICK_SECONDS = 0.05
@@ -29,14 +30,16 @@ class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc
     Args:
       model_path: `<base path>/<model name>/<version>`.
       model_name: as requests name it.
+      forked: a process that becomes the server; without one, an interpreter is started.
     """
 
-    def __init__(self, model_path: str, model_name: str) -> None:
+    def __init__(self, model_path: str, model_name: str, forked: ForkedServer | None = None) -> None:
         self._name = model_name
+        self._forked = forked
         self._folder = tempfile.TemporaryDirectory(prefix="serving-check-")
         self._base = _on_this_disk(model_path, Path(self._folder.name)).parent
         self._ready, self._log = Path(self._folder.name, "ready.json"), Path(self._folder.name, "log")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedServer | None = None
 
     def __repr__(self) -> str:
         return f"local server of {self._name}"
@@ -51,10 +54,14 @@ class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc
 
     def Start(self) -> None:  # noqa: N802 - TFX's name
         """Start the process."""
-        command = [sys.executable, "-m", "components.serving.server", "--port=0", "--rest_api_port=0"]
-        command += [f"--model_name={self._name}", f"--model_base_path={self._base}", f"--ready_file={self._ready}"]
+        options = ["--port=0", "--rest_api_port=0", f"--model_name={self._name}", f"--model_base_path={self._base}"]
         # The Trainer's model has no manifest: it gets one when it is pushed.
-        command += [f"--die_with_parent={os.getpid()}", "--allow_unverified"]
+        options += [f"--ready_file={self._ready}", f"--die_with_parent={os.getpid()}", "--allow_unverified"]
+        if self._forked is not None:
+            self._forked.serve(options, self._log)
+            self._process = self._forked
+            return
+        command = [sys.executable, "-m", "components.serving.server", *options]
         # The run can be started in any folder.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])}
         with self._log.open("wb") as log:

@@ -53,6 +53,14 @@ def test_an_executor_has_a_temporary_folder(tmp_path: Path) -> None:
     assert Path(compat.temporary_dir(executor)).parent == tmp_path, RENEW
 
 
+def test_the_launcher_starts_a_server_by_the_name_that_ours_replaces() -> None:
+    source = inspect.getsource(launcher.Launcher.launch)
+    assert "execution_watcher.ExecutionWatcher(" in source, RENEW
+    for used in ("executor_watcher.address", "executor_watcher.start()", "executor_watcher.stop()"):
+        assert used in source, RENEW
+    assert launcher.execution_watcher.ExecutionWatcher.__module__ == "components.compat.tfx.launcher"
+
+
 def test_the_launcher_registers_executions_in_a_method_that_ours_overrides() -> None:
     names = parameters(launcher.Launcher._register_or_reuse_execution)
     assert names == ["self", "metadata_handle", "contexts", "input_artifacts", "exec_properties"], RENEW

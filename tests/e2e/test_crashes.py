@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,9 +15,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from command import OWN_CODE, SECONDS, Ended, Runs, assert_nothing_half, start, wait
+from command import OWN_CODE, ROOT, SECONDS, Ended, Runs, assert_nothing_half, start, wait
 from expected_rpc_errors import assert_undisturbed
+from forked_command import ForkedCommand
 
+from pipeline.cli import main
 from pipeline.core.metadata.store import Store
 
 pytestmark = pytest.mark.e2e
@@ -81,19 +84,23 @@ def test_kill_from_outside(own: Runs, tmp_path: Path):
     assert_resumes(own, died, before, *another)
 
 
-KILLED_SERVER = """
-import os, signal, sys
-if "components.serving.server" in sys.orig_argv:
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-"""sitecustomize.py, which Python imports at its start: the server of the serving check is killed."""
+def model_server(running: ForkedCommand) -> psutil.Process | None:
+    """The model server of a run whose other nodes come from the cache: the only process that one of its nodes has."""
+    for node in psutil.Process(running.pid).parent().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if node.pid != running.pid and (children := node.children()):
+                return children[0]
+    return None
 
 
 @pytest.mark.xdist_group("small")
-def test_serving_check_whose_server_is_killed_fails_and_is_tried_again(small: Runs, tmp_path: Path):
+def test_serving_check_whose_server_is_killed_fails_and_is_tried_again(small: Runs):
     before, checked = small.pushed, ("--set", "serving.check=server")
-    (tmp_path / "sitecustomize.py").write_text(KILLED_SERVER)
-    died = small.again(*checked, environment={"PYTHONPATH": str(tmp_path)})
+    running = ForkedCommand(main, [*small.arguments, *checked], ROOT, os.environ)
+    while not (server := model_server(running)):
+        assert not running.has_ended(0.01), running.wait(0)
+    server.kill()
+    died = Ended(*running.wait(SECONDS))
     assert (died.exit_code, died.result["state"], died.nodes("failed")) == (1, "failed", {"InfraValidator"})
     assert died.result["error"]["headline"].startswith("the serving check could not finish: the server has ended")
     assert small.pushed == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,28 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 from tfx.orchestration import metadata
 from tfx.orchestration.portable import launcher
 from tfx.orchestration.portable.mlmd import execution_lib
+
+
+class _NoWatcher:
+    """Replaces the gRPC server that TFX's launcher starts for each node, to which no executor of TFX reports anything.
+
+    Its threads would be in every node, and a process with threads is not forked safely. Hook: the name
+    `execution_watcher` in the module of TFX's launcher.
+    """
+
+    address = ""
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def start(self) -> None:
+        """Does nothing."""
+
+    def stop(self) -> None:
+        """Does nothing."""
+
+
+launcher.execution_watcher = types.SimpleNamespace(ExecutionWatcher=_NoWatcher)
 
 _WORKING_DIR_INDEX = "__stateful_working_dir_index__"
 

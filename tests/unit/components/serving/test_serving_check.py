@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forked_serving
 import grpc
 import pyarrow as pa
 import pytest
 import tensorflow as tf
+from command import ROOT
+from forked_command import ForkedCommand
 from serving import Server, example, line, serving
 from tensorflow_serving.apis import get_model_status_pb2, prediction_log_pb2
 from tfx.components.infra_validator import error_types
@@ -330,3 +334,10 @@ def test_tensorflow_servings_image_is_chosen_in_docker_and_kubernetes(kind: str,
     spec = json.loads(node.exec_properties["serving_spec"])
     assert platform in spec
     assert spec["tensorflow_serving"] == {"image_name": "registry:5000/serving", "tags": ["2.19.1"]}
+
+
+def test_server_is_forked_from_a_process_without_threads(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "model/Format-Serving", tmp_path / "line/1")
+    command = ForkedCommand(forked_serving.main, [str(tmp_path / "line/1")], ROOT, os.environ)
+    code, out, err = command.wait(120)
+    assert (code, out) == (0, "loaded\n"), err
