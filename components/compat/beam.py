@@ -1,4 +1,4 @@
-"""Private and undocumented parts of Beam's runner for one machine (FnApiRunner), which our runners are built on.
+"""Private and undocumented parts of Beam's runner for one machine (FnApiRunner) and of its worker (the harness).
 
 Checked with Beam 2.74 and 2.77.
 """
@@ -8,8 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import grpc
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
-from apache_beam.portability.api import beam_runner_api_pb2, endpoints_pb2
+from apache_beam.portability.api import (
+    beam_fn_api_pb2,
+    beam_provision_api_pb2,
+    beam_provision_api_pb2_grpc,
+    beam_runner_api_pb2,
+    endpoints_pb2,
+)
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
     ExternalWorkerHandler,
@@ -17,8 +24,15 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
     WorkerHandler,
 )
 from apache_beam.runners.worker import sdk_worker_main
+from apache_beam.runners.worker.worker_id_interceptor import WorkerIdInterceptor
 from apache_beam.transforms import environments
 from google.protobuf import json_format, text_format
+
+_PROVISION_SECONDS = 60.0
+
+
+def _nothing() -> None:
+    pass
 
 
 class WorkersRunner(FnApiRunner):  # type: ignore[misc]
@@ -92,10 +106,56 @@ class ProcessHandler(GrpcWorkerHandler):  # type: ignore[misc]
         """A worker ends when its connection does, which is closed by then."""
 
 
-def run_harness(environment: dict[str, str]) -> None:
-    """Runs Beam's worker in this process until its connection is closed; see `ProcessHandler.harness_environment`."""
+def run_harness(
+    environment: dict[str, str], on_connected: Callable[[], None] = _nothing, on_work: Callable[[], None] = _nothing
+) -> None:
+    """Runs Beam's worker in this process until its connection is closed.
+
+    Args:
+      environment: see `ProcessHandler.harness_environment`.
+      on_connected: called when it has reached the runner.
+      on_work: called when it has received its first instruction.
+    """
     _, harness, _ = sdk_worker_main.create_harness(environment)
+    on_connected()
+    execute = harness._execute
+
+    def first(*arguments: Any) -> None:
+        harness._execute = execute
+        on_work()
+        execute(*arguments)
+
+    # Hook: every instruction passes through it; Beam has no callback for the first one.
+    harness._execute = first
     harness.run()
+
+
+def pool_environment(request: beam_fn_api_pb2.StartWorkerRequest) -> dict[str, str]:
+    """The argument of `run_harness` for a worker that a runner requests from a pool.
+
+    Beam's own pool starts a worker without the pipeline's options and without the runner's log; here both come from the
+    runner's provision service, as in Beam's containers.
+    """
+    environment = {
+        "WORKER_ID": request.worker_id,
+        "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(request.control_endpoint),
+    }
+    if request.HasField("logging_endpoint"):
+        environment["LOGGING_API_SERVICE_DESCRIPTOR"] = text_format.MessageToString(request.logging_endpoint)
+    if request.HasField("provision_endpoint"):
+        channel = grpc.intercept_channel(
+            grpc.insecure_channel(request.provision_endpoint.url), WorkerIdInterceptor(request.worker_id)
+        )
+        info = (
+            beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
+            .GetProvisionInfo(
+                beam_provision_api_pb2.GetProvisionInfoRequest(), timeout=_PROVISION_SECONDS, wait_for_ready=True
+            )
+            .info
+        )
+        environment["PIPELINE_OPTIONS"] = json_format.MessageToJson(info.pipeline_options)
+        environment["RUNNER_CAPABILITIES"] = " ".join(info.runner_capabilities)
+    return environment
 
 
 class PoolHandler(ExternalWorkerHandler):  # type: ignore[misc]
@@ -122,3 +182,8 @@ class PoolHandler(ExternalWorkerHandler):  # type: ignore[misc]
         # Hook: Beam passes the answers to `set_input` when the worker connects, and does not report their end.
         set_input = self.control_conn.set_input
         self.control_conn.set_input = lambda answers: set_input(watch(answers))
+
+
+def job_id(result: Any) -> str:
+    """The id of a job at its job server. Hook: the private `_job_id` of a portable runner's result."""
+    return str(result._job_id)

@@ -36,6 +36,7 @@ VERBS = {
     "export": "write the whole metadata store as JSON Lines, or as OpenLineage events",
     "export-examples": "write examples as TFRecords, for stock TFX",
     "gc": "list artifacts that no kept run and no pushed version needs, and remove them",
+    "worker-pool": "run Beam's Python workers for Flink, Spark or another engine on this machine",
     "due": "print whether a scheduled run is due",
     "metadata": "migrate a metadata store of an older release",
     "models": "list the pushed versions and their stages",

@@ -55,6 +55,8 @@ class NodeOutcome:
     error: PipelineError | None = None
     earlier: bool = False
     """Whether an earlier attempt at the same run had finished it, so that it did not run now."""
+    jobs: tuple[str, ...] = ()
+    """The web page of each job that it has submitted to Beam's engine, if the engine has one."""
 
 
 NOT_RUN, INTERRUPTED = "not run", "interrupted"
@@ -75,6 +77,8 @@ class NodeResult:
     rows: int | None
     log: Path | None
     error: PipelineError | None
+    jobs: tuple[str, ...] = ()
+    """As in NodeOutcome."""
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain JSON values."""
@@ -86,6 +90,7 @@ class NodeResult:
             "rows": self.rows,
             "log": None if self.log is None else str(self.log),
             "error": error_to_json(self.error),
+            "jobs": list(self.jobs),
         }
 
 

@@ -40,13 +40,15 @@ class NodeRecord:
     error: PipelineError | None = None
     upstream: tuple[str, ...] = ()
     """The nodes it depends on."""
+    jobs: tuple[str, ...] = ()
+    """As in NodeOutcome."""
 
     def result(self) -> NodeResult:
         """The record at the end of the run."""
         state = NOT_RUN if self.state in (WAITING, RUNNING) else self.state
         log = self.log if self.log.exists() else None
         return NodeResult(
-            self.id, state, self.seconds, self.cpu_seconds, self.peak_memory_mb, self.rows, log, self.error
+            self.id, state, self.seconds, self.cpu_seconds, self.peak_memory_mb, self.rows, log, self.error, self.jobs
         )
 
 
@@ -197,7 +199,8 @@ def old_run(logs: Path, pipeline: str, run: str) -> RunRecord:
 
 def _node_record(node: str, log: Path, content: dict[str, Any]) -> NodeRecord:
     figures = {key: content[key] for key in ("seconds", "cpu_seconds", "peak_memory_mb", "rows", "attempts")}
-    return NodeRecord(node, log, **figures)
+    # An earlier release recorded no jobs.
+    return NodeRecord(node, log, **figures, jobs=tuple(content.get("jobs", ())))
 
 
 def _no_folder(folder: Path, error: OSError) -> MachineError:

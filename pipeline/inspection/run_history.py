@@ -19,7 +19,7 @@ _RECORD_KEYS = {"pipeline", "state", "started", "updated"}
 """Keys that `run.json` has in every state."""
 _SUCCEEDED = ("COMPLETE", "CACHED")
 _STATES = {"COMPLETE": "done", "CACHED": "cached", "FAILED": "failed", "CANCELED": "interrupted"}
-_RECORDED_OF_NODE = ("cpu_seconds", "peak_memory_mb", "rows", "attempts", "log", "upstream")
+_RECORDED_OF_NODE = ("cpu_seconds", "peak_memory_mb", "rows", "attempts", "log", "jobs", "upstream")
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,8 @@ def describe_run(store: Store, logs: Path, run: Run) -> dict[str, Any]:
     Returns:
       run, pipeline, state, started (seconds since the epoch), seconds, verdict, metrics, pushed_version, error, logs,
       and `nodes`: by name, in their order, each with state, seconds, cpu_seconds, peak_memory_mb, rows, attempts, log,
-      upstream (None where the run has no record of its own), execution, inputs, outputs (each with key, id, type, uri),
-      parameters and `tries`, the lines of attempts.jsonl.
+      jobs, upstream (None where the run has no record of its own), execution, inputs, outputs (each with key, id, type,
+      uri), parameters and `tries`, the lines of attempts.jsonl.
     """
     record = run_record.record(logs, run.name) or {}
     entry = list_entry(store, logs, run)

@@ -21,6 +21,7 @@ from pipeline.core.metadata.connection import cancel_unfinished, connect, connec
 from pipeline.core.metadata.location import Location
 from pipeline.core.metadata.store import Artifact, Execution, Store
 from pipeline.core.records import CACHED, DONE, EXCLUDE, FAILED, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
+from pipeline.orchestration import current_node
 
 RESOLVER = "tfx.dsl.components.common.resolver.Resolver"
 
@@ -70,6 +71,7 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
     pipeline = load(ir, run_id)
     location = store_of(pipeline)
     store = reader(location)
+    started = current_node.begin(pipeline.pipeline_info.id, run_id, node_id)
     earlier = store.execution(run_id, node_id)
     if earlier is not None and earlier.succeeded:
         return replace(_outcome(store, earlier), earlier=True)
@@ -79,14 +81,17 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
     except (Exception, SystemExit) as error:
         logging.exception("%s failed", node_id)
         return NodeOutcome(
-            FAILED, earlier.id if earlier else None, error=to_error(node_id, error, "see the full cause in its log")
+            FAILED,
+            earlier.id if earlier else None,
+            error=to_error(node_id, error, "see the full cause in its log"),
+            jobs=tuple(started.jobs),
         )
     execution = store.execution(run_id, node_id)
     if execution is None:
         return NodeOutcome(SKIPPED)
     if not execution.succeeded:
         return NodeOutcome(FAILED, execution.id, error=_unresolved(node_id))
-    return _outcome(store, execution)
+    return replace(_outcome(store, execution), jobs=tuple(started.jobs))
 
 
 def clean_up(ir: bytes, run_id: str, only: str | None = None) -> list[str]:

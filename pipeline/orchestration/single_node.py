@@ -91,6 +91,7 @@ def run(job: NodeJob) -> NodeOutcome:
             outcome.rows,
             None,
             outcome.error,
+            outcome.jobs,
         )
     store = nodes.open_store(ir)
     with exclusive_lock(folder / "record.lock"):

@@ -6,9 +6,10 @@ import inspect
 
 import pytest
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+from apache_beam.runners.portability import portable_runner
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-from apache_beam.runners.worker import sdk_worker_main
+from apache_beam.runners.worker import sdk_worker, sdk_worker_main
 from apache_beam.transforms import environments
 
 from components.compat import beam as compat
@@ -65,3 +66,14 @@ def test_a_harness_reads_its_environment():
     source = inspect.getsource(sdk_worker_main)
     for name in ("WORKER_ID", "CONTROL_API_SERVICE_DESCRIPTOR", "PIPELINE_OPTIONS"):
         assert name in source, RENEW
+
+
+def test_a_harness_reports_its_first_instruction():
+    assert "execute" in inspect.getsource(sdk_worker.SdkHarness._request_process_bundle), RENEW
+    source = inspect.getsource(sdk_worker.SdkHarness)
+    assert source.count("self._execute(") >= 5, RENEW
+    assert list(inspect.signature(sdk_worker.SdkHarness._execute).parameters) == ["self", "task", "request"], RENEW
+
+
+def test_the_result_of_a_portable_runner_has_the_jobs_id():
+    assert compat.job_id(portable_runner.PipelineResult(None, "7", None, None)) == "7", RENEW

@@ -195,7 +195,7 @@ def test_job_for_a_job_server_that_runs(
 @pytest.mark.parametrize(
     ("engine", "master", "named"),
     [
-        pytest.param(*("flink", "localhost:8081", ("--flink-master", "http://localhost:8081")), marks=pytest.mark.slow),
+        pytest.param("flink", "[local]", ("--flink-master", "[local]"), marks=pytest.mark.slow),
         ("spark", "spark://localhost:7077", ("--spark-master-url", "spark://localhost:7077")),
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from beam_servers import Server, served
+from beam_servers import Server, job_service, pool
 from command import Runs, command
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -16,21 +16,21 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
     """A job service and a worker pool."""
     folder = tmp_path_factory.mktemp("beam")
-    with served("job_service", folder / "service.log") as service, served("pool", folder / "pool.log") as pool:
-        yield service, pool
+    with job_service(folder / "service.log") as service, pool(folder / "pool") as workers:
+        yield service, workers
 
 
 def test_whole_pipeline_on_a_job_service_and_a_pool(taxi: Runs, servers: tuple[Server, Server], tmp_path: Path) -> None:
-    service, pool = servers
+    service, workers = servers
     arguments = ("--local", "--json", "--output", str(tmp_path), "--engine", "portable")
-    fields = (f"runtime.portable.job_endpoint={service.address}", f"runtime.portable.worker_pools=[{pool.address}]")
+    fields = (f"runtime.portable.job_endpoint={service.address}", f"runtime.portable.worker_pools=[{workers.address}]")
     ended = command(*arguments, *(word for field in fields for word in ("--set", field)))
     assert (ended.exit_code, ended.err) == (0, "")
     result, direct = ended.result, taxi.first.result
     assert result["beam"] == [
-        f"Beam: portable, job service {service.address}, EXTERNAL: workers in the pool {pool.address}"
+        f"Beam: portable, job service {service.address}, EXTERNAL: workers in the pool {workers.address}"
     ]
-    assert pool.workers_started >= 4, "ExampleGen, StatisticsGen, Transform and the Evaluator"
+    assert workers.workers_started >= 4, "ExampleGen, StatisticsGen, Transform and the Evaluator"
     assert ended.nodes("done") == taxi.first.nodes("done")
     assert (result["state"], result["verdict"], result["rows"]) == ("done", "blessed", direct["rows"])
     # The same rows and features make the same training, and so the same model.

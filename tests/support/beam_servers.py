@@ -1,22 +1,20 @@
-"""Beam's own job service, or a worker pool of Beam's, as a process; ends with its stdin.
-
-python beam_servers.py job_service|pool
-
-The first line on stdout is its address. A pool then writes a line for each worker that it is asked for.
-"""
+"""Beam's own job service as a process, and this project's worker pool as a fork of the node server."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from forked_command import ForkedCommand
+
+from pipeline.orchestration.engines import worker_pool
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,77 +25,88 @@ class Server:
 
     Attributes:
       address: host:port.
-      log: what it writes to stdout and stderr, the address first.
+      log: its output.
+      pid: its process.
     """
 
     address: str
     log: Path
+    pid: int
 
     @property
     def workers_started(self) -> int:
-        """How many workers a pool has been asked for."""
-        return self.log.read_text().count("asked for worker")
+        """How many workers of a pool have connected."""
+        return self.log.read_text().count("has connected")
 
 
 @contextlib.contextmanager
-def served(kind: str, log: Path) -> Iterator[Server]:
-    """A job service or a pool, as long as the context lasts.
-
-    Args:
-      kind: `job_service` or `pool`.
-      log: gets its output.
-    """
-    # A pool starts its workers as `python`, whichever is the first on PATH.
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+def job_service(log: Path) -> Iterator[Server]:
+    """Beam's job service, as long as the context lasts."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, __file__, kind, str(log)],
+            [sys.executable, __file__],
             cwd=ROOT,
-            env={**os.environ, "PATH": path, "PYTHONPATH": paths, "TF_USE_LEGACY_KERAS": "1"},
+            env={**os.environ, "PYTHONPATH": paths, "TF_USE_LEGACY_KERAS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            start_new_session=True,
         )
     try:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
         assert address, log.read_text()
-        yield Server(address, log)
+        yield Server(address, log, process.pid)
     finally:
-        # Its workers with it.
-        os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
         process.communicate()
 
 
-def _pool() -> str:
-    from apache_beam.runners.worker import worker_pool_main
+@contextlib.contextmanager
+def pool(folder: Path, start_seconds: float = 60) -> Iterator[Server]:
+    """A worker pool, as long as the context lasts.
 
-    class Pool(worker_pool_main.BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
-        def StartWorker(self, request: Any, context: Any) -> Any:  # noqa: N802 - Beam's name
-            sys.stderr.write(f"asked for worker {request.worker_id}\n")
-            sys.stderr.flush()
-            return super().StartWorker(request, context)
+    Args:
+      folder: for its log.
+      start_seconds: how long a worker may take to connect.
+    """
+    folder.mkdir()
+    os.mkfifo(folder / "address")
+    command = ForkedCommand(serve_pool, [str(folder), str(start_seconds)], ROOT, os.environ)
+    try:
+        yield Server((folder / "address").read_text(), folder / "log", command.pid)
+    finally:
+        command.kill()
+        command.wait(10)
 
-    address, _pool.server = Pool.start(use_process=True)  # type: ignore[attr-defined]  # kept alive
-    return str(address)
+
+def serve_pool(arguments: Sequence[str]) -> int:
+    """Serves a pool whose address is written to the pipe `address` of a folder, and its output to `log`."""
+    folder = Path(arguments[0])
+    log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 2)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
+    # Workers find the functions of the tests' pipelines there.
+    sys.path.append(str(ROOT / "tests" / "support"))
+    worker_pool.serve("localhost", 0, float(arguments[1]), lambda address: _write(folder / "address", address))
+    return 0
 
 
-def _job_service() -> str:
+def _write(pipe: Path, address: str) -> None:
+    pipe.write_text(address)
+
+
+def _main() -> None:
     from apache_beam.runners.portability import local_job_service
 
     # It tells workers this machine's name, which in a network of the tests' own leads nowhere.
     socket.getfqdn = lambda name="": "localhost"
-    return f"localhost:{local_job_service.LocalJobServicer().start_grpc_server(0)}"
-
-
-def _main(kind: str) -> None:
-    sys.stdout.write({"pool": _pool, "job_service": _job_service}[kind]() + "\n")
+    address = f"localhost:{local_job_service.LocalJobServicer().start_grpc_server(0)}"
+    sys.stdout.write(address + "\n")
     sys.stdout.flush()
     sys.stdin.read()
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1])
+    _main()

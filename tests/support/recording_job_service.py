@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -23,17 +23,34 @@ from apache_beam.portability.api import (
     beam_job_api_pb2_grpc,
     endpoints_pb2,
 )
+from google.protobuf import json_format
 
 # What Beam's Java job servers say of themselves; Python sends no option that they don't know.
 _KNOWN = {"flink_master": "STRING", "parallelism": "INTEGER", "spark_master_url": "STRING"}
 
 
-class _Recorder(  # type: ignore[misc]
+class Recorder(  # type: ignore[misc]
     beam_job_api_pb2_grpc.JobServiceServicer, beam_artifact_api_pb2_grpc.ArtifactStagingServiceServicer
 ):
-    def __init__(self, record: Path) -> None:
+    """The service.
+
+    Args:
+      record: the folder.
+      ends: how each job ends, in their order: its state, and the text of its error. Jobs beyond them are done.
+      on_run: called with the name of a job that is run.
+    """
+
+    def __init__(
+        self, record: Path, ends: Sequence[tuple[str, str]] = (), on_run: Callable[[str], None] | None = None
+    ) -> None:
         self._record = record
+        self._ends = ends
+        self._on_run = on_run
+        self.cancelled: list[str] = []
         self.address = ""
+
+    def _end(self, job: str) -> tuple[str, str]:
+        return self._ends[int(job)] if int(job) < len(self._ends) else ("DONE", "")
 
     def DescribePipelineOptions(self, request: Any, context: Any) -> Any:  # noqa: N802 - Beam's name
         types = beam_job_api_pb2.PipelineOptionType.Enum
@@ -56,19 +73,47 @@ class _Recorder(  # type: ignore[misc]
         return iter(())
 
     def Run(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if self._on_run:
+            self._on_run(names(self._record)[int(request.preparation_id)])
         return beam_job_api_pb2.RunJobResponse(job_id=request.preparation_id)
 
+    def Cancel(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.cancelled.append(request.job_id)
+        return beam_job_api_pb2.CancelJobResponse()
+
     def GetState(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return _state("DONE")
+        return _state(self._end(request.job_id)[0])
 
     def GetStateStream(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
-        yield from map(_state, ("RUNNING", "DONE"))
+        yield from map(_state, ("RUNNING", self._end(request.job_id)[0]))
 
     def GetMessageStream(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
-        yield beam_job_api_pb2.JobMessagesResponse(state_response=_state("DONE"))
+        state, error = self._end(request.job_id)
+        if error:
+            message = beam_job_api_pb2.JobMessage(importance="JOB_MESSAGE_ERROR", message_text=error)
+            yield beam_job_api_pb2.JobMessagesResponse(message_response=message)
+        yield beam_job_api_pb2.JobMessagesResponse(state_response=_state(state))
 
     def GetJobMetrics(self, request: Any, context: Any) -> Any:  # noqa: N802
         return beam_job_api_pb2.GetJobMetricsResponse()
+
+
+def names(record: Path) -> list[str]:
+    """The names of the jobs that were submitted, in their order."""
+    requests = [
+        beam_job_api_pb2.PrepareJobRequest.FromString(file.read_bytes()) for file in sorted(record.glob("*.prepare"))
+    ]
+    return [json_format.MessageToDict(each.pipeline_options)["beam:option:job_name:v1"] for each in requests]
+
+
+def serve(recorder: Recorder, port: str = "0") -> grpc.Server:
+    """Starts the service, and sets its address."""
+    server = grpc.server(futures.ThreadPoolExecutor())
+    beam_job_api_pb2_grpc.add_JobServiceServicer_to_server(recorder, server)
+    beam_artifact_api_pb2_grpc.add_ArtifactStagingServiceServicer_to_server(recorder, server)
+    recorder.address = f"localhost:{server.add_insecure_port(f'localhost:{port}')}"
+    server.start()
+    return server
 
 
 def _state(name: str) -> Any:
@@ -81,12 +126,8 @@ def _main(arguments: list[str]) -> None:
     parser.add_argument("--job-port", default="0")
     options, _ = parser.parse_known_args(arguments)
     (options.record / "command.json").write_text(json.dumps(arguments[1:]))
-    recorder = _Recorder(options.record)
-    server = grpc.server(futures.ThreadPoolExecutor())
-    beam_job_api_pb2_grpc.add_JobServiceServicer_to_server(recorder, server)
-    beam_artifact_api_pb2_grpc.add_ArtifactStagingServiceServicer_to_server(recorder, server)
-    recorder.address = f"localhost:{server.add_insecure_port(f'localhost:{options.job_port}')}"
-    server.start()
+    recorder = Recorder(options.record)
+    server = serve(recorder, options.job_port)
     sys.stdout.write(recorder.address + "\n")
     sys.stdout.flush()
     server.wait_for_termination()

@@ -151,6 +151,10 @@ class JobServerConfig(Section):
     they use."""
     workers_per_machine: PositiveInt = 1
     """Number of Python processes of the pool on each machine."""
+    worker_cache_seconds: float = Field(default=30, ge=0)
+    """How long a Python process waits for the next stage of its job before it ends."""
+    job_restarts: int = Field(default=2, ge=0)
+    """How often a lost job is submitted again: one that fails for another reason than an error of the Python code."""
     shared_folders: bool = False
     """Whether the engine's machines see the same folders under the same names as this one, as on a network mount.
     Without that, data and artifacts have to be URLs, unless the engine is on this machine."""
@@ -170,6 +174,9 @@ class FlinkConfig(JobServerConfig):
     """With a jar: Flink's address, as host:port; [local] or [auto]: Flink runs inside the job server."""
     parallelism: PositiveInt | None = None
     """Parallelism of each step; by default that of the cluster."""
+    rest: Address | None = None
+    """Flink's REST API, as host:port, for the checks before a run, for the links to jobs, and to cancel the job of a
+    node that has ended; by default `master`."""
 
 
 class SparkConfig(JobServerConfig):
@@ -187,6 +194,8 @@ class PortableConfig(Section):
     worker_pools: tuple[Address, ...] = ()
     """EXTERNAL worker pools, as host:port. With a job endpoint at most one: none means LOOPBACK, workers in the node's
     own process. Without a job endpoint any number: each provides one worker to each job."""
+    job_restarts: int = Field(default=2, ge=0)
+    """With a job endpoint: how often a lost job is submitted again, as for Flink."""
     shared_folders: bool = False
     """Whether the workers' machines see the same folders under the same names as this one, as on a network mount."""
 

@@ -7,6 +7,9 @@ from typing import TypeVar
 from pipeline.authoring.config.runtime import FlinkConfig, JobServerConfig, SparkConfig, is_here
 from pipeline.orchestration.engines.base import Engine
 
+JOB_RUNNERS = "pipeline.orchestration.engines.job_runner"
+"""The module with the runners that follow a job."""
+
 ServerT = TypeVar("ServerT", bound=JobServerConfig)
 
 
@@ -33,11 +36,17 @@ class Flink(_JobServerEngine[FlinkConfig]):
     def options(self, section: FlinkConfig) -> list[str]:
         """The job server, the pool, and Flink's own options."""
         return [
-            "--runner=FlinkRunner",
+            f"--runner={JOB_RUNNERS}.FlinkJobs",
             *_options(section),
+            *([f"--flink_rest={rest}"] if (rest := rest_address(section)) else []),
             *_started(section, "flink_job_server_jar", "flink_master", section.master),
             *([f"--parallelism={section.parallelism}"] if section.parallelism else []),
         ]
+
+    def addresses(self, section: FlinkConfig) -> tuple[str, ...]:
+        """The job server, and Flink's REST API where it is known."""
+        rest = rest_address(section)
+        return (*super().addresses(section), *((rest,) if rest else ()))
 
     def reads_this_disk(self, section: FlinkConfig) -> bool:
         """If it is on this machine, or the folders are the same."""
@@ -51,7 +60,7 @@ class Spark(_JobServerEngine[SparkConfig]):
     def options(self, section: SparkConfig) -> list[str]:
         """The job server, the pool, and Spark's own options."""
         return [
-            "--runner=SparkRunner",
+            f"--runner={JOB_RUNNERS}.SparkJobs",
             *_options(section),
             *_started(section, "spark_job_server_jar", "spark_master_url", section.master),
         ]
@@ -62,12 +71,19 @@ class Spark(_JobServerEngine[SparkConfig]):
         return _reads_this_disk(section, None if inside else section.master)
 
 
+def rest_address(section: FlinkConfig) -> str | None:
+    """host:port of Flink's REST API; None if it is unknown, or Flink runs inside the job server."""
+    return section.rest or (section.master.rpartition("://")[2] if ":" in section.master else None)
+
+
 def _options(section: JobServerConfig) -> list[str]:
     return [
         *([f"--job_endpoint={section.job_endpoint}"] if section.job_endpoint else []),
         "--environment_type=EXTERNAL",
         f"--environment_config={section.worker_pool}",
         f"--sdk_worker_parallelism={section.workers_per_machine}",
+        f"--environment_cache_millis={round(1000 * section.worker_cache_seconds)}",
+        f"--job_restarts={section.job_restarts}",
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pipeline.authoring.config.runtime import PortableConfig, is_here
 from pipeline.orchestration.engines.base import Engine
+from pipeline.orchestration.engines.job_server import JOB_RUNNERS
 
 _POOLS = "pipeline.orchestration.engines.pool_runner.PoolsRunner"
 """The class of the runner that distributes work to several pools."""
@@ -18,10 +19,11 @@ class Portable(Engine[PortableConfig]):
         if section.job_endpoint is None:
             return [f"--runner={_POOLS}", *pools]
         return [
-            "--runner=PortableRunner",
+            f"--runner={JOB_RUNNERS}.PortableJobs",
             f"--job_endpoint={section.job_endpoint}",
             f"--environment_type={'EXTERNAL' if pools else 'LOOPBACK'}",
             *pools,
+            f"--job_restarts={section.job_restarts}",
         ]
 
     def describe(self, section: PortableConfig) -> str:

@@ -6,38 +6,14 @@ calls an op. Only `processes.start_server` has this module imported, by name; it
 
 from __future__ import annotations
 
-import gc
-import importlib
 import os
 import signal
-import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
-from components.compat.jsonschema import import_jsonschema
-from components.compat.tensorflow import set_environment
 from components.processes import kill_group, signal_at_parents_death
+from pipeline.orchestration.imports import import_all
 from pipeline.orchestration.local.signals import RUN_SIGNALS
-
-MODULES = (
-    # All config sections first: a section reads its fields' docstrings from its source, which it looks for among all
-    # imported modules; once TensorFlow's are imported, that takes a second.
-    "pipeline.authoring.config.root",
-    "components.pusher.serving_state",
-    *(f"components.{each}.plan" for each in ("data_gate", "evaluator", "features", "pusher", "trainer", "tuner")),
-    "tensorflow",
-    "tf_keras",
-    "apache_beam",
-    "apache_beam.runners.direct.direct_runner",
-    "apache_beam.runners.portability.fn_api_runner.fn_runner",
-    # This imports tfx.components, and so TFT, TFDV and TFMA. tfx.v1 would also import Google Cloud's clients, which
-    # takes a third longer and is not needed.
-    "pipeline.orchestration.node",
-    "pipeline.authoring.build",
-    "pipeline.inspection.run_summary",
-    "pipeline.inspection.report.write",
-)
 
 _PARENT_ENDED = signal.SIGUSR1
 """The signal that the kernel sends when the run's process ends. Not SIGTERM, which others send to process groups."""
@@ -68,20 +44,7 @@ def _preload() -> None:
     os.dup2(output, 2)
     os.close(output)
     os.environ["PIPELINE_SERVER_PID"] = str(os.getpid())
-    set_environment()
-    # Imports create millions of objects and hardly any garbage.
-    gc.disable()
-    import_jsonschema()
-    for module in MODULES:
-        try:
-            importlib.import_module(module)
-        except Exception:
-            # The node that needs it fails on the same import, and has the traceback in its own log.
-            traceback.print_exc(file=sys.stderr)
-    # Objects that the collector never visits again stay in pages that all children share.
-    gc.collect()
-    gc.freeze()
-    gc.enable()
+    import_all()
 
 
 _preload()

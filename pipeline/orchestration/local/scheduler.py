@@ -258,7 +258,7 @@ class _Run:
         # The record of a node that an earlier attempt finished keeps the figures of that attempt.
         if not outcome.earlier:
             _copy_usage(node, child)
-            node.rows = outcome.rows
+            node.rows, node.jobs = outcome.rows, outcome.jobs
             node.attempts += 1
             self._record.add_attempt(node)
         if outcome.state == NODE_FAILED:

@@ -9,7 +9,7 @@ from typing import Any
 
 import evaluator_tables
 import pytest
-from beam_servers import served
+from beam_servers import job_service
 from evaluator_tables import Evaluation, Setting
 from in_fork_server import in_child
 
@@ -154,7 +154,7 @@ def test_workers_and_a_job_service_compute_the_same(
     binary: tuple[Path, Evaluation, Evaluation], tmp_path: Path
 ) -> None:
     folder, expected, _ = binary
-    with served("job_service", tmp_path / "service.log") as service:
+    with job_service(tmp_path / "service.log") as service:
         portable = ("--runner=PortableRunner", f"--job_endpoint={service.address}", "--environment_type=LOOPBACK")
         for number, beam in enumerate((tuple(direct.forked_options(2)), portable)):
             (folder / "ours").rename(tmp_path / f"earlier-{number}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_flink import FakeFlink, fake_flink
 from small_config import load_small
 
 from components.errors import InputError, MachineError
@@ -96,3 +98,56 @@ def test_engine_on_other_machines_cannot_read_this_ones_disk(
 def test_folders_that_are_shared_are_read_from_everywhere(loaded: Loaded) -> None:
     with pytest.raises(MachineError, match=r"expected a server at jobs\.invalid:8099"):
         check(on(loaded, "flink", {"job_endpoint": "jobs.invalid:8099", "shared_folders": True}))
+
+
+@pytest.fixture
+def flink() -> Iterator[FakeFlink]:
+    with fake_flink() as fake:
+        fake.overview = {"slots-total": 4}
+        yield fake
+
+
+def on_flink(loaded: Loaded, flink: FakeFlink, **section: Any) -> Loaded:
+    # Any server that accepts connections stands for the job server.
+    return on(loaded, "flink", {"job_endpoint": flink.address, "rest": flink.address, **section})
+
+
+def test_flink_needs_slots(loaded: Loaded, flink: FakeFlink) -> None:
+    check(on_flink(loaded, flink, parallelism=4))
+    with pytest.raises(InputError, match="expected at most the 4 slots of the cluster, received 5"):
+        check(on_flink(loaded, flink, parallelism=5))
+    flink.config["parallelism.default"] = "6"
+    with pytest.raises(InputError, match="received 6"):
+        check(on_flink(loaded, flink))
+
+
+@pytest.mark.parametrize(
+    ("settings", "received"),
+    [
+        ({}, None),
+        ({"restart-strategy": "none"}, None),
+        ({"restart-strategy.type": "fixed-delay"}, None),
+        ({"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "10"}, None),
+        (
+            {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "2147483647"},
+            "2,147,483,647 attempts",
+        ),
+        ({"restart-strategy.type": "exponential-delay"}, "the strategy exponential-delay"),
+    ],
+)
+def test_flink_must_not_restart_jobs_endlessly(
+    loaded: Loaded, flink: FakeFlink, settings: dict[str, str], received: str | None
+) -> None:
+    flink.config = settings
+    if received is None:
+        check(on_flink(loaded, flink))
+    else:
+        with pytest.raises(InputError, match=f"expected at most 10 attempts, received {received}"):
+            check(on_flink(loaded, flink))
+    check(on_flink(loaded, flink, worker_cache_seconds=0))
+
+
+def test_flinks_address_is_that_of_its_rest_api(loaded: Loaded, flink: FakeFlink) -> None:
+    flink.overview = {}
+    with pytest.raises(MachineError, match=f"expected Flink's REST API at {flink.address}"):
+        check(on_flink(loaded, flink))

@@ -19,6 +19,7 @@ from pipeline.orchestration.engines import direct
 PAGE = (Path(__file__).parents[5] / "docs" / "engines.md").read_text(encoding="utf-8")
 NONE = "--sdk_container_image=none"
 IN_PROCESS = "--runner=apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
+JOBS = "pipeline.orchestration.engines.job_runner"
 DATAFLOW = {
     "project": "rides",
     "region": "us-central1",
@@ -177,15 +178,17 @@ def test_dataflow_rejects(change: dict[str, Any], message: str) -> None:
     assert message in refused("dataflow", DATAFLOW | change)
 
 
-@pytest.mark.parametrize(("engine", "runner"), [("flink", "FlinkRunner"), ("spark", "SparkRunner")])
+@pytest.mark.parametrize(("engine", "runner"), [("flink", "FlinkJobs"), ("spark", "SparkJobs")])
 def test_flink_and_spark_behind_a_job_server_that_runs(engine: str, runner: str) -> None:
     settings = runtime(engine, SERVER | {"worker_pool": "localhost:50001", "workers_per_machine": 2})
     assert engines.beam_args(settings) == [
-        f"--runner={runner}",
+        f"--runner={JOBS}.{runner}",
         "--job_endpoint=jobs:8099",
         "--environment_type=EXTERNAL",
         "--environment_config=localhost:50001",
         "--sdk_worker_parallelism=2",
+        "--environment_cache_millis=30000",
+        "--job_restarts=2",
         NONE,
     ]
     assert engines.addresses(settings) == ("jobs:8099",)
@@ -204,12 +207,28 @@ def test_flink_and_spark_with_the_jar_of_a_job_server(engine: str, master: str, 
     options = engines.beam_args(settings)
     assert f"--{engine}_job_server_jar=jars/server.jar" in options
     assert f"--{named}={master}" in options
-    assert engines.addresses(settings) == ()
+    assert engines.addresses(settings) == ((master,) if engine == "flink" else ())
     assert engines.jar(settings) == "jars/server.jar"
 
 
 def test_flinks_parallelism() -> None:
     assert "--parallelism=8" in engines.beam_args(runtime("flink", SERVER | {"parallelism": 8}))
+
+
+@pytest.mark.parametrize(
+    ("section", "address"),
+    [
+        (SERVER | {"rest": "flink:8081"}, "flink:8081"),
+        ({"job_server_jar": "server.jar", "master": "flink:8082"}, "flink:8082"),
+        ({"job_server_jar": "server.jar", "master": "[local]"}, None),
+        (SERVER, None),
+    ],
+)
+def test_flinks_jobs_are_followed_where_its_address_is_known(section: dict[str, Any], address: str | None) -> None:
+    settings = runtime("flink", section)
+    followed = [option for option in engines.beam_args(settings) if option.startswith("--flink_rest")]
+    assert followed == ([f"--flink_rest={address}"] if address else [])
+    assert (address in engines.addresses(settings)) == (address is not None)
 
 
 @pytest.mark.parametrize("engine", ["flink", "spark"])
@@ -228,13 +247,13 @@ def test_sparks_master_is_one_of_spark() -> None:
     [
         (
             {"job_endpoint": "localhost:8099"},
-            ["--runner=PortableRunner", "--job_endpoint=localhost:8099", "--environment_type=LOOPBACK"],
+            [f"--runner={JOBS}.PortableJobs", "--job_endpoint=localhost:8099", "--environment_type=LOOPBACK"],
             ("localhost:8099",),
         ),
         (
             {"job_endpoint": "localhost:8099", "worker_pools": ["localhost:50000"]},
             [
-                "--runner=PortableRunner",
+                f"--runner={JOBS}.PortableJobs",
                 "--job_endpoint=localhost:8099",
                 "--environment_type=EXTERNAL",
                 "--environment_config=localhost:50000",
@@ -244,7 +263,7 @@ def test_sparks_master_is_one_of_spark() -> None:
         (
             {"job_endpoint": "jobs:8099", "worker_pools": ["localhost:50000"]},
             [
-                "--runner=PortableRunner",
+                f"--runner={JOBS}.PortableJobs",
                 "--job_endpoint=jobs:8099",
                 "--environment_type=EXTERNAL",
                 "--environment_config=localhost:50000",
@@ -263,7 +282,8 @@ def test_sparks_master_is_one_of_spark() -> None:
 )
 def test_portable(section: dict[str, Any], options: list[str], addresses: tuple[str, ...]) -> None:
     settings = runtime("portable", section)
-    assert engines.beam_args(settings) == [*options, NONE]
+    restarts = ["--job_restarts=2"] if "job_endpoint" in section else []
+    assert engines.beam_args(settings) == [*options, *restarts, NONE]
     assert engines.addresses(settings) == addresses
     line = engines.describe(settings, 0)[0]
     assert all(address in line for address in addresses)
@@ -331,7 +351,7 @@ def test_one_config_carries_several_engines_and_the_command_line_chooses(tmp_pat
         for name in ("direct", "flink", "portable")
     }
     assert len(set(runners.values())) == 3
-    assert runners["flink"] == "--runner=FlinkRunner"
+    assert runners["flink"] == f"--runner={JOBS}.FlinkJobs"
     with pytest.raises(InputError, match=r"small.yaml:4: runtime: engine: spark needs a section spark"):
         load(str(config), ["runtime.engine=spark"])
     with pytest.raises(InputError, match=r"dask is refused: Beam's Dask runner loses"):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import forked
 import pytest
-from beam_servers import Server, served
+from beam_servers import Server, pool
 from forked_command import ForkedCommand
 
 pytestmark = pytest.mark.both_lines
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.both_lines
 @pytest.fixture(scope="module")
 def pools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
     folder = tmp_path_factory.mktemp("pools")
-    with served("pool", folder / "one.log") as one, served("pool", folder / "two.log") as two:
+    with pool(folder / "one") as one, pool(folder / "two") as two:
         yield one, two
 
 

@@ -1,0 +1,50 @@
+"""Imports what nodes and Beam's workers need, for a process that forks them."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+import traceback
+
+from components.compat.jsonschema import import_jsonschema
+from components.compat.tensorflow import set_environment
+
+MODULES = (
+    # All config sections first: a section reads its fields' docstrings from its source, which it looks for among all
+    # imported modules; once TensorFlow's are imported, that takes a second.
+    "pipeline.authoring.config.root",
+    "components.pusher.serving_state",
+    *(f"components.{each}.plan" for each in ("data_gate", "evaluator", "features", "pusher", "trainer", "tuner")),
+    "tensorflow",
+    "tf_keras",
+    "apache_beam",
+    "apache_beam.runners.direct.direct_runner",
+    "apache_beam.runners.portability.fn_api_runner.fn_runner",
+    # This imports tfx.components, and so TFT, TFDV and TFMA. tfx.v1 would also import Google Cloud's clients, which
+    # takes a third longer and is not needed.
+    "pipeline.orchestration.node",
+    "pipeline.authoring.build",
+    "pipeline.inspection.run_summary",
+    "pipeline.inspection.report.write",
+)
+
+
+def import_all() -> None:
+    """Imports MODULES into this process, without starting a thread of TensorFlow's runtime; errors are printed only.
+
+    A module that cannot be imported fails again in the process that needs it, and is in its log.
+    """
+    set_environment()
+    # Imports create millions of objects and hardly any garbage.
+    gc.disable()
+    import_jsonschema()
+    for module in MODULES:
+        try:
+            importlib.import_module(module)
+        except Exception:
+            traceback.print_exc(file=sys.stderr)
+    # Objects that the collector never visits again stay in pages that all children share.
+    gc.collect()
+    gc.freeze()
+    gc.enable()

@@ -1,0 +1,84 @@
+"""Prism and Spark themselves: equal outputs, and what happens when a worker or the node is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import engine_program
+import psutil
+import pytest
+from beam_servers import Server, pool
+from engine_runs import Ran, assert_equal, ran
+from flink_cluster import needs_engines
+from forked_command import ForkedCommand
+from job_servers import needs_prism, prism, spark
+
+from pipeline.authoring.config.runtime import RuntimeConfig
+from pipeline.orchestration import engines
+
+pytestmark = pytest.mark.engine
+
+SECONDS = 300
+SUM = str(sum(range(engine_program.ELEMENTS)))
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pool(tmp_path_factory.mktemp("pools") / "pool") as server:
+        yield server
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("portable", marks=needs_prism, id="prism"),
+        pytest.param("spark", marks=[pytest.mark.slow, needs_engines], id="spark"),
+    ],
+)
+def runtime(
+    request: pytest.FixtureRequest, workers: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Any]]:
+    """The section of the config, with the engine's own."""
+    engine = request.param
+    folder = tmp_path_factory.mktemp("engines") / engine
+    with (prism if engine == "portable" else spark)(folder) as address:
+        pools = {"worker_pools": [workers.address]} if engine == "portable" else {"worker_pool": workers.address}
+        yield {"engine": engine, engine: {"job_endpoint": address, **pools}}
+
+
+@pytest.fixture(scope="module")
+def direct(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return ran(tmp_path_factory.mktemp("direct"), "direct", "in_memory", {"direct": {"mode": "in_memory"}})
+
+
+def start(runtime: dict[str, Any], folder: Path) -> ForkedCommand:
+    """Starts a pipeline whose elements wait; returns when one does."""
+    process = engine_program.start(engines.beam_args(RuntimeConfig.model_validate(runtime)), folder)
+    while not engine_program.workers(folder):
+        assert not process.has_ended(0.1), process.wait(0)
+    return process
+
+
+def test_outputs_are_those_of_direct(runtime: dict[str, Any], direct: Ran, tmp_path: Path) -> None:
+    engine = runtime["engine"]
+    assert_equal(ran(tmp_path, engine, engine, {engine: runtime[engine]}), direct)
+
+
+def test_job_that_loses_a_worker_ends_well(runtime: dict[str, Any], tmp_path: Path) -> None:
+    process = start(runtime, tmp_path)
+    os.kill(engine_program.workers(tmp_path)[0], signal.SIGKILL)
+    (tmp_path / "go").touch()
+    code, _, err = process.wait(SECONDS)
+    assert (code, engine_program.result(tmp_path)) == (0, SUM), err
+
+
+def test_job_of_a_killed_node_ends(runtime: dict[str, Any], tmp_path: Path) -> None:
+    process = start(runtime, tmp_path)
+    working = [psutil.Process(each) for each in engine_program.workers(tmp_path)]
+    process.kill()
+    process.wait(SECONDS)
+    assert not psutil.wait_procs(working, 60)[1]

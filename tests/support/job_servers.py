@@ -1,0 +1,139 @@
+"""Prism, and Spark with Beam's job server, as real processes on this machine; made by tools/engines.sh."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from flink_cluster import ENGINES
+
+PRISM = ENGINES / "bin" / "prism"
+JOB_SERVER = ENGINES / "job-server-spark-3.jar"
+needs_prism = pytest.mark.skipif(not PRISM.exists(), reason="no Prism: `make engines` makes it")
+_SPARK = ENGINES / "lib" / "python3.10" / "site-packages" / "pyspark"
+_SECONDS = 120
+# What Spark opens itself where its own scripts start it: org.apache.spark.launcher.JavaModuleOptions of Spark 3.5.
+_OPENED = (
+    *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
+    *("java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs"),
+    *("sun.security.action", "sun.util.calendar"),
+)
+_OPENS = tuple(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED)
+# Beam's classes come before Spark's, which has an older Guava, but not before Spark's newer commons-io.
+_BEAM = os.pathsep.join([*map(str, (_SPARK / "jars").glob("commons-io-*.jar")), str(JOB_SERVER)])
+_ALL = f"{_SPARK / 'jars'}/*"
+
+
+@contextlib.contextmanager
+def prism(folder: Path) -> Iterator[str]:
+    """Prism; gives the address of its job service."""
+    folder.mkdir()
+    [port] = _free_ports(1)
+    with _started(folder / "prism.log", [str(PRISM), f"-job_port={port}", "-web_port=0", "-serve_http=false"], port):
+        yield f"localhost:{port}"
+
+
+@contextlib.contextmanager
+def spark(folder: Path, workers: int = 2) -> Iterator[str]:
+    """A Spark cluster with a job server; gives the job server's address.
+
+    Args:
+      folder: for its files; made.
+      workers: how many, with one core each.
+    """
+    folder.mkdir()
+    master, job, *ports = _free_ports(2 + workers)
+    deploy = "org.apache.spark.deploy"
+    with contextlib.ExitStack() as running:
+
+        def start(name: str, port: str, *arguments: str) -> None:
+            environment = {"SPARK_SCALA_VERSION": "2.12", "SPARK_HOME": str(_SPARK), "SPARK_LOCAL_IP": "127.0.0.1"}
+            environment["SPARK_WORKER_DIR"] = str(folder / name)
+            command = ["java", "-Xmx512m", *_OPENS, "-cp", *arguments]
+            running.enter_context(_started(folder / f"{name}.log", command, port, environment))
+
+        address = f"spark://localhost:{master}"
+        start(
+            "master",
+            master,
+            _ALL,
+            f"{deploy}.master.Master",
+            "--host",
+            "localhost",
+            "--port",
+            master,
+            "--webui-port",
+            "0",
+        )
+        for number, port in enumerate(ports):
+            worker = (
+                f"{deploy}.worker.Worker",
+                "--host",
+                "localhost",
+                "--port",
+                port,
+                "--cores",
+                "1",
+                "--memory",
+                "1g",
+            )
+            start(f"worker-{number}", port, _ALL, *worker, "--webui-port", "0", address)
+        opened = f"-Dspark.executor.extraJavaOptions={' '.join(_OPENS)}"
+        driver = ("-Dspark.driver.host=localhost", "-Dspark.driver.bindAddress=127.0.0.1", "-Dspark.ui.enabled=false")
+        executor = ("-Dspark.executor.memory=768m", f"-Dspark.executor.extraClassPath={_BEAM}", opened)
+        main = "org.apache.beam.runners.spark.SparkJobServerDriver"
+        server = ("--job-host=localhost", f"--job-port={job}", "--artifact-port=0", "--expansion-port=0")
+        staged = f"--artifacts-dir={folder / 'staged'}"
+        start(
+            "job-server",
+            job,
+            f"{_BEAM}{os.pathsep}{_ALL}",
+            *driver,
+            *executor,
+            main,
+            *server,
+            staged,
+            f"--spark-master-url={address}",
+        )
+        yield f"localhost:{job}"
+
+
+@contextlib.contextmanager
+def _started(log: Path, command: Sequence[str], port: str, environment: dict[str, str] | None = None) -> Iterator[None]:
+    """A process that ends with this one; entered when it accepts connections."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", *command],
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        deadline = time.monotonic() + _SECONDS
+        while not _accepts_connections(port):
+            assert process.poll() is None, log.read_text()[-3000:]
+            assert time.monotonic() < deadline, log
+            time.sleep(0.1)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _accepts_connections(port: str) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("localhost", int(port))):
+        return True
+    return False
+
+
+def _free_ports(count: int) -> list[str]:
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
+        return [str(each.getsockname()[1]) for each in sockets]

@@ -1,0 +1,181 @@
+"""The worker pool: an engine gets an error for a worker that does not start, and no worker outlives engine or pool."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import queue
+import signal
+import socket
+from collections.abc import Iterator
+from concurrent import futures
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import psutil
+import pytest
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, endpoints_pb2
+from beam_servers import Server, pool
+
+pytestmark = pytest.mark.both_lines
+
+SECONDS = 60
+
+
+@dataclass
+class Connection:
+    """A worker's connection to the engine.
+
+    Attributes:
+      number: how many there were before it.
+      worker: the worker's id.
+      instructions: sent to the worker; None closes the connection.
+      answers: of the worker.
+    """
+
+    number: int
+    worker: str
+    instructions: queue.Queue[Any] = field(default_factory=queue.Queue)
+    answers: queue.Queue[Any] = field(default_factory=queue.Queue)
+
+
+class Engine(beam_fn_api_pb2_grpc.BeamFnControlServicer):  # type: ignore[misc]
+    """An engine's side of its workers."""
+
+    def __init__(self) -> None:
+        self.connected: queue.Queue[Connection] = queue.Queue()
+        self.ended: queue.Queue[int] = queue.Queue()
+        self._numbers = itertools.count()
+        self._server = grpc.server(futures.ThreadPoolExecutor(8))
+        beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(self, self._server)
+        self.address = f"localhost:{self._server.add_insecure_port('localhost:0')}"
+        self._server.start()
+
+    def Control(self, answers: Any, context: Any) -> Iterator[Any]:  # noqa: N802 - Beam's name
+        connection = Connection(next(self._numbers), dict(context.invocation_metadata())["worker_id"])
+        self.connected.put(connection)
+        context.add_callback(lambda: self._end(connection))
+        for instruction in iter(connection.instructions.get, None):
+            yield instruction
+            connection.answers.put(next(answers))
+
+    def _end(self, connection: Connection) -> None:
+        self.ended.put(connection.number)
+        connection.instructions.put(None)
+
+    def close(self) -> None:
+        """Ends all connections."""
+        self._server.stop(0).wait()
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    with contextlib.closing(Engine()) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def shared_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pool(tmp_path_factory.mktemp("pools") / "pool") as server:
+        yield server
+
+
+@pytest.fixture
+def workers(shared_pool: Server) -> Server:
+    """A pool without workers."""
+    assert not psutil.wait_procs(processes(shared_pool), SECONDS)[1]
+    return shared_pool
+
+
+def connect(server: Server) -> Any:
+    """A connection to the pool of its own, as each of an engine's environments has."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    return beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(grpc.insecure_channel(server.address, options))
+
+
+def start(stub: Any, address: str, worker: str = "1-1") -> Any:
+    """Requests a worker that connects to an address; a future of the response."""
+    endpoint = endpoints_pb2.ApiServiceDescriptor(url=address)
+    request = beam_fn_api_pb2.StartWorkerRequest(worker_id=worker, control_endpoint=endpoint)
+    return stub.StartWorker.future(request, timeout=SECONDS)
+
+
+def started(stub: Any, engine: Engine, worker: str = "1-1") -> Connection:
+    """Starts a worker that connects."""
+    assert start(stub, engine.address, worker).result().error == ""
+    connection = engine.connected.get(timeout=SECONDS)
+    assert connection.worker == worker
+    return connection
+
+
+def processes(server: Server) -> list[psutil.Process]:
+    """The workers of a pool: the children of the process that forks them."""
+    [fork_server] = psutil.Process(server.pid).children()
+    return fork_server.children()
+
+
+def test_worker_connects_and_is_stopped(workers: Server, engine: Engine) -> None:
+    stub = connect(workers)
+    started(stub, engine)
+    [worker] = processes(workers)
+    stub.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id="1-1"))
+    worker.wait(SECONDS)
+
+
+def test_worker_that_cannot_connect_is_an_error(tmp_path: Any) -> None:
+    with pool(tmp_path / "pool", start_seconds=1) as server, socket.create_server(("localhost", 0)) as silent:
+        address = f"localhost:{silent.getsockname()[1]}"
+        error = start(connect(server), address).result().error
+        assert error.startswith(f"worker 1-1 of {address} has not connected within 1 s: check that the pool's machine")
+        assert not psutil.wait_procs(processes(server), SECONDS)[1]
+
+
+def test_worker_that_is_killed_while_it_starts_is_an_error(workers: Server) -> None:
+    with socket.create_server(("localhost", 0)) as silent:
+        address = f"localhost:{silent.getsockname()[1]}"
+        response = start(connect(workers), address)
+        connection, _ = silent.accept()
+        [worker] = processes(workers)
+        worker.kill()
+        assert f"worker 1-1 of {address} was killed by SIGKILL before it connected" in response.result().error
+        connection.close()
+
+
+def test_worker_that_is_killed_before_its_first_instruction_is_started_again(workers: Server, engine: Engine) -> None:
+    stub = connect(workers)
+    started(stub, engine)
+    processes(workers)[0].kill()
+    again = engine.connected.get(timeout=SECONDS)
+    assert again.worker == "1-1"
+    again.instructions.put(beam_fn_api_pb2.InstructionRequest(instruction_id="1", harness_monitoring_infos={}))
+    assert again.answers.get(timeout=SECONDS).instruction_id == "1"
+    # An engine itself notices the loss of a worker that it has given work.
+    [worker] = processes(workers)
+    worker.kill()
+    worker.wait(SECONDS)
+    assert started(stub, engine, "2-1").number == again.number + 1
+
+
+def test_worker_of_another_engine_with_the_same_id_is_not_stopped(workers: Server, engine: Engine) -> None:
+    one, other = connect(workers), connect(workers)
+    first = started(one, engine)
+    [worker] = processes(workers)
+    second = started(other, engine)
+    one.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id="1-1"))
+    assert engine.ended.get(timeout=SECONDS) == first.number
+    worker.wait(SECONDS)
+    [remaining] = processes(workers)
+    # It ends when its engine closes the connection.
+    second.instructions.put(None)
+    assert engine.ended.get(timeout=SECONDS) == second.number
+    remaining.wait(SECONDS)
+
+
+def test_no_worker_outlives_the_pool(tmp_path: Any, engine: Engine) -> None:
+    with pool(tmp_path / "pool") as server:
+        started(connect(server), engine)
+        [worker] = processes(server)
+        os.kill(server.pid, signal.SIGKILL)
+        worker.wait(SECONDS)
