@@ -143,16 +143,11 @@ def pool_environment(request: beam_fn_api_pb2.StartWorkerRequest) -> dict[str, s
     if request.HasField("logging_endpoint"):
         environment["LOGGING_API_SERVICE_DESCRIPTOR"] = text_format.MessageToString(request.logging_endpoint)
     if request.HasField("provision_endpoint"):
-        channel = grpc.intercept_channel(
-            grpc.insecure_channel(request.provision_endpoint.url), WorkerIdInterceptor(request.worker_id)
-        )
-        info = (
-            beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
-            .GetProvisionInfo(
-                beam_provision_api_pb2.GetProvisionInfoRequest(), timeout=_PROVISION_SECONDS, wait_for_ready=True
-            )
-            .info
-        )
+        with grpc.insecure_channel(request.provision_endpoint.url) as channel:
+            named = grpc.intercept_channel(channel, WorkerIdInterceptor(request.worker_id))
+            get = beam_provision_api_pb2_grpc.ProvisionServiceStub(named).GetProvisionInfo
+            message = beam_provision_api_pb2.GetProvisionInfoRequest()
+            info = get(message, timeout=_PROVISION_SECONDS, wait_for_ready=True).info
         environment["PIPELINE_OPTIONS"] = json_format.MessageToJson(info.pipeline_options)
         environment["RUNNER_CAPABILITIES"] = " ".join(info.runner_capabilities)
     return environment

@@ -113,7 +113,7 @@ class Cluster:
         ports = ("--job-host=localhost", f"--job-port={port}", "--artifact-port=0", "--expansion-port=0")
         artifacts = f"--artifacts-dir={self.folder / 'staged'}"
         self._start("job-server", "-Xmx1g", "-jar", str(JOB_SERVER), *ports, artifacts, f"--flink-master={self.rest}")
-        while not _accepts_connections(int(port)):
+        while not accepts_connections(port):
             time.sleep(0.1)
 
     def end(self) -> None:
@@ -141,7 +141,7 @@ def flink_cluster(folder: Path, task_managers: int = 2, **settings: str) -> Iter
       settings: of Flink, with _ for . in their names.
     """
     folder.mkdir()
-    rpc, rest, job = _free_ports(3)
+    rpc, rest, job = free_ports(3)
     ports = {"jobmanager.rpc.port": rpc, "rest.port": rest, "io.tmp.dirs": str(folder / "tmp")}
     given = {name.replace("_", "."): value for name, value in settings.items()}
     lines = (f"{name}: {value}\n" for name, value in {**_SETTINGS, **ports, **given}.items())
@@ -181,13 +181,15 @@ def _task_manager_memory(folder: Path) -> tuple[list[str], list[str]]:
     return memory, settings
 
 
-def _accepts_connections(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("localhost", port)):
+def accepts_connections(port: str) -> bool:
+    """Whether a server listens at a port of this machine."""
+    with contextlib.suppress(OSError), socket.create_connection(("localhost", int(port))):
         return True
     return False
 
 
-def _free_ports(count: int) -> list[str]:
+def free_ports(count: int) -> list[str]:
+    """Ports of this machine at which no server listens."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
         return [str(each.getsockname()[1]) for each in sockets]

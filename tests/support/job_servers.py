@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from flink_cluster import ENGINES
+from flink_cluster import ENGINES, accepts_connections, free_ports
 
 PRISM = ENGINES / "bin" / "prism"
 JOB_SERVER = ENGINES / "job-server-spark-3.jar"
@@ -34,7 +33,7 @@ _ALL = f"{_SPARK / 'jars'}/*"
 def prism(folder: Path) -> Iterator[str]:
     """Prism; gives the address of its job service."""
     folder.mkdir()
-    [port] = _free_ports(1)
+    [port] = free_ports(1)
     with _started(folder / "prism.log", [str(PRISM), f"-job_port={port}", "-web_port=0", "-serve_http=false"], port):
         yield f"localhost:{port}"
 
@@ -48,7 +47,7 @@ def spark(folder: Path, workers: int = 2) -> Iterator[str]:
       workers: how many, with one core each.
     """
     folder.mkdir()
-    master, job, *ports = _free_ports(2 + workers)
+    master, job, *ports = free_ports(2 + workers)
     deploy = "org.apache.spark.deploy"
     with contextlib.ExitStack() as running:
 
@@ -117,7 +116,7 @@ def _started(log: Path, command: Sequence[str], port: str, environment: dict[str
         )
     try:
         deadline = time.monotonic() + _SECONDS
-        while not _accepts_connections(port):
+        while not accepts_connections(port):
             assert process.poll() is None, log.read_text()[-3000:]
             assert time.monotonic() < deadline, log
             time.sleep(0.1)
@@ -125,15 +124,3 @@ def _started(log: Path, command: Sequence[str], port: str, environment: dict[str
     finally:
         process.kill()
         process.wait()
-
-
-def _accepts_connections(port: str) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("localhost", int(port))):
-        return True
-    return False
-
-
-def _free_ports(count: int) -> list[str]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
-        return [str(each.getsockname()[1]) for each in sockets]

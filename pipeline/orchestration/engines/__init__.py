@@ -13,7 +13,7 @@ from pipeline.orchestration.engines.direct import FORKED, Direct
 from pipeline.orchestration.engines.job_server import Flink, Spark
 from pipeline.orchestration.engines.portable import Portable
 
-__all__ = ["FORKED", "addresses", "beam_args", "describe", "jar", "reads_this_disk", "worker_args"]
+__all__ = ["FORKED", "addresses", "beam_args", "check", "describe", "jar", "reads_this_disk", "worker_args"]
 
 _ENGINES: Mapping[str, Engine[Any]] = {
     "direct": Direct(),
@@ -72,6 +72,11 @@ def addresses(runtime: RuntimeConfig) -> tuple[str, ...]:
 def reads_this_disk(runtime: RuntimeConfig) -> bool:
     """Whether the engine's workers see the folders of this machine."""
     return _of(runtime).reads_this_disk(_section(runtime))
+
+
+def check(runtime: RuntimeConfig) -> None:
+    """Checks what only the engine of the config has, see `Engine.check`."""
+    _of(runtime).check(_section(runtime))
 
 
 def jar(runtime: RuntimeConfig) -> str | None:

@@ -29,6 +29,13 @@ class Engine(ABC, Generic[SectionT]):
         """Each host:port that must accept connections before a run starts."""
         return ()
 
+    def check(self, section: SectionT) -> None:
+        """Checks what only this engine has, before a run and after its addresses have answered.
+
+        Raises:
+          PipelineError: a run would fail on it.
+        """
+
     def jar(self, section: SectionT) -> str | None:
         """A jar that must exist, and needs java; None if there is none."""
         return None

@@ -9,16 +9,10 @@ from pathlib import Path
 from components.errors import InputError, MachineError
 from components.files import is_remote
 from pipeline.authoring.config import Config
-from pipeline.authoring.config.runtime import FlinkConfig
 from pipeline.core.paths import Paths
 from pipeline.orchestration import engines
-from pipeline.orchestration.engines.flink_rest import Flink
-from pipeline.orchestration.engines.job_server import rest_address
 
 _SECONDS = 5.0
-_NO_RESTARTS = ("none", "off", "disable")
-_MOST_ATTEMPTS = 10
-"""Restarts by Flink itself after which a job may still be submitted again in good time."""
 
 
 def check(config: Config, paths: Paths) -> None:
@@ -38,8 +32,7 @@ def check(config: Config, paths: Paths) -> None:
         _check_uris(config, paths)
     for address in engines.addresses(runtime):
         _check_answers(runtime.engine, address)
-    if runtime.engine == "flink" and runtime.flink and (rest := rest_address(runtime.flink)):
-        _check_flink(runtime.flink, Flink(rest))
+    engines.check(runtime)
 
 
 def _check_jar(engine: str, jar: str | None) -> None:
@@ -79,31 +72,3 @@ def _check_answers(engine: str, address: str) -> None:
             f"engine {engine}: expected a server at {address}, received {error.strerror or error}",
             f"start it first (see docs/engines.md), or set another address in runtime.{engine}",
         ) from error
-
-
-def _check_flink(section: FlinkConfig, flink: Flink) -> None:
-    """Checks Flink's slots, and its own restarts of a job."""
-    try:
-        slots, settings = flink.get("/overview")["slots-total"], flink.config()
-    except (OSError, ValueError, KeyError) as error:
-        raise MachineError(
-            f"engine flink: expected Flink's REST API at {rest_address(section)}, received {error}",
-            "set runtime.flink.rest to the address of the job manager's web page",
-        ) from error
-    parallelism = section.parallelism or int(settings.get("parallelism.default", 1))
-    if slots < parallelism:
-        raise InputError(
-            f"runtime.flink.parallelism: expected at most the {slots} slots of the cluster, received {parallelism}",
-            "start more task managers, give each more taskmanager.numberOfTaskSlots, or set a lower parallelism",
-        )
-    strategy = settings.get("restart-strategy.type", settings.get("restart-strategy", "none"))
-    attempts = int(settings.get("restart-strategy.fixed-delay.attempts", 1))
-    is_bounded = strategy in _NO_RESTARTS or (strategy == "fixed-delay" and attempts <= _MOST_ATTEMPTS)
-    if section.worker_cache_seconds and not is_bounded:
-        received = f"{attempts:,} attempts" if strategy == "fixed-delay" else f"the strategy {strategy}"
-        raise InputError(
-            f"Flink's restart strategy: expected at most {_MOST_ATTEMPTS} attempts, received {received}: each fails as "
-            "long as the Python worker that was lost is cached",
-            "set restart-strategy.type: none in Flink's configuration (this run submits a lost job again), or "
-            "runtime.flink.worker_cache_seconds=0",
-        )

@@ -11,7 +11,6 @@ import contextlib
 import copy
 import itertools
 import logging
-import re
 import secrets
 import subprocess
 import sys
@@ -33,7 +32,7 @@ from pipeline.orchestration.engines import flink_rest, job_api
 
 _RESTART_SECONDS = 2.0
 """Between the end of a lost job and its next submission."""
-_ERROR_OF_CODE = re.compile(r"Traceback \(most recent call last\)")
+_ERROR_OF_CODE = "Traceback (most recent call last)"
 """In the error of a job whose Python code has raised an exception, which it would raise again."""
 
 
@@ -80,6 +79,7 @@ class _FollowedJobs(PortableRunner):  # type: ignore[misc]
             result = super().run_portable_pipeline(pipeline, options)
             guard.submitted(result)
             result.wait_until_finish()
+        # After a KeyboardInterrupt or SystemExit the process ends, and the guard cancels the job.
         except Exception:
             guard.end(failed=True)
             raise
@@ -102,7 +102,7 @@ class PortableJobs(_FollowedJobs):
 def is_lost(error: Exception) -> bool:
     """Whether a job has failed for a reason that may not be there the next time: not in the pipeline's code."""
     text = str(error)
-    return find(error) is None and not _ERROR_OF_CODE.search(text) and "in state CANCELLED" not in text
+    return find(error) is None and _ERROR_OF_CODE not in text and "in state CANCELLED" not in text
 
 
 def _guard(options: PipelineOptions, name: str) -> _Guard:

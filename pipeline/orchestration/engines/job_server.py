@@ -48,6 +48,14 @@ class Flink(_JobServerEngine[FlinkConfig]):
         rest = rest_address(section)
         return (*super().addresses(section), *((rest,) if rest else ()))
 
+    def check(self, section: FlinkConfig) -> None:
+        """Checks the cluster, where its REST API is known."""
+        # Most commands need no HTTP client.
+        from pipeline.orchestration.engines import flink_checks
+
+        if rest := rest_address(section):
+            flink_checks.check(section, rest)
+
     def reads_this_disk(self, section: FlinkConfig) -> bool:
         """If it is on this machine, or the folders are the same."""
         inside = section.master in ("[local]", "[auto]")
