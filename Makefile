@@ -1,6 +1,6 @@
 # Every target makes .venv first (tools/setup.sh, which returns at once if there is nothing to do). Start with: make run
 .DEFAULT_GOAL := setup
-.PHONY: setup programs data run test pytest engines test-engines test-slow coverage test-current doctor lint format lock clean
+.PHONY: setup programs data run test pytest engines test-engines cluster test-cluster test-slow coverage test-current doctor lint format lock clean
 BIN := .venv/bin
 
 setup: ## .venv in this folder, from the lock
@@ -27,13 +27,19 @@ pytest: setup ## the tests alone, without the slow ones, in parallel; some of th
 	  -m "not slow" $(ARGS)
 
 test-slow: ARGS := -m slow
-test-slow: data engines pytest ## the long experiments: load, many trainings, the taxi example under each orchestrator and engine
+test-slow: data engines cluster pytest ## the long experiments: load, many trainings, the taxi example under each orchestrator and engine
 
 engines: setup ## Flink, Spark and Prism below .cache/, for their tests; needs a JDK 17, Maven and Go
 	@tools/engines.sh
 
 test-engines: ARGS := -m engine
 test-engines: data engines pytest ## the tests of real Flink, Spark and Prism
+
+cluster: setup ## Kubernetes below .cache/, for its tests: programs, images; needs Go, Debian and root
+	@tools/cluster.sh
+
+test-cluster: ARGS := -m cluster
+test-cluster: data cluster pytest ## the tests on a real Kubernetes
 
 coverage: ARGS := --cov --cov-report=term
 coverage: pytest ## the same, with the coverage of the tests' own processes

@@ -119,6 +119,8 @@ def _value(field: Schema, definitions: Schema) -> str:
         return "list of " + re.sub(r"\bnumber\b", "numbers", items)
     if kind == "object":
         members = _members(field)
+        if not isinstance(members, dict):
+            return "mapping"
         held = "operations" if members.get("type") == "array" else _value(members, definitions)
         return f"NAME → {held}"
     words = {"integer": "whole number", "number": "number", "boolean": "`true` or `false`", "string": "text"}

@@ -1,11 +1,11 @@
 """One task of a cluster that an operator starts: `python -m components.trainer.cluster_task JOB`, with TF_CONFIG set.
 
-JOB is the path of a JSON file that `runner.py manifest` writes: the Trainer's inputs, outputs and parameters.
+JOB is a job file: the Trainer's inputs, outputs and parameters. `runner.py manifest` writes it, and a Trainer with
+`training.where`.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -49,15 +49,12 @@ def main(job: str) -> int:
 
 def _train(job: str) -> None:
     from tfx.dsl.io import fileio
-    from tfx.types import artifact_utils
 
     from components.trainer.executor import Executor
+    from components.trainer.remote import job_file
 
     with fileio.open(job) as file:
-        job_description = json.loads(file.read())
-    inputs = artifact_utils.parse_artifact_dict(job_description["inputs"])
-    outputs = artifact_utils.parse_artifact_dict(job_description["outputs"])
-    Executor().Do(inputs, outputs, job_description["exec_properties"])
+        Executor().Do(*job_file.read(file.read()))
 
 
 if __name__ == "__main__":

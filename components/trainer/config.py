@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from components.config_section import Section
+from components.trainer.remote.config import WhereConfig
 
 ClassWeights = Literal["balanced"] | dict[str, PositiveFloat]
 
@@ -80,6 +81,9 @@ class TrainingConfig(Section):
     cluster: Literal["local", "tfjob", "vertex", "given"] = "local"
     """What starts the tasks. local: the run itself, on this machine; tfjob, vertex: Kubernetes or Vertex AI, with the
     manifest of `runner.py manifest`; given: another system, which sets TF_CONFIG."""
+    where: WhereConfig | None = None
+    """A service that trains: the Trainer submits its tasks as a job, follows it, and the run goes on with its model.
+    Default: the Trainer's own machine."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """The dtype of the network's computations; variables, logits and the exported model are always float32."""
     steps_per_execution: PositiveInt = 10
@@ -123,6 +127,12 @@ class TrainingConfig(Section):
     @model_validator(mode="after")
     def _check_combinations(self) -> TrainingConfig:
         strategy = self.strategy
+        if self.where is not None and self.cluster != "local":
+            raise ValueError(
+                f"where submits the tasks, and cluster: {self.cluster} is for tasks that others start; remove one"
+            )
+        if self.where is not None and strategy.kind == "tpu":
+            raise ValueError("where: a job has no TPU; remove it, and run on a TPU VM")
         if strategy.kind == "multi_worker" and self.batch_size % strategy.workers:
             raise ValueError(
                 f"batch_size is shared by the workers of multi_worker; expected a multiple of {strategy.workers}, "

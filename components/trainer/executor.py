@@ -25,6 +25,7 @@ from components.files import is_remote
 from components.trainer.cluster import tf_config
 from components.trainer.cluster.tf_config import Role
 from components.trainer.plan import TrainingPlan
+from components.trainer.remote.config import WhereConfig
 
 _LOGS = "logs"
 _CHECKPOINTS = "checkpoints"
@@ -39,7 +40,8 @@ class Executor(TrainerExecutor):
     """Trains by the plan in `custom_config`.
 
     Without TF_CONFIG and with a strategy of several processes it supervises a cluster on this machine. With TF_CONFIG
-    it runs the task that is named there, under Kubernetes' operators and Vertex AI.
+    it runs the task that is named there, under Kubernetes' operators and Vertex AI; with `training.where` it submits
+    such tasks and waits for them.
     """
 
     def Do(  # noqa: N802 - TFX's name
@@ -64,6 +66,9 @@ class Executor(TrainerExecutor):
         run_task = functools.partial(self._run_task, input_dict, output_dict, exec_properties)
         if role is not None:
             run_task(Path(tempfile.mkdtemp()), role)
+            return
+        if config.where is not None:
+            self._train_remotely(plan, config.where, input_dict, output_dict, exec_properties)
             return
         if config.cluster != "local":
             raise InputError(
@@ -91,6 +96,35 @@ class Executor(TrainerExecutor):
         for name, folder in {_LOGS: f"{local}/{_LOGS}", _CHECKPOINTS: checkpoints}.items():
             if fileio.exists(folder) and not folder.startswith(f"{model_run.uri}/"):
                 _move(folder, f"{model_run.uri}/{name}")
+        if is_remote(durable):
+            shutil.rmtree(local)
+
+    def _train_remotely(
+        self,
+        plan: TrainingPlan,
+        where: WhereConfig,
+        input_dict: dict[str, list[Any]],
+        output_dict: dict[str, list[Any]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Trains by a job of Kubernetes or Vertex AI, which writes into a folder that outlives a failed attempt."""
+        from components.trainer.remote import job_file
+        from components.trainer.remote.remote_training import train
+
+        durable = self._durable_folder(output_dict)
+        local = Path(tempfile.mkdtemp()) if is_remote(durable) else Path(durable)
+        made = f"{durable}/{_digest(plan, exec_properties)}"
+        outputs = {key: [_with_uri(artifact, f"{made}/{key}")] for key, [artifact] in output_dict.items()}
+        text = job_file.write(input_dict, outputs, _trained_here(exec_properties))
+        context = compat.executor_context(self)
+        pipeline = context.pipeline_info.id if context and context.pipeline_info else "model"
+        restarts = train(plan.training, where, pipeline, text, durable, local / _LOGS)
+        for key, [artifact] in output_dict.items():
+            for name in fileio.listdir(f"{made}/{key}"):
+                _move(f"{made}/{key}/{name}".rstrip("/"), f"{artifact.uri}/{name}".rstrip("/"))
+        [model_run] = output_dict["model_run"]
+        model_run.set_int_custom_property("restarts", restarts)
+        _move(f"{local}/{_LOGS}", f"{model_run.uri}/{_LOGS}")
         if is_remote(durable):
             shutil.rmtree(local)
 
@@ -161,6 +195,21 @@ def _plan(input_dict: dict[str, list[Any]], exec_properties: dict[str, Any]) -> 
 def _custom_config(exec_properties: dict[str, Any]) -> dict[str, Any]:
     config = exec_properties["custom_config"]
     return dict(json_utils.loads(config) if isinstance(config, str) else config)
+
+
+def _trained_here(exec_properties: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of a task, which trains by itself and not by a job."""
+    config = _custom_config(exec_properties)
+    plan = TrainingPlan.model_validate_json(config["plan"])
+    here = plan.model_copy(update={"training": plan.training.model_copy(update={"where": None})})
+    return {**exec_properties, "custom_config": json_utils.dumps({**config, "plan": here.model_dump_json()})}
+
+
+def _with_uri(artifact: Any, uri: str) -> Any:
+    """A new artifact of the same type."""
+    made = type(artifact)()
+    made.uri = uri
+    return made
 
 
 def _digest(plan: TrainingPlan, exec_properties: dict[str, Any]) -> str:

@@ -42,6 +42,7 @@ def check(loaded: Loaded) -> None:
     loaded.refuse(_of_tables(loaded.config, memory()[0]))
     paths = loaded.config.paths()
     _check_output(paths)
+    _check_visible(loaded.config, str(paths.artifacts))
     check_store(paths.store)
     check_writable(paths.pushed)
     signing_key(os.environ, loaded.config.push.signing_key_env)
@@ -71,7 +72,7 @@ def _of_tables(config: Config, memory: int) -> list[Problem]:
 
     What is known before the data is: of a vocabulary, `size` is only the most that it can have.
     """
-    if config.model.run_fn or config.training.cluster != "local":
+    if config.model.run_fn or config.training.cluster != "local" or config.training.where:
         return []
     sizes = [
         (feature.op.rows * _row_bytes(config, feature.op), feature)
@@ -119,6 +120,25 @@ def _of_schema(config: Config, path: str, columns: list[str]) -> list[Problem]:
     new = [name for name in columns if name not in curated]
     problems += [Problem(key, f"the data has a column {name!r}, and {path} does not list it") for name in new]
     return problems + check_dtypes(config, {name: column.dtype for name, column in curated.items() if column.dtype})
+
+
+def _check_visible(config: Config, artifacts: str) -> None:
+    """Checks that the tasks of `training.where` see the run's artifacts."""
+    where = config.training.where
+    if where is None or is_remote(artifacts):
+        return
+    absolute = str(Path(artifacts).absolute())
+    if where.kind == "vertex":
+        raise InputError(
+            f"training.where: expected artifacts in a bucket, which Vertex AI's tasks can read, received {absolute}",
+            "set runtime.artifacts to gs://BUCKET/FOLDER",
+        )
+    if not where.mounts(absolute):
+        raise InputError(
+            f"training.where.volumes: expected a mount path that {absolute} is below, received "
+            f"{', '.join(where.volumes) or 'none'}",
+            "mount a volume there that this machine and the tasks share, or set runtime.output to such a folder",
+        )
 
 
 def _check_output(paths: Paths) -> None:

@@ -9,8 +9,8 @@ import sys
 
 from components.errors import InputError
 from components.files import is_remote
+from components.trainer.remote import manifests
 from pipeline.cli.options import DEFAULT_CONFIG, add_config, load_config
-from pipeline.orchestration.training_job import manifests
 
 HELP = (
     "Write what a cluster needs to train: a job file into --to (the Trainer's inputs from an earlier run, and its "
@@ -18,14 +18,15 @@ HELP = (
     "YAML for kubectl, a Vertex AI CustomJob as JSON. Nothing is submitted."
 )
 
-_KINDS = {"tfjob": manifests.tfjob_manifest, "vertex": manifests.vertex_manifest, "jobset": manifests.jobset_manifest}
 _CLUSTER = {"tfjob": "tfjob", "vertex": "vertex", "jobset": "given"}
 """Kind → the `training.cluster` of its tasks."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
-    parser.add_argument("--kind", choices=_KINDS, help="for what (default: training.cluster, if tfjob or vertex)")
+    parser.add_argument(
+        "--kind", choices=manifests.MANIFESTS, help="for what (default: training.cluster, if tfjob or vertex)"
+    )
     parser.add_argument(
         "--image", required=True, help="the container image: this project in its working folder, and its packages"
     )
@@ -44,9 +45,9 @@ def run(options: argparse.Namespace) -> int:
     loaded = load_config(options, *([f"training.cluster={_CLUSTER[options.kind]}"] if options.kind else []))
     config = loaded.config
     kind = options.kind or config.training.cluster
-    if kind not in _KINDS:
+    if kind not in manifests.MANIFESTS:
         raise InputError(
-            f"--kind: expected {', '.join(_KINDS)}, received none, and training.cluster is {kind}",
+            f"--kind: expected {', '.join(manifests.MANIFESTS)}, received none, and training.cluster is {kind}",
             "name the kind, or set training.cluster to tfjob or vertex",
         )
     check_data(loaded)
@@ -56,7 +57,8 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.orchestration.training_job import job_file
 
     file = job_file.path(options.to)
-    manifest = _KINDS[kind](config, options.image, file)
+    job = manifests.Job(manifests.name_of(config.pipeline.name), config.training, options.image, file)
+    manifest = manifests.MANIFESTS[kind](job)
     chosen = () if options.config == DEFAULT_CONFIG else ("--config", options.config)
     local = [uri for uri in job_file.write(config, file, options.run, chosen) if not is_remote(uri)]
     if local:

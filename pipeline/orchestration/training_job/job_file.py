@@ -1,8 +1,7 @@
-"""The job file: the Trainer's inputs, outputs and parameters, for tasks that TFX's launcher does not start."""
+"""The job file of a config: its Trainer, on the data of an earlier run."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from tfx.types import artifact_utils
 from components.errors import InputError
 from components.files import is_remote
 from components.names import did_you_mean
+from components.trainer.remote import job_file
 from pipeline.authoring.config import Config
 from pipeline.core.metadata.connection import read_only_config
 from pipeline.core.metadata.location import exists
@@ -32,9 +32,6 @@ def path(to: str) -> str:
 
 def write(config: Config, file: str, run: str | None = None, options: Sequence[str] = ()) -> list[str]:
     """Writes a job file: the Trainer of a config, on the examples, transform graph and schema of an earlier run.
-
-    It is a JSON object: `inputs` and `outputs`, each a string that `artifact_utils.parse_artifact_dict` reads, and
-    `exec_properties`, an object.
 
     Args:
       config: the pipeline.
@@ -58,12 +55,7 @@ def write(config: Config, file: str, run: str | None = None, options: Sequence[s
         key: [_output(spec.artifact_spec.type, f"{folder}/{key}")] for key, spec in trainer.outputs.outputs.items()
     }
     parameters = inputs_utils.resolve_parameters_with_schema(node_parameters=trainer.parameters)
-    job = {
-        "inputs": _jsonified(inputs),
-        "outputs": _jsonified(outputs),
-        "exec_properties": data_types_utils.build_parsed_value_dict(parameters),
-    }
-    _write(file, json.dumps(job, indent=1, sort_keys=True))
+    _write(file, job_file.write(inputs, outputs, data_types_utils.build_parsed_value_dict(parameters)))
     return sorted(artifact.uri for artifacts in inputs.values() for artifact in artifacts)
 
 
@@ -96,11 +88,6 @@ def _output(artifact_type: Any, uri: str) -> Any:
     artifact = artifact_utils.deserialize_artifact(artifact_type)
     artifact.uri = uri
     return artifact
-
-
-def _jsonified(artifacts: dict[str, list[Any]]) -> str:
-    """The artifacts as TFX's JSON with sorted keys: protobuf does not define the order of properties."""
-    return json.dumps(json.loads(artifact_utils.jsonify_artifact_dict(artifacts)), sort_keys=True)
 
 
 def _write(file: str, text: str) -> None:

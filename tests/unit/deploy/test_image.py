@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
+import os
+import platform
 import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import pytest
 from command import ROOT
 
 DOCKER = ROOT / "deploy" / "docker"
@@ -24,7 +27,7 @@ def tracked(*paths: str) -> list[str]:
 
 
 def test_base_image_is_pinned() -> None:
-    assert [rest.split()[0] for step, rest in STEPS if step == "FROM"] == ["${BEAM}", "${BASE}", "${BASE}"]
+    assert [rest.split()[0] for step, rest in STEPS if step == "FROM"] == ["${BEAM}", *["${BASE}"] * 3]
     assert re.search(r":3\.13\.\d+-slim-trixie@sha256:[0-9a-f]{64}$", ARGUMENTS["BASE"])
     [beam] = re.findall(r"^apache-beam==(\S+) ; python_full_version >= '3.11'", LOCK, re.MULTILINE)
     assert ARGUMENTS["BEAM"] == f"docker.io/apache/beam_python3.13_sdk:{beam}"
@@ -52,6 +55,33 @@ def test_copied_files_are_in_the_build_context() -> None:
         assert all(
             any(fnmatch.fnmatch(file, pattern) or file.startswith(f"{pattern}/") for pattern in sent) for file in ours
         ), source
+
+
+def shell(words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs the one RUN step that begins so, with this Python as python3."""
+    [step] = [rest for step, rest in STEPS if step == "RUN" and rest.startswith(words)]
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python3").symlink_to(sys.executable)
+    environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "EXTRAS": ""}
+    step = step.replace("/dependencies.txt", "dependencies.txt")
+    return subprocess.run(["sh", "-c", step], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_base_image_has_to_fit_the_locked_wheels(tmp_path: Path) -> None:
+    ended = shell('python3 -c "import platform', tmp_path)
+    fits = sys.version_info >= (3, 11) and [*map(int, platform.libc_ver()[1].split("."))] >= [2, 39]
+    assert (ended.returncode == 0) == fits, ended.stderr
+    assert fits or "BASE: expected Python 3.11 to 3.13 and glibc 2.39 or newer" in ended.stderr
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the image's Python reads TOML, and that of this line does not")
+def test_installed_are_the_dependencies_of_the_project(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    ended = shell('python3 -c "import tomllib', tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    names = (tmp_path / "dependencies.txt").read_text().splitlines()
+    assert any(name.startswith("apache-beam==") for name in names)
+    assert all(re.match(r"[a-z0-9-]+[<>=]", name) for name in names)
 
 
 def test_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import yaml
 from command import command, light_command
 from published import publish
 
+from components.trainer.remote import manifests
 from pipeline.authoring.config import load
-from pipeline.orchestration.training_job import manifests
 
 IMAGE = "registry.example/toy:1"
 
@@ -56,7 +56,8 @@ def test_manifest_is_printed_and_the_job_file_written(
     assert ended.exit_code == 0, ended.err
     printed = json.loads(ended.out) if kind is manifests.vertex_manifest else yaml.safe_load(ended.out)
     job = tmp_path / "to" / "job.json"
-    assert printed == kind(load(config).config, IMAGE, str(job))
+    made = load(config).config
+    assert printed == kind(manifests.Job(manifests.name_of(made.pipeline.name), made.training, IMAGE, str(job)))
     assert "&id" not in ended.out, "YAML's anchors are nothing for the eye"
     assert plan_of(job)["cluster"] == cluster
     assert "note: every task reads /shared/first/schema, /shared/first/transform" in ended.err
@@ -73,7 +74,7 @@ def test_without_a_kind_the_config_has_to_name_one(config: str):
     options = ("--image", IMAGE, "--to", "gs://bucket/toy", "--set", "training.cluster=local")
     ended = light_command("manifest", "--config", config, *options)
     assert ended.exit_code == 2
-    assert "--kind: expected tfjob, vertex, jobset, received none, and training.cluster is local" in ended.err
+    assert "--kind: expected tfjob, jobset, vertex, received none, and training.cluster is local" in ended.err
 
 
 def test_help_is_instant():

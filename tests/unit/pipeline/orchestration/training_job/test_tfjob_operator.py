@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tfjob_operator import restarts, tasks
 
+from components.trainer.remote import manifests
 from pipeline.authoring.config import load
-from pipeline.orchestration.training_job import manifests
 
 
 def test_every_task_has_the_same_cluster_with_the_evaluator_and_its_own_index():
@@ -13,7 +13,7 @@ def test_every_task_has_the_same_cluster_with_the_evaluator_and_its_own_index():
         "configs/taxi.yaml",
         ["training.strategy={kind: parameter_server, workers: 3, ps: 2}", "training.evaluator=true"],
     ).config
-    made = tasks(manifests.tfjob_manifest(config, "image", "/shared/job.json"))
+    made = tasks(manifests.tfjob_manifest(manifests.Job("train-taxi", config.training, "image", "/shared/job.json")))
     assert [(task.type, task.index) for task in made] == [
         ("chief", 0),
         *[("worker", index) for index in range(3)],
@@ -36,7 +36,7 @@ def test_every_task_has_the_same_cluster_with_the_evaluator_and_its_own_index():
 
 def test_single_task_has_no_tf_config():
     config = load("configs/taxi.yaml", ["training.strategy.kind=none"]).config
-    [task] = tasks(manifests.tfjob_manifest(config, "image", "/shared/job.json"))
+    [task] = tasks(manifests.tfjob_manifest(manifests.Job("train-taxi", config.training, "image", "/shared/job.json")))
     assert task.tf_config is None
 
 

@@ -13,8 +13,8 @@ from kubeflow.training import ApiClient
 from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
 
 from components.errors import InputError
+from components.trainer.remote import manifests
 from pipeline.authoring.config import Config, load
-from pipeline.orchestration.training_job import manifests
 
 IMAGE = "registry.example/taxi:1"
 JOB = "gs://bucket/taxi/job.json"
@@ -34,19 +34,24 @@ def config(*assignments: str) -> Config:
     return load("configs/taxi.yaml", assignments).config
 
 
+def job_of(*assignments: str) -> manifests.Job:
+    made = config(*assignments)
+    return manifests.Job(manifests.name_of(made.pipeline.name), made.training, IMAGE, JOB)
+
+
 def replicas(shape: tuple[str, ...]) -> dict[str, int]:
-    specs = manifests.tfjob_manifest(config(*shape), IMAGE, JOB)["spec"]["tfReplicaSpecs"]
+    specs = manifests.tfjob_manifest(job_of(*shape))["spec"]["tfReplicaSpecs"]
     return {kind: spec["replicas"] for kind, spec in specs.items()}
 
 
 def pools(shape: tuple[str, ...]) -> list[int]:
-    specs = manifests.vertex_manifest(config(*shape), IMAGE, JOB)["jobSpec"]["workerPoolSpecs"]
+    specs = manifests.vertex_manifest(job_of(*shape))["jobSpec"]["workerPoolSpecs"]
     return [spec.get("replicaCount", 0) for spec in specs]
 
 
 def jobs(shape: tuple[str, ...]) -> dict[str, dict[str, Any]]:
     """Name → Job of a JobSet."""
-    made = manifests.jobset_manifest(config(*shape), IMAGE, JOB)["spec"]["replicatedJobs"]
+    made = manifests.jobset_manifest(job_of(*shape))["spec"]["replicatedJobs"]
     return {each["name"]: each["template"]["spec"] for each in made}
 
 
@@ -64,7 +69,7 @@ def tf_configs(shape: tuple[str, ...]) -> list[dict[str, Any]]:
 
 @every_shape
 def test_tfjob_is_one_by_kubeflows_own_model(shape: tuple[str, ...]):
-    made = manifests.tfjob_manifest(config(*shape), IMAGE, JOB)
+    made = manifests.tfjob_manifest(job_of(*shape))
     client = ApiClient()
     read = client.deserialize(SimpleNamespace(data=json.dumps(made)), "KubeflowOrgV1TFJob")
     # A field that the model does not know is left out, so what comes back would be less.
@@ -73,7 +78,7 @@ def test_tfjob_is_one_by_kubeflows_own_model(shape: tuple[str, ...]):
 
 @every_shape
 def test_custom_job_is_one_by_vertex_ais_own_message(shape: tuple[str, ...]):
-    made = manifests.vertex_manifest(config(*shape), IMAGE, JOB)
+    made = manifests.vertex_manifest(job_of(*shape))
     # A field that the message does not know is refused.
     read = json_format.ParseDict(made, CustomJob.pb(CustomJob()))
     assert [pool.replica_count for pool in read.job_spec.worker_pool_specs] == pools(shape)
@@ -81,7 +86,7 @@ def test_custom_job_is_one_by_vertex_ais_own_message(shape: tuple[str, ...]):
 
 @every_shape
 def test_jobset_is_one_by_kubeflow_trainers_own_model(shape: tuple[str, ...]):
-    made = manifests.jobset_manifest(config(*shape), IMAGE, JOB)
+    made = manifests.jobset_manifest(job_of(*shape))
     read = JobsetV1alpha2JobSet.model_validate(made)
     assert read.model_dump(by_alias=True, exclude_unset=True) == made
 
@@ -106,25 +111,25 @@ def test_tasks_follow_the_config(shape: tuple[str, ...], tfjob_replicas: dict[st
 
 
 def test_empty_worker_pool_of_vertex_ai_is_an_empty_object():
-    made = manifests.vertex_manifest(config(*WORKERS, *EVALUATOR), IMAGE, JOB)["jobSpec"]["workerPoolSpecs"]
+    made = manifests.vertex_manifest(job_of(*WORKERS, *EVALUATOR))["jobSpec"]["workerPoolSpecs"]
     assert made[2] == {}
 
 
 @every_shape
 def test_every_task_runs_the_same_command(shape: tuple[str, ...]):
-    for spec in manifests.tfjob_manifest(config(*shape), IMAGE, JOB)["spec"]["tfReplicaSpecs"].values():
+    for spec in manifests.tfjob_manifest(job_of(*shape))["spec"]["tfReplicaSpecs"].values():
         [container] = spec["template"]["spec"]["containers"]
         assert (container["name"], container["image"], container["command"]) == ("tensorflow", IMAGE, COMMAND)
         assert container["ports"] == [{"name": "tfjob-port", "containerPort": 2222}]
     for job in jobs(shape).values():
         [container] = job["template"]["spec"]["containers"]
         assert (container["image"], container["command"]) == (IMAGE, COMMAND)
-    for pool in filter(None, manifests.vertex_manifest(config(*shape), IMAGE, JOB)["jobSpec"]["workerPoolSpecs"]):
+    for pool in filter(None, manifests.vertex_manifest(job_of(*shape))["jobSpec"]["workerPoolSpecs"]):
         assert pool["containerSpec"] == {"imageUri": IMAGE, "command": COMMAND}
 
 
 def test_only_tasks_killed_by_a_signal_are_restarted():
-    for spec in manifests.tfjob_manifest(config(*SERVERS), IMAGE, JOB)["spec"]["tfReplicaSpecs"].values():
+    for spec in manifests.tfjob_manifest(job_of(*SERVERS))["spec"]["tfReplicaSpecs"].values():
         assert spec["restartPolicy"] == "ExitCode"
     for job in jobs(SERVERS).values():
         [rule] = job["podFailurePolicy"]["rules"]
@@ -133,20 +138,17 @@ def test_only_tasks_killed_by_a_signal_are_restarted():
 
 
 def test_restarts_are_those_of_the_config():
-    assert manifests.tfjob_manifest(config(*WORKERS), IMAGE, JOB)["spec"]["runPolicy"]["backoffLimit"] == 7
-    assert manifests.jobset_manifest(config(*WORKERS), IMAGE, JOB)["spec"]["failurePolicy"]["maxRestarts"] == 7
+    assert manifests.tfjob_manifest(job_of(*WORKERS))["spec"]["runPolicy"]["backoffLimit"] == 7
+    assert manifests.jobset_manifest(job_of(*WORKERS))["spec"]["failurePolicy"]["maxRestarts"] == 7
 
 
 def test_job_is_done_when_its_chief_is_or_else_all_its_workers():
     policies = {
-        shape: manifests.tfjob_manifest(config(*shape), IMAGE, JOB)["spec"]["successPolicy"]
-        for shape in (SERVERS, WORKERS)
+        shape: manifests.tfjob_manifest(job_of(*shape))["spec"]["successPolicy"] for shape in (SERVERS, WORKERS)
     }
     assert policies == {SERVERS: "", WORKERS: "AllWorkers"}
     targets = [
-        manifests.jobset_manifest(config(*shape, *EVALUATOR), IMAGE, JOB)["spec"]["successPolicy"][
-            "targetReplicatedJobs"
-        ]
+        manifests.jobset_manifest(job_of(*shape, *EVALUATOR))["spec"]["successPolicy"]["targetReplicatedJobs"]
         for shape in (SERVERS, WORKERS)
     ]
     assert targets == [["chief"], ["worker"]]
@@ -154,7 +156,7 @@ def test_job_is_done_when_its_chief_is_or_else_all_its_workers():
 
 def test_vertex_ai_restarts_synchronous_workers_together():
     for shape, together in ((WORKERS, True), (SERVERS, False), (MIRRORED, False)):
-        scheduling = manifests.vertex_manifest(config(*shape), IMAGE, JOB)["jobSpec"]["scheduling"]
+        scheduling = manifests.vertex_manifest(job_of(*shape))["jobSpec"]["scheduling"]
         assert scheduling == {"restartJobOnWorkerRestart": together}
 
 
@@ -184,10 +186,10 @@ def test_single_task_gets_no_cluster():
     [("taxi", "train-taxi"), ("2_many", "train-2-many"), ("long_" * 12, "train-" + "long-" * 6 + "long")],
 )
 def test_name_is_fit_for_hosts(pipeline: str, name: str):
-    assert manifests.jobset_manifest(config(f"pipeline.name={pipeline}"), IMAGE, JOB)["metadata"]["name"] == name
+    assert manifests.jobset_manifest(job_of(f"pipeline.name={pipeline}"))["metadata"]["name"] == name
 
 
 def test_tpu_is_rejected():
     for manifest in (manifests.tfjob_manifest, manifests.vertex_manifest, manifests.jobset_manifest):
         with pytest.raises(InputError, match="received tpu"):
-            manifest(config("training.strategy.kind=tpu"), IMAGE, JOB)
+            manifest(job_of("training.strategy.kind=tpu"))

@@ -7,13 +7,14 @@ Kubeflow Trainer v2 installs instead of the TFJob; and a CustomJob for Vertex AI
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from components.errors import InputError
+from components.trainer.remote.config import WhereConfig
 
 if TYPE_CHECKING:
     from components.trainer.config import TrainingConfig
-    from pipeline.authoring.config import Config
 
 CONTAINER = "tensorflow"
 """The container's name: the training operator adds TF_CONFIG only to a container of this name."""
@@ -52,76 +53,107 @@ def command(job: str) -> list[str]:
     return ["python", "-m", "components.trainer.cluster_task", job]
 
 
-def name_of(config: Config) -> str:
-    """The job's name: lowercase letters, digits and -, short enough for the suffixes of the tasks' host names."""
-    return f"train-{config.pipeline.name}".replace("_", "-")[:_MAX_NAME_LENGTH].rstrip("-")
+def name_of(pipeline: str, suffix: str = "") -> str:
+    """The job's name: lowercase letters, digits and -, short enough for the suffixes of the tasks' host names.
+
+    Args:
+      pipeline: the pipeline's name, which is shortened.
+      suffix: is not; it tells this job from others of the pipeline.
+    """
+    length = _MAX_NAME_LENGTH - len(suffix)
+    return f"train-{pipeline}".replace("_", "-")[:length].rstrip("-") + suffix
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training as a job.
+
+    Attributes:
+      name: the job's name, see `name_of`.
+      training: which tasks it has, and how often they are restarted.
+      image: the container image, with this project in its working folder.
+      file: path or URI of the job file.
+      where: volumes, resources and service account of the tasks; None leaves them to whoever submits the job.
+      user: numbers of the user and the group that the tasks run as; None for those of the image.
+    """
+
+    name: str
+    training: TrainingConfig
+    image: str
+    file: str
+    where: WhereConfig | None = None
+    user: tuple[int, int] | None = None
 
 
 _REPLICA = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
 
 
-def tfjob_manifest(config: Config, image: str, job: str) -> dict[str, Any]:
+def tfjob_manifest(job: Job) -> dict[str, Any]:
     """The TFJob that trains a config's model; the operator adds TF_CONFIG to each task.
 
     A task that exits with code 128 or more (ended by a signal) is restarted; a smaller code fails the job.
 
-    Args:
-      config: the pipeline.
-      image: the container image, with this project in its working folder.
-      job: path or URI of the job file.
-
     Raises:
       InputError: a TFJob does not support the strategy.
     """
-    counts = tasks(config.training)
+    counts = tasks(job.training)
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
-        "metadata": {"name": name_of(config)},
+        "metadata": {"name": job.name},
         "spec": {
             # "": with a chief, the job has succeeded when the chief has.
             "successPolicy": "" if "chief" in counts else "AllWorkers",
             # Then running tasks, such as a ps, are stopped; the pods of finished ones remain for their logs.
-            "runPolicy": {"backoffLimit": config.training.max_restarts, "cleanPodPolicy": "Running"},
-            "tfReplicaSpecs": {_REPLICA[role]: _replicas(count, image, job) for role, count in counts.items()},
+            "runPolicy": {"backoffLimit": job.training.max_restarts, "cleanPodPolicy": "Running"},
+            "tfReplicaSpecs": {_REPLICA[role]: _replicas(count, job) for role, count in counts.items()},
         },
     }
 
 
-def _replicas(count: int, image: str, job: str) -> dict[str, Any]:
+def _replicas(count: int, job: Job) -> dict[str, Any]:
     container = {
         "name": CONTAINER,
-        "image": image,
-        "command": command(job),
+        "image": job.image,
+        "command": command(job.file),
         "ports": [{"name": "tfjob-port", "containerPort": PORT}],
     }
+    return {"replicas": count, "restartPolicy": "ExitCode", "template": {"spec": _pod(container, job)}}
+
+
+def _pod(container: dict[str, Any], job: Job) -> dict[str, Any]:
+    """The specification of a task's pod: its container, and what `training.where` adds."""
+    where = job.where
+    if where is None:
+        return {"containers": [container]}
+    names = {path: f"volume-{number}" for number, path in enumerate(where.volumes)}
+    if names:
+        container["volumeMounts"] = [{"name": name, "mountPath": path} for path, name in names.items()]
+    if where.resources:
+        container["resources"] = {"requests": where.resources, "limits": where.resources}
     return {
-        "replicas": count,
-        "restartPolicy": "ExitCode",
-        "template": {"spec": {"containers": [container]}},
+        "containers": [container],
+        **({"volumes": [{"name": names[path], **source} for path, source in where.volumes.items()]} if names else {}),
+        **({"serviceAccountName": where.service_account} if where.service_account else {}),
+        **({"securityContext": {"runAsUser": job.user[0], "runAsGroup": job.user[1]}} if job.user else {}),
     }
 
 
 _INDEX = "TASK_INDEX"
 
 
-def jobset_manifest(config: Config, image: str, job: str) -> dict[str, Any]:
+def jobset_manifest(job: Job) -> dict[str, Any]:
     """The JobSet that trains a config's model, with the TF_CONFIG that the operator adds to a TFJob's tasks.
 
     A task that exits with code 128 or more (ended by a signal) restarts the whole set, and each task continues from the
     newest checkpoint; a smaller code fails the set.
 
-    Args:
-      config: the pipeline.
-      image: the container image, with this project in its working folder.
-      job: path or URI of the job file.
-
     Raises:
       InputError: a JobSet does not support the strategy.
     """
-    name, counts = name_of(config), tasks(config.training)
+    name, counts = job.name, tasks(job.training)
     cluster = {role: _hosts(name, role, count) for role, count in counts.items() if role != "evaluator"}
-    if not config.training.strategy.is_cluster:
+    if not job.training.strategy.is_cluster:
         cluster = {}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -135,11 +167,11 @@ def jobset_manifest(config: Config, image: str, job: str) -> dict[str, Any]:
                 "targetReplicatedJobs": ["chief" if "chief" in counts else "worker"],
             },
             "failurePolicy": {
-                "maxRestarts": config.training.max_restarts,
+                "maxRestarts": job.training.max_restarts,
                 "rules": [{"name": "permanent", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
             },
             "replicatedJobs": [
-                {"name": role, "replicas": 1, "template": {"spec": _job(role, count, cluster, image, job)}}
+                {"name": role, "replicas": 1, "template": {"spec": _job(role, count, cluster, job)}}
                 for role, count in counts.items()
             ],
         },
@@ -151,12 +183,12 @@ def _hosts(name: str, role: str, count: int) -> list[str]:
     return [f"{name}-{role}-0-{index}.{name}:{PORT}" for index in range(count)]
 
 
-def _job(role: str, count: int, cluster: dict[str, list[str]], image: str, job: str) -> dict[str, Any]:
+def _job(role: str, count: int, cluster: dict[str, list[str]], job: Job) -> dict[str, Any]:
     """The Kubernetes Job with all tasks of a role; it fails with its first task, which the set's policy handles."""
     container = {
         "name": CONTAINER,
-        "image": image,
-        "command": command(job),
+        "image": job.image,
+        "command": command(job.file),
         "ports": [{"containerPort": PORT}],
         **({"env": _environment(role, cluster)} if cluster else {}),
     }
@@ -167,7 +199,7 @@ def _job(role: str, count: int, cluster: dict[str, list[str]], image: str, job: 
         "parallelism": count,
         "backoffLimit": 0,
         "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": permanent}]},
-        "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        "template": {"spec": {"restartPolicy": "Never", **_pod(container, job)}},
     }
 
 
@@ -184,41 +216,41 @@ _POOLS = ("chief", "worker", "ps", "evaluator")
 _MACHINE = "n1-standard-8"
 
 
-def vertex_manifest(config: Config, image: str, job: str) -> dict[str, Any]:
+def vertex_manifest(job: Job) -> dict[str, Any]:
     """The CustomJob that trains a config's model; Vertex AI adds TF_CONFIG to each task.
 
     The first pool has one task, the chief; with synchronous workers it is worker 0. Unused pools are empty, and omitted
     at the end.
 
-    Args:
-      config: the pipeline.
-      image: the container image, with this project in its working folder.
-      job: path or URI of the job file.
-
     Raises:
       InputError: the CustomJob does not support the strategy.
     """
-    counts = tasks(config.training)
+    counts = tasks(job.training)
     if "chief" not in counts:
         counts = {**counts, "chief": 1, "worker": counts["worker"] - 1}
-    pools = [_pool(counts.get(role, 0), image, job) for role in _POOLS]
+    pools = [_pool(counts.get(role, 0), job) for role in _POOLS]
     while not pools[-1]:
         pools.pop()
     return {
-        "displayName": name_of(config),
+        "displayName": job.name,
         "jobSpec": {
             "workerPoolSpecs": pools,
+            **({"serviceAccount": job.where.service_account} if job.where and job.where.service_account else {}),
             # Synchronous workers restart only together; with parameter servers one worker can restart alone.
-            "scheduling": {"restartJobOnWorkerRestart": config.training.strategy.kind == "multi_worker"},
+            "scheduling": {"restartJobOnWorkerRestart": job.training.strategy.kind == "multi_worker"},
         },
     }
 
 
-def _pool(count: int, image: str, job: str) -> dict[str, Any]:
+def _pool(count: int, job: Job) -> dict[str, Any]:
     if not count:
         return {}
     return {
-        "machineSpec": {"machineType": _MACHINE},
+        "machineSpec": {"machineType": job.where.machine if job.where else _MACHINE},
         "replicaCount": count,
-        "containerSpec": {"imageUri": image, "command": command(job)},
+        "containerSpec": {"imageUri": job.image, "command": command(job.file)},
     }
+
+
+MANIFESTS = {"tfjob": tfjob_manifest, "jobset": jobset_manifest, "vertex": vertex_manifest}
+"""Kind → what makes its manifest."""

@@ -1,0 +1,39 @@
+"""The job file: the Trainer's inputs, outputs and parameters as JSON, for tasks that TFX's launcher does not start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tfx.types import artifact_utils
+
+Artifacts = dict[str, list[Any]]
+
+
+def write(inputs: Artifacts, outputs: Artifacts, exec_properties: Mapping[str, Any]) -> str:
+    """The content of a job file, which is the same text for the same arguments.
+
+    Args:
+      inputs: of the Trainer, by key.
+      outputs: of the Trainer, by key.
+      exec_properties: its parameters, each a string, a number or None.
+    """
+    job = {"inputs": _text(inputs), "outputs": _text(outputs), "exec_properties": dict(exec_properties)}
+    return json.dumps(job, indent=1, sort_keys=True)
+
+
+def read(text: str) -> tuple[Artifacts, Artifacts, dict[str, Any]]:
+    """The inputs, outputs and parameters of a job file.
+
+    Args:
+      text: what `write` has returned.
+    """
+    job = json.loads(text)
+    inputs, outputs = (artifact_utils.parse_artifact_dict(job[key]) for key in ("inputs", "outputs"))
+    return inputs, outputs, job["exec_properties"]
+
+
+def _text(artifacts: Artifacts) -> str:
+    """The artifacts as TFX's JSON with sorted keys: protobuf does not define the order of properties."""
+    return json.dumps(json.loads(artifact_utils.jsonify_artifact_dict(artifacts)), sort_keys=True)

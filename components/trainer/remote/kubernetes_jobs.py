@@ -1,0 +1,245 @@
+"""Jobs of Kubernetes: submitted, watched and deleted through its API; the tasks' logs are followed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes
+import urllib3
+from kubernetes.client.exceptions import ApiException
+
+from components.errors import InputError, MachineError
+from components.trainer.remote.config import WhereConfig
+from components.trainer.remote.job_status import JobStatus, State
+from components.trainer.remote.manifests import CONTAINER
+
+_KINDS = {
+    "tfjob": ("kubeflow.org", "v1", "tfjobs"),
+    "jobset": ("jobset.x-k8s.io", "v1alpha2", "jobsets"),
+}
+"""Kind → group, version and plural of its objects."""
+_LABELS = {
+    "tfjob": (
+        "training.kubeflow.org/job-name",
+        "training.kubeflow.org/replica-type",
+        "training.kubeflow.org/replica-index",
+    ),
+    "jobset": (
+        "jobset.sigs.k8s.io/jobset-name",
+        "jobset.sigs.k8s.io/replicatedjob-name",
+        "batch.kubernetes.io/job-completion-index",
+    ),
+}
+"""Kind → the labels of a pod with the job's name, the task's role and its index."""
+_CONDITIONS = {"Succeeded": State.SUCCEEDED, "Completed": State.SUCCEEDED, "Failed": State.FAILED}
+"""Condition of a TFJob or a JobSet → how it has ended."""
+_FINAL_REASONS = ("InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
+"""Why a container waits, if it will not start by itself."""
+_SECONDS = 30.0
+"""How long one request may take."""
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class KubernetesJobs:
+    """The jobs of one kind in one namespace.
+
+    Args:
+      where: kind, context and namespace.
+      logs: folder for the tasks' logs, `<task>.log`.
+      lead: the task whose log also goes to this process's log, such as chief-0.
+
+    Raises:
+      InputError: there is no configuration of a client, or none for the context.
+    """
+
+    def __init__(self, where: WhereConfig, logs: Path, lead: str) -> None:
+        client, namespace = _client(where.context)
+        self._objects = kubernetes.client.CustomObjectsApi(client)
+        self._core = kubernetes.client.CoreV1Api(client)
+        self._namespace = where.namespace or namespace
+        self._group, self._version, self._plural = _KINDS[where.kind]
+        self._kind = where.kind
+        self._logs = logs
+        self._lead = lead
+        self._followed: dict[str, threading.Thread] = {}
+
+    def submit(self, manifest: dict[str, Any]) -> None:
+        """Creates a job.
+
+        Raises:
+          InputError: Kubernetes refuses it.
+          MachineError: Kubernetes does not answer.
+        """
+        self._request(self._objects.create_namespaced_custom_object, body=manifest)
+
+    def status(self, name: str) -> JobStatus | None:
+        """State of a job and of its tasks, whose logs are followed from now on; None if there is no job of this name.
+
+        Raises:
+          InputError: Kubernetes refuses the request.
+          MachineError: Kubernetes does not answer.
+        """
+        job = self._request(self._objects.get_namespaced_custom_object, name=name)
+        if job is None:
+            return None
+        status = job.get("status") or {}
+        state, message = State.RUNNING, ""
+        for condition in status.get("conditions") or ():
+            if condition["type"] in _CONDITIONS and condition["status"] == "True":
+                state, message = _CONDITIONS[condition["type"]], condition.get("message", "")
+        by_name, by_role, by_index = _LABELS[self._kind]
+        selector = f"{by_name}={name}"
+        pods = self._call(
+            self._core.list_namespaced_pod, self._namespace, label_selector=selector, _request_timeout=_SECONDS
+        )
+        tasks, failed = {}, []
+        for pod in pods.items if pods else ():
+            labels = pod.metadata.labels
+            task = f"{labels[by_role].lower()}-{labels[by_index]}"
+            tasks[task], final = _phase(pod)
+            if tasks[task] in ("Running", "Succeeded", "Failed"):
+                self._follow(task, pod)
+            if tasks[task] == "Failed":
+                failed.append(task)
+            if final:
+                state, message = State.FAILED, f"{task} cannot start: {final}"
+        if job["metadata"].get("deletionTimestamp"):
+            state, message = State.FAILED, "it is being deleted"
+        if state is State.RUNNING and not any(phase != "Pending" for phase in tasks.values()):
+            state = State.WAITING
+        return JobStatus(state, message, tasks, tuple(failed), int(status.get("restarts", 0)))
+
+    def delete(self, name: str) -> None:
+        """Deletes a job with its tasks, which get SIGTERM; nothing happens if there is none.
+
+        Raises:
+          InputError: Kubernetes refuses the request.
+          MachineError: Kubernetes does not answer.
+        """
+        self._request(self._objects.delete_namespaced_custom_object, name=name, propagation_policy="Foreground")
+
+    def join_logs(self, seconds: float) -> None:
+        """Waits until the logs of ended tasks are complete, at most this long for each."""
+        for thread in self._followed.values():
+            thread.join(seconds)
+
+    def _request(self, call: Callable[..., Any], **arguments: Any) -> Any:
+        return self._call(
+            call, self._group, self._version, self._namespace, self._plural, _request_timeout=_SECONDS, **arguments
+        )
+
+    def _call(self, call: Callable[..., Any], *positional: Any, **arguments: Any) -> Any:
+        """The answer; None for 404."""
+        try:
+            return call(*positional, **arguments)
+        except ApiException as error:
+            if error.status == 404 and "create" not in call.__name__:
+                return None
+            if error.status and 400 <= error.status < 500 and error.status != 429:
+                raise InputError(
+                    f"training.where: Kubernetes refuses {call.__name__} of {self._plural}.{self._group} in namespace "
+                    f"{self._namespace}: {_message(error)}",
+                    "grant the run's user these rights, and install the job's controller in the cluster",
+                ) from error
+            raise _no_answer(error) from error
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise _no_answer(error) from error
+
+    def _follow(self, task: str, pod: Any) -> None:
+        if pod.metadata.uid not in self._followed:
+            thread = threading.Thread(target=self._copy_log, args=(task, pod.metadata.name), daemon=True)
+            self._followed[pod.metadata.uid] = thread
+            thread.start()
+
+    def _copy_log(self, task: str, pod: str) -> None:
+        """Appends a pod's log to the task's file until the container has ended; a lost connection is opened again."""
+        written = b""
+        with (self._logs / f"{task}.log").open("ab", buffering=0) as file:
+            while True:
+                copied_before = written
+                try:
+                    answer = self._core.read_namespaced_pod_log(
+                        pod, self._namespace, container=CONTAINER, follow=True, timestamps=True, _preload_content=False
+                    )
+                    for line in _lines(answer):
+                        # Times have a fixed width, so that their texts have the order of the times.
+                        time, _, text = line.partition(b" ")
+                        if time <= copied_before:
+                            continue
+                        written = time
+                        file.write(text)
+                        if task == self._lead:
+                            logging.info("%s: %s", task, text.decode(errors="replace").rstrip())
+                    return
+                except ApiException as error:
+                    logging.info("%s: its log has ended: %s", task, _message(error))
+                    return
+                except (urllib3.exceptions.HTTPError, OSError) as error:
+                    logging.info("%s: the connection to its log was lost: %s", task, error)
+
+
+def _client(context: str | None) -> tuple[kubernetes.client.ApiClient, str]:
+    """A client, and the namespace of its configuration."""
+    # The library reads the variable when it is imported, which may be in the process that this one is forked from.
+    file = os.environ.get("KUBECONFIG", "~/.kube/config")
+    try:
+        client = kubernetes.config.new_client_from_config(file, context)
+        contexts, current = kubernetes.config.list_kube_config_contexts(file)
+        chosen = next((each for each in contexts if each["name"] == context), current)
+        return client, chosen["context"].get("namespace", "default")
+    except kubernetes.config.ConfigException as error:
+        try:
+            if context is not None:
+                raise error
+            configuration = kubernetes.client.Configuration()
+            kubernetes.config.load_incluster_config(client_configuration=configuration)
+        except kubernetes.config.ConfigException:
+            raise InputError(
+                f"training.where: expected the configuration of a Kubernetes client, received: {error}",
+                "set KUBECONFIG, name a context of it in training.where.context, or run in a pod of the cluster",
+            ) from error
+        return kubernetes.client.ApiClient(configuration), _POD_NAMESPACE.read_text()
+
+
+def _phase(pod: Any) -> tuple[str, str]:
+    """The phase of a pod, with the reason if it waits; and why it will never start, or nothing."""
+    for container in pod.status.container_statuses or ():
+        waiting = container.state.waiting
+        if waiting and waiting.reason != "ContainerCreating":
+            text = f"{waiting.reason}: {waiting.message or ''}".rstrip(": ")
+            return f"Pending, {text}", text if waiting.reason in _FINAL_REASONS else ""
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return f"Pending, {condition.reason}: {condition.message}", ""
+    return pod.status.phase, ""
+
+
+def _lines(answer: Any) -> Iterator[bytes]:
+    """The lines of a response, as they come."""
+    left = b""
+    with contextlib.closing(answer):
+        for chunk in answer.stream(amt=None, decode_content=False):
+            *lines, left = (left + chunk).split(b"\n")
+            yield from (line + b"\n" for line in lines if line)
+    if left:
+        yield left + b"\n"
+
+
+def _message(error: ApiException) -> str:
+    """The text of a refusal: the message of Kubernetes' Status object, or the reason of the HTTP response."""
+    found = re.search(r'"message":"((?:[^"\\]|\\.)*)"', error.body or "")
+    return found[1] if found else str(error.reason)
+
+
+def _no_answer(error: Exception) -> MachineError:
+    return MachineError(
+        f"training.where: expected an answer of Kubernetes, received {type(error).__name__}: {error}",
+        "check that the cluster can be reached; --resume the run: it finds the job again",
+    )

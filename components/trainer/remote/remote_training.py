@@ -1,0 +1,206 @@
+"""The Trainer's part in a training that runs as a job elsewhere: it submits the job, or finds it again, and follows it.
+
+The job writes into a folder that outlives a failed attempt of the Trainer, and its name is derived from that folder. So
+an attempt that is started again finds the job of the one before it:
+
+    no job of this name   submit it
+    it runs               follow it
+    it has succeeded      collect its model
+    it has failed, or     delete it, and submit it again: it continues from its checkpoints
+    trains another model
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from tfx.dsl.io import fileio
+
+from components import errors
+from components.errors import MachineError, PipelineError
+from components.files import is_remote
+from components.trainer.config import TrainingConfig
+from components.trainer.remote import manifests
+from components.trainer.remote.config import WhereConfig
+from components.trainer.remote.job_status import JobStatus, State
+from components.trainer.remote.manifests import Job
+
+_POLL_SECONDS = 1.0
+_LOST_SECONDS = 600.0
+"""How long the service may not answer while a job runs: the job goes on without the Trainer."""
+_LOG_SECONDS = 10.0
+_LOG_TAIL = 1 << 16
+_TAIL_LINES = 10
+
+
+class Service(Protocol):
+    """A service that runs jobs; see KubernetesJobs."""
+
+    def submit(self, manifest: dict[str, Any]) -> None:
+        """Creates a job."""
+
+    def status(self, name: str) -> JobStatus | None:
+        """State of a job; None if there is none of this name."""
+
+    def delete(self, name: str) -> None:
+        """Deletes a job with its tasks."""
+
+    def join_logs(self, seconds: float) -> None:
+        """Waits until the logs of ended tasks are complete."""
+
+
+def train(training: TrainingConfig, where: WhereConfig, pipeline: str, text: str, folder: str, logs: Path) -> int:
+    """Trains by a job, until it has succeeded.
+
+    Args:
+      training: which tasks there are, and how often they are restarted.
+      where: the service, and what its tasks are given.
+      pipeline: the pipeline's name, for the job's.
+      text: content of the job file.
+      folder: path or URI for the job file; the same for all attempts of a run.
+      logs: local folder for the logs of the tasks.
+
+    Returns:
+      How often the service has restarted the job.
+
+    Raises:
+      PipelineError: the job has failed, with the error of its first failed task if that has one; the service refuses
+        it, or has not answered for some time; or this process received SIGTERM, and the job is deleted.
+    """
+    name = manifests.name_of(pipeline, f"-{hashlib.sha256(folder.encode()).hexdigest()[:8]}")
+    file = f"{folder}/job.json"
+    lead, *_ = manifests.tasks(training)
+    logs.mkdir(parents=True, exist_ok=True)
+    service = _service(where, logs, f"{lead}-0")
+    # Files that the tasks write on a volume are those of this process's user.
+    user = None if is_remote(folder) else (os.getuid(), os.getgid())
+    job = Job(name, training, where.image, file, where, user)
+    with _sigterm_event() as stop:
+        try:
+            _submit(service, job, manifests.MANIFESTS[where.kind](job), text, stop)
+            status = _follow(service, job, where.start_minutes, stop)
+        except _NotWantedError:
+            service.delete(name)
+            raise
+    service.join_logs(_LOG_SECONDS)
+    if status.state is State.FAILED:
+        raise _failure(name, status, logs)
+    service.delete(name)
+    logging.info("job %s has succeeded", name)
+    return status.restarts
+
+
+class _NotWantedError(MachineError):
+    """The job is not wanted any more, or will not start."""
+
+
+def _service(where: WhereConfig, logs: Path, lead: str) -> Service:
+    # The clients of the services take a second to import.
+    if where.kind != "vertex":
+        from components.trainer.remote.kubernetes_jobs import KubernetesJobs
+
+        return KubernetesJobs(where, logs, lead)
+    from components.trainer.remote.vertex_jobs import VertexJobs
+
+    return VertexJobs(where)
+
+
+def _submit(service: Service, job: Job, manifest: dict[str, Any], text: str, stop: threading.Event) -> None:
+    """Submits the job, unless that of an earlier attempt trains the same and has not failed."""
+    status = service.status(job.name)
+    if status is not None and status.state is not State.FAILED and _read(job.file) == text:
+        logging.info("job %s of an earlier attempt is found again: %s", job.name, status.state.value)
+        return
+    while status is not None:
+        service.delete(job.name)
+        _wait(stop)
+        status = service.status(job.name)
+    fileio.makedirs(job.file.rpartition("/")[0])
+    with fileio.open(job.file, "w") as file:
+        file.write(text)
+    service.submit(manifest)
+    logging.info("job %s is submitted", job.name)
+
+
+def _follow(service: Service, job: Job, start_minutes: float, stop: threading.Event) -> JobStatus:
+    """The status of a job when it has ended."""
+    started = answered = time.monotonic()
+    tasks: dict[str, str] = {}
+    while True:
+        _wait(stop)
+        try:
+            status = service.status(job.name)
+        except MachineError as error:
+            if time.monotonic() - answered > _LOST_SECONDS:
+                raise
+            logging.warning("%s", error.headline)
+            continue
+        answered = time.monotonic()
+        if status is None:
+            return JobStatus(State.FAILED, "somebody has deleted it")
+        for task, phase in status.tasks.items():
+            if tasks.get(task) != phase:
+                logging.info("job %s: %s: %s", job.name, task, phase)
+        tasks = dict(status.tasks)
+        if status.state in (State.SUCCEEDED, State.FAILED):
+            return status
+        if status.state is State.WAITING and answered - started > start_minutes * 60:
+            waiting = "; ".join(f"{task}: {phase}" for task, phase in tasks.items()) or "no task exists"
+            raise _NotWantedError(
+                f"job {job.name}: expected a task to start within {start_minutes:g} minutes, received {waiting}",
+                "see why in the cluster, or raise training.where.start_minutes",
+            )
+
+
+def _wait(stop: threading.Event) -> None:
+    """Waits for the next request, or raises the error of a run that is stopped."""
+    if stop.wait(_POLL_SECONDS):
+        raise _NotWantedError(
+            "training was stopped by SIGTERM", "--resume the run: it continues from the last checkpoint"
+        )
+
+
+def _read(file: str) -> str | None:
+    if not fileio.exists(file):
+        return None
+    with fileio.open(file) as opened:
+        return str(opened.read())
+
+
+@contextlib.contextmanager
+def _sigterm_event() -> Iterator[threading.Event]:
+    """An event that SIGTERM sets."""
+    event = threading.Event()
+    previous = signal.signal(signal.SIGTERM, lambda *_: event.set())
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _failure(name: str, status: JobStatus, logs: Path) -> PipelineError:
+    """The error of the first failed task, from its log; one with the end of the log if there is none in it."""
+    remedy = f"see the logs of its tasks in {logs}; --resume the run: it continues from the last checkpoint"
+    for task in status.failed:
+        tail = _tail(logs / f"{task}.log")
+        if error := errors.find(RuntimeError(tail)):
+            return error
+        return MachineError(f"job {name}: {task} has failed", remedy, tail.splitlines()[-_TAIL_LINES:])
+    return MachineError(f"job {name} has failed: {status.message}", remedy)
+
+
+def _tail(log: Path) -> str:
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_TAIL))
+        return file.read().decode(errors="replace")

@@ -1,0 +1,79 @@
+"""Every manifest that the project has or writes, by a real API server with the published definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from command import ROOT
+from kubernetes_cluster import Cluster, api_server, definitions, has_api_server
+
+from components.pusher import rollout
+from components.pusher.config import RolloutConfig
+from components.pusher.serving_state import Canary, Stages, State
+from components.trainer.remote import manifests
+from pipeline.authoring.config import load
+
+pytestmark = has_api_server
+
+STRATEGIES = ("{kind: none}", "{kind: multi_worker, workers: 4}", "{kind: parameter_server, workers: 3, ps: 2}")
+WHERE = (
+    "training.where={kind: jobset, image: i, resources: {cpu: 2, memory: 4Gi}, service_account: trainer, "
+    "volumes: {/mnt/train: {persistentVolumeClaim: {claimName: train}}}}"
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with api_server(tmp_path_factory.mktemp("api-server") / "server") as found:
+        known = [each for name in ("jobset", "training-operator", "istio", "kserve") for each in definitions(name)]
+        found.apply(*(each for each in known if each["kind"] == "CustomResourceDefinition"))
+        found.wait_for("condition=Established", "crd", "--all")
+        yield found
+
+
+def job(strategy: str) -> manifests.Job:
+    training = load(
+        "configs/taxi.yaml", [f"training.strategy={strategy}", "training.evaluator=true", WHERE]
+    ).config.training
+    return manifests.Job(
+        "train-taxi", training, "registry.example/taxi:1", "/mnt/train/job.json", training.where, (1, 1)
+    )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kind", ["tfjob", "jobset"])
+def test_job_of_a_training(cluster: Cluster, kind: str, strategy: str) -> None:
+    cluster.apply(manifests.MANIFESTS[kind](job(strategy)), dry_run=True)
+
+
+def test_unknown_field_is_refused(cluster: Cluster) -> None:
+    """Otherwise the tests of this file would accept everything."""
+    manifest = manifests.tfjob_manifest(job(STRATEGIES[1]))
+    manifest["spec"]["tfReplicaSpecs"]["Worker"]["replica"] = 2
+    with pytest.raises(AssertionError, match=r"Worker.replica: field not declared in schema"):
+        cluster.apply(manifest, dry_run=True)
+
+
+def test_shipped_manifests(cluster: Cluster) -> None:
+    for folder in sorted((ROOT / "deploy").glob("*/kustomization.yaml")):
+        cluster.apply(*yaml.safe_load_all(cluster.kubectl("kustomize", folder.parent)), dry_run=True)
+
+
+@pytest.mark.parametrize("canary", [None, Canary(version=2, percent=10)], ids=["stable", "canary"])
+def test_files_of_a_rollout(cluster: Cluster, tmp_path: Path, canary: Canary | None) -> None:
+    for version in (1, 2):
+        (tmp_path / str(version)).mkdir()
+    state = State().changed("promote", Stages(stable=1, canary=canary), "me")
+    settings = RolloutConfig(base_path="/models/taxi", model_name="taxi", storage_uri="pvc://models/taxi")
+    rollout.write(tmp_path, state.model_copy(update={"rollout": settings}))
+    written: list[dict[str, Any]] = [
+        each
+        for file in sorted((tmp_path / rollout.FOLDER).glob("*.yaml"))
+        for each in yaml.safe_load_all(file.read_text())
+    ]
+    assert {each["kind"] for each in written} == {"VirtualService", "DestinationRule", "InferenceService"}
+    cluster.apply(*written, dry_run=True)

@@ -1,0 +1,215 @@
+"""Runs on a real Kubernetes: trainings as TFJobs and JobSets of its controllers; tasks and runs are killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import people
+import psutil
+import pytest
+from command import ROOT, Ended, Runs, command, first_run
+from forked_command import ForkedCommand
+from kubernetes_cluster import IMAGE, Cluster, has_node, kubernetes
+
+from pipeline.cli import main
+from pipeline.core.metadata.store import Store
+
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, has_node]
+
+STEPS = 400
+SECONDS = 300
+PARAMETER_SERVER = "{kind: parameter_server, workers: 2, ps: 1}"
+MULTI_WORKER = "{kind: multi_worker, workers: 2}"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with kubernetes(tmp_path_factory.mktemp("kubernetes") / "cluster") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The volume that the runs and the tasks of their jobs share."""
+    return tmp_path_factory.mktemp("volume")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Runs up to Transform, and what they need to train on the cluster."""
+
+    runs: Runs
+    cluster: Cluster
+    volume: Path
+
+    def arguments(self, kind: str, strategy: str, steps: int = STEPS) -> tuple[str, ...]:
+        """Of a run whose Trainer submits a job; another number of steps is another training."""
+        where = f"{{kind: {kind}, image: {IMAGE}, volumes: {{{self.volume}: {{hostPath: {{path: {self.volume}}}}}}}}}"
+        fields = {"where": where, "strategy": strategy, "steps": steps, "evaluator": "true"}
+        fields["checkpoint"] = "{every_steps: 20}"
+        sets = (word for name, value in fields.items() for word in ("--set", f"training.{name}={value}"))
+        return (*self.runs.arguments, *sets)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """That of a client of the cluster."""
+        return {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
+
+    def run(self, *arguments: str) -> Ended:
+        """Runs to the end."""
+        return command(*arguments, environment=self.environment)
+
+    def start(self, *arguments: str) -> ForkedCommand:
+        """Starts a run."""
+        return ForkedCommand(main, arguments, ROOT, self.environment)
+
+    def log(self, task: str) -> str:
+        """What a task of the job that runs has logged so far."""
+        logs = self.runs.output.glob(f"artifacts/Trainer/.system/stateful_working_dir/*/logs/{task}.log")
+        return "".join(log.read_text() for log in logs)
+
+    def jobs(self) -> list[str]:
+        """The names of all jobs."""
+        kinds = ("tfjobs.kubeflow.org", "jobsets.jobset.x-k8s.io")
+        return [each["metadata"]["name"] for kind in kinds for each in self.cluster.get(kind, "--all-namespaces")]
+
+
+@pytest.fixture(scope="module")
+def prepared(cluster: Cluster, folder: Path) -> Prepared:
+    config = people.project(folder)
+    runs = first_run(folder, "people", "--config", str(config), only=("--to", "Transform"))
+    assert runs.first.exit_code == 0, runs.first.err
+    return Prepared(runs, cluster, folder)
+
+
+def await_that(run: ForkedCommand, is_so: Callable[[], object]) -> None:
+    """Waits for something that happens while a run goes on."""
+    deadline = time.monotonic() + SECONDS
+    while not is_so():
+        assert not run.has_ended(0.2), run.wait(0)
+        assert time.monotonic() < deadline
+
+
+def await_step(prepared: Prepared, run: ForkedCommand, task: str, step: int) -> None:
+    """Waits until a task has logged that many steps."""
+    await_that(run, lambda: [each for each in _steps(prepared.log(task)) if each >= step])
+
+
+def _steps(log: str) -> list[int]:
+    return [int(step) for step in re.findall(r"step (\d+): loss", log)]
+
+
+def kill(task: str, index: int) -> None:
+    """Kills the process of a task as the kernel does it when memory runs out."""
+    place = f'"task":{{"type":"{task}","index":{index}}}'
+    [process] = [each for each in psutil.process_iter() if _is_task(each) and place in _tf_config(each)]
+    process.send_signal(signal.SIGKILL)
+
+
+def _is_task(process: psutil.Process) -> bool:
+    try:
+        return "components.trainer.cluster_task" in process.cmdline() and process.cmdline()[0] == "python"
+    except psutil.Error:
+        return False
+
+
+def _tf_config(process: psutil.Process) -> str:
+    return process.environ().get("TF_CONFIG", "").replace(" ", "")
+
+
+def test_run_that_trains_as_a_jobset_ends_with_a_pushed_model_and_its_lineage(prepared: Prepared) -> None:
+    ended = prepared.run(*prepared.arguments("jobset", PARAMETER_SERVER))
+    assert ended.exit_code == 0, ended.err
+    assert {"Trainer", "Evaluator", "InfraValidator", "Pusher"} <= ended.nodes("done")
+    [version] = prepared.runs.pushed
+    lineage = prepared.run("lineage", *prepared.runs.config, "--output", str(prepared.runs.output.parent), version)
+    assert lineage.exit_code == 0, lineage.err
+    assert all(node in lineage.out for node in ("CsvExampleGen", "Transform", "Trainer", "Pusher"))
+    assert {log.stem for log in (prepared.runs.model_run / "logs").iterdir()} == {
+        *("chief-0", "worker-0", "worker-1", "ps-0", "evaluator-0")
+    }
+    assert prepared.jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "strategy", "lead", "killed"),
+    [
+        ("tfjob", PARAMETER_SERVER, "chief-0", "ps"),
+        ("tfjob", MULTI_WORKER, "worker-0", "worker"),
+        ("jobset", PARAMETER_SERVER, "chief-0", "worker"),
+        ("jobset", MULTI_WORKER, "worker-0", "worker"),
+    ],
+)
+def test_job_outlives_a_killed_task(prepared: Prepared, kind: str, strategy: str, lead: str, killed: str) -> None:
+    steps = 600 + len(kind) + len(strategy)
+    run = prepared.start(*prepared.arguments(kind, strategy, steps), "--to", "Trainer")
+    await_step(prepared, run, lead, 40)
+    kill(killed, 0)
+    code, _, err = run.wait(SECONDS)
+    assert code == 0, err
+    newest = max(
+        (prepared.runs.output / "artifacts" / "Trainer" / "model_run").iterdir(), key=lambda each: int(each.name)
+    )
+    assert _steps((newest / "logs" / f"{lead}.log").read_text())[-1] == steps
+    assert prepared.jobs() == []
+
+
+def test_run_that_was_killed_finds_its_job_again(prepared: Prepared) -> None:
+    arguments = prepared.arguments("jobset", PARAMETER_SERVER, 3000)
+    run = prepared.start(*arguments, "--to", "Trainer")
+    await_step(prepared, run, "chief-0", 40)
+    run.kill()
+    [job] = prepared.jobs()
+    [uid] = [each["metadata"]["uid"] for each in prepared.cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")]
+    resumed = prepared.start(*arguments, "--to", "Trainer", "--resume")
+    await_that(resumed, lambda: _was_found_again(prepared, job))
+    assert [
+        each["metadata"]["uid"] for each in prepared.cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")
+    ] == [uid]
+    code, _, err = resumed.wait(SECONDS)
+    assert code == 0, err
+    assert prepared.jobs() == []
+
+
+def _was_found_again(prepared: Prepared, job: str) -> bool:
+    logs = prepared.runs.output.glob("logs/**/Trainer*.log")
+    return any(f"job {job} of an earlier attempt is found again" in log.read_text() for log in logs)
+
+
+def test_stopped_run_cancels_its_job(prepared: Prepared) -> None:
+    run = prepared.start(*prepared.arguments("tfjob", PARAMETER_SERVER, 100_000), "--to", "Trainer")
+    await_step(prepared, run, "chief-0", 40)
+    os.kill(run.pid, signal.SIGTERM)
+    assert run.wait(SECONDS)[0] == 143
+    deadline = time.monotonic() + SECONDS
+    while prepared.jobs():
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    newest = Store(prepared.runs.output / "metadata.db").runs("people")[0]
+    assert not newest.succeeded
+
+
+def test_error_of_a_task_is_the_error_of_the_run(prepared: Prepared) -> None:
+    arguments = prepared.arguments("jobset", MULTI_WORKER, 777)
+    ended = prepared.run(*arguments, "--to", "Trainer", "--set", "training.learning_rate=1.0e+38")
+    assert ended.exit_code == 2
+    assert "loss" in ended.err
+    assert "remedy: " in ended.err
+
+
+def test_image_that_is_not_there_is_named(prepared: Prepared) -> None:
+    arguments = prepared.arguments("jobset", MULTI_WORKER, 778)
+    ended = prepared.run(
+        *(word.replace(IMAGE, "localhost/pipeline:none") for word in arguments),
+        *("--to", "Trainer", "--set", "training.where.start_minutes=0.1"),
+    )
+    assert ended.exit_code == 1
+    assert "expected a task to start within 0.1 minutes" in ended.err
+    assert "localhost/pipeline:none" in ended.err
+    assert prepared.jobs() == []
