@@ -23,12 +23,14 @@ class Api:
       address: for `vertex.endpoint`.
       sent: method, path, question and body of each request, in their order.
       schedules: those there are, by their resource names.
+      jobs: the CustomJobs there are, by their resource names.
       refuses: the status and the message that whatever is made is answered with, if it is refused.
     """
 
     address: str = ""
     sent: list[tuple[str, str, dict[str, str], Any]] = field(default_factory=list)
     schedules: dict[str, dict[str, Any]] = field(default_factory=dict)
+    jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     refuses: tuple[int, str] | None = None
 
     def made(self, kind: str) -> list[tuple[dict[str, str], Any]]:
@@ -56,8 +58,9 @@ def serve(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Api]:
 def _handler(api: Api) -> type[JsonHandler]:
     class Handler(JsonHandler):
         def do_GET(self) -> None:
-            self._take()
-            self.respond({"schedules": list(api.schedules.values())})
+            path, _, _ = self._take()
+            kind = path.rpartition("/")[2]
+            self.respond({kind: list((api.jobs if kind == "customJobs" else api.schedules).values())})
 
         def do_POST(self) -> None:
             path, query, body = self._take()
@@ -67,14 +70,17 @@ def _handler(api: Api) -> type[JsonHandler]:
                 self.respond({"error": {"code": api.refuses[0], "message": api.refuses[1]}}, api.refuses[0])
             elif path.endswith("/pipelineJobs"):
                 self.respond({**body, "name": f"{path.removeprefix('/v1/')}/{query['pipelineJobId']}"})
+            elif path.endswith(":cancel"):
+                self.respond({})
             else:
                 name = f"{path.removeprefix('/v1/')}/{len(api.sent)}"
-                api.schedules[name] = {**body, "name": name}
-                self.respond(api.schedules[name])
+                kept = api.jobs if path.endswith("/customJobs") else api.schedules
+                kept[name] = {**body, "name": name}
+                self.respond(kept[name])
 
         def do_DELETE(self) -> None:
             path, _, _ = self._take()
-            del api.schedules[path.removeprefix("/v1/")]
+            del (api.jobs if "/customJobs/" in path else api.schedules)[path.removeprefix("/v1/")]
             self.respond({"name": f"{path.removeprefix('/v1/')}/operations/1", "done": True})
 
         def _take(self) -> tuple[str, dict[str, str], Any]:

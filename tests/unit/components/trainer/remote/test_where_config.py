@@ -1,0 +1,39 @@
+"""`training.where`: what each kind requires, and which folders the tasks see."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from components.trainer.config import TrainingConfig
+from components.trainer.remote.config import WhereConfig
+
+CLAIM = {"persistentVolumeClaim": {"claimName": "train"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kind": "vertex"}, "vertex requires a project and a region"),
+        ({"kind": "jobset", "volumes": {"train": CLAIM}}, "expected absolute mount paths, received 'train'"),
+        ({"kind": "jobset", "volumes": {"/train": {}}}, "/train: expected one source .* received none"),
+    ],
+)
+def test_what_does_not_fit_is_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        WhereConfig.model_validate({"image": "i", **fields})
+
+
+def test_folders_below_a_mount_path_are_seen() -> None:
+    where = WhereConfig.model_validate({"kind": "jobset", "image": "i", "volumes": {"/mnt/train": CLAIM}})
+    assert where.mounts("/mnt/train/out/taxi")
+    assert not where.mounts("/mnt/trained")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [({"cluster": "tfjob"}, "where submits the tasks"), ({"strategy": {"kind": "tpu"}}, "a job has no TPU")],
+)
+def test_combinations_are_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TrainingConfig.model_validate({"where": {"kind": "jobset", "image": "i"}, **fields})
