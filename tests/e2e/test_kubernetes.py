@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import kubeflow_pipelines
 import people
 import psutil
 import pytest
+import yaml
 from command import ROOT, Ended, Runs, command, first_run
+from databases import PASSWORD, SERVERS
 from forked_command import ForkedCommand
 from kubernetes_cluster import IMAGE, Cluster, has_node, kubernetes
 
@@ -213,3 +219,158 @@ def test_image_that_is_not_there_is_named(prepared: Prepared) -> None:
     assert "expected a task to start within 0.1 minutes" in ended.err
     assert "localhost/pipeline:none" in ended.err
     assert prepared.jobs() == []
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """deploy/runs on the cluster, with this test's config, image and volume."""
+
+    cluster: Cluster
+    volume: Path
+
+    def run(self, name: str, *arguments: str) -> str:
+        """Makes a Job of the CronJob, and waits until it has succeeded; returns its log."""
+        self._apply(arguments)
+        self.cluster.kubectl("create", "job", name, "--from=cronjob/taxi-run")
+        try:
+            self.cluster.wait_for("condition=Complete", f"job/{name}", seconds=SECONDS)
+        except AssertionError as error:
+            raise AssertionError(self.cluster.kubectl("logs", f"job/{name}")) from error
+        return self.cluster.kubectl("logs", f"job/{name}")
+
+    def _apply(self, arguments: tuple[str, ...]) -> None:
+        documents = list(yaml.safe_load_all(self.cluster.kubectl("kustomize", ROOT / "deploy" / "runs")))
+        [pod] = [_pod(each["spec"]["jobTemplate"]["spec"]) for each in documents if each["kind"] == "CronJob"]
+        [container] = pod["containers"]
+        container |= {"image": IMAGE, "resources": {}}
+        container["command"] = [*container["command"][:3], "--config", str(self.volume / "taxi.yaml"), *arguments]
+        _mount(pod, "data", self.volume, self.volume)
+        self.cluster.apply(*documents)
+
+
+def _pod(template: dict[str, Any]) -> dict[str, Any]:
+    """The pod's specification in that of a Job or a Deployment."""
+    pod: dict[str, Any] = template["template"]["spec"]
+    return pod
+
+
+def _mount(pod: dict[str, Any], name: str, source: Path, path: Path) -> None:
+    """Replaces a claim by a folder of this machine."""
+    [volume] = [each for each in pod["volumes"] if each["name"] == name]
+    del volume["persistentVolumeClaim"]
+    volume["hostPath"] = {"path": str(source)}
+    [mount] = [each for each in pod["containers"][0]["volumeMounts"] if each["name"] == name]
+    mount["mountPath"] = str(path)
+
+
+@pytest.fixture(scope="module")
+def scheduled(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Scheduled:
+    volume = tmp_path_factory.mktemp("scheduled")
+    config = people.project(volume, "taxi", push={"directory": str(volume / "models" / "taxi"), "rollout": {}})
+    text = config.read_text()
+    config.write_text(f"{text}runtime: {{output: {volume / 'out'}}}\n")
+    for path in (volume, *volume.rglob("*")):
+        os.chown(path, 1000, 1000)
+    return Scheduled(cluster, volume)
+
+
+def test_scheduled_run_submits_its_training_and_pushes(scheduled: Scheduled) -> None:
+    """With the rights of deploy/runs alone, as the image's user."""
+    where = (
+        f"{{kind: jobset, image: {IMAGE}, volumes: {{{scheduled.volume}: {{hostPath: {{path: {scheduled.volume}}}}}}}}}"
+    )
+    log = scheduled.run("first", "--set", f"training.where={where}", "--set", f"training.strategy={MULTI_WORKER}")
+    assert len(list((scheduled.volume / "models" / "taxi").glob("[0-9]*"))) == 1, log
+    [run] = Store(scheduled.volume / "out" / "taxi" / "metadata.db").runs("taxi")
+    assert run.succeeded
+    assert scheduled.cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces") == []
+
+
+def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> None:
+    """deploy/kubernetes with this project's own server, because there is no registry with TensorFlow Serving here."""
+    scheduled.run("second", "--set", "training.seed=2")
+    models = scheduled.volume / "models"
+    first, second = sorted(int(each.name) for each in (models / "taxi").glob("[0-9]*"))
+    config = ("--config", str(scheduled.volume / "taxi.yaml"))
+    assert command("promote", *config, str(first)).exit_code == 0
+    assert command("canary", *config, str(second), "--percent", "10").exit_code == 0
+    documents = list(yaml.safe_load_all(scheduled.cluster.kubectl("kustomize", ROOT / "deploy" / "kubernetes")))
+    deployments = [each for each in documents if each["kind"] == "Deployment"]
+    for each in deployments:
+        pod = _pod(each["spec"])
+        [container] = pod["containers"]
+        known = ("--port", "--rest_api_port", "--model_config_file=")
+        arguments = [argument for argument in container["args"] if argument.startswith(known)]
+        container |= {"image": IMAGE, "command": ["python", "-m", "components.serving.server", "--host=0.0.0.0"]}
+        container |= {"args": [each.replace("/models/", f"{models}/") for each in arguments], "resources": {}}
+        _mount(pod, "models", models, models)
+    plain = [each for each in documents if each["kind"] in ("ConfigMap", "Service", "PodDisruptionBudget")]
+    scheduled.cluster.apply(*plain, *deployments)
+    for each in deployments:
+        scheduled.cluster.wait_for("condition=Available", f"deployment/{each['metadata']['name']}", seconds=SECONDS)
+    assert _served(scheduled.cluster) == {"stable": {first}, "canary": {second}}
+    assert command("promote", *config, str(second)).exit_code == 0
+    deadline = time.monotonic() + SECONDS
+    while _served(scheduled.cluster)["stable"] != {second}:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
+def _served(cluster: Cluster) -> dict[str, set[int]]:
+    """Track → the versions that its pods answer with; each pod is asked for a prediction of its one model."""
+    found: dict[str, set[int]] = {"stable": set(), "canary": set()}
+    for pod in cluster.get("pods", "--selector=app=taxi"):
+        with urllib.request.urlopen(f"http://{pod['status']['podIP']}:8501/v1/models/taxi", timeout=10) as answer:
+            versions = json.load(answer)["model_version_status"]
+        found[pod["metadata"]["labels"]["track"]] |= {
+            int(each["version"]) for each in versions if each["state"] == "AVAILABLE"
+        }
+    return found
+
+
+class PodCluster(kubeflow_pipelines.Cluster):
+    """Runs each container of a compiled pipeline as a pod, in the network of the node, where the metadata server is."""
+
+    kubernetes: Cluster
+    volume: Path
+
+    def execute(self, task: str, arguments: list[str], environment: dict[str, str]) -> None:
+        volume = {"name": "pipeline", "hostPath": {"path": str(self.volume)}}
+        container = {
+            "name": "main",
+            "image": IMAGE,
+            "command": ["python", "runner.py", *arguments],
+            "env": [{"name": name, "value": value} for name, value in environment.items()],
+            "volumeMounts": [{"name": "pipeline", "mountPath": str(self.volume)}],
+        }
+        spec = {"restartPolicy": "Never", "hostNetwork": True, "containers": [container], "volumes": [volume]}
+        # As this process, which makes folders for the outputs.
+        spec["securityContext"] = {"runAsUser": 0}
+        name = f"task-{len(self.ran)}"
+        self.kubernetes.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+        try:
+            self.kubernetes.wait_for("jsonpath={.status.phase}=Succeeded", f"pod/{name}", seconds=SECONDS)
+        except AssertionError as error:
+            raise AssertionError(task, self.kubernetes.kubectl("logs", name)[-4000:]) from error
+
+
+@kubeflow_pipelines.needs_kfp
+def test_containers_of_the_compiled_pipeline_run_as_pods(cluster: Cluster, tmp_path: Path) -> None:
+    """In the order of the pipeline; Kubeflow's own controller is in no registry that this project builds from."""
+    config, volume = people.project(tmp_path), tmp_path
+    with SERVERS["postgresql"]() as server:
+        store = server.location
+        fields = {"backend": store.backend, "host": store.host, "port": store.port, "database": store.name}
+        shared = ["--config", str(config), "--set", f"metadata={json.dumps({**fields, 'user': store.user})}"]
+        keys = "{METADATA_PASSWORD: {secret: metadata, key: password}}"
+        section = f"{{image: {IMAGE}, claim: pipeline, mount: {volume}, secrets: {keys}}}"
+        file = tmp_path / "pipeline.yaml"
+        written = command("--kubeflow", *shared, "--set", f"kubeflow={section}", "--output", str(file))
+        assert written.exit_code == 0, written.err
+        pipeline = kubeflow_pipelines.read(file)
+        pods = PodCluster(volume / "scratch", {("metadata", "password"): PASSWORD})
+        pods.kubernetes, pods.volume = cluster, volume
+        pods.run(pipeline)
+        assert sorted(pods.ran) == sorted(pipeline.spec["root"]["dag"]["tasks"])
+    [version] = (volume / "out" / "people" / "pushed").glob("[0-9]*")
+    assert (version / "saved_model.pb").is_file()

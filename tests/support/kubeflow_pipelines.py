@@ -128,7 +128,11 @@ class Cluster:
                 environment[key["envVar"]] = self.secrets[secret["secretName"], key["secretKey"]]
         program, *arguments = rest
         assert (first, program) == ("python", "runner.py")
-        ended = (command if self.ran else command_process)(*arguments, environment=environment)
-        assert ended.exit_code == 0, (name, ended.err[-4000:])
+        self.execute(name, arguments, environment)
         self.ran.append(name)
         return {key: output.read_text() for key, output in outputs.items()}
+
+    def execute(self, task: str, arguments: list[str], environment: dict[str, str]) -> None:
+        """Runs `python runner.py` with these arguments, and asserts that it succeeds."""
+        ended = (command if self.ran else command_process)(*arguments, environment=environment)
+        assert ended.exit_code == 0, (task, ended.err[-4000:])
