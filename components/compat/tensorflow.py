@@ -6,7 +6,7 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -62,6 +62,23 @@ def adam_slots(optimizer: tf_keras.optimizers.Adam, variable: tf.Variable) -> tu
     """
     index = optimizer._index_dict[optimizer._var_key(variable)]
     return optimizer._momentums[index], optimizer._velocities[index]
+
+
+class ShardedVariable:
+    """A variable in parts, which a layer of tf_keras may have: it lists the parts as its weights.
+
+    tf_keras recognizes it by the name of a base class (`base_layer_utils.is_split_variable`). TensorFlow's own
+    ShardedVariable is divided along the first axis only. Checked with tf_keras 2.16 and 2.21.
+
+    Attributes:
+      variables: the parts.
+    """
+
+    def __init__(self, variables: Sequence[tf.Variable]) -> None:
+        self.variables = tuple(variables)
+
+    def __iter__(self) -> Iterator[tf.Variable]:
+        return iter(self.variables)
 
 
 class _CountedFunction:

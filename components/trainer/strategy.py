@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -14,6 +15,7 @@ from components.models import sharding
 from components.trainer.cluster.task_server import inter_op_threads
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import StrategyConfig, TrainingConfig
+from components.trainer.mesh import Mesh, create_devices
 
 _MOST_SHARDS = 1 << 10
 
@@ -25,10 +27,16 @@ class Distribution:
     Attributes:
       strategy: the strategy of this process.
       role: its role in a cluster; None if it trains alone.
+      mesh: the devices that this process trains on by itself; None: those of the strategy.
     """
 
     strategy: tf.distribute.Strategy
     role: Role | None = None
+    mesh: Mesh | None = None
+
+    def scope(self) -> AbstractContextManager[object]:
+        """Where the network and the optimizer of the loop are created: under the strategy; for a mesh, on the CPU."""
+        return tf.device("CPU:0") if self.mesh else self.strategy.scope()  # type: ignore[no-any-return]
 
     @property
     def is_lead(self) -> bool:
@@ -66,6 +74,8 @@ def distribute(config: TrainingConfig, role: Role | None) -> Distribution:
     Raises:
       InputError: the cluster or the machine does not fit the strategy.
     """
+    if config.strategy.kind == "mesh":
+        return Distribution(tf.distribute.get_strategy(), role, create_devices(config.strategy))
     return Distribution(_strategy(config.strategy, role), role)
 
 

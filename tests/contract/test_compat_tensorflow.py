@@ -15,6 +15,7 @@ from tensorflow.python.ops import script_ops
 
 from components.compat.tensorflow import (
     LEGACY_KERAS,
+    ShardedVariable,
     adam_slots,
     call_py_function,
     local_copy,
@@ -35,6 +36,19 @@ def test_local_copy_of_a_mirrored_variable_is_one_component() -> None:
 def test_local_copy_of_a_plain_variable_is_the_variable() -> None:
     variable = tf.Variable([1.0])
     assert local_copy(variable) is variable
+
+
+def test_layer_lists_the_parts_of_a_sharded_variable() -> None:
+    def create(next_creator: Any, **options: Any) -> Any:
+        return ShardedVariable([next_creator(**options) for _ in range(2)])
+
+    with tf.variable_creator_scope(create):
+        layer = tf_keras.layers.Layer()
+        weight = layer.add_weight("kernel", (2, 3))
+    assert isinstance(weight, ShardedVariable), "tf_keras makes variables elsewhere"
+    assert [id(each) for each in layer.trainable_weights] == [id(each) for each in weight], (
+        "tf_keras recognizes variables in parts by something else"
+    )
 
 
 def test_slots_of_adam_are_its_moments() -> None:

@@ -40,6 +40,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "alone-bfloat16": {"precision": "mixed_bfloat16"},
     "alone-float16": {"precision": "mixed_float16"},
     "mirrored": {"strategy": {"kind": "mirrored"}},
+    "mesh": {"strategy": {"kind": "mesh", "data": 2, "model": 2}},
     "min_size": {"strategy": PARAMETER_SERVER, "evaluator": True},
     "max_size-bfloat16": {"strategy": {**PARAMETER_SERVER, "partitioner": "max_size"}, "precision": "mixed_bfloat16"},
     "fixed-streaming": {
@@ -54,7 +55,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
         "table_learning_rate": 0.05,
     },
 }
-BOTH_LINES = {"min_size"}
+BOTH_LINES = {"mesh", "min_size"}
 SLOW = {
     "alone-bfloat16",
     "alone-float16",
@@ -121,6 +122,24 @@ def test_exported_model_predicts_the_same_as_the_checkpoint(made: Callable[[str]
 @pytest.mark.slow
 def test_mirrored_on_one_device_is_the_same_training(made: Callable[[str], Made]) -> None:
     np.testing.assert_allclose(made("mirrored").left.predictions, made("alone").left.predictions, rtol=0, atol=1e-6)
+
+
+@pytest.mark.both_lines
+def test_mesh_is_the_same_training_on_four_devices(made: Callable[[str], Made]) -> None:
+    mesh, alone = made("mesh"), made("alone")
+    np.testing.assert_allclose(mesh.left.predictions, alone.left.predictions, rtol=0, atol=1e-5)
+    curves, wanted = (each.curves("train") for each in (mesh, alone))
+    for tag in ("loss", "learning_rate"):
+        assert curves[tag].keys() == wanted[tag].keys()
+        np.testing.assert_allclose([*curves[tag].values()], [*wanted[tag].values()], rtol=1e-4)
+    log = (mesh.folder / "node.log").read_text()
+    sizes = re.findall(r"CPU:(\d): ([\d,]+) bytes of weights, ([\d,]+) bytes of moments", log)
+    numbers = {int(device): (weights, moments) for device, weights, moments in sizes}
+    # Two tables of 8 and of 4 columns, and a kernel of 16, divided in two; the rest is on the first device of each row.
+    divided, rest = 4 * (41 * 8 + 5 * 4 + 14 * 16) // 2, 4 * (46 + 16 + 16 + 1 + 1)
+    first, second = (divided + rest, 2 * (divided + rest)), (divided, 2 * divided)
+    wanted_numbers = {0: first, 1: second, 2: first, 3: second}
+    assert numbers == {device: tuple(f"{size:,}" for size in pair) for device, pair in wanted_numbers.items()}
 
 
 @pytest.mark.parametrize("name", marked("alone-bfloat16", "alone-float16"))
@@ -252,6 +271,23 @@ def test_checkpoint_restores_into_another_number_of_ps(
     assert [int(step) for step in steps] == [step for step in sorted(CHECKPOINTS) if step > saved]
     assert again.left.tables == {(41, 8): 3, (5, 4): 1, (46, 1): 2}
     assert abs(again.left.auc - made("alone").left.auc) < 0.005
+
+
+@pytest.mark.slow
+def test_checkpoint_of_a_mesh_restores_into_one_process(
+    prepared: Prepared, made: Callable[[str], Made], tmp_path: Path
+) -> None:
+    often = {**CONFIG, "checkpoint": {"every_steps": 10, "keep": 3}}
+    running = Training(prepared, tmp_path, {**often, **TRAININGS["mesh"]})
+    running.until(lambda: len(running.checkpoints()) > 1)
+    running.supervisor.terminate()
+    with pytest.raises(MachineError, match="training was stopped by SIGTERM"):
+        running.end()
+    saved = max(int(file.name.split(".")[0].removeprefix("step-")) for file in running.checkpoints())
+    assert 0 < saved < STEPS
+    Training(prepared, tmp_path, often).end()
+    left = training_output.look(prepared, tmp_path)
+    np.testing.assert_allclose(left.predictions, made("alone").left.predictions, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("cluster", ["tfjob", "given"])
