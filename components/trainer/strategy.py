@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import tensorflow as tf
 import tf_keras
@@ -18,6 +20,7 @@ from components.trainer.config import StrategyConfig, TrainingConfig
 from components.trainer.mesh import Mesh, create_devices
 
 _MOST_SHARDS = 1 << 10
+_CONNECT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -158,15 +161,20 @@ def _partitioner(config: StrategyConfig, servers: int) -> sharding.Partitioner:
 
 
 def _tpu() -> tf.distribute.TPUStrategy:
+    name = os.environ.get("TPU_NAME", "local")
     try:
+        if "://" in name:
+            # TensorFlow would wait for a server that does not answer without end.
+            address = urlsplit(name)
+            socket.create_connection((address.hostname or "", address.port or 0), _CONNECT_SECONDS).close()
         # Not TPUClusterResolver.connect: in TensorFlow 2.16 it leaves out an argument of initialize_tpu_system_impl.
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(os.environ.get("TPU_NAME", "local"))
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except (OSError, ValueError, RuntimeError, tf.errors.OpError) as error:
         raise InputError(
-            "training.strategy.kind: expected a TPU for tpu, received no answer from one",
+            f"training.strategy.kind: expected a TPU for tpu, received no answer from one (TPU_NAME: {name})",
             "run on a TPU VM, or name the TPU in TPU_NAME; mirrored trains on GPUs",
         ) from error
 

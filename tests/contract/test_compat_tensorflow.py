@@ -44,7 +44,7 @@ def test_layer_lists_the_parts_of_a_sharded_variable() -> None:
 
     with tf.variable_creator_scope(create):
         layer = tf_keras.layers.Layer()
-        weight = layer.add_weight("kernel", (2, 3))
+        weight = layer.add_weight("kernel", (2, 3), initializer="zeros")
     assert isinstance(weight, ShardedVariable), "tf_keras makes variables elsewhere"
     assert [id(each) for each in layer.trainable_weights] == [id(each) for each in weight], (
         "tf_keras recognizes variables in parts by something else"

@@ -186,7 +186,7 @@ def _mesh(config: Config) -> Iterator[Problem]:
     elif any(units % strategy.model for units in model.hidden):
         message = (
             f"a mesh divides each layer's units among model: {strategy.model} devices; "
-            f"expected multiples of {strategy.model}, received {list(model.hidden)}"
+            f"expected multiples of {strategy.model}, received {list(model.hidden)}; change one of them"
         )
         yield Problem(("model", "hidden"), message)
 
