@@ -7,12 +7,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import tensorflow as tf
     import tf_keras
+
+T = TypeVar("T")
 
 LEGACY_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 """Makes tf.keras tf_keras on both release lines, if it is set before TensorFlow's first import."""
@@ -79,6 +81,17 @@ class ShardedVariable:
 
     def __iter__(self) -> Iterator[tf.Variable]:
         return iter(self.variables)
+
+
+def dispatchable(kind: type[T]) -> type[T]:
+    """A class decorator: functions of TensorFlow may be dispatched by this class (tf.experimental.dispatch_for_api).
+
+    Otherwise dispatch_for_api accepts a class that is no CompositeTensor and never calls the function. There is only
+    the private `dispatch.register_dispatchable_type`. Checked with TensorFlow 2.16 and 2.21.
+    """
+    from tensorflow.python.util import dispatch
+
+    return dispatch.register_dispatchable_type(kind)  # type: ignore[no-any-return]
 
 
 class _CountedFunction:

@@ -13,10 +13,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from components.compat.tensorflow import ShardedVariable
+from components.compat.tensorflow import ShardedVariable, dispatchable
 from components.models import sharding
 
 
+@dispatchable
 class ColumnShards(ShardedVariable):
     """A matrix, [rows, columns], as one variable of [rows, columns / devices] on each device.
 

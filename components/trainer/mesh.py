@@ -2,7 +2,8 @@
 
 Each row of the mesh has a copy of the network and takes its part of every batch. Within a row the columns of matrices
 are divided among the devices, see column_sharding. The gradients of a shard are summed over the devices that have the
-same shard, so no device has a gradient, or moments, of more than its own variables.
+same shard, so no device has a gradient, or moments, of more than its own variables. Each of them receives the gradients
+of all the others and adds them in the same order, so the copies stay equal.
 
 TensorFlow's DTensor would do the same, but in 2.16 and 2.21 it has no layout for ResourceScatterAdd, with which the
 rows of a table are updated, nor for FusedBatchNormV3, which layer normalization uses.
@@ -52,8 +53,8 @@ class Replica(NamedTuple):
     """A copy of the network on one row of the mesh.
 
     Attributes:
-      network: it.
-      optimizer: of its variables, built.
+      network: with its variables on these devices.
+      optimizer: its optimizer, built.
       loss_and_gradients: of its part of a batch.
     """
 

@@ -18,6 +18,7 @@ from components.compat.tensorflow import (
     ShardedVariable,
     adam_slots,
     call_py_function,
+    dispatchable,
     local_copy,
     register_py_function,
 )
@@ -49,6 +50,21 @@ def test_layer_lists_the_parts_of_a_sharded_variable() -> None:
     assert [id(each) for each in layer.trainable_weights] == [id(each) for each in weight], (
         "tf_keras recognizes variables in parts by something else"
     )
+
+
+def test_function_is_dispatched_by_a_class_that_is_no_tensor() -> None:
+    @dispatchable
+    class Matrix:
+        pass
+
+    @tf.experimental.dispatch_for_api(tf.matmul, {"b": Matrix})
+    def product(*_arguments: Any, **_options: Any) -> str:
+        return "dispatched"
+
+    try:
+        assert tf.matmul(a=tf.ones([1, 1]), b=Matrix()) == "dispatched"
+    finally:
+        tf.experimental.unregister_dispatch_for(product)
 
 
 def test_slots_of_adam_are_its_moments() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mesh_devices
 import numpy as np
 import pytest
 import training_output
@@ -220,6 +221,7 @@ def assert_ended_early(prepared: Prepared, folder: Path, starts: int = 1) -> Non
         MULTI_WORKER,
         pytest.param(PARAMETER_SERVER, marks=pytest.mark.slow),
         pytest.param({"kind": "mirrored"}, marks=pytest.mark.slow),
+        pytest.param({"kind": "mesh", "data": 2, "model": 2}, marks=pytest.mark.slow),
     ],
     ids=lambda strategy: strategy["kind"],
 )
@@ -283,6 +285,32 @@ def test_checkpoint_restores_into_another_number_of_ps(
     assert [int(step) for step in steps] == [step for step in sorted(CHECKPOINTS) if step > saved]
     assert again.left.tables == {(41, 8): 3, (5, 4): 1, (46, 1): 2}
     assert abs(again.left.auc - made("alone").left.auc) < 0.005
+
+
+@pytest.mark.both_lines
+def test_each_device_of_a_mesh_computes_with_its_own_columns(tmp_path: Path) -> None:
+    found = in_child(tmp_path / "trace.log", mesh_devices.devices_of_step)
+    assert found["CPU:1"] == [
+        ("AssignSubVariableOp", (7, 4)),
+        ("MatMul", (5, 4)),
+        ("MatMul", (5, 7)),
+        ("MatMul", (7, 4)),
+        ("ResourceGather", (5, 1, 2)),
+        # Adam's moments of the rows of the batch.
+        ("ResourceGather", (None, 2)),
+        ("ResourceGather", (None, 2)),
+    ]
+    assert found["CPU:3"] == found["CPU:1"]
+    assert found["CPU:2"] == found["CPU:0"]
+    assert set(found["CPU:0"]) - set(found["CPU:1"]) == {
+        ("AssignSubVariableOp", (1,)),
+        ("AssignSubVariableOp", (8, 1)),
+        ("AssignSubVariableOp", (8,)),
+        # The logits, and their gradients.
+        ("MatMul", (5, 1)),
+        ("MatMul", (5, 8)),
+        ("MatMul", (8, 1)),
+    }
 
 
 @pytest.mark.slow
