@@ -125,7 +125,8 @@ class MeshCopies:
         for each in self._replicas:
             each.optimizer.iterations.assign(optimizer.iterations)
         for whole, parts in itertools.chain(*self._variables):
-            values = tf.split(whole, len(parts), axis=-1) if len(parts) > 1 else [whole]
+            with tf.device("CPU:0"):
+                values = tf.split(whole, len(parts), axis=-1) if len(parts) > 1 else [whole]
             for part, value in zip(parts, values, strict=True):
                 part.assign(value)
         for device, (weights, moments) in self.memory().items():
@@ -168,7 +169,10 @@ class MeshCopies:
     def collect(self) -> None:
         """Copies weights and moments to the network and the optimizer on the host."""
         for whole, parts in self._variables[0]:
-            whole.assign(tf.concat(parts, axis=-1) if len(parts) > 1 else parts[0])
+            # On a GPU there may be no memory for the whole of it.
+            with tf.device("CPU:0"):
+                value = tf.concat(parts, axis=-1) if len(parts) > 1 else parts[0]
+            whole.assign(value)
 
     def memory(self) -> dict[str, tuple[int, int]]:
         """The bytes of the weights and of the optimizer's moments on each device."""
