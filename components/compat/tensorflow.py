@@ -6,13 +6,15 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import tensorflow as tf
     import tf_keras
+
+T = TypeVar("T")
 
 LEGACY_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 """Makes tf.keras tf_keras on both release lines, if it is set before TensorFlow's first import."""
@@ -62,6 +64,34 @@ def adam_slots(optimizer: tf_keras.optimizers.Adam, variable: tf.Variable) -> tu
     """
     index = optimizer._index_dict[optimizer._var_key(variable)]
     return optimizer._momentums[index], optimizer._velocities[index]
+
+
+class ShardedVariable:
+    """A variable in parts, which a layer of tf_keras may have: it lists the parts as its weights.
+
+    tf_keras recognizes it by the name of a base class (`base_layer_utils.is_split_variable`). TensorFlow's own
+    ShardedVariable is divided along the first axis only. Checked with tf_keras 2.16 and 2.21.
+
+    Attributes:
+      variables: the parts.
+    """
+
+    def __init__(self, variables: Sequence[tf.Variable]) -> None:
+        self.variables = tuple(variables)
+
+    def __iter__(self) -> Iterator[tf.Variable]:
+        return iter(self.variables)
+
+
+def dispatchable(kind: type[T]) -> type[T]:
+    """A class decorator: functions of TensorFlow may be dispatched by this class (tf.experimental.dispatch_for_api).
+
+    Otherwise dispatch_for_api accepts a class that is no CompositeTensor and never calls the function. There is only
+    the private `dispatch.register_dispatchable_type`. Checked with TensorFlow 2.16 and 2.21.
+    """
+    from tensorflow.python.util import dispatch
+
+    return dispatch.register_dispatchable_type(kind)  # type: ignore[no-any-return]
 
 
 class _CountedFunction:

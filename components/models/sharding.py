@@ -27,10 +27,15 @@ def table() -> Iterator[None]:
         _table.reset(token)
 
 
+def is_table() -> bool:
+    """Whether variables that are created here are tables of ids."""
+    return _table.get()
+
+
 def for_tables_only(partitioner: Partitioner) -> Partitioner:
     """The same partitioner; variables that are not tables of ids get a single shard."""
 
     def shards(shape: tf.TensorShape, dtype: tf.DType, axis: int = 0) -> Sequence[int]:
-        return partitioner(shape, dtype, axis) if _table.get() else [1] * len(shape)
+        return partitioner(shape, dtype, axis) if is_table() else [1] * len(shape)
 
     return shards

@@ -15,10 +15,11 @@ ClassWeights = Literal["balanced"] | dict[str, PositiveFloat]
 class StrategyConfig(Section):
     """How training is distributed."""
 
-    kind: Literal["none", "mirrored", "multi_worker", "parameter_server", "tpu"] = "none"
+    kind: Literal["none", "mirrored", "multi_worker", "parameter_server", "mesh", "tpu"] = "none"
     """none: one process, one device; mirrored: one process, all its GPUs; multi_worker: MultiWorkerMirroredStrategy,
     processes with synchronous steps; parameter_server: ParameterServerStrategy, workers with asynchronous steps, and
-    servers that hold the variables; tpu: a TPU."""
+    servers that hold the variables; mesh: one process, `data` times `model` devices, its GPUs or, without any, as many
+    logical devices of its CPU; tpu: a TPU."""
     workers: PositiveInt = 2
     """multi_worker and parameter_server: tasks that compute gradients."""
     ps: PositiveInt = 2
@@ -28,6 +29,11 @@ class StrategyConfig(Section):
     `shard_over_mb`; max_size: as many shards as keep each below `shard_over_mb`; fixed: always one shard per ps."""
     shard_over_mb: PositiveFloat = 1.0
     """The size that `partitioner` uses, in MiB."""
+
+    data: PositiveInt = 1
+    """mesh: parts of a batch, each computed by a copy of the network."""
+    model: PositiveInt = 1
+    """mesh: devices of a copy, among which the columns of dense layers and of tables of ids are divided."""
 
     @property
     def is_cluster(self) -> bool:
@@ -138,6 +144,13 @@ class TrainingConfig(Section):
                 f"batch_size is shared by the workers of multi_worker; expected a multiple of {strategy.workers}, "
                 f"received {self.batch_size}"
             )
+        if strategy.kind == "mesh" and self.batch_size % strategy.data:
+            raise ValueError(
+                f"batch_size is divided into strategy.data parts; expected a multiple of {strategy.data}, "
+                f"received {self.batch_size}"
+            )
+        if strategy.kind == "mesh" and self.precision != "float32":
+            raise ValueError(f"precision: expected float32, which a mesh computes in, received {self.precision}")
         if strategy.kind == "parameter_server" and self.precision == "mixed_float16":
             raise ValueError("mixed_float16 scales its loss, which parameter_server cannot do; choose mixed_bfloat16")
         return self

@@ -19,6 +19,7 @@ def adam(
     weight_decay: float = 0.0,
     table_learning_rate: float | None = None,
     batch_size: int = 1,
+    placed: bool = False,
 ) -> LazyAdam:
     """Adam (Kingma & Ba 2015, Adam: A Method for Stochastic Optimization), lazy where a gradient is sparse.
 
@@ -27,12 +28,14 @@ def adam(
       weight_decay: the part of a matrix that a step subtracts, times the learning rate.
       table_learning_rate: the rate of Adagrad, which then replaces Adam for sparse gradients.
       batch_size: the number of examples in the mean loss; Adagrad uses the gradient of their sum.
+      placed: whether each variable is updated on its own device, without a strategy of tf.distribute.
 
     Returns:
       An optimizer for any strategy; create and build it in the strategy's scope.
     """
     # XLA would compile again for every new number of ids in a batch.
-    optimizer = LazyAdam(learning_rate, weight_decay=weight_decay or None, jit_compile=False)
+    kind = PlacedAdam if placed else LazyAdam
+    optimizer = kind(learning_rate, weight_decay=weight_decay or None, jit_compile=False)
     if table_learning_rate:
         optimizer.adagrad = (table_learning_rate, batch_size)
     optimizer.exclude_from_weight_decay(var_names=[_NO_KERNEL])
@@ -97,3 +100,12 @@ class LazyAdam(tf_keras.optimizers.Adam):  # type: ignore[misc]
         new = tf.gather(squares, gradient.indices) + tf.square(summed)
         squares.scatter_update(tf.IndexedSlices(new, gradient.indices))
         variable.scatter_sub(tf.IndexedSlices(rate * summed / tf.sqrt(new + _INITIAL_ACCUMULATOR), gradient.indices))
+
+
+class PlacedAdam(LazyAdam):
+    """LazyAdam that updates each variable on the device that has it; a strategy of tf.distribute does so by itself."""
+
+    def update_step(self, gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> None:
+        """Updates one variable; see LazyAdam."""
+        with tf.device(variable.device):
+            super().update_step(gradient, variable)

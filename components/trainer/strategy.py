@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import tensorflow as tf
 import tf_keras
@@ -14,8 +17,10 @@ from components.models import sharding
 from components.trainer.cluster.task_server import inter_op_threads
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import StrategyConfig, TrainingConfig
+from components.trainer.mesh import Mesh, create_devices
 
 _MOST_SHARDS = 1 << 10
+_CONNECT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -25,10 +30,16 @@ class Distribution:
     Attributes:
       strategy: the strategy of this process.
       role: its role in a cluster; None if it trains alone.
+      mesh: the devices that this process trains on by itself; None: those of the strategy.
     """
 
     strategy: tf.distribute.Strategy
     role: Role | None = None
+    mesh: Mesh | None = None
+
+    def scope(self) -> AbstractContextManager[object]:
+        """Where the network and the optimizer of the loop are created: under the strategy; for a mesh, on the CPU."""
+        return tf.device("CPU:0") if self.mesh else self.strategy.scope()  # type: ignore[no-any-return]
 
     @property
     def is_lead(self) -> bool:
@@ -66,6 +77,8 @@ def distribute(config: TrainingConfig, role: Role | None) -> Distribution:
     Raises:
       InputError: the cluster or the machine does not fit the strategy.
     """
+    if config.strategy.kind == "mesh":
+        return Distribution(tf.distribute.get_strategy(), role, create_devices(config.strategy))
     return Distribution(_strategy(config.strategy, role), role)
 
 
@@ -148,15 +161,20 @@ def _partitioner(config: StrategyConfig, servers: int) -> sharding.Partitioner:
 
 
 def _tpu() -> tf.distribute.TPUStrategy:
+    name = os.environ.get("TPU_NAME", "local")
     try:
+        if "://" in name:
+            # TensorFlow would wait for a server that does not answer without end.
+            address = urlsplit(name)
+            socket.create_connection((address.hostname or "", address.port or 0), _CONNECT_SECONDS).close()
         # Not TPUClusterResolver.connect: in TensorFlow 2.16 it leaves out an argument of initialize_tpu_system_impl.
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(os.environ.get("TPU_NAME", "local"))
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except (OSError, ValueError, RuntimeError, tf.errors.OpError) as error:
         raise InputError(
-            "training.strategy.kind: expected a TPU for tpu, received no answer from one",
+            f"training.strategy.kind: expected a TPU for tpu, received no answer from one (TPU_NAME: {name})",
             "run on a TPU VM, or name the TPU in TPU_NAME; mirrored trains on GPUs",
         ) from error
 

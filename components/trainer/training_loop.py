@@ -27,6 +27,7 @@ from components.trainer.cluster.task_server import WORKER_FILE
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import Batch, InputPipeline
+from components.trainer.mesh import Gradient, LossAndGradients, Mesh, MeshCopies, Replica
 from components.trainer.optimizer import adam
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.strategy import Distribution
@@ -103,7 +104,7 @@ class TrainingLoop:
           NotFiniteError: the loss is no longer finite.
           SystemExit: this process, or another one of the cluster, received SIGTERM; a checkpoint is saved.
         """
-        with self.distribution.strategy.scope():
+        with self.distribution.scope():
             network = self.learner.build()
             network.summary(print_fn=logging.info)
             optimizer = _optimizer(self.config)
@@ -112,7 +113,7 @@ class TrainingLoop:
         checkpoints = Checkpoints(folders.checkpoints, folders.scratch, keep, network=network, optimizer=optimizer)
         done = checkpoints.restore()
         if not done:
-            with self.distribution.strategy.scope():
+            with self.distribution.scope():
                 self.learner.initialize(network)
         preemption = PreemptionFlag()
         steps = self.steps(network, optimizer)
@@ -127,6 +128,7 @@ class TrainingLoop:
                 checkpoint_at = min(_next_multiple(done, self.config.checkpoint.every_steps), self.config.steps)
                 done, stop = self._advance(steps, optimizer, writer, done, own)
                 if done >= checkpoint_at or stop.preempted:
+                    steps.collect()
                     checkpoints.save(done)
                     writer.checkpoint(done, network)
                     finished = finished or self.on_checkpoint(done, network) is True
@@ -137,6 +139,8 @@ class TrainingLoop:
     def steps(self, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer) -> Steps:
         """The steps of this strategy."""
         strategy = self.distribution.strategy
+        if self.distribution.mesh:
+            return self._mesh_steps(self.distribution.mesh, network, optimizer)
         coordinated = self.config.strategy.kind == "parameter_server" and self.distribution.role is not None
         # A worker of a parameter server applies the mean gradient of its own batch.
         replicas = 1 if coordinated else strategy.num_replicas_in_sync
@@ -148,6 +152,17 @@ class TrainingLoop:
             optimizer.iterations,
             self.config.steps_per_execution,
         )
+
+    def _mesh_steps(
+        self, mesh: Mesh, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer
+    ) -> SynchronousSteps:
+        def replica() -> Replica:
+            copy, own = self.learner.build(), _optimizer(self.config, placed=True)
+            own.build(copy.trainable_variables)
+            return Replica(copy, own, _loss_and_gradients(copy, own, self.learner.head, mesh.data))
+
+        copies = MeshCopies(mesh, replica, network, optimizer)
+        return MeshSteps(self.distribution, copies, self.input_pipeline, self.config.steps_per_execution)
 
     def _advance(
         self,
@@ -228,7 +243,7 @@ class Steps(Protocol):
     together: bool
 
     def run(self, count: int, own: Callable[[], Stop]) -> tuple[float, Stop]:
-        """Runs steps.
+        """Runs steps, and counts them in the loop's optimizer.
 
         Args:
           count: how many.
@@ -237,6 +252,10 @@ class Steps(Protocol):
         Returns:
           The mean loss, and whether any process has to stop; all that take the steps together get the same answer.
         """
+        ...
+
+    def collect(self) -> None:
+        """Makes the weights and moments of the loop's network and optimizer those of the last step."""
         ...
 
 
@@ -287,6 +306,38 @@ class SynchronousSteps:
         """See Steps."""
         total, *stop = self._execute(tf.constant(count), tf.constant(own(), tf.float32)).numpy()
         return total / count, Stop(*(each > 0 for each in stop))
+
+    def collect(self) -> None:
+        """See Steps; the steps update them directly."""
+
+
+class MeshSteps(SynchronousSteps):
+    """Steps of a mesh of devices, which have copies of the loop's network and optimizer.
+
+    Args:
+      distribution: with the default strategy.
+      copies: those of the mesh.
+      input_pipeline: the training examples.
+      steps_per_call: steps of one call of TensorFlow.
+    """
+
+    def __init__(
+        self, distribution: Distribution, copies: MeshCopies, input_pipeline: InputPipeline, steps_per_call: int
+    ) -> None:
+        # Without AutoGraph, as _replica_step.
+        step = tf.autograph.experimental.do_not_convert(copies.step)
+        super().__init__(distribution, step, input_pipeline, copies.iterations, steps_per_call)
+        self._copies = copies
+
+    def run(self, count: int, own: Callable[[], Stop]) -> tuple[float, Stop]:
+        """See Steps."""
+        result = super().run(count, own)
+        self._copies.collect_progress()
+        return result
+
+    def collect(self) -> None:
+        """See Steps."""
+        self._copies.collect()
 
 
 class ParameterServerSteps:
@@ -347,15 +398,18 @@ class ParameterServerSteps:
         self._coordinator.join()
         return sum(float(total.fetch()) for total in totals) / count, own()
 
+    def collect(self) -> None:
+        """See Steps; the steps update them directly."""
+
 
 def _next_multiple(done: int, every: int) -> int:
     """The next multiple of `every` above `done`."""
     return (done // every + 1) * every
 
 
-def _optimizer(config: TrainingConfig) -> tf_keras.optimizers.Optimizer:
+def _optimizer(config: TrainingConfig, placed: bool = False) -> tf_keras.optimizers.Optimizer:
     schedule = tf_keras.optimizers.schedules.CosineDecay(config.learning_rate, config.steps)
-    optimizer = adam(schedule, config.weight_decay, config.table_learning_rate, config.batch_size)
+    optimizer = adam(schedule, config.weight_decay, config.table_learning_rate, config.batch_size, placed)
     if config.precision == "mixed_float16":
         return tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
     return optimizer
@@ -370,9 +424,24 @@ def _replica_step(
     network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, head: PredictionHead, replicas: int
 ) -> ReplicaStep:
     """The step of one replica, from a batch to its part of the mean loss; the optimizer sums their gradients."""
-    scales_loss = _unscaled(optimizer) is not optimizer
+    loss_and_gradients = _loss_and_gradients(network, optimizer, head, replicas)
 
     def step(batch: Batch) -> tf.Tensor:
+        loss, gradients = loss_and_gradients(batch)
+        optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))
+        return loss
+
+    # AutoGraph would convert every function of tf_keras that a step calls: a minute of work without any effect.
+    return tf.autograph.experimental.do_not_convert(step)  # type: ignore[no-any-return]
+
+
+def _loss_and_gradients(
+    network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, head: PredictionHead, replicas: int
+) -> LossAndGradients:
+    """One replica's part of the mean loss, and its gradients by the network's trainable variables."""
+    scales_loss = _unscaled(optimizer) is not optimizer
+
+    def compute(batch: Batch) -> tuple[tf.Tensor, list[Gradient]]:
         features, label, *weight = batch
         inputs, fold = folds.split(features)
         with tf.GradientTape() as tape:
@@ -382,8 +451,6 @@ def _replica_step(
         gradients = tape.gradient(differentiated, network.trainable_variables)
         if scales_loss:
             gradients = optimizer.get_unscaled_gradients(gradients)
-        optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))
-        return loss
+        return loss, gradients
 
-    # AutoGraph would convert every function of tf_keras that a step calls: a minute of work without any effect.
-    return tf.autograph.experimental.do_not_convert(step)  # type: ignore[no-any-return]
+    return compute

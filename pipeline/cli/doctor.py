@@ -46,6 +46,7 @@ MIB = 2**20
 CURRENT_GLIBC = (2, 39)
 """The glibc that the ml-metadata and tensorflow-data-validation wheels of the current line are built for."""
 LOCK = Path(__file__).resolve().parents[2] / "requirements.txt"
+CUDA_LOCK = LOCK.with_name("requirements-cuda.txt")
 LINE = ("tfx", "tensorflow", "apache-beam")
 """The main packages of a release line."""
 NVIDIA = Path("/proc/driver/nvidia")
@@ -271,7 +272,7 @@ def check_cuda(cuda: str | None, tensorflow: str | None, missing: Sequence[str],
         return Finding("CUDA", found, needed, "warn", "rm -rf .venv && make setup")
     built = f"tensorflow {tensorflow} is built with CUDA {cuda}"
     if missing and not system:
-        remedy = f"{sys.executable} -m pip install 'tensorflow[and-cuda]=={tensorflow}'; until then training is on CPUs"
+        remedy = f"{sys.executable} -m pip install -r {CUDA_LOCK.name}; until then training is on CPUs"
         return Finding("CUDA", f"{built}, and its libraries are missing", needed, "warn", remedy)
     where = "the system has its libraries" if missing else "its wheels are installed"
     return Finding("CUDA", f"{built}; {where}", needed)

@@ -15,8 +15,10 @@ from tensorflow.python.ops import script_ops
 
 from components.compat.tensorflow import (
     LEGACY_KERAS,
+    ShardedVariable,
     adam_slots,
     call_py_function,
+    dispatchable,
     local_copy,
     register_py_function,
 )
@@ -35,6 +37,34 @@ def test_local_copy_of_a_mirrored_variable_is_one_component() -> None:
 def test_local_copy_of_a_plain_variable_is_the_variable() -> None:
     variable = tf.Variable([1.0])
     assert local_copy(variable) is variable
+
+
+def test_layer_lists_the_parts_of_a_sharded_variable() -> None:
+    def create(next_creator: Any, **options: Any) -> Any:
+        return ShardedVariable([next_creator(**options) for _ in range(2)])
+
+    with tf.variable_creator_scope(create):
+        layer = tf_keras.layers.Layer()
+        weight = layer.add_weight("kernel", (2, 3), initializer="zeros")
+    assert isinstance(weight, ShardedVariable), "tf_keras makes variables elsewhere"
+    assert [id(each) for each in layer.trainable_weights] == [id(each) for each in weight], (
+        "tf_keras recognizes variables in parts by something else"
+    )
+
+
+def test_function_is_dispatched_by_a_class_that_is_no_tensor() -> None:
+    @dispatchable
+    class Matrix:
+        pass
+
+    @tf.experimental.dispatch_for_api(tf.matmul, {"b": Matrix})
+    def product(*_arguments: Any, **_options: Any) -> str:
+        return "dispatched"
+
+    try:
+        assert tf.matmul(a=tf.ones([1, 1]), b=Matrix()) == "dispatched"
+    finally:
+        tf.experimental.unregister_dispatch_for(product)
 
 
 def test_slots_of_adam_are_its_moments() -> None:

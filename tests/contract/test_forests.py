@@ -21,6 +21,7 @@ MODELS: dict[str, dict[str, Any]] = {
 CONFIG = {"steps": 100, "batch_size": 256, "learning_rate": 0.01, "checkpoint": {"every_steps": 50}}
 WORKERS = {"kind": "multi_worker", "workers": 2}
 SERVERS = {"kind": "parameter_server", "workers": 2, "ps": 2}
+MESH = {"kind": "mesh", "data": 2, "model": 2}
 
 
 @pytest.mark.parametrize(
@@ -30,12 +31,13 @@ SERVERS = {"kind": "parameter_server", "workers": 2, "ps": 2}
         # On the other line this one has a forest as well.
         pytest.param("ensemble", WORKERS, id="multi_worker", marks=pytest.mark.both_lines),
         pytest.param("ensemble", {"kind": "mirrored"}, id="mirrored", marks=pytest.mark.slow),
+        pytest.param("ensemble", MESH, id="mesh", marks=pytest.mark.slow),
         pytest.param("ensemble", SERVERS, id="parameter_server", marks=pytest.mark.slow),
     ],
 )
 def test_exported_forest_predicts(prepared: Prepared, kind: str, strategy: dict[str, Any], tmp_path: Path) -> None:
-    # Under a cluster, a network for each fold, beside the forests of the folds.
-    folds = 2 if strategy in (WORKERS, SERVERS) else None
+    # Under a cluster and on a mesh, a network for each fold, beside the forests of the folds.
+    folds = 2 if strategy in (WORKERS, SERVERS, MESH) else None
     Training(prepared, tmp_path, {**CONFIG, "strategy": strategy, "folds": folds}, model=MODELS[kind]).end()
     auc, variables = training_output.served(prepared, tmp_path)
     assert auc > 0.95

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mesh_devices
 import numpy as np
 import pytest
 import training_output
 from expected_rpc_errors import assert_undisturbed
-from trainer_runs import Prepared, Training
+from in_fork_server import in_child
+from trainer_runs import Prepared, Training, train_on_devices
 from training_output import Trained
 
 from components.errors import InputError, MachineError
@@ -40,6 +42,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "alone-bfloat16": {"precision": "mixed_bfloat16"},
     "alone-float16": {"precision": "mixed_float16"},
     "mirrored": {"strategy": {"kind": "mirrored"}},
+    "mesh": {"strategy": {"kind": "mesh", "data": 2, "model": 2}},
     "min_size": {"strategy": PARAMETER_SERVER, "evaluator": True},
     "max_size-bfloat16": {"strategy": {**PARAMETER_SERVER, "partitioner": "max_size"}, "precision": "mixed_bfloat16"},
     "fixed-streaming": {
@@ -54,7 +57,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
         "table_learning_rate": 0.05,
     },
 }
-BOTH_LINES = {"min_size"}
+BOTH_LINES = {"mesh", "min_size"}
 SLOW = {
     "alone-bfloat16",
     "alone-float16",
@@ -123,6 +126,35 @@ def test_mirrored_on_one_device_is_the_same_training(made: Callable[[str], Made]
     np.testing.assert_allclose(made("mirrored").left.predictions, made("alone").left.predictions, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
+def test_mirrored_on_two_devices_is_the_same_training(
+    prepared: Prepared, made: Callable[[str], Made], tmp_path: Path
+) -> None:
+    config = {**CONFIG, **TRAININGS["mirrored"]}
+    in_child(tmp_path / "node.log", train_on_devices, prepared, tmp_path, config, 2)
+    assert "devices ('/job:localhost/replica:0/task:0/device:CPU:0', " in (tmp_path / "node.log").read_text()
+    left = training_output.look(prepared, tmp_path)
+    np.testing.assert_allclose(left.predictions, made("alone").left.predictions, rtol=0, atol=1e-5)
+
+
+@pytest.mark.both_lines
+def test_mesh_is_the_same_training_on_four_devices(made: Callable[[str], Made]) -> None:
+    mesh, alone = made("mesh"), made("alone")
+    np.testing.assert_allclose(mesh.left.predictions, alone.left.predictions, rtol=0, atol=1e-5)
+    curves, wanted = (each.curves("train") for each in (mesh, alone))
+    for tag in ("loss", "learning_rate"):
+        assert curves[tag].keys() == wanted[tag].keys()
+        np.testing.assert_allclose([*curves[tag].values()], [*wanted[tag].values()], rtol=1e-4)
+    log = (mesh.folder / "node.log").read_text()
+    sizes = re.findall(r"CPU:(\d): ([\d,]+) bytes of weights, ([\d,]+) bytes of moments", log)
+    numbers = {int(device): (weights, moments) for device, weights, moments in sizes}
+    # Tables of 8 and 4 columns and a kernel of 16 are divided in two; the rest is on the first device of each row.
+    divided, rest = 4 * (41 * 8 + 5 * 4 + 14 * 16) // 2, 4 * (46 + 16 + 16 + 1)
+    first, second = (divided + rest, 2 * (divided + rest)), (divided, 2 * divided)
+    wanted_numbers = {0: first, 1: second, 2: first, 3: second}
+    assert numbers == {device: tuple(f"{size:,}" for size in pair) for device, pair in wanted_numbers.items()}
+
+
 @pytest.mark.parametrize("name", marked("alone-bfloat16", "alone-float16"))
 def test_in_16_bits_something_else_is_computed(made: Callable[[str], Made], name: str) -> None:
     first, whole = (made(each).curves("train")["loss"][EVERY] for each in (name, "alone"))
@@ -189,6 +221,7 @@ def assert_ended_early(prepared: Prepared, folder: Path, starts: int = 1) -> Non
         MULTI_WORKER,
         pytest.param(PARAMETER_SERVER, marks=pytest.mark.slow),
         pytest.param({"kind": "mirrored"}, marks=pytest.mark.slow),
+        pytest.param({"kind": "mesh", "data": 2, "model": 2}, marks=pytest.mark.slow),
     ],
     ids=lambda strategy: strategy["kind"],
 )
@@ -252,6 +285,49 @@ def test_checkpoint_restores_into_another_number_of_ps(
     assert [int(step) for step in steps] == [step for step in sorted(CHECKPOINTS) if step > saved]
     assert again.left.tables == {(41, 8): 3, (5, 4): 1, (46, 1): 2}
     assert abs(again.left.auc - made("alone").left.auc) < 0.005
+
+
+@pytest.mark.both_lines
+def test_each_device_of_a_mesh_computes_with_its_own_columns(tmp_path: Path) -> None:
+    found = in_child(tmp_path / "trace.log", mesh_devices.devices_of_step)
+    assert found["CPU:1"] == [
+        ("AssignSubVariableOp", (7, 4)),
+        ("MatMul", (5, 4)),
+        ("MatMul", (5, 7)),
+        ("MatMul", (7, 4)),
+        ("ResourceGather", (5, 1, 2)),
+        # Adam's moments of the rows of the batch.
+        ("ResourceGather", (None, 2)),
+        ("ResourceGather", (None, 2)),
+    ]
+    assert found["CPU:3"] == found["CPU:1"]
+    assert found["CPU:2"] == found["CPU:0"]
+    assert set(found["CPU:0"]) - set(found["CPU:1"]) == {
+        ("AssignSubVariableOp", (1,)),
+        ("AssignSubVariableOp", (8, 1)),
+        ("AssignSubVariableOp", (8,)),
+        # The logits, and their gradients.
+        ("MatMul", (5, 1)),
+        ("MatMul", (5, 8)),
+        ("MatMul", (8, 1)),
+    }
+
+
+@pytest.mark.slow
+def test_checkpoint_of_a_mesh_restores_into_one_process(
+    prepared: Prepared, made: Callable[[str], Made], tmp_path: Path
+) -> None:
+    often = {**CONFIG, "checkpoint": {"every_steps": 10, "keep": 3}}
+    running = Training(prepared, tmp_path, {**often, **TRAININGS["mesh"]})
+    running.until(lambda: len(running.checkpoints()) > 1)
+    running.supervisor.terminate()
+    with pytest.raises(MachineError, match="training was stopped by SIGTERM"):
+        running.end()
+    saved = max(int(file.name.split(".")[0].removeprefix("step-")) for file in running.checkpoints())
+    assert 0 < saved < STEPS
+    Training(prepared, tmp_path, often).end()
+    left = training_output.look(prepared, tmp_path)
+    np.testing.assert_allclose(left.predictions, made("alone").left.predictions, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("cluster", ["tfjob", "given"])

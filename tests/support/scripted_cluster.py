@@ -24,7 +24,11 @@ DETAILS = tuple(f"{number}: {'too long, ' * 60}and not over" for number in range
 
 
 def supervise(
-    folder: Path, training: dict[str, Any], scripts: Mapping[str, Sequence[str]], stalled_heartbeats: int
+    folder: Path,
+    training: dict[str, Any],
+    scripts: Mapping[str, Sequence[str]],
+    stalled_heartbeats: int,
+    gpus: str = "-1",
 ) -> dict[str, int]:
     """Runs a cluster to its end, and returns the supervisor's summary.
 
@@ -34,7 +38,9 @@ def supervise(
       scripts: task → what its first start does, its second, and so on, the last for all others.
         A task without a script serves.
       stalled_heartbeats: heartbeats without a step after which the lead is killed.
+      gpus: the machine's, as CUDA_VISIBLE_DEVICES names them.
     """
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpus
     supervisor_module._STALLED_HEARTBEATS = stalled_heartbeats
     config = TrainingConfig.model_validate(training)
     run_task = functools.partial(_act, folder, scripts)
@@ -43,7 +49,7 @@ def supervise(
 
 
 def starts(folder: Path, task: str) -> list[dict[str, Any]]:
-    """The TF_CONFIG of each start of a task."""
+    """The TF_CONFIG of each start of a task, and its CUDA_VISIBLE_DEVICES as `gpus`."""
     file = folder / f"{task}.starts"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -52,7 +58,8 @@ def _act(folder: Path, scripts: Mapping[str, Sequence[str]], role: Role) -> None
     script = scripts.get(role.name, ["serve"])
     number = len(starts(folder, role.name))
     with (folder / f"{role.name}.starts").open("a") as file:
-        file.write(os.environ["TF_CONFIG"] + "\n")
+        start = {**json.loads(os.environ["TF_CONFIG"]), "gpus": os.environ["CUDA_VISIBLE_DEVICES"]}
+        file.write(json.dumps(start) + "\n")
     for instruction in script[min(number, len(script) - 1)].split():
         what, _, value = instruction.partition("=")
         if what in ("restored", "saved", "step"):

@@ -149,6 +149,15 @@ def train(
     return {name: run.get_int_custom_property(name) for name in ("steps", "restarts", "repeated", "damaged")}
 
 
+def train_on_devices(prepared: Prepared, folder: Path, training: dict[str, Any], devices: int) -> None:
+    """Runs the Trainer's executor in this process, which sees so many logical devices of its CPU."""
+    import tensorflow as tf
+
+    [cpu] = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * devices)
+    train(prepared, folder, training, small_disk=False, model=None, base=None)
+
+
 def plan_of(prepared: Prepared, training: Mapping[str, Any], model: Mapping[str, Any] | None = None) -> Any:
     """The Trainer's plan, with these fields of both sections; imports what a node imports."""
     from components.features.plan import FeaturePlan

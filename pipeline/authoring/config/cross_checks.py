@@ -11,7 +11,7 @@ from components.evaluator.config import METRICS, Threshold, metric
 from components.features import expression
 from components.features.base_op import Dtype, Embedded
 from components.ingest import spans
-from components.models.config import ModelConfig
+from components.models.config import ModelConfig, has_effect
 from components.names import column_name, did_you_mean
 from components.trainer.config import TrainingConfig
 from pipeline.authoring.config.document import Problem, of_validation
@@ -30,6 +30,7 @@ def check_config(config: Config) -> list[Problem]:
         *_schema(config),
         *_features(config),
         *_forest(config),
+        *_mesh(config),
         *_calibration(config),
         *_loss(config),
         *_own_code(config),
@@ -169,6 +170,25 @@ def _forest(config: Config) -> Iterator[Problem]:
     if not config.model.has_network and kind != "none":
         message = f"gbt is trained in one process, on all its cores: expected none, received {kind}; remove it"
         yield Problem(("training", "strategy", "kind"), message)
+
+
+def _mesh(config: Config) -> Iterator[Problem]:
+    strategy, model = config.training.strategy, config.model
+    if strategy.kind != "mesh":
+        return
+    if model.run_fn:
+        yield Problem(("training", "strategy", "kind"), "a run_fn chooses its devices itself; remove mesh")
+    if model.run_fn or model.build or strategy.model == 1 or not model.has_network:
+        return
+    if not has_effect("hidden", model.kind):
+        message = f"the columns of hidden layers are divided, and {model.kind} has none; choose data: {strategy.model}"
+        yield Problem(("training", "strategy", "model"), message)
+    elif any(units % strategy.model for units in model.hidden):
+        message = (
+            f"a mesh divides each layer's units among model: {strategy.model} devices; "
+            f"expected multiples of {strategy.model}, received {list(model.hidden)}; change one of them"
+        )
+        yield Problem(("model", "hidden"), message)
 
 
 def _calibration(config: Config) -> Iterator[Problem]:

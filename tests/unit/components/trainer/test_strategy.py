@@ -1,12 +1,14 @@
-"""The batch size of a replica."""
+"""The batch size of a replica, and a TPU that does not answer."""
 
 from __future__ import annotations
+
+import socket
 
 import pytest
 
 from components.errors import InputError
 from components.trainer.config import TrainingConfig
-from components.trainer.strategy import replica_batch_size
+from components.trainer.strategy import distribute, replica_batch_size
 
 
 def test_synchronous_replicas_divide_the_batch() -> None:
@@ -25,3 +27,15 @@ def test_batch_that_the_replicas_do_not_divide_is_an_error() -> None:
     with pytest.raises(InputError, match=r"training.batch_size: expected a multiple .* 4, received 250") as raised:
         replica_batch_size(config, 4)
     assert raised.value.remedy == "choose a multiple of 4"
+
+
+def test_tpu_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TrainingConfig.model_validate({"strategy": {"kind": "tpu"}})
+    with socket.socket() as closed:
+        # Bound, and not listening.
+        closed.bind(("127.0.0.1", 0))
+        name = f"grpc://127.0.0.1:{closed.getsockname()[1]}"
+        monkeypatch.setenv("TPU_NAME", name)
+        with pytest.raises(InputError, match=rf"received no answer from one \(TPU_NAME: {name}\)") as raised:
+            distribute(config, None)
+    assert raised.value.remedy == "run on a TPU VM, or name the TPU in TPU_NAME; mirrored trains on GPUs"

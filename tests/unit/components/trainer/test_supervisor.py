@@ -18,11 +18,11 @@ PARAMETER_SERVER = {"strategy": {"kind": "parameter_server", "workers": 2, "ps":
 
 
 def supervise(
-    folder: Path, training: dict[str, Any], stalled_heartbeats: int = 10, **scripts: list[str]
+    folder: Path, training: dict[str, Any], stalled_heartbeats: int = 10, gpus: str = "-1", **scripts: list[str]
 ) -> dict[str, int]:
     named = {name.replace("_", "-"): script for name, script in scripts.items()}
     summary: dict[str, int] = in_child(
-        folder / "node.log", scripted_cluster.supervise, folder, training, named, stalled_heartbeats
+        folder / "node.log", scripted_cluster.supervise, folder, training, named, stalled_heartbeats, gpus
     )
     return summary
 
@@ -39,6 +39,30 @@ def test_cluster_without_a_fault(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [
         "chief-0.log", "ps-0.log", "worker-0.log", "worker-1.log"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gpus", "workers", "shares"),
+    [
+        ("0,1,2", 2, ["0,2", "1"]),
+        ("4,5", 2, ["4", "5"]),
+        ("GPU-8a,GPU-9b", 3, ["GPU-8a", "GPU-9b", "GPU-8a"]),
+        ("-1", 2, ["-1", "-1"]),
+    ],
+)
+def test_workers_divide_the_gpus_and_other_tasks_get_none(
+    tmp_path: Path, gpus: str, workers: int, shares: list[str]
+) -> None:
+    fifos = [f"up-{number}" for number in range(workers)]
+    for fifo in (*fifos, "ps"):
+        os.mkfifo(tmp_path / fifo)
+    scripts = {f"worker_{number}": [f"let={fifo} serve"] for number, fifo in enumerate(fifos)}
+    training = {"strategy": {"kind": "parameter_server", "workers": workers, "ps": 1}}
+    everyone = " ".join(f"meet={fifo}" for fifo in (*fifos, "ps"))
+    supervise(tmp_path, training, gpus=gpus, chief_0=[f"{everyone} step=1"], ps_0=["let=ps serve"], **scripts)
+    found = {name: [start["gpus"] for start in starts(tmp_path, name)] for name in ("chief-0", "ps-0")}
+    assert found == {"chief-0": ["-1"], "ps-0": ["-1"]}
+    assert [starts(tmp_path, f"worker-{number}")[0]["gpus"] for number in range(workers)] == shares
 
 
 def test_only_the_worker_of_a_parameter_server_is_restarted_at_its_address(tmp_path: Path) -> None:

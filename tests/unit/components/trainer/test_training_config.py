@@ -14,10 +14,12 @@ from components.trainer.config import TrainingConfig
     ("section", "message"),
     [
         ({"batch_size": 255, "strategy": {"kind": "multi_worker"}}, "expected a multiple of 2, received 255"),
+        ({"batch_size": 255, "strategy": {"kind": "mesh", "data": 2}}, "expected a multiple of 2, received 255"),
+        ({"precision": "mixed_bfloat16", "strategy": {"kind": "mesh"}}, "expected float32, which a mesh computes in"),
         ({"precision": "mixed_float16", "strategy": {"kind": "parameter_server"}}, "choose mixed_bfloat16"),
         ({"tensorboard": {"profile": [20, 10]}}, "expected [first step, last step], received [20, 10]"),
         ({"tensorboard": {"profile": [20]}}, "expected [first step, last step], received [20]"),
-        ({"strategy": {"kind": "horovod"}}, "'none', 'mirrored', 'multi_worker', 'parameter_server' or 'tpu'"),
+        ({"strategy": {"kind": "horovod"}}, "'none', 'mirrored', 'multi_worker', 'parameter_server', 'mesh' or 'tpu'"),
         ({"strategy": {"workers": 0}}, "greater than 0"),
         ({"checkpoint": {"keep": 0}}, "greater than 0"),
     ],
@@ -30,7 +32,14 @@ def test_conflicting_fields_are_rejected(section: dict[str, Any], message: str) 
 
 @pytest.mark.parametrize(
     ("kind", "is_cluster"),
-    [("none", False), ("mirrored", False), ("tpu", False), ("multi_worker", True), ("parameter_server", True)],
+    [
+        ("none", False),
+        ("mirrored", False),
+        ("mesh", False),
+        ("tpu", False),
+        ("multi_worker", True),
+        ("parameter_server", True),
+    ],
 )
 def test_which_strategies_take_several_processes(kind: str, is_cluster: bool) -> None:
     config = TrainingConfig.model_validate({"strategy": {"kind": kind}})

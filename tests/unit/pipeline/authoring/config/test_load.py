@@ -225,6 +225,31 @@ def test_dlrm_has_no_widths_of_single_features(config: Path) -> None:
     assert line.startswith("trips.yaml:7: features.columns.company.vocab.embedding: with dlrm, all vectors")
 
 
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (
+            "hidden: [16, 6]",
+            "model.hidden: a mesh divides each layer's units among model: 4 devices; expected multiples",
+        ),
+        ("kind: linear", "training.strategy.model: the columns of hidden layers are divided, and linear has none"),
+        ("kind: gbt", "training.strategy.kind: gbt is trained in one process, on all its cores: expected none"),
+    ],
+)
+def test_mesh_divides_hidden_layers(config: Path, model: str, message: str) -> None:
+    mesh = "training: {strategy: {kind: mesh, model: 4}}"
+    config.write_text(f"{CONFIG}model: {{{model}}}\n{mesh}\n")
+    (line,) = refused(config)
+    assert line.partition(": ")[2].startswith(message)
+    config.write_text(f"{CONFIG}model: {{hidden: [16, 8]}}\n{mesh}\n")
+    assert load(str(config)).config.training.strategy.model == 4
+
+
+def test_mesh_is_not_for_a_run_fn(config: Path) -> None:
+    config.write_text(f"{CONFIG}model: {{run_fn: theirs.run_fn}}\ntraining: {{strategy: {{kind: mesh}}}}\n")
+    assert any("a run_fn chooses its devices itself; remove mesh" in line for line in refused(config))
+
+
 def test_weight_is_a_column_of_numbers_beside_the_label(config: Path) -> None:
     loaded = load(str(config), ["data.weight=trips"]).config
     columns = ["tips", "fare", "company", "miles"]

@@ -1,0 +1,71 @@
+"""What each device of a mesh holds, and what a step costs: the taxi example with a large network, on logical devices.
+
+python -m benchmarks.mesh [--steps 100] [--rounds 1]
+
+The devices share this machine's cores, so that the times show the cost of the division, not a gain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import measure
+
+_SHAPES = ((1, 2), (1, 4), (2, 1), (2, 2))
+_HIDDEN = [2048, 1024]
+
+
+def main() -> None:
+    """Measures, prints the table and writes it to results/."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=1)
+    options = parser.parse_args()
+    facts: measure.Facts = {"hidden layers": _HIDDEN}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        # So that the trainings find the other nodes in the cache.
+        _run(folder, "--to", "Transform")
+        strategies = {"none": "{kind: none}"} | {
+            f"data {data}, model {model}": f"{{kind: mesh, data: {data}, model: {model}}}" for data, model in _SHAPES
+        }
+        sides = {name: _side(folder, name, each, options.steps, facts) for name, each in strategies.items()}
+        measured = measure.in_turns(sides, options.rounds)
+    command = f"python -m benchmarks.mesh --steps {options.steps} --rounds {options.rounds}"
+    print(measure.record("mesh", command, measured, facts))
+
+
+def _side(
+    folder: Path, name: str, strategy: str, steps: int, facts: measure.Facts
+) -> Callable[[int], measure.Measurement]:
+    def run(number: int) -> measure.Measurement:
+        # Another seed in each round, so that no training is found in the cache.
+        training = {"strategy": strategy, "steps": steps, "seed": number + 1}
+        assignments = [f"training.{key}={value}" for key, value in training.items()]
+        sets = [part for each in (*assignments, f"model.hidden={_HIDDEN}") for part in ("--set", each)]
+        output = _run(folder, "--to", "Trainer", "--json", *sets)
+        node = json.loads(output.read_text().splitlines()[-1])["nodes"]["Trainer"]
+        log = max(folder.glob("taxi/logs/*/Trainer.log")).read_text()
+        for device, weights, moments in re.findall(r"root: (\S+): (\S+) bytes of weights, (\S+) bytes of mom", log):
+            facts[f"{name}, {device}"] = f"{weights} bytes of weights, {moments} of moments"
+        facts[f"{name}, the curve"] = ", ".join(re.findall(r"root: step \d+: (loss \S+), ", log))
+        return measure.Measurement(node["seconds"], node["cpu_seconds"], node["peak_memory_mb"])
+
+    return run
+
+
+def _run(folder: Path, *arguments: str) -> Path:
+    log = folder / "run.log"
+    command = [sys.executable, "runner.py", "--local", "--config", "configs/taxi.yaml", "--output", str(folder)]
+    measure.run([*command, *arguments], log)
+    return log
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""A mesh of devices takes the steps of one device, and has its weights in a checkpoint of any strategy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from components.errors import InputError
+from components.features.ops import Dense, Ids
+from components.models.build import build
+from components.models.config import ModelConfig
+from components.models.inputs import Inputs
+from components.trainer.checkpoint import Checkpoints
+from components.trainer.config import StrategyConfig
+from components.trainer.mesh import Mesh, MeshCopies, Replica, mesh
+from components.trainer.optimizer import adam
+
+INPUTS = Inputs({"a": Dense(), "b": Dense(6), "words": Ids(40, values=3), "x": Ids(5), "y": Ids(1000)})
+ROWS = 32
+HERE = Mesh((("CPU:0",) * 2,) * 2)
+"""Two by two devices, which are one."""
+
+
+def test_devices_are_rows_of_the_mesh() -> None:
+    config = StrategyConfig(kind="mesh", data=2, model=3)
+    assert mesh(config, 8).devices == (("GPU:0", "GPU:1", "GPU:2"), ("GPU:3", "GPU:4", "GPU:5"))
+    assert mesh(config, 0).devices == (("CPU:0", "CPU:1", "CPU:2"), ("CPU:3", "CPU:4", "CPU:5"))
+
+
+def test_mesh_of_more_devices_than_gpus_is_an_error() -> None:
+    message = "expected at most as many devices as GPUs, 3, received data 2 times model 2"
+    with pytest.raises(InputError, match=message) as raised:
+        mesh(StrategyConfig(kind="mesh", data=2, model=2), 3)
+    assert "choose a smaller mesh" in raised.value.remedy
+
+
+def batch(number: int) -> Any:
+    random = np.random.default_rng(number)
+    features: dict[str, Any] = {
+        name: tf.constant(random.integers(0, ids.cardinality, ROWS if ids.values == 1 else (ROWS, ids.values)))
+        for name, ids in INPUTS.ids.items()
+    }
+    features["a"] = tf.constant(random.normal(size=ROWS).astype(np.float32))
+    features["b"] = tf.constant(random.normal(size=(ROWS, 6)).astype(np.float32))
+    return features, tf.constant(random.integers(0, 2, (ROWS, 1)).astype(np.float32))
+
+
+class Trained:
+    """A network, its optimizer, and the steps of one device."""
+
+    def __init__(self, kind: str, replicas: int = 1, placed: bool = False, rate: float | None = None) -> None:
+        tf_keras.backend.reset_uids()
+        self.network = build(ModelConfig(kind=kind, hidden=(8, 4), normalisation="layer"), INPUTS, 1)
+        schedule = tf_keras.optimizers.schedules.CosineDecay(0.01, 20)
+        self.optimizer = adam(schedule, 0.01, table_learning_rate=rate, batch_size=ROWS, placed=placed)
+        self.optimizer.build(self.network.trainable_variables)
+        self.replicas = replicas
+
+    def loss_and_gradients(self, rows: Any) -> Any:
+        features, label = rows
+        with tf.GradientTape() as tape:
+            logits = tf.reshape(self.network(features, training=True), [label.shape[0], -1])
+            losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.broadcast_to(label, logits.shape), logits)
+            loss = tf.reduce_mean(losses) / self.replicas
+        return loss, tape.gradient(loss, self.network.trainable_variables)
+
+    def step(self, rows: Any) -> Any:
+        loss, gradients = self.loss_and_gradients(rows)
+        self.optimizer.apply_gradients(zip(gradients, self.network.trainable_variables, strict=True))
+        return loss
+
+    def state(self) -> dict[str, Any]:
+        """Weights, moments, step and learning rate by name; a moment is named by its weight."""
+        return {each.name: each.numpy() for each in (*self.network.variables, *self.optimizer.variables)}
+
+
+def taking(step: Any) -> Any:
+    """A function that takes some steps and returns their losses."""
+    # AutoGraph would convert tf_keras, in seconds, without any effect.
+    compiled = tf.function(tf.autograph.experimental.do_not_convert(step), autograph=False)
+    return lambda first, last: [float(compiled(batch(number))) for number in range(first, last)]
+
+
+def copies(whole: Trained, kind: str, devices: Mesh = HERE, rate: float | None = None) -> MeshCopies:
+    def replica() -> Replica:
+        made = Trained(kind, devices.data, placed=True, rate=rate)
+        return Replica(made.network, made.optimizer, made.loss_and_gradients)
+
+    return MeshCopies(devices, replica, whole.network, whole.optimizer)
+
+
+def assert_equal(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert found.keys() == wanted.keys()
+    for name, values in wanted.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-3, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(("kind", "rate"), [("wide_deep", 0.05), ("dlrm", None), ("tabm", None)])
+def test_mesh_takes_the_steps_of_one_device(kind: str, rate: float | None) -> None:
+    tf_keras.utils.set_random_seed(1)
+    alone, together = Trained(kind, rate=rate), Trained(kind, rate=rate)
+    for mine, theirs in zip(together.network.variables, alone.network.variables, strict=True):
+        mine.assign(theirs)
+    of_mesh = copies(together, kind, rate=rate)
+    np.testing.assert_allclose(taking(of_mesh.step)(0, 6), taking(alone.step)(0, 6), rtol=1e-5)
+    of_mesh.collect()
+    of_mesh.collect_progress()
+    assert_equal(together.state(), alone.state())
+
+
+def test_checkpoint_of_a_mesh_continues_anywhere(tmp_path: Path) -> None:
+    first = Trained("wide_deep")
+    of_mesh = copies(first, "wide_deep")
+    take = taking(of_mesh.step)
+    take(0, 4)
+    of_mesh.collect()
+    of_mesh.collect_progress()
+    Checkpoints(str(tmp_path), None, 1, network=first.network, optimizer=first.optimizer).save(4)
+    losses = take(4, 8)
+
+    def restored() -> Trained:
+        made = Trained("wide_deep")
+        assert Checkpoints(str(tmp_path), None, 1, network=made.network, optimizer=made.optimizer).restore() == 4
+        assert int(made.optimizer.iterations) == 4
+        return made
+
+    np.testing.assert_allclose(taking(restored().step)(4, 8), losses, rtol=1e-5)
+    of_other = copies(restored(), "wide_deep", Mesh((("CPU:0",) * 4,)))
+    np.testing.assert_allclose(taking(of_other.step)(4, 8), losses, rtol=1e-5)
+
+
+def test_memory_counts_weights_and_moments() -> None:
+    whole = Trained("mlp")
+    size = sum(variable.shape.num_elements() * 4 for variable in whole.network.variables)
+    assert copies(whole, "mlp").memory() == {"CPU:0": (2 * size, 4 * size)}

@@ -1,0 +1,76 @@
+"""Several steps run in one call of TensorFlow, and XLA compiles a step, as a TPU requires."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from components.features.ops import Dense, Ids
+from components.models.build import build
+from components.models.config import ModelConfig
+from components.models.inputs import Inputs
+from components.trainer.optimizer import adam
+from components.trainer.strategy import Distribution
+from components.trainer.training_loop import Stop, SynchronousSteps, _replica_step
+
+INPUTS = Inputs({"a": Dense(), "words": Ids(40, values=3), "x": Ids(5)})
+ROWS = 8
+
+
+class Numbers:
+    """An input pipeline of the numbers from 0 on."""
+
+    def dataset(self, shard: Any) -> tf.data.Dataset:
+        return tf.data.Dataset.counter(tf.constant(shard.start, tf.int64))
+
+
+class Crossentropy:
+    """The loss of a binary label."""
+
+    def losses(self, label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        return tf.nn.sigmoid_cross_entropy_with_logits(label, logits)
+
+
+def test_steps_of_one_call_take_the_next_batches() -> None:
+    seen = tf.Variable(0, dtype=tf.int64)
+
+    def step(number: tf.Tensor) -> tf.Tensor:
+        seen.assign(seen * 10 + number)
+        return tf.cast(number, tf.float32)
+
+    iterations: Any = tf.Variable(2, dtype=tf.int64)
+    distribution = Distribution(tf.distribute.get_strategy())
+    steps = SynchronousSteps(distribution, step, Numbers(), iterations, 3)  # type: ignore[arg-type]
+    assert steps.run(3, lambda: Stop(preempted=True)) == (3.0, Stop(preempted=True))
+    assert steps.run(2, Stop) == (5.5, Stop())
+    assert int(seen) == 23456
+    assert steps._execute.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.both_lines
+@pytest.mark.parametrize("rate", [None, 0.05], ids=["adam", "adagrad"])
+def test_xla_compiles_a_step(rate: float | None) -> None:
+    random = np.random.default_rng(0)
+    features = {
+        "a": tf.constant(random.normal(size=ROWS).astype(np.float32)),
+        "words": tf.constant(random.integers(0, 40, (ROWS, 3))),
+        "x": tf.constant(random.integers(0, 5, ROWS)),
+    }
+    batch = (features, tf.constant(random.integers(0, 2, (ROWS, 1)).astype(np.float32)))
+    weights = []
+    for compile_by_xla in (False, True):
+        tf_keras.utils.set_random_seed(1)
+        network = build(ModelConfig(kind="wide_deep", hidden=(8,)), INPUTS, 1)
+        optimizer = adam(0.01, table_learning_rate=rate)
+        optimizer.build(network.trainable_variables)
+        step = _replica_step(network, optimizer, Crossentropy(), 1)  # type: ignore[arg-type]
+        compiled = tf.function(step, autograph=False, jit_compile=compile_by_xla)
+        for _ in range(3):
+            compiled(batch)
+        weights.append(network.get_weights())
+    for plain, by_xla in zip(*weights, strict=True):
+        np.testing.assert_allclose(by_xla, plain, rtol=1e-3, atol=1e-5)
