@@ -167,17 +167,20 @@ def _job(role: str, count: int, cluster: dict[str, list[str]], image: str, job: 
         "completions": count,
         "parallelism": count,
         "backoffLimit": 0,
-        "podFailurePolicy": {"rules": [_PERMANENT]},
+        "podFailurePolicy": {"rules": [_permanent()]},
         "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
     }
 
 
-_PERMANENT = {
-    "action": "FailJob",
-    "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": list(range(1, 128))},
-}
-_EVICTED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-"""A pod that Kubernetes has evicted, as from a spot node, is replaced without being counted as a failure."""
+def _permanent() -> dict[str, Any]:
+    """The rule that fails a Job when a task ends with an error that a restart would not fix."""
+    codes = {"containerName": CONTAINER, "operator": "In", "values": list(range(1, 128))}
+    return {"action": "FailJob", "onExitCodes": codes}
+
+
+def _evicted() -> dict[str, Any]:
+    """The rule that replaces a pod that Kubernetes evicts, as from a spot node, and does not count it as a failure."""
+    return {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 
 
 def _elastic(role: str, training: TrainingConfig) -> dict[str, Any]:
@@ -187,7 +190,7 @@ def _elastic(role: str, training: TrainingConfig) -> dict[str, Any]:
     return {
         "parallelism": training.strategy.workers,
         "backoffLimit": training.max_restarts,
-        "podFailurePolicy": {"rules": [_EVICTED, _PERMANENT]},
+        "podFailurePolicy": {"rules": [_evicted(), _permanent()]},
     }
 
 
