@@ -1,6 +1,6 @@
 """Elastic workers: trainings whose workers go 2 -> 4 -> 1, and the same with two workers from beginning to end.
 
-python -m benchmarks.elastic [--seeds 5] [--steps 2400]
+python -m benchmarks.elastic [--seeds 5] [--steps 1800]
 
 Both sides train configs/taxi.yaml with asynchronous workers beside two ps, each task a process of this machine. In the
 elastic training two workers are started at a third of the steps, and three of the four are killed with SIGKILL at two
@@ -256,7 +256,7 @@ def _prepare(scratch: Path, steps: int) -> Prepared:
 
     settings = [
         f"runtime.output={scratch}",
-        *(f"training.{each}" for each in (f"steps={steps}", "batch_size=256", "checkpoint.every_steps=400")),
+        *(f"training.{each}" for each in (f"steps={steps}", "batch_size=64", "checkpoint.every_steps=300")),
     ]
     command = [sys.executable, "runner.py", "--local", "--config", _CONFIG, "--to", "Transform", "--json"]
     subprocess.run(
@@ -274,7 +274,7 @@ def main(arguments: Sequence[str]) -> None:
     """Trains both sides in turns, and prints the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.elastic", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=positive, default=5, help="trainings of each side, at least 2")
-    parser.add_argument("--steps", type=positive, default=2400, help="optimizer steps of a training")
+    parser.add_argument("--steps", type=positive, default=1800, help="optimizer steps of a training")
     options = parser.parse_args(arguments)
     os.environ.update(ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": "-1"})
     with tempfile.TemporaryDirectory() as scratch:

@@ -91,6 +91,7 @@ class ElasticSteps:
             results.append(group.coordinator.schedule(self._execute, args=arguments))
             self._next_batch += each
         while not group.wait(_POLL_SECONDS):
+            workers.check()
             if workers.all_lost and not workers.update(may_wait):
                 return self._loss, own()
         total = 0.0

@@ -11,6 +11,8 @@ import trainer_runs
 from elastic_cluster import ElasticCluster
 from trainer_runs import Prepared, Training
 
+from components.errors import MachineError
+
 STEPS = 900
 ELASTIC: dict[str, Any] = {
     "steps": STEPS,
@@ -84,8 +86,27 @@ def test_sigterm_while_there_are_too_few_workers_saves_a_checkpoint(prepared: Pr
 
 
 @pytest.mark.slow
+def test_worker_that_gives_no_answer_has_the_chief_restarted_without_it(prepared: Prepared, tmp_path: Path) -> None:
+    config = {**ELASTIC, "strategy": {**ELASTIC["strategy"], "min_workers": 1}}
+    with ElasticCluster(prepared, tmp_path, config, silent_seconds=5) as cluster:
+        cluster.start("ps-0", "ps-1", "worker-0", "worker-1", "chief-0")
+        cluster.until_step(150)
+        cluster.signal("worker-1", signal.SIGSTOP)
+        with pytest.raises(MachineError, match="exit code 138"):
+            cluster.end()
+        (tmp_path / "chief-0.log").rename(tmp_path / "first.log")
+        cluster.start("chief-0")
+        cluster.end()
+        assert set(cluster.steps_by_worker()) == {"worker-0"}
+        assert cluster.step() >= STEPS
+    assert trainer_runs.auc(prepared, tmp_path) > 0.95
+
+
+@pytest.mark.slow
 def test_local_cluster_continues_without_a_worker_that_is_not_restarted(prepared: Prepared, tmp_path: Path) -> None:
-    config = {**ELASTIC, "max_restarts": 0, "strategy": {**ELASTIC["strategy"], "min_workers": 1}}
+    strategy = {**ELASTIC["strategy"], "min_workers": 1}
+    # From the files, so that the workers read the batches that they are assigned.
+    config = {**ELASTIC, "cache": "none", "max_restarts": 0, "strategy": strategy}
     running = Training(prepared, tmp_path, config)
     running.until_step(100)
     running.kill("worker-1")

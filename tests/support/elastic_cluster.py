@@ -30,14 +30,18 @@ class ElasticCluster:
       prepared: the input.
       folder: for all that the training makes.
       training: the config's section.
+      silent_seconds: how long a worker may give no answer.
     """
 
-    def __init__(self, prepared: Prepared, folder: Path, training: Mapping[str, Any]) -> None:
+    def __init__(
+        self, prepared: Prepared, folder: Path, training: Mapping[str, Any], silent_seconds: float = PATIENCE_SECONDS
+    ) -> None:
         strategy = TrainingConfig.model_validate(training).strategy
         counts = {"chief": 1, "worker": strategy.most_workers, "ps": strategy.ps}
         self._cluster = {kind: tuple(each) for kind, each in tfjob_operator.addresses(counts).items()}
         self._prepared, self._training = prepared, dict(training)
         self._tasks: dict[str, ChildProcess] = {}
+        self._silent_seconds = silent_seconds
         self.folder = folder
         start_server()
 
@@ -56,7 +60,7 @@ class ElasticCluster:
             kind, _, index = name.partition("-")
             role = Role(kind, int(index), self._cluster)
             log = self.folder / f"{name}.log"
-            arguments = (self._prepared, self.folder, self._training, role.tf_config)
+            arguments = (self._prepared, self.folder, self._training, role.tf_config, self._silent_seconds)
             self._tasks[name] = ChildProcess(name, log, run_task, *arguments)
 
     def signal(self, name: str, signum: signal.Signals) -> None:
@@ -106,7 +110,11 @@ class ElasticCluster:
         result_of(self._tasks["chief-0"])
 
 
-def run_task(prepared: Prepared, folder: Path, training: dict[str, Any], config: str) -> None:
+def run_task(prepared: Prepared, folder: Path, training: dict[str, Any], config: str, silent_seconds: float) -> None:
     """Runs the Trainer's executor as the task that this TF_CONFIG names."""
+    # Here, because it imports TensorFlow.
+    from components.trainer.cluster import membership
+
+    membership._SILENT_SECONDS = silent_seconds
     os.environ.update(FAIL_FAST | {tf_config.VARIABLE: config})
     trainer_runs.train(prepared, folder, training, small_disk=False, model=None, base=None)

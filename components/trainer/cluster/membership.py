@@ -21,7 +21,10 @@ from components.trainer.cluster_task import RETRYABLE
 _INTERVAL_SECONDS = 1.0
 _ANSWER_SECONDS = 3.0
 _CONNECT_SECONDS = 60.0
-"""A worker that has answered, and then gives no answer for this time to TensorFlow, which would wait without end."""
+"""How long connecting to workers, and disconnecting from them, may take."""
+_SILENT_SECONDS = 120.0
+"""How long a worker that takes steps may give no answer. A local cluster kills a frozen worker earlier, which closes
+its connections; then the others take its steps."""
 
 
 class ElasticWorkers:
@@ -39,6 +42,7 @@ class ElasticWorkers:
         self.used = frozenset(self._await_least(lambda: True))
         """The numbers of the workers that take steps."""
         logging.info("training begins with %s", _names(self.used))
+        self._all_answered = time.monotonic()
         with _exit_if_stuck():
             self.group = WorkerGroup(role.cluster, role.kind, self.used, partitioner)
 
@@ -46,6 +50,17 @@ class ElasticWorkers:
     def all_lost(self) -> bool:
         """Whether no worker is left that takes steps."""
         return self.used <= self.group.lost()
+
+    def check(self) -> None:
+        """Ends this process if a worker that takes steps gives no answer, and its connections are not closed either.
+
+        TensorFlow would wait for it without end. The chief is restarted from the last checkpoint, without this worker.
+        """
+        now = time.monotonic()
+        if self.used <= self._membership.latest | self.group.lost():
+            self._all_answered = now
+        elif now - self._all_answered > _SILENT_SECONDS:
+            _exit()
 
     def update(self, may_wait: Callable[[], bool]) -> bool:
         """Connects to the workers that have joined or are back, and disconnects those that have left.
@@ -123,6 +138,7 @@ class Membership:
 
 @contextlib.contextmanager
 def _exit_if_stuck() -> Iterator[None]:
+    """Ends this process if the body takes too long: TensorFlow waits without end for a worker that is lost then."""
     timer = threading.Timer(_CONNECT_SECONDS, _exit)
     timer.daemon = True
     timer.start()
@@ -133,7 +149,7 @@ def _exit_if_stuck() -> Iterator[None]:
 
 
 def _exit() -> None:
-    logging.error("a task was lost while the chief connected to it: the chief exits, to be restarted")
+    logging.error("a worker gives no answer and has not closed its connections: the chief exits, to be restarted")
     os._exit(RETRYABLE)
 
 
