@@ -24,7 +24,12 @@ from components.trainer.cluster.tf_config import Role
 SLOTS, STEPS = 3, 60
 
 
-def main() -> None:
+Coordinate = Callable[[dict[str, tuple[str, ...]], Callable[[str], Any]], None]
+"""The chief's part: the cluster, and what starts a task → nothing."""
+
+
+def main(coordinate: Coordinate) -> None:
+    """Runs a chief, and what it starts."""
     os.environ.update(FAIL_FAST)
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(SLOTS + 2)]
     chief, ps, *workers = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
@@ -40,7 +45,7 @@ def main() -> None:
         os.close(write)
         _fork_on_request(read, cluster)
     os.close(read)
-    _coordinate(cluster, lambda name: os.write(write, f"{name}\n".encode()))
+    coordinate(cluster, lambda name: os.write(write, f"{name}\n".encode()))
 
 
 def _fork_on_request(requests: int, cluster: dict[str, tuple[str, ...]]) -> None:
@@ -135,4 +140,4 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
 
 
 if __name__ == "__main__":
-    main()
+    main(_coordinate)
