@@ -14,6 +14,7 @@ needs as much more of networks and servers.
 from __future__ import annotations
 
 import argparse
+import heapq
 import itertools
 import json
 import math
@@ -26,13 +27,17 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks import measure
 from benchmarks.measure import Facts, Measurement, Measurements, Spread
 from components.compat.tensorflow import ENVIRONMENT
 from data.output import positive
+
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 WORKERS = 1_000
 BATCH = 8_192
@@ -60,6 +65,49 @@ FAILURES = {
 }
 """Failures of a machine in a day; called by how many there are in a thousand."""
 USUAL = "3.8, Llama 3"
+COUNTS = (8, 32, 128, 256, 512, WORKERS)
+"""Numbers of workers whose steps per second are calculated and simulated."""
+SLOW = 0.01
+"""The share of workers at half the speed, where there are stragglers."""
+CALL_MEASURED, CALL = 10, 100
+"""`training.steps_per_execution` with which the chief was measured, and with which it is calculated."""
+FAILED_JOBS = {100: 0.078, 1_000: 0.137, 10_000: 0.247}
+"""Machine-hours of a job → share of such jobs that failed, in three months of a data center: Li et al. 2014, Scaling
+Distributed Machine Learning with the Parameter Server, table 1."""
+PUBLISHED: tuple[tuple[str, str, str, str, tuple[int, int] | None], ...] = (
+    (
+        "[Goyal et al. 2017](https://arxiv.org/abs/1706.02677), abstract",
+        "synchronous, all-reduce; ResNet-50",
+        "8 to 256 GPUs",
+        "efficiency ~90 %",
+        (8, 256),
+    ),
+    (
+        "[Horovod's benchmarks](https://github.com/horovod/horovod/blob/master/docs/benchmarks.rst), of the system of "
+        "[Sergeev & Del Balso 2018](https://arxiv.org/abs/1802.05799)",
+        "synchronous, ring all-reduce, 25 Gbit/s; Inception V3 and ResNet-101",
+        "512 GPUs, 4 in a machine",
+        "efficiency 90 %",
+        (1, 512),
+    ),
+    ("the same", "the same; VGG-16", "512 GPUs, 4 in a machine", "efficiency 68 %", (1, 512)),
+    (
+        "[Jiang et al. 2020](https://www.usenix.org/conference/osdi20/presentation/jiang), abstract",
+        "synchronous; servers that only sum (BytePS), against all-reduce and against parameter servers",
+        "up to 256 GPUs",
+        "up to 84 % and 245 % faster",
+        None,
+    ),
+    (
+        "[Li et al. 2014, NIPS](https://www.cs.cmu.edu/~muli/file/parameter_server_nips14.pdf)",
+        "asynchronous, parameter servers, 10 Gbit/s; logistic regression with 65 billion features",
+        "1,000 machines with 16 cores",
+        "636 TB of examples",
+        None,
+    ),
+)
+"""What others have measured: source, what was measured, number of workers, the figure; and the two numbers of workers
+whose rates per worker are compared, if the figure is an efficiency of synchronous steps."""
 
 STEPS_FILE = "steps.json"
 _FLOAT, _ID = 4, 8
@@ -67,6 +115,8 @@ _STATES = 3
 """A weight, and Adam's two moments of it."""
 _DAY = 86_400.0
 _DAYS = 1_000
+_DRAWS = 200
+_QUEUE_STEPS, _QUEUE_WARM_UP = 30, 2
 _SEED = 1
 _STEPS, _CLUSTER_STEPS = 60, 120
 _RECORD = "scale"
@@ -121,10 +171,15 @@ class Dlrm:
     @property
     def dense(self) -> int:
         """Bytes of the networks' weights: numbers up to a vector; it and the products up to the logit."""
+        return sum(self.kernels)
+
+    @property
+    def kernels(self) -> list[int]:
+        """Bytes of each layer, its kernel and its bias."""
         products = (TABLES + 1) * TABLES // 2
         networks = ((NUMBERS, *HIDDEN, WIDTH), (WIDTH + products, *HIDDEN, 1))
         pairs = itertools.chain.from_iterable(itertools.pairwise(network) for network in networks)
-        return _FLOAT * sum((below + 1) * above for below, above in pairs)
+        return [_FLOAT * (below + 1) * above for below, above in pairs]
 
     @property
     def checkpoint(self) -> int:
@@ -217,11 +272,11 @@ def slowest(spread: float, workers: int, draws: int = 2_000) -> float:
     return float(np.exp(spread * np.array(longest)).mean() / math.exp(spread**2 / 2))
 
 
-def servers(model: Dlrm, measured: SliceMetrics) -> dict[str, int]:
+def servers(model: Dlrm, measured: SliceMetrics, workers: int = WORKERS) -> dict[str, int]:
     """How many parameter servers memory, network and cores require."""
     seconds = measured.worker / 1e3
-    bytes_per_second = WORKERS * model.beside_servers() / seconds
-    cores = WORKERS * measured.server / measured.worker
+    bytes_per_second = workers * model.beside_servers() / seconds
+    cores = workers * measured.server / measured.worker
     return {
         "memory": math.ceil(model.checkpoint / (SERVER_GB * 1e9)),
         "network": math.ceil(bytes_per_second / (LOAD * NETWORK / 8 * 1e9)),
@@ -231,9 +286,121 @@ def servers(model: Dlrm, measured: SliceMetrics) -> dict[str, int]:
 
 def busiest(model: Dlrm, measured: SliceMetrics, count: int) -> float:
     """Gbit/s at the server with the largest kernel: tables are cut into shards, but a kernel lies whole on one."""
-    kernel = _FLOAT * HIDDEN[0] * HIDDEN[1]
+    return WORKERS * float(by_server(model, count)[0]) / (measured.worker / 1e3) * 8 / 1e9
+
+
+def by_server(model: Dlrm, count: int) -> Floats:
+    """Bytes of a worker's step at each server, the busiest first: shards of the tables, and whole kernels.
+
+    The kernels are assumed to be put one by one on the server that has the least of them.
+    """
+    kernels: Floats = np.zeros(count)
+    for size in sorted(model.kernels, reverse=True):
+        kernels[kernels.argmin()] += 2 * size
     shards = (model.beside_servers() - 2 * model.dense) / count
-    return WORKERS * (2 * kernel + shards) / (measured.worker / 1e3) * 8 / 1e9
+    return np.sort(kernels + shards)[::-1]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Steps per second of all workers together.
+
+    Attributes:
+      bounds: what limits it → the limit.
+      simulated: without stragglers beyond the measured spread of the steps.
+      straggling: simulated, with one worker in a hundred, at least one, at half the speed.
+    """
+
+    bounds: dict[str, float]
+    simulated: float
+    straggling: float
+
+    @property
+    def limit(self) -> str:
+        """What limits it."""
+        return min(self.bounds, key=self.bounds.__getitem__)
+
+
+def rates_beside_servers(model: Dlrm, measured: SliceMetrics, workers: int, count: int) -> Rates:
+    """Workers beside so many servers; calculated by the bounds of operational analysis: Denning & Buzen 1978, The
+    Operational Analysis of Queueing Network Models: all workers without waiting, or the busiest station fully busy.
+    """
+    seconds, size = measured.worker / 1e3, model.beside_servers()
+    station = _services(model, measured, count).max()
+    bounds = {
+        "workers": workers / (seconds + _seconds(size, NETWORK)),
+        "busiest ps": 1 / float(station),
+        "chief": CALL / CALL_MEASURED / (measured.chief / 1e3),
+    }
+    return Rates(bounds, *(queue(model, measured, workers, count, slow) for slow in (0.0, SLOW)))
+
+
+def _services(model: Dlrm, measured: SliceMetrics, count: int) -> Floats:
+    """Seconds that a worker's step takes at each server, whose network and cores work at the same time."""
+    network = by_server(model, count) * 8 / (NETWORK * 1e9)
+    return np.maximum(network, measured.server / 1e3 / count / SERVER_CORES)
+
+
+def queue(model: Dlrm, measured: SliceMetrics, workers: int, count: int, slow: float) -> float:
+    """Steps per second in a simulation: a worker pulls from all servers, computes, and pushes to all.
+
+    A server serves one message after the other in the order of arrival, half of a step's bytes for each pull and each
+    push. Computation takes a log-normal time with the measured spread.
+
+    Args:
+      model: the bytes.
+      measured: the times.
+      workers: how many.
+      count: servers.
+      slow: the share of workers that compute at half the speed.
+    """
+    random = np.random.default_rng(_SEED)
+    service = _services(model, measured, count) / 2
+    own = _seconds(model.beside_servers(), NETWORK) / 2
+    speed = np.ones(workers)
+    speed[: math.ceil(slow * workers)] = 2.0
+    compute = measured.worker / 1e3 * speed * _log_normal(random, measured.spread, (_QUEUE_STEPS, workers))
+    free = np.zeros(count)
+    # (time of arrival, worker, messages so far); at the start, the workers are spread over a step.
+    arrivals = [(float(random.uniform(0, each)), worker, 0) for worker, each in enumerate(compute[0])]
+    heapq.heapify(arrivals)
+    ends: list[float] = []
+    begin = 0
+    while True:
+        now, worker, messages = heapq.heappop(arrivals)
+        free = np.maximum(free, now) + service
+        done = max(float(free.max()), now + own)
+        step, is_push = divmod(messages, 2)
+        if is_push:
+            ends.append(done)
+            # From the first worker's third step, when the queues have their usual length, to its last one.
+            if step == _QUEUE_WARM_UP and not begin:
+                begin = len(ends)
+            if step == _QUEUE_STEPS - 1:
+                return (len(ends) - begin) / (done - ends[begin - 1])
+        heapq.heappush(arrivals, (done if is_push else done + float(compute[step, worker]), worker, messages + 1))
+
+
+def rates_in_step(size: float, measured: SliceMetrics, workers: int) -> Rates:
+    """Synchronous workers that each receive so many bytes in a step; a step of all counts as one of each.
+
+    Calculated with Blom's approximation of the largest of normal values: Blom 1958, Statistical Estimates and
+    Transformed Beta-Variables.
+    """
+    seconds, network = measured.step / 1e3, _seconds(size, NETWORK)
+    largest = statistics.NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25))
+    longest = math.exp(measured.spread * largest - measured.spread**2 / 2)
+    random = np.random.default_rng(_SEED)
+    times = _log_normal(random, measured.spread, (_DRAWS, workers))
+    slow = times * np.where(np.arange(workers) < math.ceil(SLOW * workers), 2.0, 1.0)
+    simulated = (workers / (seconds * each.max(axis=1).mean() + network) for each in (times, slow))
+    return Rates({"slowest worker and network": workers / (seconds * longest + network)}, *map(float, simulated))
+
+
+def _log_normal(random: np.random.Generator, spread: float, shape: tuple[int, int]) -> Floats:
+    """Log-normal values with mean 1."""
+    values: Floats = random.lognormal(-(spread**2) / 2, spread, shape)
+    return values
 
 
 def beside_servers(model: Dlrm, measured: SliceMetrics) -> Plan:
@@ -301,7 +468,16 @@ def tables(measured: SliceMetrics) -> list[str]:
         beside_servers(Dlrm(SMALL), measured),
         beside_servers(Dlrm(LARGE), measured),
     ]
-    return [_traffic(), _servers(measured), _slowest(measured), _intervals(plans), _days(plans)]
+    return [
+        _traffic(),
+        _servers(measured),
+        _rates(measured),
+        _published(measured),
+        _slowest(measured),
+        _intervals(plans),
+        _failed_jobs(),
+        _days(plans),
+    ]
 
 
 def _traffic() -> str:
@@ -332,6 +508,55 @@ def _servers(measured: SliceMetrics) -> str:
     return _table(
         [*head, "Gbit/s of the busiest", "cores of the chief", "s to save, one writer", "s to save, all ps"], rows
     )
+
+
+def _rates(measured: SliceMetrics) -> str:
+    small = Dlrm(SMALL)
+    rows = []
+    for workers in COUNTS:
+        count = max(servers(small, measured, workers).values())
+        dense = 2 * (workers - 1) / workers * small.dense
+        halved = queue(small, measured, workers, math.ceil(count / 2), 0.0)
+        for name, size, rates, fewer in (
+            (
+                f"parameter_server, {count} ps",
+                small.beside_servers(),
+                rates_beside_servers(small, measured, workers, count),
+                f"{halved:,.1f}",
+            ),
+            ("multi_worker", small.in_step(workers), rates_in_step(small.in_step(workers), measured, workers), ""),
+            ("multi_worker, no tables", dense, rates_in_step(dense, measured, workers), ""),
+        ):
+            calculated, simulated, straggling = (
+                f"{each:,.1f}" for each in (rates.bounds[rates.limit], rates.simulated, rates.straggling)
+            )
+            efficiency = f"{100 * rates.simulated * measured.step / 1e3 / workers:.0f} %"
+            cells = [f"{workers:,}", name, f"{size / 1e6:,.1f}", calculated, rates.limit, simulated, efficiency]
+            rows.append([*cells, straggling, fewer])
+    head = ["workers", "strategy", "MB of a worker's step", "steps/s, calculated", "limit", "steps/s, simulated"]
+    return _table([*head, "efficiency", "with stragglers", "with half the ps"], rows)
+
+
+def _published(measured: SliceMetrics) -> str:
+    def per_worker(workers: int) -> float:
+        size = 2 * (workers - 1) / workers * Dlrm(SMALL).dense
+        return rates_in_step(size, measured, workers).simulated / workers
+
+    rows = []
+    for *cells, compared in PUBLISHED:
+        here = f"{100 * per_worker(compared[1]) / per_worker(compared[0]):.0f} %" if compared else ""
+        rows.append([*cells, here])
+    head = ["source", "what was measured", "workers", "figure", "simulated here, synchronous, no tables"]
+    return _table(head, rows)
+
+
+def _failed_jobs() -> str:
+    rows = []
+    for name, failures in FAILURES.items():
+        shares = [1 - math.exp(-failures * hours / 24) for hours in FAILED_JOBS]
+        rows.append([name, *(f"{100 * share:.1f} %" for share in shares)])
+    rows.append(["measured by Li et al. 2014", *(f"{100 * share:.1f} %" for share in FAILED_JOBS.values())])
+    return _table(["failures per 1,000 machine-days", *(f"{hours:,} machine-hours" for hours in FAILED_JOBS)], rows)
 
 
 def _slowest(measured: SliceMetrics) -> str:

@@ -22,6 +22,12 @@ class StrategyConfig(Section):
     logical devices of its CPU; tpu: a TPU."""
     workers: PositiveInt = 2
     """multi_worker and parameter_server: tasks that compute gradients."""
+    max_workers: PositiveInt | None = None
+    """parameter_server: workers may join and leave during the run, up to this number; `workers` are started. All
+    examples are read by every worker, which takes the batches that the chief assigns to it. If it is not set, the
+    workers are always the same ones, and each has a part of the examples."""
+    min_workers: PositiveInt = 1
+    """With `max_workers`: training waits while fewer workers are present."""
     ps: PositiveInt = 2
     """parameter_server: tasks that hold the variables."""
     partitioner: Literal["min_size", "max_size", "fixed"] = "min_size"
@@ -39,6 +45,28 @@ class StrategyConfig(Section):
     def is_cluster(self) -> bool:
         """Whether the strategy needs several processes."""
         return self.kind in ("multi_worker", "parameter_server")
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether workers may join and leave."""
+        return self.max_workers is not None
+
+    @property
+    def most_workers(self) -> int:
+        """How many workers there can be; each has an address."""
+        return self.max_workers or self.workers
+
+    @model_validator(mode="after")
+    def _in_order(self) -> StrategyConfig:
+        if self.max_workers is not None:
+            if self.kind != "parameter_server":
+                raise ValueError(f"max_workers: expected kind parameter_server, received {self.kind}")
+            if not self.min_workers <= self.workers <= self.max_workers:
+                raise ValueError(
+                    "expected min_workers <= workers <= max_workers, "
+                    f"received {self.min_workers}, {self.workers}, {self.max_workers}"
+                )
+        return self
 
 
 class CheckpointConfig(Section):

@@ -7,10 +7,10 @@ batch that follows the checkpoint, whether the examples are kept in memory or re
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -19,13 +19,25 @@ from components.errors import MachineError
 from components.features import feature_names
 from components.files import is_remote
 from components.trainer.config import TrainingConfig
-from components.trainer.input_columns import Columns, FeatureSpec, InputShard, stack, unstack
+from components.trainer.input_columns import Columns, FeatureSpec, InputShard, Stacked, stack, unstack
 from components.trainer.parquet_source import ParquetSource
 from components.trainer.tfrecord_source import TfrecordSource
 from components.trainer.validation_part import By, Keys, Selection, ValidationPart, key
 
 Batch = tuple[Columns, tf.Tensor] | tuple[Columns, tf.Tensor, tf.Tensor]
 """The features of some examples, their label [batch, 1], and their weights [batch] if the rows have weights."""
+
+
+class AssignedBatches(NamedTuple):
+    """The shuffled batches of all examples, for workers that take the batches whose numbers they receive.
+
+    Attributes:
+      examples: makes a dataset, in each worker, that has the same element again and again: what the worker holds.
+      batch: this element, and the number of a batch since the beginning of training (int64 scalar) → the batch.
+    """
+
+    examples: Callable[[], tf.data.Dataset]
+    batch: Callable[[Any, tf.Tensor], Batch]
 
 
 class Source(Protocol):
@@ -46,6 +58,10 @@ class Source(Protocol):
 
     def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
         """Returns the shuffled batches of one worker, read from the files, without end."""
+        ...
+
+    def batch(self, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
+        """Returns one of the shuffled batches of all examples, read from the files."""
         ...
 
     def in_order(self, batch_size: int) -> Iterator[Columns]:
@@ -95,27 +111,46 @@ class InputPipeline:
             batches = source.batches(shard, self.config, self.batch_size)
         return batches.map(_split_label).prefetch(tf.data.AUTOTUNE)
 
+    def assigned(self) -> AssignedBatches:
+        """The batches of an elastic cluster; every worker can make each of them.
+
+        Raises:
+          InputError: there are no examples, or they are TFRecords and do not fit into memory.
+          MachineError: a file cannot be read.
+        """
+        source = _source(self.files, self.spec, self.selection)
+        workers = self.config.strategy.max_workers if self.config.cluster == "local" else 1
+        if _in_memory(source, self.config.cache, workers or 1):
+            return AssignedBatches(
+                lambda: tf.data.Dataset.from_tensors(stack(source.load(InputShard()))).repeat(),
+                lambda columns, number: _split_label(self._gather(source, columns, number)),
+            )
+        return AssignedBatches(
+            lambda: tf.data.Dataset.from_tensors(0).repeat(),
+            lambda _, number: _split_label(source.batch(number, self.config, self.batch_size)),
+        )
+
     def _from_memory(self, source: Source, shard: InputShard) -> tf.data.Dataset:
-        """Loads the shard once, and gathers batches from it by row number.
+        """Loads the shard once, and gathers batches from it by row number."""
+        columns = stack(source.load(shard))
+        numbers = tf.data.Dataset.counter(tf.cast(shard.start, tf.int64))
+        return numbers.map(lambda each: self._gather(source, columns, each), tf.data.AUTOTUNE, deterministic=True)
+
+    def _gather(self, source: Source, columns: Stacked, number: tf.Tensor) -> Columns:
+        """The rows of a batch.
 
         The order of an epoch is a pseudo-random permutation that is computed row by row (`RandomIndexShuffle`, see
         tf.random.experimental.index_shuffle), so a batch does not depend on the one before it.
         """
-        columns = stack(source.load(shard))
         # The label, at least, is no RaggedTensor.
         dense = next(each for each in columns.values() if not isinstance(each, tf.RaggedTensor))
         rows = tf.shape(dense, out_type=tf.int64)[0]
-        numbers = tf.range(self.batch_size, dtype=tf.int64)
-
-        def batch(number: tf.Tensor) -> Columns:
-            position = number * self.batch_size + numbers
-            epoch = position // rows
-            seeds = tf.fill([self.batch_size], tf.constant(self.config.seed, tf.int64))
-            seed = tf.cast(tf.stack([seeds, epoch, tf.zeros_like(epoch)], axis=1), tf.uint32)
-            row = tf.raw_ops.RandomIndexShuffle(index=position % rows, seed=seed, max_index=rows - 1, rounds=4)
-            return unstack({key: tf.gather(column, row) for key, column in columns.items()}, source.columns)
-
-        return tf.data.Dataset.counter(tf.cast(shard.start, tf.int64)).map(batch, tf.data.AUTOTUNE, deterministic=True)
+        position = number * self.batch_size + tf.range(self.batch_size, dtype=tf.int64)
+        epoch = position // rows
+        seeds = tf.fill([self.batch_size], tf.constant(self.config.seed, tf.int64))
+        seed = tf.cast(tf.stack([seeds, epoch, tf.zeros_like(epoch)], axis=1), tf.uint32)
+        row = tf.raw_ops.RandomIndexShuffle(index=position % rows, seed=seed, max_index=rows - 1, rounds=4)
+        return unstack({key: tf.gather(column, row) for key, column in columns.items()}, source.columns)
 
 
 def find(patterns: Sequence[str]) -> list[str]:
@@ -185,11 +220,11 @@ def _source(files: Sequence[str], spec: FeatureSpec, selection: Selection | None
     return (ParquetSource if is_parquet(files[0]) else TfrecordSource)(files, spec, selection)
 
 
-def _in_memory(source: Source, cache: str) -> bool:
+def _in_memory(source: Source, cache: str, copies: int = 1) -> bool:
     if cache != "auto":
         return cache == "memory"
     # The examples of all workers: on one machine they share its memory, and on several each has more of it.
-    return source.memory() <= machine_memory() / 4
+    return source.memory() * copies <= machine_memory() / 4
 
 
 def machine_memory() -> int:

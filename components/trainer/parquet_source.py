@@ -62,14 +62,19 @@ class ParquetSource:
           InputError: there are fewer examples than workers.
         """
         self._check(shard.count)
-        shuffle = {"seed": config.seed, "buffer": config.shuffle_buffer, "batch_size": batch_size}
-        description = self._description(count=shard.count, shuffle=shuffle)
-
-        def batch(number: tf.Tensor) -> Columns:
-            return self._as_columns(_call(_BATCH, description, [shard.index, number], self._dtypes()), batch_size)
-
         # Not in parallel: the function holds the rows that the next batch is taken from.
-        return tf.data.Dataset.counter(tf.cast(shard.start, tf.int64)).map(batch)
+        return tf.data.Dataset.counter(tf.cast(shard.start, tf.int64)).map(
+            lambda number: self._batch(shard, number, config, batch_size)
+        )
+
+    def batch(self, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
+        """Returns one of the shuffled batches of all examples, read from the files; see `ShuffledShard`.
+
+        Raises:
+          InputError: there are no examples.
+        """
+        self._check(1)
+        return self._batch(InputShard(), number, config, batch_size)
 
     def in_order(self, batch_size: int) -> Iterator[Columns]:
         """Yields every example once, in batches of at most `batch_size`.
@@ -92,6 +97,11 @@ class ParquetSource:
     def columns(self) -> FeatureSpec:
         """See input_pipeline.Source."""
         return with_fold(self.spec, self.selection)
+
+    def _batch(self, shard: InputShard, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
+        shuffle = {"seed": config.seed, "buffer": config.shuffle_buffer, "batch_size": batch_size}
+        description = self._description(count=shard.count, shuffle=shuffle)
+        return self._as_columns(_call(_BATCH, description, [shard.index, number], self._dtypes()), batch_size)
 
     @functools.cached_property
     def _shard(self) -> Shard:

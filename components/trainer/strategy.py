@@ -14,6 +14,7 @@ import tf_keras
 
 from components.errors import InputError
 from components.models import sharding
+from components.trainer.cluster.membership import ElasticWorkers
 from components.trainer.cluster.task_server import inter_op_threads
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import StrategyConfig, TrainingConfig
@@ -31,11 +32,13 @@ class Distribution:
       strategy: the strategy of this process.
       role: its role in a cluster; None if it trains alone.
       mesh: the devices that this process trains on by itself; None: those of the strategy.
+      elastic: the workers that may join and leave; None if they are always the same ones.
     """
 
     strategy: tf.distribute.Strategy
     role: Role | None = None
     mesh: Mesh | None = None
+    elastic: ElasticWorkers | None = None
 
     def scope(self) -> AbstractContextManager[object]:
         """Where the network and the optimizer of the loop are created: under the strategy; for a mesh, on the CPU."""
@@ -68,7 +71,8 @@ def prepare(role: Role | None, precision: str) -> None:
 
 
 def distribute(config: TrainingConfig, role: Role | None) -> Distribution:
-    """Makes the strategy of this process; under parameter_server it waits until the complete cluster is up.
+    """Makes the strategy of this process; under parameter_server it waits until the complete cluster is up, or until
+    all ps and `min_workers` of an elastic one are.
 
     Args:
       config: the training section.
@@ -79,7 +83,10 @@ def distribute(config: TrainingConfig, role: Role | None) -> Distribution:
     """
     if config.strategy.kind == "mesh":
         return Distribution(tf.distribute.get_strategy(), role, create_devices(config.strategy))
-    return Distribution(_strategy(config.strategy, role), role)
+    made = _strategy(config.strategy, role)
+    if isinstance(made, ElasticWorkers):
+        return Distribution(made.group.strategy, role, elastic=made)
+    return Distribution(made, role)
 
 
 def replica_batch_size(config: TrainingConfig, replicas: int) -> int:
@@ -120,7 +127,7 @@ def wait_for_all_replicas(strategy: tf.distribute.Strategy) -> None:
         logging.info("another replica has already exited: %s", error.message)
 
 
-def _strategy(config: StrategyConfig, role: Role | None) -> tf.distribute.Strategy:
+def _strategy(config: StrategyConfig, role: Role | None) -> tf.distribute.Strategy | ElasticWorkers:
     if config.kind == "mirrored":
         return tf.distribute.MirroredStrategy()
     if config.kind == "tpu":
@@ -142,9 +149,22 @@ def _strategy(config: StrategyConfig, role: Role | None) -> tf.distribute.Strate
             f"TF_CONFIG: expected {expected} for {config.kind}, received {received}",
             "give the cluster these tasks, or choose the strategy that fits them",
         )
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     partitioner = _partitioner(config, len(role.cluster["ps"]))
+    if config.is_elastic:
+        return _elastic(config, role, partitioner)
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
+
+
+def _elastic(config: StrategyConfig, role: Role, partitioner: sharding.Partitioner) -> ElasticWorkers:
+    addresses = len(role.cluster["worker"])
+    if addresses < config.min_workers:
+        raise InputError(
+            f"TF_CONFIG: expected at least {config.min_workers} workers (training.strategy.min_workers), "
+            f"received {addresses}",
+            "give the cluster an address for each worker that may join: training.strategy.max_workers of them",
+        )
+    return ElasticWorkers(role, config.min_workers, partitioner)
 
 
 def _partitioner(config: StrategyConfig, servers: int) -> sharding.Partitioner:

@@ -89,6 +89,17 @@ class TfrecordSource:
         batches = records.batch(batch_size, drop_remainder=True)
         return batches.map(self._parser(), tf.data.AUTOTUNE, deterministic=True)
 
+    def batch(self, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
+        """Not possible: a TFRecord file can only be read from its beginning.
+
+        Raises:
+          InputError: always.
+        """
+        raise InputError(
+            "training.strategy.max_workers: expected examples in Parquet files or in memory, received TFRecords",
+            "set training.cache: memory, or remove runtime.vectorised: false",
+        )
+
     def in_order(self, batch_size: int) -> Iterator[Columns]:
         """Yields every example once, in batches of `batch_size`; the last one may be smaller.
 

@@ -25,6 +25,7 @@ from components.trainer.checkpoint import Checkpoints
 from components.trainer.cluster import heartbeat
 from components.trainer.cluster.task_server import WORKER_FILE
 from components.trainer.config import TrainingConfig
+from components.trainer.elastic_steps import ElasticSteps
 from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import Batch, InputPipeline
 from components.trainer.mesh import Gradient, LossAndGradients, Mesh, MeshCopies, Replica
@@ -144,14 +145,11 @@ class TrainingLoop:
         coordinated = self.config.strategy.kind == "parameter_server" and self.distribution.role is not None
         # A worker of a parameter server applies the mean gradient of its own batch.
         replicas = 1 if coordinated else strategy.num_replicas_in_sync
-        kind = ParameterServerSteps if coordinated else SynchronousSteps
-        return kind(
-            self.distribution,
-            _replica_step(network, optimizer, self.learner.head, replicas),
-            self.input_pipeline,
-            optimizer.iterations,
-            self.config.steps_per_execution,
-        )
+        step = _replica_step(network, optimizer, self.learner.head, replicas)
+        more = step, self.input_pipeline, optimizer.iterations, self.config.steps_per_execution
+        if self.distribution.elastic:
+            return ElasticSteps(self.distribution.elastic, *more)
+        return (ParameterServerSteps if coordinated else SynchronousSteps)(self.distribution, *more)
 
     def _mesh_steps(
         self, mesh: Mesh, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer

@@ -32,7 +32,7 @@ def tasks(manifest: dict[str, Any]) -> list[Task]:
     replicas = manifest["spec"]["tfReplicaSpecs"]
     counts = {kind.lower(): spec["replicas"] for kind, spec in replicas.items()}
     commands = {kind.lower(): _command(spec) for kind, spec in replicas.items()}
-    cluster = _addresses(counts)
+    cluster = addresses(counts)
     distributed = sum(counts.values()) != 1
     return [
         Task(kind, index, commands[kind], _tf_config(cluster, kind, index) if distributed else None)
@@ -56,7 +56,7 @@ def _command(spec: dict[str, Any]) -> list[str]:
     return command
 
 
-def _addresses(counts: dict[str, int]) -> dict[str, list[str]]:
+def addresses(counts: dict[str, int]) -> dict[str, list[str]]:
     """A free address per task; all sockets stay open until every port is chosen, so that no port is chosen twice."""
     with contextlib.ExitStack() as stack:
         sockets = {

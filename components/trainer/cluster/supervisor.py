@@ -3,7 +3,8 @@
 What is restarted, and why:
 
     worker of a cluster with ps   only this task, at the same address: the coordinator schedules its steps on other
-                                  workers, and uses it again when it is back
+                                  workers, and uses it again when it is back. Of an elastic cluster, it is left out
+                                  after `max_restarts` if enough others remain
     evaluator                     only this task: no other task waits for it
     chief, ps, replica            all tasks, at new addresses: their state is lost, and is restored from the checkpoint
 
@@ -161,6 +162,9 @@ class Supervisor:
     def _handle_exit(self, task: _Task, code: int) -> None:
         """Restarts a task that has failed, or all tasks."""
         failure = f"{task.role.name} {_describe_exit(code)}"
+        if self._failures >= self._config.max_restarts and self._can_do_without(task):
+            logging.warning("%s at step %d: training continues without it", failure, self._step)
+            return
         self._restarts += 1
         self._failures += 1
         if self._failures > self._config.max_restarts:
@@ -178,6 +182,12 @@ class Supervisor:
             logging.warning("%s at step %d: all tasks are restarted from the last checkpoint", failure, self._step)
             self._kill_all()
             self._start_all()
+
+    def _can_do_without(self, task: _Task) -> bool:
+        """Whether enough workers of an elastic cluster run beside this one."""
+        strategy = self._config.strategy
+        workers = [each for each in self._tasks if each.role.kind == "worker" and each.process]
+        return strategy.is_elastic and task.role.kind == "worker" and len(workers) >= strategy.min_workers
 
     def _check_heartbeats(self) -> None:
         now, limit = time.monotonic(), self._config.heartbeat_seconds
@@ -339,7 +349,7 @@ def _addresses(config: TrainingConfig) -> dict[str, tuple[str, ...]]:
     strategy = config.strategy
     counts = {"worker": strategy.workers}
     if strategy.kind == "parameter_server":
-        counts = {"chief": 1, "worker": strategy.workers, "ps": strategy.ps}
+        counts = {"chief": 1, "worker": strategy.most_workers, "ps": strategy.ps}
     sockets = [socket.socket() for _ in range(sum(counts.values()))]
     try:
         for each in sockets:
@@ -352,10 +362,9 @@ def _addresses(config: TrainingConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _roles(config: TrainingConfig, cluster: dict[str, tuple[str, ...]]) -> list[Role]:
-    """The tasks of a cluster; the servers first, because the others connect to them."""
-    roles = [
-        Role(kind, index, cluster) for kind in ("ps", "worker", "chief") for index in range(len(cluster.get(kind, ())))
-    ]
+    """The tasks that are started; the servers first, because the others connect to them."""
+    counts = {kind: len(addresses) for kind, addresses in cluster.items()} | {"worker": config.strategy.workers}
+    roles = [Role(kind, index, cluster) for kind in ("ps", "worker", "chief") for index in range(counts.get(kind, 0))]
     return [*roles, Role("evaluator", 0, cluster)] if config.evaluator else roles
 
 

@@ -24,7 +24,7 @@ _MAX_NAME_LENGTH = 40
 
 
 def tasks(training: TrainingConfig) -> dict[str, int]:
-    """The tasks by role (chief, worker, ps, evaluator, in this order) and how many of each.
+    """The tasks by role (chief, worker, ps, evaluator, in this order) and how many of each; workers: at most.
 
     Raises:
       InputError: there is no manifest for the strategy.
@@ -38,7 +38,7 @@ def tasks(training: TrainingConfig) -> dict[str, int]:
     if not strategy.is_cluster:
         return {"worker": 1}
     if strategy.kind == "parameter_server":
-        counts = {"chief": 1, "worker": strategy.workers, "ps": strategy.ps}
+        counts = {"chief": 1, "worker": strategy.most_workers, "ps": strategy.ps}
     else:
         counts = {"worker": strategy.workers}
     return {**counts, "evaluator": 1} if training.evaluator else counts
@@ -146,7 +146,8 @@ def jobset_manifest(job: Job) -> dict[str, Any]:
     """The JobSet that trains a config's model, with the TF_CONFIG that the operator adds to a TFJob's tasks.
 
     A task that exits with code 128 or more (ended by a signal) restarts the whole set, and each task continues from the
-    newest checkpoint; a smaller code fails the set.
+    newest checkpoint; a smaller code fails the set. Workers of an elastic cluster are restarted one by one, and the
+    `parallelism` of their Job may be changed while it runs; the others wait for none of them.
 
     Raises:
       InputError: a JobSet does not support the strategy.
@@ -171,8 +172,9 @@ def jobset_manifest(job: Job) -> dict[str, Any]:
                 "rules": [{"name": "permanent", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
             },
             "replicatedJobs": [
-                {"name": role, "replicas": 1, "template": {"spec": _job(role, count, cluster, job)}}
+                {"name": role, "replicas": 1, "template": {"spec": {**spec, **_elastic(role, job.training)}}}
                 for role, count in counts.items()
+                for spec in [_job(role, count, cluster, job)]
             ],
         },
     }
@@ -192,14 +194,35 @@ def _job(role: str, count: int, cluster: dict[str, list[str]], job: Job) -> dict
         "ports": [{"containerPort": PORT}],
         **({"env": _environment(role, cluster)} if cluster else {}),
     }
-    permanent = {"containerName": CONTAINER, "operator": "In", "values": list(range(1, 128))}
     return {
         "completionMode": "Indexed",
         "completions": count,
         "parallelism": count,
         "backoffLimit": 0,
-        "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": permanent}]},
+        "podFailurePolicy": {"rules": [_permanent()]},
         "template": {"spec": {"restartPolicy": "Never", **_pod(container, job)}},
+    }
+
+
+def _permanent() -> dict[str, Any]:
+    """The rule that fails a Job when a task ends with an error that a restart would not fix."""
+    codes = {"containerName": CONTAINER, "operator": "In", "values": list(range(1, 128))}
+    return {"action": "FailJob", "onExitCodes": codes}
+
+
+def _evicted() -> dict[str, Any]:
+    """The rule that replaces a pod that Kubernetes evicts, as from a spot node, and does not count it as a failure."""
+    return {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+
+
+def _elastic(role: str, training: TrainingConfig) -> dict[str, Any]:
+    """The fields in which the Job of elastic workers differs: each worker is restarted alone."""
+    if role != "worker" or not training.strategy.is_elastic:
+        return {}
+    return {
+        "parallelism": training.strategy.workers,
+        "backoffLimit": training.max_restarts,
+        "podFailurePolicy": {"rules": [_evicted(), _permanent()]},
     }
 
 

@@ -33,9 +33,43 @@ PLAN = Plan(
 def test_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     scale.main([])
     printed = capsys.readouterr().out.strip().split("\n\n")
-    assert len(printed) == 5
+    assert len(printed) == 8
     page = PAGE.read_text(encoding="utf-8")
     assert [table for table in printed if f"\n{table}\n" not in page] == []
+
+
+def test_kernels_are_put_on_the_server_with_the_least() -> None:
+    model = Dlrm(scale.SMALL)
+    alone, several = scale.by_server(model, 1), scale.by_server(model, 5)
+    assert alone.sum() == pytest.approx(several.sum()) == pytest.approx(model.beside_servers())
+    # The largest kernel, of 512 x 256 and a bias of 256, is in both networks and pulled and pushed.
+    assert several[0] == pytest.approx(2 * 4 * 513 * 256 + (model.beside_servers() - 2 * model.dense) / 5, rel=0.05)
+
+
+def test_queue_reaches_its_bounds() -> None:
+    model = Dlrm(scale.SMALL)
+    even = dataclasses.replace(MEASURED, spread=1e-9)
+    # A worker alone waits for nobody: it takes its computation and its messages one after the other.
+    own = max(scale._seconds(model.beside_servers(), scale.NETWORK), 0.09 / scale.SERVER_CORES)
+    assert scale.queue(model, even, 1, 1, 0.0) == pytest.approx(1 / (0.3 + own), rel=1e-6)
+    # So many workers that the only server always has messages.
+    crowd = scale.rates_beside_servers(model, even, 500, 1)
+    assert crowd.limit == "busiest ps"
+    assert crowd.simulated == pytest.approx(crowd.bounds["busiest ps"], rel=0.05)
+    assert crowd.simulated <= 500 / (0.3 + own)
+    # Half of the workers at half the speed take half as many steps.
+    halved = scale.queue(model, dataclasses.replace(even, server=0.0), 4, 1_000, 0.5)
+    assert halved == pytest.approx(0.75 * scale.queue(model, even, 4, 1_000, 0.0), rel=0.1)
+
+
+def test_workers_in_step_wait_for_the_slowest() -> None:
+    even = scale.rates_in_step(0.0, dataclasses.replace(MEASURED, spread=1e-9), 100)
+    assert even.bounds[even.limit] == pytest.approx(100 / 0.3)
+    assert even.simulated == pytest.approx(100 / 0.3)
+    assert even.straggling == pytest.approx(50 / 0.3)
+    spread = scale.rates_in_step(1e9, MEASURED, 100)
+    assert spread.simulated == pytest.approx(100 / (0.3 * scale.slowest(0.05, 100) + 0.32), rel=0.005)
+    assert spread.simulated == pytest.approx(spread.bounds[spread.limit], rel=0.005)
 
 
 @pytest.mark.parametrize("rows", [80_000, 1_000_000])

@@ -197,6 +197,26 @@ def test_one_graph_serves_all_workers(tmp_path: Path, stored: Format, cache: str
         assert first(tf.constant(index, tf.int64), tf.constant(start, tf.int64)).numpy().tolist() == expected
 
 
+@CACHES
+def test_any_worker_makes_the_batch_that_it_is_assigned(tmp_path: Path, cache: str) -> None:
+    files = write(tmp_path, 37, 3, "parquet")
+    batches = InputPipeline(files, SPEC, config(cache), 4).assigned()
+    (held,) = batches.examples().take(1)
+    expected = ids(files, cache, 20)
+    # In the order of two workers of which one is late.
+    for number in (0, 2, 3, 1, 19, 10):
+        features, label = batches.batch(held, tf.constant(number, tf.int64))
+        assert features["id"].numpy().tolist() == expected[number]
+        assert_columns(features, label, expected[number])
+
+
+def test_tfrecords_that_are_not_in_memory_cannot_be_assigned(tmp_path: Path) -> None:
+    batches = InputPipeline(write(tmp_path, 8, 1), SPEC, config("none"), 4).assigned()
+    with pytest.raises(InputError, match="expected examples in Parquet files or in memory") as raised:
+        batches.batch(0, tf.constant(0, tf.int64))
+    assert "training.cache: memory" in raised.value.remedy
+
+
 @FORMATS
 @CACHES
 def test_batch_may_be_larger_than_an_epoch(tmp_path: Path, stored: Format, cache: str) -> None:

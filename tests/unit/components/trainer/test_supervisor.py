@@ -74,6 +74,28 @@ def test_only_the_worker_of_a_parameter_server_is_restarted_at_its_address(tmp_p
     assert [len(starts(tmp_path, task)) for task in ("chief-0", "ps-0", "worker-0")] == [1, 1, 1]
 
 
+ELASTIC: dict[str, Any] = {
+    "strategy": {"kind": "parameter_server", "workers": 2, "max_workers": 4, "ps": 1},
+    "max_restarts": 1,
+}
+
+
+def test_elastic_worker_that_fails_too_often_is_left_out(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "gone")
+    summary = supervise(tmp_path, ELASTIC, worker_1=["kill", "let=gone kill"], chief_0=["meet=gone step=3"])
+    assert summary["restarts"] == 1
+    assert len(starts(tmp_path, "worker-1")) == 2
+    [chief] = starts(tmp_path, "chief-0")
+    assert len(chief["cluster"]["worker"]) == 4, "an address for each worker that may join"
+    assert not starts(tmp_path, "worker-2")
+
+
+def test_fewer_elastic_workers_than_the_least_end_the_training(tmp_path: Path) -> None:
+    config = {**ELASTIC, "strategy": {**ELASTIC["strategy"], "min_workers": 2}}
+    with pytest.raises(MachineError, match="worker-1 was killed by SIGKILL, 2 times in a row"):
+        supervise(tmp_path, config, worker_1=["kill"], chief_0=["serve"])
+
+
 @pytest.mark.parametrize(
     ("chief", "ps"),
     [

@@ -21,6 +21,11 @@ from components.trainer.config import TrainingConfig
         ({"tensorboard": {"profile": [20]}}, "expected [first step, last step], received [20]"),
         ({"strategy": {"kind": "horovod"}}, "'none', 'mirrored', 'multi_worker', 'parameter_server', 'mesh' or 'tpu'"),
         ({"strategy": {"workers": 0}}, "greater than 0"),
+        ({"strategy": {"kind": "multi_worker", "max_workers": 4}}, "expected kind parameter_server, received multi"),
+        (
+            {"strategy": {"kind": "parameter_server", "workers": 2, "max_workers": 4, "min_workers": 3}},
+            "expected min_workers <= workers <= max_workers, received 3, 2, 4",
+        ),
         ({"checkpoint": {"keep": 0}}, "greater than 0"),
     ],
 )

@@ -25,8 +25,12 @@ MIRRORED = ("training.strategy.kind=mirrored",)
 WORKERS = ("training.strategy={kind: multi_worker, workers: 4}", "training.max_restarts=7")
 SERVERS = ("training.strategy={kind: parameter_server, workers: 3, ps: 2}",)
 EVALUATOR = ("training.evaluator=true",)
+ELASTIC = (
+    "training.strategy={kind: parameter_server, workers: 2, max_workers: 4, ps: 2}",
+    "training.max_restarts=7",
+)
 
-SHAPES = [NONE, MIRRORED, WORKERS, SERVERS, (*WORKERS, *EVALUATOR), (*SERVERS, *EVALUATOR)]
+SHAPES = [NONE, MIRRORED, WORKERS, SERVERS, ELASTIC, (*WORKERS, *EVALUATOR), (*SERVERS, *EVALUATOR)]
 every_shape = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: " ".join(shape))
 
 
@@ -98,6 +102,7 @@ def test_jobset_is_one_by_kubeflow_trainers_own_model(shape: tuple[str, ...]):
         (MIRRORED, {"Worker": 1}, [1]),
         (WORKERS, {"Worker": 4}, [1, 3]),
         (SERVERS, {"Chief": 1, "Worker": 3, "PS": 2}, [1, 3, 2]),
+        (ELASTIC, {"Chief": 1, "Worker": 4, "PS": 2}, [1, 4, 2]),
         ((*WORKERS, *EVALUATOR), {"Worker": 4, "Evaluator": 1}, [1, 3, 0, 1]),
         ((*SERVERS, *EVALUATOR), {"Chief": 1, "Worker": 3, "PS": 2, "Evaluator": 1}, [1, 3, 2, 1]),
     ],
@@ -135,6 +140,21 @@ def test_only_tasks_killed_by_a_signal_are_restarted():
         [rule] = job["podFailurePolicy"]["rules"]
         assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", list(range(1, 128)))
         assert (job["backoffLimit"], job["template"]["spec"]["restartPolicy"]) == (0, "Never")
+
+
+def test_elastic_workers_have_addresses_for_all_and_are_restarted_one_by_one():
+    made = jobs(ELASTIC)
+    worker = made.pop("worker")
+    assert (worker["completions"], worker["parallelism"], worker["backoffLimit"]) == (4, 2, 7)
+    evicted, permanent = worker["podFailurePolicy"]["rules"]
+    assert (evicted["action"], evicted["onPodConditions"]) == (
+        "Ignore", [{"type": "DisruptionTarget", "status": "True"}]
+    )  # fmt: skip
+    assert permanent["action"] == "FailJob"
+    for job in made.values():
+        assert (job["parallelism"], job["backoffLimit"]) == (job["completions"], 0)
+    for each in tf_configs(ELASTIC):
+        assert each["cluster"]["worker"] == [f"train-taxi-worker-0-{index}.train-taxi:2222" for index in range(4)]
 
 
 def test_restarts_are_those_of_the_config():

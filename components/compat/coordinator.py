@@ -1,0 +1,110 @@
+"""Private parts of TensorFlow's ClusterCoordinator: workers that join and leave while the variables stay on the ps."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute.coordinator import cluster_coordinator
+from tensorflow.python.eager import context
+
+_WORKER = "worker"
+
+
+class WorkerGroup:
+    """A ParameterServerStrategy and its coordinator, for workers of which only some are present.
+
+    TensorFlow connects to all workers of a cluster before it starts. When one is lost, its WorkerPreemptionHandler asks
+    all of them for their status and waits for each answer, so that no worker is used again until the last one is back.
+    Here the cluster has a number for every address, and the connection has the present ones only. The coordinator's
+    thread of an absent worker finds that its device is unknown, returns its closure to the queue and waits, until
+    `replace` connects to the worker. `update_server_def` keeps variables and the iterators of remaining workers.
+
+    Checked with TensorFlow 2.16 and 2.21, whose `cluster_coordinator` modules differ in one word of a comment.
+
+    Args:
+      cluster: kind → addresses, with all workers that there can be.
+      role: kind of this process, in the cluster.
+      present: the numbers of the workers to connect to; it waits for them and for the ps.
+      partitioner: of the variables.
+    """
+
+    def __init__(
+        self, cluster: Mapping[str, Sequence[str]], role: str, present: Collection[int], partitioner: Any
+    ) -> None:
+        self._workers = cluster[_WORKER]
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            _Present({kind: list(addresses) for kind, addresses in cluster.items()}, present),
+            task_type=role,
+            task_id=0,
+            rpc_layer="grpc",
+        )
+        self.strategy = tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
+
+    @functools.cached_property
+    def coordinator(self) -> tf.distribute.coordinator.ClusterCoordinator:
+        """The strategy's coordinator."""
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
+        cluster = coordinator._cluster
+        cluster.failure_handler.stop()
+        cluster.failure_handler = _Waiting(context.get_server_def(), cluster)
+        for worker in cluster.workers:
+            worker.failure_handler = cluster.failure_handler
+        return coordinator
+
+    def lost(self) -> frozenset[int]:
+        """The workers that have failed since they were last connected to, and those that were absent then."""
+        return frozenset(each.worker_index for each in self._cluster.workers if each._is_dead_with_error)
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for the end of all closures; returns whether they have ended.
+
+        Raises:
+          OpError: a closure or a ps has failed.
+        """
+        return bool(self._cluster.closure_queue.wait(seconds))
+
+    def replace(self, present: Collection[int]) -> None:
+        """Connects to these workers, and to no others; it waits for an answer of each.
+
+        Raises:
+          OpError: a worker or a ps has failed meanwhile.
+        """
+        definition = copy.deepcopy(context.get_server_def())
+        for job in definition.cluster.job:
+            if job.name == _WORKER:
+                job.tasks.clear()
+                job.tasks.update({number: self._workers[number] for number in present})
+        handler = self._cluster.failure_handler
+        with handler._cluster_update_lock:
+            context.context().update_server_def(definition)
+            handler._worker_up_cond.notify_all()
+
+    @property
+    def _cluster(self) -> Any:
+        return self.coordinator._cluster
+
+
+class _Present(tf.train.ClusterSpec):  # type: ignore[misc]  # TensorFlow has no types
+    """A cluster, whose definition has only the workers that are present; their numbers and filters are those of all."""
+
+    def __init__(self, cluster: Mapping[str, Sequence[str]], present: Collection[int]) -> None:
+        super().__init__(cluster)
+        self._present = present
+
+    def as_cluster_def(self) -> Any:
+        definition = copy.deepcopy(super().as_cluster_def())
+        for job in definition.job:
+            for number in set(job.tasks) - set(self._present) if job.name == _WORKER else ():
+                del job.tasks[number]
+        return definition
+
+
+class _Waiting(cluster_coordinator.WorkerPreemptionHandler):  # type: ignore[misc]  # TensorFlow has no types
+    """Does not look for lost workers by itself: their threads wait until `WorkerGroup.replace` wakes them."""
+
+    def _preemption_handler(self) -> None:
+        pass

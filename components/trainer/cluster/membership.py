@@ -1,0 +1,157 @@
+"""The workers of an elastic cluster: which of them are present, and which the coordinator uses."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import tensorflow as tf
+
+from components.compat.coordinator import WorkerGroup
+from components.compat.grpc import TaskStatus
+from components.models.sharding import Partitioner
+from components.trainer.cluster.tf_config import Role
+from components.trainer.cluster_task import RETRYABLE
+
+_INTERVAL_SECONDS = 1.0
+_ANSWER_SECONDS = 3.0
+_CONNECT_SECONDS = 60.0
+"""How long connecting to workers, and disconnecting from them, may take."""
+_SILENT_SECONDS = 120.0
+"""How long a worker that takes steps may give no answer. A local cluster kills a frozen worker earlier, which closes
+its connections; then the others take its steps."""
+
+
+class ElasticWorkers:
+    """The workers that a coordinator uses; waits at first until enough of them are present.
+
+    Args:
+      role: of this process, the chief; its cluster has all workers that there can be.
+      least: training waits while fewer workers are present.
+      partitioner: of the variables.
+    """
+
+    def __init__(self, role: Role, least: int, partitioner: Partitioner) -> None:
+        self._least = least
+        self._membership = Membership(role.cluster["worker"])
+        self.used = frozenset(self._await_least(lambda: True))
+        """The numbers of the workers that take steps."""
+        logging.info("training begins with %s", _names(self.used))
+        self._all_answered = time.monotonic()
+        with _exit_if_stuck():
+            self.group = WorkerGroup(role.cluster, role.kind, self.used, partitioner)
+
+    @property
+    def all_lost(self) -> bool:
+        """Whether no worker is left that takes steps."""
+        return self.used <= self.group.lost()
+
+    def check(self) -> None:
+        """Ends this process if a worker that takes steps gives no answer, and its connections are not closed either.
+
+        TensorFlow would wait for it without end. The chief is restarted from the last checkpoint, without this worker.
+        """
+        now = time.monotonic()
+        if self.used <= self._membership.latest | self.group.lost():
+            self._all_answered = now
+        elif now - self._all_answered > _SILENT_SECONDS:
+            _exit()
+
+    def update(self, may_wait: Callable[[], bool]) -> bool:
+        """Connects to the workers that have joined or are back, and disconnects those that have left.
+
+        It waits while there are too few. No closure may be running.
+
+        Args:
+          may_wait: called once a second meanwhile.
+
+        Returns:
+          Whether there are enough workers: False only after `may_wait` has returned False.
+
+        Raises:
+          OpError: a ps has failed.
+        """
+        if self._membership.latest == self.used and not self.used & self.group.lost():
+            return True
+        while present := self._await_least(may_wait):
+            try:
+                with _exit_if_stuck():
+                    self.group.replace(present)
+            except tf.errors.OpError as error:
+                if "/job:ps" in error.message:
+                    raise
+                logging.info("a worker was lost while the chief connected to it: %s", error.message)
+                continue
+            if present != self.used:
+                joined, left = _names(present - self.used), _names(self.used - present)
+                logging.warning("workers: %s (joined: %s; left: %s)", _names(present), joined, left)
+            self.used = present
+            return True
+        return False
+
+    def _await_least(self, may_wait: Callable[[], bool]) -> frozenset[int]:
+        """The workers that are present, once there are enough; empty after `may_wait` has returned False."""
+        logged = None
+        while len(present := self._membership.ask()) < self._least:
+            if not may_wait():
+                return frozenset()
+            if present != logged:
+                logging.warning(
+                    "waiting for workers: expected at least %d (training.strategy.min_workers), present: %s",
+                    self._least,
+                    _names(present),
+                )
+                logged = present
+            time.sleep(_INTERVAL_SECONDS)
+        return present
+
+
+class Membership:
+    """Asks the workers of a cluster for their status, continually.
+
+    Args:
+      addresses: of all workers that there can be, by number.
+    """
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self._tasks = [TaskStatus(address) for address in addresses]
+        self._pool = ThreadPoolExecutor(len(addresses), "membership")
+        self.latest = self.ask()
+        """The numbers of the workers that answered last."""
+        threading.Thread(target=self._follow, name="membership", daemon=True).start()
+
+    def ask(self) -> frozenset[int]:
+        """Returns the numbers of the workers that answer now; each has three seconds."""
+        answers = self._pool.map(lambda task: task.answers(_ANSWER_SECONDS), self._tasks)
+        return frozenset(number for number, answered in enumerate(answers) if answered)
+
+    def _follow(self) -> None:
+        while True:
+            time.sleep(_INTERVAL_SECONDS)
+            self.latest = self.ask()
+
+
+@contextlib.contextmanager
+def _exit_if_stuck() -> Iterator[None]:
+    """Ends this process if the body takes too long: TensorFlow waits without end for a worker that is lost then."""
+    timer = threading.Timer(_CONNECT_SECONDS, _exit)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _exit() -> None:
+    logging.error("a worker gives no answer and has not closed its connections: the chief exits, to be restarted")
+    os._exit(RETRYABLE)
+
+
+def _names(numbers: Collection[int]) -> str:
+    return ", ".join(f"worker-{number}" for number in sorted(numbers)) or "none"

@@ -1,0 +1,44 @@
+"""The private parts of TensorFlow's coordinator in components.compat.coordinator do in the installed version what the
+elastic workers need, and a server answers components.compat.grpc's TaskStatus.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import worker_group_program
+from command import ROOT, SECONDS
+from worker_group_program import STEPS
+
+pytestmark = pytest.mark.both_lines
+
+
+def test_workers_join_and_leave_while_the_variables_stay(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, worker_group_program.__file__],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    found = json.loads(ended.stdout.splitlines()[-1])
+    # Steps that a killed worker had begun are counted twice.
+    assert found.pop("steps") >= 6 * STEPS
+    assert found == {
+        "two of three": [0, 2],
+        "lost": [1],
+        "after one has joined": [0, 1, 2],
+        "while two are lost": 1,
+        "one of three": [1],
+        "done without a worker": False,
+        "after the last was replaced": 2,
+        "frozen": False,
+    }

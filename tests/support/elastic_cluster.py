@@ -1,0 +1,120 @@
+"""A training cluster whose tasks a test starts and kills one by one, as an operator and spot machines do."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import tfjob_operator
+import trainer_runs
+from in_fork_server import result_of
+from trainer_runs import PATIENCE_SECONDS, Prepared
+
+from components.compat.grpc import FAIL_FAST
+from components.trainer.cluster import tf_config
+from components.trainer.cluster.tf_config import Role
+from components.trainer.config import TrainingConfig
+from pipeline.orchestration.local.processes import ChildProcess, start_server
+
+
+class ElasticCluster:
+    """Tasks with a TF_CONFIG that has an address for every worker that there can be. What runs at the end is killed.
+
+    Args:
+      prepared: the input.
+      folder: for all that the training makes.
+      training: the config's section.
+      silent_seconds: how long a worker may give no answer.
+    """
+
+    def __init__(
+        self, prepared: Prepared, folder: Path, training: Mapping[str, Any], silent_seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        strategy = TrainingConfig.model_validate(training).strategy
+        counts = {"chief": 1, "worker": strategy.most_workers, "ps": strategy.ps}
+        self._cluster = {kind: tuple(each) for kind, each in tfjob_operator.addresses(counts).items()}
+        self._prepared, self._training = prepared, dict(training)
+        self._tasks: dict[str, ChildProcess] = {}
+        self._silent_seconds = silent_seconds
+        self.folder = folder
+        start_server()
+
+    def __enter__(self) -> ElasticCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name in self._tasks:
+            self.signal(name, signal.SIGKILL)
+
+    def start(self, *names: str) -> None:
+        """Starts tasks, such as worker-0."""
+        for name in names:
+            kind, _, index = name.partition("-")
+            role = Role(kind, int(index), self._cluster)
+            log = self.folder / f"{name}.log"
+            arguments = (self._prepared, self.folder, self._training, role.tf_config, self._silent_seconds)
+            self._tasks[name] = ChildProcess(name, log, run_task, *arguments)
+
+    def signal(self, name: str, signum: signal.Signals) -> None:
+        """Sends a signal to a task, if it still runs."""
+        task = self._tasks[name]
+        if not task.poll():
+            os.kill(task._process.pid, signum)
+
+    def kill(self, *names: str) -> None:
+        """Kills tasks with SIGKILL, and waits until they are gone."""
+        for name in names:
+            self.signal(name, signal.SIGKILL)
+        self.until(lambda: all(self._tasks[name].poll() for name in names))
+
+    def log(self) -> str:
+        """The log of the chief."""
+        log = self.folder / "chief-0.log"
+        return log.read_text() if log.exists() else ""
+
+    def step(self) -> int:
+        """The step that the chief has logged last."""
+        return max(map(int, re.findall(r"step (\d+): loss", self.log())), default=0)
+
+    def steps_by_worker(self) -> dict[str, int]:
+        """Worker → its steps until now."""
+        logged = re.findall(r"steps by worker: (.*)", self.log()) or [""]
+        return {name: int(steps) for name, steps in re.findall(r"(worker-\d+) (\d+)", logged[-1])}
+
+    def until(self, happened: Callable[[], Any]) -> None:
+        """Waits for something that can only be looked at."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not happened():
+            assert time.monotonic() < deadline, self.log()[-3000:]
+            time.sleep(0.01)
+
+    def until_step(self, step: int) -> None:
+        """Waits until the chief has logged a step, or its end."""
+        self.until(lambda: self.step() >= step or self._tasks["chief-0"].poll())
+        assert self.step() >= step, self.log()[-3000:]
+
+    def until_logged(self, text: str) -> None:
+        """Waits until the chief has logged a text."""
+        self.until(lambda: text in self.log())
+
+    def end(self) -> None:
+        """Waits for the chief; its error is raised."""
+        result_of(self._tasks["chief-0"])
+
+
+def run_task(prepared: Prepared, folder: Path, training: dict[str, Any], config: str, silent_seconds: float) -> None:
+    """Runs the Trainer's executor as the task that this TF_CONFIG names."""
+    # Here, because it imports TensorFlow.
+    from components.trainer.cluster import membership
+
+    membership._SILENT_SECONDS = silent_seconds
+    os.environ.update(FAIL_FAST | {tf_config.VARIABLE: config})
+    trainer_runs.train(prepared, folder, training, small_disk=False, model=None, base=None)

@@ -1,0 +1,143 @@
+"""A ps and three workers as processes, and a coordinator that uses some of them; prints what it finds, as JSON.
+
+A program of its own: the servers are forked before TensorFlow has started any thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from components.compat.grpc import FAIL_FAST, TaskStatus
+from components.processes import exit_now, signal_at_parents_death
+from components.trainer.cluster.task_server import inter_op_threads, serve
+from components.trainer.cluster.tf_config import Role
+
+SLOTS, STEPS = 3, 60
+
+
+Coordinate = Callable[[dict[str, tuple[str, ...]], Callable[[str], Any]], None]
+"""The chief's part: the cluster, and what starts a task → nothing."""
+
+
+def main(coordinate: Coordinate) -> None:
+    """Runs a chief, and what it starts."""
+    os.environ.update(FAIL_FAST)
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(SLOTS + 2)]
+    chief, ps, *workers = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    cluster = {"chief": (chief,), "ps": (ps,), "worker": tuple(workers)}
+    # The servers are forked by a process that stays without threads.
+    read, write = os.pipe()
+    parent = os.getpid()
+    if not os.fork():
+        signal_at_parents_death(signal.SIGKILL, parent)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        os.close(write)
+        _fork_on_request(read, cluster)
+    os.close(read)
+    coordinate(cluster, lambda name: os.write(write, f"{name}\n".encode()))
+
+
+def _fork_on_request(requests: int, cluster: dict[str, tuple[str, ...]]) -> None:
+    parent = os.getpid()
+    for line in os.fdopen(requests):
+        kind, index = line.strip().split("-")
+        if not os.fork():
+            signal_at_parents_death(signal.SIGKILL, parent)
+            folder = Path(tempfile.mkdtemp(dir=Path.cwd()))
+            (Path.cwd() / f"{kind}-{index}.pid").write_text(str(os.getpid()))
+            serve(Role(kind, int(index), cluster), folder)
+
+
+def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]) -> None:
+    import tensorflow as tf
+
+    from components.compat.coordinator import WorkerGroup
+
+    status = [TaskStatus(address) for address in cluster["worker"]]
+    here = Path.cwd()
+    found: dict[str, Any] = {}
+
+    def answers() -> list[bool]:
+        return [each.answers(3.0) for each in status]
+
+    def until(expected: list[bool]) -> None:
+        while answers() != expected:
+            time.sleep(0.05)
+
+    def kill(name: str, by: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(int((here / f"{name}.pid").read_text()), by)
+
+    for name in ("ps-0", "worker-0", "worker-2"):
+        start(name)
+    until([True, False, True])
+    tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads())
+    group = WorkerGroup(cluster, "chief", {0, 2}, None)
+    with group.strategy.scope():
+        counts = tf.Variable(tf.zeros([SLOTS], tf.int64))
+
+    def index() -> tf.Tensor:
+        return tf.strings.to_number(tf.io.read_file("worker"), tf.int64)
+
+    examples = iter(
+        group.coordinator.create_per_worker_dataset(
+            tf.function(lambda: tf.data.Dataset.from_tensors(index()).repeat(), input_signature=[])
+        )
+    )
+
+    @tf.function
+    def step(examples: Any) -> tf.Tensor:
+        number = next(examples)
+        counts.scatter_add(tf.IndexedSlices(tf.ones([1], tf.int64), tf.reshape(number, [1])))
+        return number
+
+    def schedule() -> list[Any]:
+        return [group.coordinator.schedule(step, args=(examples,)) for _ in range(STEPS)]
+
+    def taken(results: list[Any]) -> list[int]:
+        """The workers that have taken the steps, after all are done."""
+        while not group.wait(1.0):
+            pass
+        return sorted({int(each.fetch()) for each in results})
+
+    found["two of three"] = taken(schedule())
+    found["lost"] = sorted(group.lost())
+    start("worker-1")
+    until([True, True, True])
+    group.replace({0, 1, 2})
+    # A worker takes a step only when its thread is the first, so it may need several rounds.
+    while taken(schedule()) != [0, 1, 2]:
+        pass
+    found["after one has joined"] = [0, 1, 2]
+    kill("worker-0")
+    kill("worker-2")
+    found["while two are lost"] = taken(schedule() + schedule())[-1]
+    until([False, True, False])
+    group.replace({1})
+    found["one of three"] = taken(schedule())
+    kill("worker-1")
+    results = schedule()
+    found["done without a worker"] = group.wait(1.0)
+    start("worker-2")
+    until([False, False, True])
+    group.replace({2})
+    found["after the last was replaced"] = taken(results)[-1]
+    found["steps"] = int(tf.reduce_sum(counts.read_value()))
+    kill("worker-2", by=signal.SIGSTOP)
+    found["frozen"] = status[2].answers(0.5)
+    sys.stdout.write(json.dumps(found))
+    exit_now(0)
+
+
+if __name__ == "__main__":
+    main(_coordinate)

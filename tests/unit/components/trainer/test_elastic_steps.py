@@ -1,0 +1,31 @@
+"""Every epoch has each row once, with any number of workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import elastic_steps_program
+import pytest
+from command import ROOT, SECONDS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cache", ["memory", "none"])
+def test_every_epoch_has_each_row_once(tmp_path: Path, cache: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, elastic_steps_program.__file__, cache],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    epochs = json.loads(ended.stdout.splitlines()[-1])
+    # Mean loss, workers, and how often the rows have been read until then.
+    assert epochs == [[1.0, [0, 2], [1]], [1.0, [0, 1, 2], [2]], [1.0, [1, 2], [3]]]

@@ -1,0 +1,43 @@
+"""Which workers count as present: those whose servers answer, not those whose ports are open."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from components.trainer.cluster import membership
+from components.trainer.cluster.membership import Membership
+
+METHOD = "/tensorflow.WorkerService/GetStatus"
+
+
+class _Answering(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+    """Answers as a TensorFlow server does when it is asked for its devices."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        if details.method != METHOD:
+            return None
+        self.asked.set()
+        return grpc.unary_unary_rpc_method_handler(lambda request, _: request)
+
+
+def test_worker_joins_and_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "_ANSWER_SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as frozen, ThreadPoolExecutor(2) as pool:
+        handler = _Answering()
+        server = grpc.server(pool, handlers=[handler])
+        port = server.add_insecure_port("127.0.0.1:0")
+        found = Membership([f"127.0.0.1:{port}", f"127.0.0.1:{frozen.getsockname()[1]}"])
+        assert found.latest == frozenset()
+        server.start()
+        assert handler.asked.wait(30), "it is asked again and again"
+        assert found.ask() == {0}, "an open port is no answer"
+        server.stop(None).wait()
+        assert found.ask() == frozenset()
