@@ -12,6 +12,7 @@ import contextlib
 import functools
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -112,8 +113,12 @@ class Cluster:
         main = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
         self._start_flink("job-manager", main, "JM")
         port = self.job_endpoint.rpartition(":")[2]
+        jar = self.folder / "gradle" / "wrapper" / JOB_SERVER.name
+        jar.parent.mkdir(parents=True)
+        # Not a symbolic link, which Beam would follow.
+        shutil.copy(JOB_SERVER, jar)
         here = {
-            "/opt/flink/lib/job-server-flink-1.19.jar": str(JOB_SERVER),
+            "/opt/gradle/wrapper/job-server-flink-1.19.jar": str(jar),
             "--job-host=job-server": "--job-host=localhost",
             "--job-port=8099": f"--job-port={port}",
             "--artifact-port=8098": "--artifact-port=0",
@@ -145,7 +150,8 @@ class Cluster:
         command = replaced([*service["entrypoint"], *service["command"]], {"python": sys.executable, "50000": "0"})
         process = self._start("pool", *command, stdout=subprocess.PIPE)
         assert process.stdout is not None
-        line = process.stdout.readline().decode()
+        with process.stdout as lines:
+            line = lines.readline().decode()
         log = self.folder / "pool.log"
         assert line, log.read_text()
         return Server(line.split()[-1], log, process.pid)

@@ -116,9 +116,10 @@ def test_job_servers_are_the_same() -> None:
     assert {f"--job-port={ports['jobs']}", f"--artifact-port={ports['artifacts']}"} <= set(command)
     jar = command[command.index("-jar") + 1]
     assert [volume.split(":")[-2] for volume in SERVICES["job-server"]["volumes"]] == [jar]
-    flink = FLINK["podTemplate"]["spec"]["containers"][0]
-    assert flink["volumeMounts"][0] == JOB_SERVER["volumeMounts"][0]
-    assert flink["volumeMounts"][0]["mountPath"] == jar
+    assert "/gradle/wrapper/" in jar
+    ours, flinks = (each["volumeMounts"][0] for each in (JOB_SERVER, FLINK["podTemplate"]["spec"]["containers"][0]))
+    assert (ours["mountPath"], ours["subPath"]) == (jar, flinks["subPath"])
+    assert [volume.split(":")[-2] for volume in SERVICES["jobmanager"]["volumes"]] == [flinks["mountPath"]]
 
 
 def test_each_task_manager_has_a_worker_pool_in_its_network() -> None:
