@@ -40,10 +40,13 @@ _LOST = re.compile(
     r"TaskManager with id .*(timed out|is no longer reachable)|remote task manager was lost"
     # A Python worker that worked, one that started, and the connection to any server.
     r"|StatusRuntimeException: (CANCELLED|UNAVAILABLE)|worker \S+ of \S+ was killed by|ConnectException"
+    # The same of Prism.
+    r"|SDK worker disconnected"
     # The job server itself; this text is of gRPC for Python.
     r"|StatusCode\.UNAVAILABLE"
 )
-"""In the error of a job that has lost a process or a connection; of Flink 1.19, Spark 3.5 and Beam 2.62's job servers.
+"""In the error of a job that has lost a process or a connection; of Flink 1.19, Spark 3.5, Beam 2.62's job servers
+and Prism 2.74.
 
 A job server passes on the deepest cause alone.
 """

@@ -33,11 +33,13 @@ OF_THE_CONFIG = (
 )
 _GRPC = "org.apache.beam.vendor.grpc.v1p60p1.io.grpc.StatusRuntimeException"
 _NETTY = "org.apache.flink.runtime.io.network.netty.exception"
-# As recorded from Flink 1.19.3 and Spark 3.5.9 with Beam's job servers of 2.62, except for addresses.
+# As recorded from Flink 1.19.3 and Spark 3.5.9 with Beam's job servers of 2.62, and from Prism 2.74.
 MESSAGES = {
     "a Python worker of Flink was killed": f"{_GRPC}: {_GRPC}: CANCELLED: client cancelled",
     "a Python worker was killed as it started": "java.lang.RuntimeException: worker 2-1 of localhost:38881 was killed "
     "by SIGKILL before it connected; see the log of the worker pool",
+    "a Python worker of Prism was killed": "bundle inst003 stage-009 failed:SDK worker disconnected: "
+    "worker[job-001[job]_ref_Environment_default_environment_1], 2 active instructions, error: context canceled",
     "there is no worker pool": "java.net.ConnectException: java.net.ConnectException: finishConnect(..) failed: "
     "Connection refused",
     "a task manager was killed": f"{_NETTY}.RemoteTransportException: Connection unexpectedly closed by remote task "
