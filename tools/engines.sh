@@ -68,4 +68,7 @@ if [[ ! -f $HERE/flink-operator.yml || $PARTS/flink-operator.sha256 -nt $HERE/fl
   .venv/bin/python -m zipfile --extract "$scratch"/operator/*.jar "$scratch/operator"
   mv "$scratch/operator/META-INF/fabric8/flinkdeployments.flink.apache.org-v1.yml" "$HERE/flink-operator.yml"
 fi
-go build -C "$PARTS/prism" -trimpath -o "$HERE/bin/prism" github.com/apache/beam/sdks/v2/go/cmd/prism
+prism=$HERE/bin/prism
+if [[ ! -f $prism || $PARTS/prism/go.sum -nt $prism ]]; then
+  go build -C "$PARTS/prism" -trimpath -o "$prism" github.com/apache/beam/sdks/v2/go/cmd/prism
+fi
