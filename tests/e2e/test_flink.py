@@ -112,6 +112,16 @@ def test_job_of_a_killed_node_is_cancelled(section: dict[str, object], cluster: 
     assert cluster.flink.get(f"/jobs/{job['jid']}")["state"] == "CANCELED"
 
 
+def test_job_brings_no_classes_that_flink_has(section: dict[str, object], cluster: Cluster, tmp_path: Path) -> None:
+    process = start(section, tmp_path)
+    await_that(process, lambda: engine_program.workers(tmp_path))
+    # The job manager and the task managers keep the files of a job while it runs.
+    files = [each for each in (cluster.folder / "tmp").rglob("*") if each.is_file() and "blob" in str(each)]
+    assert not [each for each in files if each.stat().st_size > JOB_SERVER.stat().st_size / 2]
+    (tmp_path / "go").touch()
+    assert process.wait(SECONDS)[0] == 0
+
+
 def test_error_of_the_code_fails_the_node_at_once(section: dict[str, object], tmp_path: Path) -> None:
     (tmp_path / "raise").touch()
     code, _, err = start(section, tmp_path).wait(SECONDS)

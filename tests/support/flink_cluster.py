@@ -32,7 +32,7 @@ ENGINES = ROOT / ".cache" / "engines"
 JOB_SERVER = ENGINES / "job-server-flink-1.19.jar"
 needs_engines = pytest.mark.skipif(not JOB_SERVER.exists(), reason="no Flink and Spark: `make engines` makes them")
 _FLINK = ENGINES / "lib" / "python3.10" / "site-packages" / "pyflink"
-_SECONDS = 120
+_SECONDS = 300
 _COMPOSE = yaml.safe_load((ROOT / "deploy" / "flink" / "compose.yaml").read_text())["services"]
 _OPERATED = yaml.safe_load((ROOT / "deploy" / "flink" / "kubernetes" / "flink.yaml").read_text())["spec"]
 _LOCAL = {
