@@ -30,7 +30,7 @@ from data import taxi
 DATA_PATH = ("ExampleGen", "StatisticsGen", "Transform", "Evaluator")
 """The nodes that read all rows, besides the Trainer."""
 ROWS = (15_002, 300_000, 1_000_000)
-_SETTINGS = (
+SETTINGS = (
     *("training.strategy.kind=none", "training.steps=20", "training.checkpoint.every_steps=20"),
     # Not what so few steps reach, but what a constant would reach: the model is pushed.
     *("evaluation.thresholds={auc: {min: 0}}", "evaluation.slice_thresholds={}"),
@@ -88,7 +88,7 @@ class _Pipeline:
         self, folder: Path, trips: Path, rows: int, settings: Sequence[str] = (), prefix: Sequence[str] = ()
     ) -> None:
         self._folder, self._rows = folder, rows
-        sets = [word for each in (*_SETTINGS, f"data.path={trips}", *settings) for word in ("--set", each)]
+        sets = [word for each in (*SETTINGS, f"data.path={trips}", *settings) for word in ("--set", each)]
         output = ["--output", str(folder / "out"), "--json"]
         self._command = [*prefix, sys.executable, "runner.py", "--local", *output, *sets]
         self._nodes: list[Mapping[str, Mapping[str, float]]] = []

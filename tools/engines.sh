@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
-# Makes .cache/engines: Flink, Spark, Beam's job server for each as one jar, and Prism, for make test-engines.
+# Makes .cache/engines: Flink, Spark, Beam's job server for each as one jar, Prism, and the schema of the Flink operator's
+# resources, for make test-engines.
 #
-# Flink and Spark come from PyPI (tools/engines.txt), the job servers' parts from Maven Central (tools/engines/*.sha256),
-# Prism from Go's module proxy (tools/engines/prism/go.sum). Needs java 17, mvn and go. Does nothing if all is there.
+# Flink and Spark come from PyPI (tools/engines.txt), the job servers' parts and the schema from Maven Central
+# (tools/engines/*.sha256), Prism from Go's module proxy (tools/engines/prism/go.sum). Needs java 17, mvn and go. Does
+# nothing if all is there.
 #
 #   tools/engines.sh          makes what is missing
-#   tools/engines.sh --lock   writes the checksums of the job servers' parts again
+#   tools/engines.sh --lock   writes the checksums of what comes from Maven Central again
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 HERE=$PWD/.cache/engines
 PARTS=tools/engines
+OPERATOR=org.apache.flink:flink-kubernetes-operator-api:1.10.0
 declare -A DRIVERS=([flink-1.19]=flink.FlinkJobServerDriver [spark-3]=spark.SparkJobServerDriver)
 
 maven() { # maven ENGINE GOAL...
@@ -20,6 +23,18 @@ maven() { # maven ENGINE GOAL...
 parts() { # parts ENGINE: the checksums of the jars that the job server is made of
   maven "$1" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$scratch/$1" >&2
   (cd "$scratch/$1" && sha256sum -- *.jar)
+}
+
+operator() { # the checksum of the operator's jar, which is left in $scratch/operator
+  maven flink-1.19 dependency:copy -Dartifact="$OPERATOR" -DoutputDirectory="$scratch/operator" >&2
+  (cd "$scratch/operator" && sha256sum -- *.jar)
+}
+
+check() { # check NAME: compares the checksums on stdin with those of NAME
+  diff - "$PARTS/$1.sha256" || {
+    echo "engines: what comes from Maven Central for $1 is not what $PARTS/$1.sha256 lists" >&2
+    exit 1
+  }
 }
 
 for program in java mvn go; do
@@ -34,6 +49,7 @@ if [[ ${1-} == --lock ]]; then
   for engine in "${!DRIVERS[@]}"; do
     parts "$engine" >"$PARTS/$engine.sha256"
   done
+  operator >"$PARTS/flink-operator.sha256"
   exit
 fi
 
@@ -41,13 +57,18 @@ tools/environment.sh engines
 for engine in "${!DRIVERS[@]}"; do
   jar=$HERE/job-server-$engine.jar
   if [[ ! -f $jar || $PARTS/pom.xml -nt $jar ]]; then
-    parts "$engine" | diff - "$PARTS/$engine.sha256" || {
-      echo "engines: the parts of the job server for $engine are not those of $PARTS/$engine.sha256" >&2
-      exit 1
-    }
+    parts "$engine" | check "$engine"
     maven "$engine" package
     mv "$scratch/target/job-server-$engine.jar" "$jar"
     rm -rf "$scratch/target"
   fi
 done
-go build -C "$PARTS/prism" -trimpath -o "$HERE/bin/prism" github.com/apache/beam/sdks/v2/go/cmd/prism
+if [[ ! -f $HERE/flink-operator.yml || $PARTS/flink-operator.sha256 -nt $HERE/flink-operator.yml ]]; then
+  operator | check flink-operator
+  .venv/bin/python -m zipfile --extract "$scratch"/operator/*.jar "$scratch/operator"
+  mv "$scratch/operator/META-INF/fabric8/flinkdeployments.flink.apache.org-v1.yml" "$HERE/flink-operator.yml"
+fi
+prism=$HERE/bin/prism
+if [[ ! -f $prism || $PARTS/prism/go.sum -nt $prism ]]; then
+  go build -C "$PARTS/prism" -trimpath -o "$prism" github.com/apache/beam/sdks/v2/go/cmd/prism
+fi

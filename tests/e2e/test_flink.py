@@ -10,7 +10,7 @@ from pathlib import Path
 import engine_program
 import psutil
 import pytest
-from beam_servers import Server, pool
+from beam_servers import kill_starting_worker
 from command import Runs, command
 from engine_runs import assert_equal, ran
 from flink_cluster import JOB_SERVER, Cluster, flink_cluster, needs_engines
@@ -26,26 +26,15 @@ SUM = str(sum(range(engine_program.ELEMENTS)))
 
 
 @pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with pool(tmp_path_factory.mktemp("pools") / "pool") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with flink_cluster(tmp_path_factory.mktemp("clusters") / "flink") as found:
         yield found
 
 
 @pytest.fixture
-def section(cluster: Cluster, workers: Server) -> dict[str, object]:
+def section(cluster: Cluster) -> dict[str, object]:
     """The section of the config."""
-    return {
-        "job_endpoint": cluster.job_endpoint,
-        "worker_pool": workers.address,
-        "rest": cluster.rest,
-        "parallelism": 2,
-    }
+    return cluster.section
 
 
 def start(section: dict[str, object], folder: Path) -> ForkedCommand:
@@ -102,20 +91,14 @@ def test_job_that_loses_a_worker_is_submitted_again(section: dict[str, object], 
 
 
 def test_worker_that_is_killed_while_it_starts_hangs_no_job(
-    section: dict[str, object], workers: Server, tmp_path: Path
+    section: dict[str, object], cluster: Cluster, tmp_path: Path
 ) -> None:
     process = start(section, tmp_path)
-    [fork_server] = psutil.Process(workers.pid).children()
-    before = {each.pid for each in fork_server.children()}
-    starting: list[psutil.Process] = []
-    while not starting:
-        starting = [each for each in fork_server.children() if each.pid not in before]
-        assert not process.has_ended()
-    starting[0].kill()
+    kill_starting_worker(cluster.workers, process)
     (tmp_path / "go").touch()
     code, _, err = process.wait(SECONDS)
     assert (code, engine_program.result(tmp_path)) == (0, SUM), err
-    assert "was killed by SIGKILL" in workers.log.read_text()
+    assert "was killed by SIGKILL" in cluster.workers.log.read_text()
 
 
 def test_job_of_a_killed_node_is_cancelled(section: dict[str, object], cluster: Cluster, tmp_path: Path) -> None:
@@ -129,6 +112,16 @@ def test_job_of_a_killed_node_is_cancelled(section: dict[str, object], cluster: 
     assert cluster.flink.get(f"/jobs/{job['jid']}")["state"] == "CANCELED"
 
 
+def test_job_brings_no_classes_that_flink_has(section: dict[str, object], cluster: Cluster, tmp_path: Path) -> None:
+    process = start(section, tmp_path)
+    await_that(process, lambda: engine_program.workers(tmp_path))
+    # The job manager and the task managers keep the files of a job while it runs.
+    files = [each for each in (cluster.folder / "tmp").rglob("*") if each.is_file() and "blob" in str(each)]
+    assert not [each for each in files if each.stat().st_size > JOB_SERVER.stat().st_size / 2]
+    (tmp_path / "go").touch()
+    assert process.wait(SECONDS)[0] == 0
+
+
 def test_error_of_the_code_fails_the_node_at_once(section: dict[str, object], tmp_path: Path) -> None:
     (tmp_path / "raise").touch()
     code, _, err = start(section, tmp_path).wait(SECONDS)
@@ -137,7 +130,8 @@ def test_error_of_the_code_fails_the_node_at_once(section: dict[str, object], tm
     assert "submitted again" not in err
 
 
-def test_job_server_from_a_jar_with_flink_inside(workers: Server, tmp_path: Path) -> None:
-    section = {"job_server_jar": str(JOB_SERVER), "master": "[local]", "worker_pool": workers.address, "parallelism": 2}
+def test_job_server_from_a_jar_with_flink_inside(cluster: Cluster, tmp_path: Path) -> None:
+    pool = cluster.workers.address
+    section = {"job_server_jar": str(JOB_SERVER), "master": "[local]", "worker_pool": pool, "parallelism": 2}
     found = ran(tmp_path, "flink", "flink", {"flink": section})
     assert_equal(found, ran(tmp_path, "direct", "in_memory", {"direct": {"mode": "in_memory"}}))

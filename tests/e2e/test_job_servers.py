@@ -11,7 +11,7 @@ from typing import Any
 import engine_program
 import psutil
 import pytest
-from beam_servers import Server, pool
+from beam_servers import Server, kill_starting_worker, pool
 from engine_runs import Ran, assert_equal, ran
 from flink_cluster import needs_engines
 from forked_command import ForkedCommand
@@ -71,6 +71,31 @@ def test_outputs_are_those_of_direct(runtime: dict[str, Any], direct: Ran, tmp_p
 def test_job_that_loses_a_worker_ends_well(runtime: dict[str, Any], tmp_path: Path) -> None:
     process = start(runtime, tmp_path)
     os.kill(engine_program.workers(tmp_path)[0], signal.SIGKILL)
+    (tmp_path / "go").touch()
+    code, _, err = process.wait(SECONDS)
+    assert (code, engine_program.result(tmp_path)) == (0, SUM), err
+
+
+def test_worker_that_is_killed_while_it_starts_hangs_no_job(
+    runtime: dict[str, Any], workers: Server, tmp_path: Path
+) -> None:
+    process = engine_program.start(engines.beam_args(RuntimeConfig.model_validate(runtime)), tmp_path)
+    kill_starting_worker(workers, process)
+    (tmp_path / "go").touch()
+    code, _, err = process.wait(SECONDS)
+    assert (code, engine_program.result(tmp_path)) == (0, SUM), err
+    assert "was killed by SIGKILL" in workers.log.read_text()
+
+
+def test_job_that_loses_its_executors_ends_well(runtime: dict[str, Any], tmp_path: Path) -> None:
+    if runtime["engine"] != "spark":
+        pytest.skip("Prism is one process")
+    process = start(runtime, tmp_path)
+    programs = psutil.Process().children(recursive=True)
+    executors = [each for each in programs if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline())]
+    assert executors
+    for each in executors:
+        each.kill()
     (tmp_path / "go").touch()
     code, _, err = process.wait(SECONDS)
     assert (code, engine_program.result(tmp_path)) == (0, SUM), err

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from forked_command import ForkedCommand
 
 from pipeline.orchestration.engines import worker_pool
@@ -37,6 +38,17 @@ class Server:
     def workers_started(self) -> int:
         """How many workers of a pool have connected."""
         return self.log.read_text().count("has connected")
+
+
+def kill_starting_worker(pool: Server, job: ForkedCommand) -> None:
+    """Kills the next worker that a pool starts, for a job that has just been started, before it does anything."""
+    [fork_server] = psutil.Process(pool.pid).children()
+    before = {each.pid for each in fork_server.children()}
+    starting: list[psutil.Process] = []
+    while not starting:
+        starting = [each for each in fork_server.children() if each.pid not in before]
+        assert not job.has_ended()
+    starting[0].kill()
 
 
 @contextlib.contextmanager

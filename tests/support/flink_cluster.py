@@ -1,56 +1,49 @@
-"""A Flink session cluster and Beam's job server for it, as real processes on this machine; made by tools/engines.sh."""
+"""The services of deploy/flink/compose.yaml as real processes on this machine, with Flink from tools/engines.sh.
+
+Settings, commands and options are those of the file; only host names, ports and the path of the job server's jar are
+this machine's. As a program it starts all of them, prints their addresses as JSON, and ends them when stdin ends:
+
+    python tests/support/flink_cluster.py FOLDER [TASK MANAGERS]
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
+import shutil
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import yaml
+from beam_servers import Server
 
 from pipeline.orchestration.engines.flink_rest import Flink
 
-ENGINES = Path(__file__).parents[2] / ".cache" / "engines"
+ROOT = Path(__file__).parents[2]
+ENGINES = ROOT / ".cache" / "engines"
 JOB_SERVER = ENGINES / "job-server-flink-1.19.jar"
 needs_engines = pytest.mark.skipif(not JOB_SERVER.exists(), reason="no Flink and Spark: `make engines` makes them")
 _FLINK = ENGINES / "lib" / "python3.10" / "site-packages" / "pyflink"
-_SECONDS = 120
-_SETTINGS = {
+_SECONDS = 300
+_COMPOSE = yaml.safe_load((ROOT / "deploy" / "flink" / "compose.yaml").read_text())["services"]
+_OPERATED = yaml.safe_load((ROOT / "deploy" / "flink" / "kubernetes" / "flink.yaml").read_text())["spec"]
+_LOCAL = {
     "jobmanager.rpc.address": "localhost",
     "jobmanager.bind-host": "localhost",
-    "jobmanager.memory.process.size": "1024m",
     "taskmanager.bind-host": "localhost",
     "taskmanager.host": "localhost",
-    "taskmanager.memory.process.size": "1536m",
-    "taskmanager.memory.network.min": "256m",
-    "taskmanager.memory.network.max": "256m",
-    "taskmanager.network.sort-shuffle.min-buffers": "64",
-    "taskmanager.numberOfTaskSlots": "1",
     "rest.address": "localhost",
     "rest.bind-address": "localhost",
-    # A task manager that is killed is noticed after this many milliseconds.
-    "heartbeat.timeout": "10000",
-    "heartbeat.interval": "2000",
-    # Beam's classes are in Flink's class path, and are loaded once and not for each job.
-    "classloader.resolve-order": "parent-first",
 }
-# Flink's own start scripts, which are not in the package, open the same packages for Java 17.
-_OPENED = (
-    *("java.lang", "java.lang.reflect", "java.net", "java.io", "java.nio", "sun.nio.ch", "java.text", "java.time"),
-    *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "java.util.concurrent.locks"),
-)
-_JAVA = (
-    # It ends with the test process.
-    *("setpriv", "--pdeathsig", "KILL", "java"),
-    *("--add-exports=java.base/sun.net.util=ALL-UNNAMED", "--add-exports=java.rmi/sun.rmi.registry=ALL-UNNAMED"),
-    *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED),
-)
+_JAVA = ("java", *_OPERATED["flinkConfiguration"]["env.java.opts.all"].split())
 _LOG4J = """
 rootLogger.level = INFO
 rootLogger.appenderRef.console.ref = console
@@ -69,12 +62,14 @@ class Cluster:
       folder: for its files and logs.
       rest: host:port of Flink's REST API.
       job_endpoint: host:port of Beam's job server.
+      workers: the worker pool, which all task managers share.
       task_managers: their processes, with one slot each.
     """
 
     folder: Path
     rest: str
     job_endpoint: str
+    workers: Server = field(init=False)
     task_managers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -83,12 +78,20 @@ class Cluster:
         """A client of its REST API."""
         return Flink(self.rest)
 
+    @property
+    def section(self) -> dict[str, object]:
+        """The section of the config, with the parallelism of all task managers."""
+        return {
+            "job_endpoint": self.job_endpoint,
+            "worker_pool": self.workers.address,
+            "rest": self.rest,
+            "parallelism": len(self.task_managers),
+        }
+
     def start_task_manager(self) -> None:
         """Starts one more."""
-        memory, settings = _task_manager_memory(self.folder)
         main = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
-        number = len(self.task_managers) + 1
-        self.task_managers.append(self._start(f"task-manager-{number}", *memory, *_main(self.folder, main), *settings))
+        self.task_managers.append(self._start_flink(f"task-manager-{len(self.task_managers) + 1}", main, "TM"))
 
     def kill_task_manager(self) -> None:
         """Kills the last one."""
@@ -106,13 +109,25 @@ class Cluster:
         assert found == count, f"see {self.folder}"
 
     def start(self) -> None:
-        """Starts the job manager and the job server."""
+        """Starts the job manager, the job server and the worker pool."""
         main = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
-        self._start("job-manager", "-Xmx600m", *_main(self.folder, main))
+        self._start_flink("job-manager", main, "JM")
         port = self.job_endpoint.rpartition(":")[2]
-        ports = ("--job-host=localhost", f"--job-port={port}", "--artifact-port=0", "--expansion-port=0")
-        artifacts = f"--artifacts-dir={self.folder / 'staged'}"
-        self._start("job-server", "-Xmx1g", "-jar", str(JOB_SERVER), *ports, artifacts, f"--flink-master={self.rest}")
+        jar = self.folder / "gradle" / "wrapper" / JOB_SERVER.name
+        jar.parent.mkdir(parents=True)
+        # Not a symbolic link, which Beam would follow.
+        shutil.copy(JOB_SERVER, jar)
+        here = {
+            "/opt/gradle/wrapper/job-server-flink-1.19.jar": str(jar),
+            "--job-host=job-server": "--job-host=localhost",
+            "--job-port=8099": f"--job-port={port}",
+            "--artifact-port=8098": "--artifact-port=0",
+            "--expansion-port=8097": "--expansion-port=0",
+            "--artifacts-dir=/tmp/staged": f"--artifacts-dir={self.folder / 'staged'}",
+            "--flink-master=jobmanager:8081": f"--flink-master={self.rest}",
+        }
+        self._start("job-server", *replaced(_COMPOSE["job-server"]["command"], here))
+        self.workers = self._start_pool()
         while not accepts_connections(port):
             time.sleep(0.1)
 
@@ -122,29 +137,53 @@ class Cluster:
             process.kill()
             process.wait()
 
-    def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start_flink(self, name: str, main: str, kind: str) -> subprocess.Popen[bytes]:
+        memory, settings = _memory(self.folder, kind)
+        logging = f"-Dlog4j.configurationFile={self.folder / 'log4j.properties'}"
+        classes = f"{_FLINK / 'lib'}/*{os.pathsep}{JOB_SERVER}"
+        return self._start(
+            name, *_JAVA, *memory, logging, "-cp", classes, main, "--configDir", str(self.folder), *settings
+        )
+
+    def _start_pool(self) -> Server:
+        service = _COMPOSE["workers-1"]
+        command = replaced([*service["entrypoint"], *service["command"]], {"python": sys.executable, "50000": "0"})
+        process = self._start("pool", *command, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        with process.stdout as lines:
+            line = lines.readline().decode()
+        log = self.folder / "pool.log"
+        assert line, log.read_text()
+        return Server(line.split()[-1], log, process.pid)
+
+    def _start(self, name: str, *command: str, stdout: int | None = None) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [*_JAVA, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                # It ends with this process.
+                ["setpriv", "--pdeathsig", "KILL", *command],
+                cwd=ROOT,
+                # Workers find the functions of the tests' pipelines there.
+                env={**os.environ, "PYTHONPATH": str(ROOT / "tests" / "support")},
+                stdin=subprocess.DEVNULL,
+                stdout=log if stdout is None else stdout,
+                stderr=log,
             )
         self._processes.append(process)
         return process
 
 
 @contextlib.contextmanager
-def flink_cluster(folder: Path, task_managers: int = 2, **settings: str) -> Iterator[Cluster]:
+def flink_cluster(folder: Path, task_managers: int = 2) -> Iterator[Cluster]:
     """A cluster, as long as the context lasts.
 
     Args:
       folder: for its files; made.
       task_managers: how many, with one slot each.
-      settings: of Flink, with _ for . in their names.
     """
     folder.mkdir()
     rpc, rest, job = free_ports(3)
     ports = {"jobmanager.rpc.port": rpc, "rest.port": rest, "io.tmp.dirs": str(folder / "tmp")}
-    given = {name.replace("_", "."): value for name, value in settings.items()}
-    lines = (f"{name}: {value}\n" for name, value in {**_SETTINGS, **ports, **given}.items())
+    lines = (f"{name}: {value}\n" for name, value in {**settings(), **_LOCAL, **ports}.items())
     (folder / "flink-conf.yaml").write_text("".join(lines))
     (folder / "log4j.properties").write_text(_LOG4J)
     cluster = Cluster(folder, f"localhost:{rest}", f"localhost:{job}")
@@ -158,27 +197,28 @@ def flink_cluster(folder: Path, task_managers: int = 2, **settings: str) -> Iter
         cluster.end()
 
 
-def _main(folder: Path, main: str) -> tuple[str, ...]:
-    classes = f"{_FLINK / 'lib'}/*{os.pathsep}{JOB_SERVER}"
-    return (
-        f"-Dlog4j.configurationFile={folder / 'log4j.properties'}",
-        "-cp",
-        classes,
-        main,
-        "--configDir",
-        str(folder),
-    )
+def settings() -> dict[str, str]:
+    """Flink's settings in the compose file, as the entry point of Flink's image reads them: without spaces."""
+    lines = _COMPOSE["jobmanager"]["environment"]["FLINK_PROPERTIES"].splitlines()
+    return dict(line.replace(" ", "").split(":", 1) for line in lines)
+
+
+def replaced(words: Sequence[str], here: Mapping[str, str]) -> list[str]:
+    """The words of a command with some of them replaced; each of these has to be there."""
+    assert set(here) <= set(words)
+    return [here.get(word, word) for word in words]
 
 
 @functools.cache
-def _task_manager_memory(folder: Path) -> tuple[list[str], list[str]]:
-    """The options of Java, and Flink's own, that follow from a task manager's memory."""
+def _memory(folder: Path, kind: str) -> tuple[list[str], list[str]]:
+    """The options of Java, and Flink's own, that follow from the memory of a job manager (JM) or task manager (TM)."""
     classes = f"{_FLINK / 'bin' / 'bash-java-utils.jar'}{os.pathsep}{_FLINK / 'lib'}/*"
-    command = ["java", "-cp", classes, "org.apache.flink.runtime.util.bash.BashJavaUtils", "GET_TM_RESOURCE_PARAMS"]
-    ended = subprocess.run([*command, "--configDir", folder], capture_output=True, text=True, check=True)
+    main = "org.apache.flink.runtime.util.bash.BashJavaUtils"
+    command = ["java", "-cp", classes, main, f"GET_{kind}_RESOURCE_PARAMS", "--configDir", folder]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = [line.partition("EXEC_RESULT:")[2].split() for line in ended.stdout.splitlines() if "EXEC_RESULT:" in line]
-    memory, settings = lines
-    return memory, settings
+    memory, options = lines
+    return memory, options
 
 
 def accepts_connections(port: str) -> bool:
@@ -193,3 +233,15 @@ def free_ports(count: int) -> list[str]:
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
         return [str(each.getsockname()[1]) for each in sockets]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs a cluster until stdin ends; the first line on stdout is the section of the config, as JSON."""
+    with flink_cluster(Path(arguments[0]), *map(int, arguments[1:])) as cluster:
+        sys.stdout.write(json.dumps(cluster.section) + "\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

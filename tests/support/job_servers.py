@@ -16,7 +16,7 @@ PRISM = ENGINES / "bin" / "prism"
 JOB_SERVER = ENGINES / "job-server-spark-3.jar"
 needs_prism = pytest.mark.skipif(not PRISM.exists(), reason="no Prism: `make engines` makes it")
 _SPARK = ENGINES / "lib" / "python3.10" / "site-packages" / "pyspark"
-_SECONDS = 120
+_SECONDS = 300
 # What Spark opens itself where its own scripts start it: org.apache.spark.launcher.JavaModuleOptions of Spark 3.5.
 _OPENED = (
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),

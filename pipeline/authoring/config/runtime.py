@@ -154,7 +154,7 @@ class JobServerConfig(Section):
     worker_cache_seconds: float = Field(default=30, ge=0)
     """How long a Python process waits for the next stage of its job before it ends."""
     job_restarts: int = Field(default=2, ge=0)
-    """How often a lost job is submitted again: one that fails for another reason than an error of the Python code."""
+    """How often a lost job is submitted again: one whose error names a lost machine, worker or connection."""
     shared_folders: bool = False
     """Whether the engine's machines see the same folders under the same names as this one, as on a network mount.
     Without that, data and artifacts have to be URLs, unless the engine is on this machine."""

@@ -11,6 +11,7 @@ import contextlib
 import copy
 import itertools
 import logging
+import re
 import secrets
 import subprocess
 import sys
@@ -34,6 +35,21 @@ _RESTART_SECONDS = 2.0
 """Between the end of a lost job and its next submission."""
 _ERROR_OF_CODE = "Traceback (most recent call last)"
 """In the error of a job whose Python code has raised an exception, which it would raise again."""
+_LOST = re.compile(
+    # A task manager of Flink.
+    r"TaskManager with id .*(timed out|is no longer reachable)|remote task manager was lost"
+    # A Python worker that worked, one that started, and the connection to any server.
+    r"|StatusRuntimeException: (CANCELLED|UNAVAILABLE)|worker \S+ of \S+ was killed by|ConnectException"
+    # The same of Prism.
+    r"|SDK worker disconnected"
+    # The job server itself; this text is of gRPC for Python.
+    r"|StatusCode\.UNAVAILABLE"
+)
+"""In the error of a job that has lost a process or a connection; of Flink 1.19, Spark 3.5, Beam 2.62's job servers
+and Prism 2.74.
+
+A job server passes on the deepest cause alone.
+"""
 
 
 class JobOptions(PipelineOptions):  # type: ignore[misc]
@@ -100,9 +116,13 @@ class PortableJobs(_FollowedJobs):
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether a job has failed for a reason that may not be there the next time: not in the pipeline's code."""
+    """Whether a job has failed because it has lost a process or a connection, which may be there the next time.
+
+    An error of the pipeline's code, of the engine's configuration, and a cancellation are none.
+    """
     text = str(error)
-    return find(error) is None and _ERROR_OF_CODE not in text and "in state CANCELLED" not in text
+    is_final = find(error) is not None or _ERROR_OF_CODE in text or "in state CANCELLED" in text
+    return not is_final and _LOST.search(text) is not None
 
 
 def _guard(options: PipelineOptions, name: str) -> _Guard:

@@ -3,7 +3,8 @@
 An engine requests a worker from the pool beside it (Beam's EXTERNAL environment). Beam's own pool starts a Python
 interpreter for each, answers at once, and leaves the engine waiting forever for a worker that has died or cannot
 connect. Here the answer comes when the worker has connected, or has the reason why it has not; an engine takes that as
-a failed task. A worker that is killed between its connection and its first instruction is started again.
+a failed task, but Prism ends with it (checked with 2.74). So a worker that is killed before its first instruction is
+started again.
 
 Source of the protocol: BeamFnExternalWorkerPool in beam_fn_api.proto.
 """
@@ -40,7 +41,7 @@ class _Worker:
       started: becomes an error message when the worker has not connected, and "" when it has.
       starts: how often it has been started.
       is_working: whether it has received an instruction.
-      is_stopped: whether the engine has stopped it.
+      is_stopped: whether the engine or the pool has stopped it.
     """
 
     request: beam_fn_api_pb2.StartWorkerRequest
@@ -81,7 +82,9 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type
         try:
             error = worker.started.result(self._start_seconds)
         except futures.TimeoutError:
-            self._fork_server.kill(number)
+            with self._lock:
+                worker.is_stopped = True
+                self._fork_server.kill(number)
             error = f"has not connected within {self._start_seconds:g} s: check that the pool's machine reaches it"
         if error:
             error = f"{worker.title} {error}; see the log of the worker pool"
@@ -121,12 +124,12 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type
     def _on_end(self, number: int, worker: _Worker, ended: Ended) -> None:
         how = f"was killed by {signal.Signals(ended.signum).name}" if ended.signum else f"exited with code {ended.code}"
         logging.info("%s %s", worker.title, "was stopped" if worker.is_stopped else how)
-        if not worker.started.done():
-            worker.started.set_result(f"{how} before it connected")
-        # The engine waits for a worker that it has not seen yet, and for nothing else: it sees the end of a connection.
-        elif ended.signum and not (worker.is_stopped or worker.is_working) and worker.starts < _MAX_STARTS:
+        # The engine sees the end of a worker that has worked, and waits for one that it has not seen yet.
+        if ended.signum and not (worker.is_stopped or worker.is_working) and worker.starts < _MAX_STARTS:
             self._start(number, worker)
             return
+        if not worker.started.done():
+            worker.started.set_result(f"{how} before it connected")
         del self._workers[number]
 
 

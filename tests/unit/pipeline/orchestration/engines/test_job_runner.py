@@ -11,19 +11,50 @@ from pathlib import Path
 from typing import Any
 
 import engine_program
+import grpc
 import pytest
-from apache_beam.portability.api import beam_job_api_pb2
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from fake_flink import FakeFlink, fake_flink
+from flink_cluster import free_ports
 from recording_job_service import Recorder, names, serve
 
 from pipeline.authoring.config.runtime import RuntimeConfig
 from pipeline.orchestration import engines
 from pipeline.orchestration.engines import flink_rest, job_api
+from pipeline.orchestration.engines.job_runner import is_lost
 
 SECONDS = 120
 LOST = ("FAILED", "java.util.concurrent.TimeoutException: Heartbeat of TaskManager with id a timed out.")
 OF_THE_CODE = ("FAILED", "Error received from SDK harness: Traceback (most recent call last):\n ValueError: no")
 CANCELLED = ("CANCELLED", "")
+OF_THE_CONFIG = (
+    "FAILED",
+    "java.io.IOException: Insufficient number of network buffers: required 1, but only 0 available.",
+)
+_GRPC = "org.apache.beam.vendor.grpc.v1p60p1.io.grpc.StatusRuntimeException"
+_NETTY = "org.apache.flink.runtime.io.network.netty.exception"
+# As recorded from Flink 1.19.3 and Spark 3.5.9 with Beam's job servers of 2.62, and from Prism 2.74.
+MESSAGES = {
+    "a Python worker of Flink was killed": f"{_GRPC}: {_GRPC}: CANCELLED: client cancelled",
+    "a Python worker was killed as it started": "java.lang.RuntimeException: worker 2-1 of localhost:38881 was killed "
+    "by SIGKILL before it connected; see the log of the worker pool",
+    "a Python worker of Prism was killed": "bundle inst003 stage-009 failed:SDK worker disconnected: "
+    "worker[job-001[job]_ref_Environment_default_environment_1], 2 active instructions, error: context canceled",
+    "there is no worker pool": "java.net.ConnectException: java.net.ConnectException: finishConnect(..) failed: "
+    "Connection refused",
+    "a task manager was killed": f"{_NETTY}.RemoteTransportException: Connection unexpectedly closed by remote task "
+    "manager 'localhost/127.0.0.1:44821 [ localhost:40365-d7f62e ] '. This might indicate that the remote task manager "
+    "was lost.",
+    "the job manager was killed": "java.net.ConnectException: Connection refused",
+    "Spark reached no pool four times": "org.apache.spark.SparkException: Job aborted due to stage failure: Task "
+    "1 in stage 0.0 failed 4 times, most recent failure: Lost task 1.3 in stage 0.0 (TID 4) (localhost executor 0): "
+    "org.apache.beam.vendor.guava.v32_1_2_jre.com.google.common.util.concurrent.UncheckedExecutionException: "
+    f"{_GRPC}: UNAVAILABLE: io exception",
+}
+FINAL = {
+    "too few network buffers": OF_THE_CONFIG[1],
+    "too few slots": "java.util.concurrent.TimeoutException: Timeout has occurred: 10000 ms",
+}
 
 
 @pytest.fixture
@@ -63,7 +94,13 @@ def test_lost_job_is_submitted_again_under_another_name(tmp_path: Path, engine: 
 
 @pytest.mark.parametrize(
     ("ends", "restarts", "jobs"),
-    [((LOST, LOST, LOST), 1, 2), ((LOST,), 0, 1), ((OF_THE_CODE,), 2, 1), ((CANCELLED,), 2, 1)],
+    [
+        ((LOST, LOST, LOST), 1, 2),
+        ((LOST,), 0, 1),
+        ((OF_THE_CODE,), 2, 1),
+        ((OF_THE_CONFIG,), 2, 1),
+        ((CANCELLED,), 2, 1),
+    ],
 )
 def test_other_jobs_fail_the_node(tmp_path: Path, ends: tuple[tuple[str, str], ...], restarts: int, jobs: int) -> None:
     with job_server(tmp_path / "record", *ends) as address:
@@ -71,6 +108,23 @@ def test_other_jobs_fail_the_node(tmp_path: Path, ends: tuple[tuple[str, str], .
     assert code == 1
     assert (ends[0][1] or "CANCELLED") in err
     assert len(names(tmp_path / "record")) == jobs
+
+
+@pytest.mark.parametrize("cause", MESSAGES)
+def test_lost_process_or_connection_is_found_in_the_error(cause: str) -> None:
+    assert is_lost(RuntimeError(f"Pipeline a-job failed in state FAILED: {MESSAGES[cause]}"))
+
+
+def test_job_server_that_was_killed_is_a_lost_connection() -> None:
+    [port] = free_ports(1)
+    with grpc.insecure_channel(f"localhost:{port}") as channel, pytest.raises(grpc.RpcError) as raised:
+        beam_job_api_pb2_grpc.JobServiceStub(channel).GetState(beam_job_api_pb2.GetJobStateRequest(), timeout=SECONDS)
+    assert is_lost(raised.value)
+
+
+@pytest.mark.parametrize("cause", FINAL)
+def test_other_errors_would_be_there_the_next_time(cause: str) -> None:
+    assert not is_lost(RuntimeError(f"Pipeline a-job failed in state FAILED: {FINAL[cause]}"))
 
 
 def guard(flink: FakeFlink, name: str) -> subprocess.Popen[str]:

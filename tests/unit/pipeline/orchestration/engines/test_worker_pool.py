@@ -132,15 +132,18 @@ def test_worker_that_cannot_connect_is_an_error(tmp_path: Any) -> None:
         assert not psutil.wait_procs(processes(server), SECONDS)[1]
 
 
-def test_worker_that_is_killed_while_it_starts_is_an_error(workers: Server) -> None:
+def test_worker_that_is_killed_each_time_it_starts_is_an_error(workers: Server) -> None:
     with socket.create_server(("localhost", 0)) as silent:
         address = f"localhost:{silent.getsockname()[1]}"
         response = start(connect(workers), address)
-        connection, _ = silent.accept()
-        [worker] = processes(workers)
-        worker.kill()
+        for _ in range(3):
+            connection, _ = silent.accept()
+            [worker] = processes(workers)
+            assert not response.done()
+            worker.kill()
+            worker.wait(SECONDS)
+            connection.close()
         assert f"worker 1-1 of {address} was killed by SIGKILL before it connected" in response.result().error
-        connection.close()
 
 
 def test_worker_that_is_killed_before_its_first_instruction_is_started_again(workers: Server, engine: Engine) -> None:

@@ -1,0 +1,268 @@
+"""The data path on a Flink session cluster, node by node, beside the same on this machine alone.
+
+    python -m benchmarks.flink_scale                    10,000,000 taxi trips; half an hour
+    python -m benchmarks.flink_scale --rows 300_000     any other number
+
+The trips are simulated from the real ones, and read from Parquet. Every run is configs/taxi.yaml from nothing to the
+verdict of the Evaluator, one node after the other, with one training process and few steps. The cluster is that of
+deploy/flink/compose.yaml, as processes of this machine (tests/support/flink_cluster.py; `make engines` makes Flink),
+with one or two task managers of one slot each; it has run the pipeline on the 15,002 real trips before. `direct` has
+as many workers as Flink has task managers.
+
+CPU-seconds are those of all processes: the node's own, its workers, and for Flink the job manager, the task managers,
+the job server and the worker pool. Memory is the sum of the proportional set sizes of the same processes, so that
+pages which forked processes share count once; of the sum, the largest sample while the node runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+
+from benchmarks import measure
+from benchmarks.data_path import DATA_PATH, SETTINGS
+from benchmarks.measure import Facts, Measurement, Spread, Work
+from data import taxi
+from data.output import positive
+
+ROWS = 10_000_000
+_PARTS = {
+    "TaskManagerRunner": "task managers",
+    "StandaloneSessionClusterEntrypoint": "job manager",
+    "--flink-master": "job server",
+    "worker-pool": "Python workers",
+}
+"""A word of a process's command line → the part of the cluster that it belongs to."""
+_STARTER = "flink_cluster"
+"""A word of that of the program that starts the cluster, which does not count."""
+_SAMPLE_SECONDS = 0.5
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures, prints the table and writes it to results/."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rows", type=positive, default=ROWS, help="number of trips")
+    parser.add_argument("--workers", type=positive, nargs="+", default=(1, 2), help="numbers of task managers")
+    parser.add_argument("--rounds", type=positive, default=1)
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        trips = folder / "trips.parquet"
+        make = [sys.executable, "-m", taxi.__name__, "--rows", str(options.rows), "--output", str(trips)]
+        subprocess.run(make, check=True)
+        sides = {
+            f"{engine}, {workers}": _Side(folder / f"{engine}-{workers}", trips, options.rows, engine, workers)
+            for workers in options.workers
+            for engine in ("direct", "flink")
+        }
+        measured = measure.in_turns({name: side.run for name, side in sides.items()}, options.rounds)
+    facts: Facts = {}
+    for name, side in sides.items():
+        facts |= side.facts(name)
+    for workers in options.workers:
+        on_flink, alone = (measured[f"{engine}, {workers}"] for engine in ("flink", "direct"))
+        facts[f"CPU time, flink / direct, {workers}"] = measure.ratio(on_flink, alone, "work.cpu")
+    fewest, most = min(options.workers), max(options.workers)
+    for engine in ("direct", "flink") if fewest < most else ():
+        facts[f"wall time, {engine}, {fewest} / {most}"] = measure.ratio(
+            measured[f"{engine}, {fewest}"], measured[f"{engine}, {most}"], "work.wall"
+        )
+    command = " ".join(["python -m benchmarks.flink_scale", *(sys.argv[1:] if arguments is None else arguments)])
+    print(measure.record("flink_scale", command, measured, facts))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What all processes have taken so far.
+
+    Attributes:
+      moment: seconds since 1970.
+      cpu: part of the cluster → CPU-seconds of its processes, ended ones included.
+      memory_mb: the sum of the proportional set sizes, in MiB.
+    """
+
+    moment: float
+    cpu: Mapping[str, float]
+    memory_mb: float
+
+
+@dataclass(frozen=True)
+class Node:
+    """What a node has taken.
+
+    Attributes:
+      wall: seconds.
+      cpu: part of the cluster, or `node` for the node's own processes → CPU-seconds.
+      peak_mb: MiB of all processes.
+    """
+
+    wall: float
+    cpu: Mapping[str, float]
+    peak_mb: float
+
+    @property
+    def all_cpu(self) -> float:
+        """CPU-seconds of all processes."""
+        return sum(self.cpu.values())
+
+
+class _Side:
+    """A side that runs the pipeline up to the Evaluator.
+
+    Args:
+      folder: for its output.
+      trips: the Parquet file.
+      rows: how many rows it has.
+      engine: flink or direct.
+      workers: how many task managers, or workers.
+    """
+
+    def __init__(self, folder: Path, trips: Path, rows: int, engine: str, workers: int) -> None:
+        self._folder, self._trips, self._rows = folder, trips, rows
+        self._engine, self._workers = engine, workers
+        self._nodes: list[dict[str, Node]] = []
+
+    def run(self, number: int) -> Measurement:
+        """Runs the pipeline once; the work is that of the data path's nodes."""
+        self._folder.mkdir()
+        with _cluster(self._folder, self._workers if self._engine == "flink" else 0) as section:
+            if section:
+                # A session cluster has run jobs before: Java has loaded its classes, and compiled what runs often.
+                measure.run(self._command(taxi.real_trips(), "first", section), self._folder / "log")
+            command = self._command(self._trips, "out", section or {"workers": self._workers})
+            with _Samples() as samples:
+                measured = measure.run(command, self._folder / "log")
+        [attempts] = (self._folder / "out" / "taxi" / "logs").glob("*/attempts.jsonl")
+        lines = map(json.loads, attempts.read_text().splitlines())
+        nodes = {each["node"]: node(samples.taken, each) for each in lines if each["node"] in DATA_PATH}
+        shutil.rmtree(self._folder)
+        self._nodes.append(nodes)
+        wall = sum(node.wall for node in nodes.values())
+        cpu = sum(node.all_cpu for node in nodes.values())
+        peak = max(node.peak_mb for node in nodes.values())
+        return replace(measured, work=Work(self._rows, round(wall, 2), round(cpu, 2), round(peak)))
+
+    def _command(self, trips: Path, output: str, section: Mapping[str, object]) -> list[str]:
+        sets = [*SETTINGS, "runtime.parallel_nodes=1", f"data.path={trips}"]
+        sets += [f"runtime.{self._engine}.{name}={value}" for name, value in section.items()]
+        command = [sys.executable, "runner.py", "--local", "--json", "--to", "Evaluator", "--engine", self._engine]
+        return [*command, "--output", str(self._folder / output), *(word for each in sets for word in ("--set", each))]
+
+    def facts(self, name: str) -> Facts:
+        """Seconds, CPU-seconds of each part, and memory of each node."""
+        facts: Facts = {}
+        for node in DATA_PATH:
+            rounds = [each[node] for each in self._nodes]
+            parts = ", ".join(f"{part} {Spread.of(each.cpu[part] for each in rounds)}" for part in rounds[0].cpu)
+            facts[f"{name}, {node}"] = (
+                f"{Spread.of(each.wall for each in rounds)} s, "
+                f"{Spread.of(each.all_cpu for each in rounds)} CPU-s ({parts}), "
+                f"{Spread.of(each.peak_mb for each in rounds)} MiB"
+            )
+        return facts
+
+
+def node(samples: Sequence[Sample], attempt: Mapping[str, float]) -> Node:
+    """What a node has taken: its own processes by its record, and the cluster's part by the samples around it.
+
+    Args:
+      samples: in their order, from before the node to after it.
+      attempt: its line of attempts.jsonl.
+    """
+    start, end = attempt["ended"] - attempt["seconds"], attempt["ended"]
+    first = max(number for number, sample in enumerate(samples) if sample.moment <= start)
+    last = min(number for number, sample in enumerate(samples) if sample.moment >= end)
+    before, after = samples[first].cpu, samples[last].cpu
+    cpu = {part: round(after[part] - before[part], 2) for part in before if after[part]}
+    peak = max(sample.memory_mb for sample in samples[first : last + 1])
+    return Node(attempt["seconds"], {"node": attempt["cpu_seconds"], **cpu}, peak)
+
+
+@contextlib.contextmanager
+def _cluster(folder: Path, task_managers: int) -> Iterator[Mapping[str, object]]:
+    """A Flink cluster, as long as the context lasts; gives the section of the config, empty without task managers."""
+    if not task_managers:
+        yield {}
+        return
+    program = ["tests/support/flink_cluster.py", str(folder / "cluster"), str(task_managers)]
+    paths = os.pathsep.join([".", "tests/support"])
+    with (folder / "cluster.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, *program],
+            env={**os.environ, "PYTHONPATH": paths},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
+    line = process.stdout.readline() if process.stdout else b""
+    if not line:
+        raise RuntimeError((folder / "cluster.log").read_text()[-2000:])
+    try:
+        yield json.loads(line)
+    finally:
+        process.communicate()
+
+
+class _Samples:
+    """Samples of the processes of a run and of its cluster, taken in a thread as long as the context lasts.
+
+    Attributes:
+      taken: the samples.
+    """
+
+    def __init__(self) -> None:
+        self.taken: list[Sample] = []
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._take)
+        self._parts: dict[psutil.Process, str] = {}
+
+    def __enter__(self) -> _Samples:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _take(self) -> None:
+        while not self._end.wait(_SAMPLE_SECONDS):
+            self.taken.append(self._sample())
+        self.taken.append(self._sample())
+
+    def _sample(self) -> Sample:
+        parts = dict.fromkeys(_PARTS.values(), 0.0)
+        memory = 0
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                part = self._part(process)
+                if part in parts:
+                    # Those of processes that have ended and were waited for are in their parent's.
+                    parts[part] += sum(process.cpu_times()[:4])
+                if part != _STARTER:
+                    memory += process.memory_full_info().pss
+        return Sample(time.time(), parts, round(memory / 2**20))
+
+    def _part(self, process: psutil.Process) -> str:
+        """The part of the cluster that a process belongs to, `flink_cluster`, or `node`."""
+        if process not in self._parts:
+            words = " ".join(process.cmdline())
+            known = {**_PARTS, _STARTER: _STARTER}
+            self._parts[process] = next((part for word, part in known.items() if word in words), "node")
+        return self._parts[process]
+
+
+if __name__ == "__main__":
+    main()
