@@ -7,6 +7,7 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
@@ -28,6 +29,20 @@ def kill_group(leader: int, signum: signal.Signals) -> None:
     """Signals a process and its group; does nothing if it has ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signum)
+
+
+def end_at_sigterm() -> None:
+    """Makes SIGTERM end this process at once, also if its main thread never returns from native code.
+
+    The first process of a container ignores signals that it does not handle, and Python runs a handler only when the
+    main thread returns to it. Before any other thread is started: they inherit that the signal is blocked.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def wait() -> None:
+        os._exit(128 + signal.sigwait({signal.SIGTERM}))
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def exit_now(code: int) -> NoReturn:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 from components.compat.grpc import FAIL_FAST
 from components.compat.tensorflow import LEGACY_KERAS
 from components.errors import find
-from components.processes import exit_now
+from components.processes import end_at_sigterm, exit_now
 from components.trainer.cluster import tf_config
 
 RETRYABLE = 138
@@ -31,11 +32,14 @@ def main(job: str) -> int:
     try:
         role = tf_config.role()
         if role is not None and role.is_server:
+            end_at_sigterm()
             # Without TFX, which a server does not use and which takes ten seconds to import.
             from components.trainer.cluster.task_server import serve
 
             serve(role, Path(tempfile.mkdtemp()))
         else:
+            # Until the training loop saves a checkpoint at SIGTERM.
+            signal.signal(signal.SIGTERM, lambda *_: exit_now(128 + signal.SIGTERM))
             _train(job)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else RETRYABLE
