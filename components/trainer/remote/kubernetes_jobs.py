@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -112,7 +112,7 @@ class KubernetesJobs:
                 state, message = State.FAILED, f"{task} cannot start: {final}"
         if job["metadata"].get("deletionTimestamp"):
             state, message = State.FAILED, "it is being deleted"
-        if state is State.RUNNING and not any(phase != "Pending" for phase in tasks.values()):
+        if state is State.RUNNING and all(phase.startswith("Pending") for phase in tasks.values()):
             state = State.WAITING
         return JobStatus(state, message, tasks, tuple(failed), int(status.get("restarts", 0)))
 
@@ -144,8 +144,8 @@ class KubernetesJobs:
                 return None
             if error.status and 400 <= error.status < 500 and error.status != 429:
                 raise InputError(
-                    f"training.where: Kubernetes refuses {call.__name__} of {self._plural}.{self._group} in namespace "
-                    f"{self._namespace}: {_message(error)}",
+                    f"training.where: Kubernetes refuses to {call.__name__.partition('_')[0]} {self._plural}.{self._group} in "
+                    f"namespace {self._namespace}: {_message(error)}",
                     "grant the run's user these rights, and install the job's controller in the cluster",
                 ) from error
             raise _no_answer(error) from error
@@ -234,8 +234,9 @@ def _lines(answer: Any) -> Iterator[bytes]:
 
 def _message(error: ApiException) -> str:
     """The text of a refusal: the message of Kubernetes' Status object, or the reason of the HTTP response."""
-    found = re.search(r'"message":"((?:[^"\\]|\\.)*)"', error.body or "")
-    return found[1] if found else str(error.reason)
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        return str(json.loads(error.body)["message"])
+    return str(error.reason)
 
 
 def _no_answer(error: Exception) -> MachineError:

@@ -1,0 +1,210 @@
+"""Jobs by Kubernetes' own client, sent to a fake of the API; tests/e2e/test_kubernetes.py has the real one."""
+
+from __future__ import annotations
+
+import contextlib
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fake_service import JsonHandler, serving
+
+from components.errors import InputError, MachineError
+from components.trainer.remote.config import WhereConfig
+from components.trainer.remote.job_status import State
+from components.trainer.remote.kubernetes_jobs import KubernetesJobs
+
+NAME = "train-taxi-1"
+JOBS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/mine/jobsets"
+PODS = "/api/v1/namespaces/mine/pods"
+WHERE = WhereConfig(kind="jobset", image="registry.example/taxi:1")
+
+
+@dataclass
+class Api:
+    """A fake of Kubernetes' API: answers by path, and what was sent."""
+
+    answers: dict[str, Any] = field(default_factory=dict)
+    logs: dict[str, bytes] = field(default_factory=dict)
+    refuses: int | None = None
+    sent: list[tuple[str, str]] = field(default_factory=list)
+
+    def job(self, pods: list[dict[str, Any]], conditions: list[dict[str, str]], **metadata: str) -> None:
+        """Sets the job and its pods."""
+        status = {"conditions": conditions, "restarts": 3}
+        self.answers[f"{JOBS}/{NAME}"] = {"metadata": {"name": NAME, **metadata}, "status": status}
+        self.answers[PODS] = {"items": pods}
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    api = Api()
+    with serving(_handler(api)) as port:
+        _write_kubeconfig(tmp_path, port, monkeypatch)
+        yield api
+
+
+def _write_kubeconfig(folder: Path, port: int, patch: pytest.MonkeyPatch) -> None:
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "mine", "context": {"cluster": "c", "user": "u", "namespace": "mine"}}],
+        "current-context": "mine",
+    }
+    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    patch.setenv("KUBECONFIG", str(folder / "kubeconfig"))
+
+
+def _handler(api: Api) -> type[JsonHandler]:
+    class Handler(JsonHandler):
+        def _respond(self) -> None:
+            path = urllib.parse.urlsplit(self.path).path
+            self.body()
+            api.sent.append((self.command, path))
+            if api.refuses:
+                self.respond({"message": 'namespaces "mine" is forbidden'}, api.refuses)
+            elif path.endswith("/log"):
+                self.answer(200, api.logs[path.split("/")[-2]], {"Content-Type": "text/plain"})
+            elif self.command == "GET" and path not in api.answers:
+                self.respond({"message": "not found"}, 404)
+            else:
+                self.respond(api.answers.get(path, {}))
+
+        do_GET = do_POST = do_DELETE = _respond
+
+    return Handler
+
+
+def pod(task: str, phase: str, **status: Any) -> dict[str, Any]:
+    role, _, index = task.partition("-")
+    labels = {
+        "jobset.sigs.k8s.io/jobset-name": NAME,
+        "jobset.sigs.k8s.io/replicatedjob-name": role,
+        "batch.kubernetes.io/job-completion-index": index,
+    }
+    return {"metadata": {"name": f"pod-{task}", "uid": task, "labels": labels}, "status": {"phase": phase, **status}}
+
+
+def waiting(reason: str, message: str) -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": message}}
+    container = {"name": "tensorflow", "state": state, "ready": False, "restartCount": 0, "image": "", "imageID": ""}
+    return {"containerStatuses": [container]}
+
+
+@pytest.fixture
+def jobs(api: Api, tmp_path: Path) -> KubernetesJobs:
+    return KubernetesJobs(WHERE, tmp_path, "chief-0")
+
+
+def test_job_is_created_and_deleted_in_the_namespace_of_the_context(api: Api, jobs: KubernetesJobs) -> None:
+    jobs.submit({"metadata": {"name": NAME}})
+    jobs.delete(NAME)
+    assert api.sent == [("POST", JOBS), ("DELETE", f"{JOBS}/{NAME}")]
+
+
+def test_no_job_has_no_status(jobs: KubernetesJobs) -> None:
+    assert jobs.status(NAME) is None
+
+
+@pytest.mark.parametrize(
+    ("pods", "conditions", "state"),
+    [
+        ([], [], State.WAITING),
+        ([pod("chief-0", "Pending")], [], State.WAITING),
+        ([pod("chief-0", "Running"), pod("worker-0", "Pending")], [], State.RUNNING),
+        ([], [{"type": "Completed", "status": "True"}], State.SUCCEEDED),
+        ([], [{"type": "Failed", "status": "True", "message": "limit"}], State.FAILED),
+        ([], [{"type": "Failed", "status": "False"}], State.WAITING),
+    ],
+)
+def test_state_follows_from_conditions_and_pods(
+    api: Api, jobs: KubernetesJobs, pods: list[dict[str, Any]], conditions: list[dict[str, str]], state: State
+) -> None:
+    api.logs = {"pod-chief-0": b""}
+    api.job(pods, conditions)
+    found = jobs.status(NAME)
+    assert found is not None
+    assert (found.state, found.restarts) == (state, 3)
+
+
+def test_job_that_is_being_deleted_has_failed(api: Api, jobs: KubernetesJobs) -> None:
+    api.job([], [], deletionTimestamp="2026-11-26T00:00:00Z")
+    found = jobs.status(NAME)
+    assert found is not None
+    assert (found.state, found.message) == (State.FAILED, "it is being deleted")
+
+
+def test_reason_of_a_waiting_task_is_told(api: Api, jobs: KubernetesJobs) -> None:
+    api.job([pod("worker-1", "Pending", **waiting("ImagePullBackOff", "no such image"))], [])
+    found = jobs.status(NAME)
+    assert found is not None
+    assert found.tasks == {"worker-1": "Pending, ImagePullBackOff: no such image"}
+    assert found.state is State.WAITING
+
+
+def test_task_that_will_never_start_fails_the_job(api: Api, jobs: KubernetesJobs) -> None:
+    api.job([pod("worker-1", "Pending", **waiting("InvalidImageName", "bad"))], [])
+    found = jobs.status(NAME)
+    assert found is not None
+    assert (found.state, found.message) == (State.FAILED, "worker-1 cannot start: InvalidImageName: bad")
+
+
+def test_logs_are_written_by_task_and_that_of_the_lead_is_logged(
+    api: Api, jobs: KubernetesJobs, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.logs = {
+        "pod-chief-0": b"2026-11-26T00:00:00.000000001Z step 1\n2026-11-26T00:00:00.000000002Z step 2\n",
+        "pod-worker-0": b"2026-11-26T00:00:00.000000001Z ready\n",
+    }
+    api.job([pod("chief-0", "Succeeded"), pod("worker-0", "Failed")], [])
+    with caplog.at_level("INFO"):
+        found = jobs.status(NAME)
+        jobs.status(NAME)
+        jobs.join_logs(30)
+    assert found is not None
+    assert found.failed == ("worker-0",)
+    assert (tmp_path / "chief-0.log").read_text() == "step 1\nstep 2\n"
+    assert (tmp_path / "worker-0.log").read_text() == "ready\n"
+    assert [record.message for record in caplog.records if "step" in record.message] == [
+        "chief-0: step 1",
+        "chief-0: step 2",
+    ]
+
+
+@pytest.mark.parametrize(("status", "error"), [(403, InputError), (422, InputError), (500, MachineError)])
+def test_refusal_is_the_users_and_a_failure_of_the_server_is_not(
+    api: Api, jobs: KubernetesJobs, status: int, error: type[Exception]
+) -> None:
+    api.refuses = status
+    with pytest.raises(error):
+        jobs.submit({"metadata": {"name": NAME}})
+
+
+def test_refusal_has_the_text_of_kubernetes(api: Api, jobs: KubernetesJobs) -> None:
+    api.refuses = 403
+    with pytest.raises(
+        InputError, match=r"refuses to create jobsets\.jobset\.x-k8s\.io in namespace mine: .*forbidden"
+    ):
+        jobs.submit({"metadata": {"name": NAME}})
+
+
+def test_no_answer_is_a_fault_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(serving(JsonHandler))
+    _write_kubeconfig(tmp_path, port, monkeypatch)
+    with pytest.raises(MachineError, match="expected an answer of Kubernetes"):
+        KubernetesJobs(WHERE, tmp_path, "chief-0").status(NAME)
+
+
+@pytest.mark.parametrize(("context", "file"), [(None, "none"), ("other", "kubeconfig")])
+def test_missing_configuration_is_named(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, context: str | None, file: str
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / file))
+    with pytest.raises(InputError, match="expected the configuration of a Kubernetes client") as raised:
+        KubernetesJobs(WHERE.model_copy(update={"context": context}), tmp_path, "chief-0")
+    assert "KUBECONFIG" in raised.value.remedy
