@@ -143,9 +143,9 @@ class KubernetesJobs:
             if error.status == 404 and "create" not in call.__name__:
                 return None
             if error.status and 400 <= error.status < 500 and error.status != 429:
+                what = f"{call.__name__.partition('_')[0]} {self._plural}.{self._group}"
                 raise InputError(
-                    f"training.where: Kubernetes refuses to {call.__name__.partition('_')[0]} {self._plural}.{self._group} in "
-                    f"namespace {self._namespace}: {_message(error)}",
+                    f"training.where: Kubernetes refuses to {what} in namespace {self._namespace}: {_message(error)}",
                     "grant the run's user these rights, and install the job's controller in the cluster",
                 ) from error
             raise _no_answer(error) from error

@@ -80,3 +80,28 @@ def test_missing_data_is_reported_with_the_configs_own_remedy(loaded: Loaded, tm
     (tmp_path / "7").mkdir()
     (tmp_path / "7/rows.csv").write_text("fare,tips\n1.5,0\n")
     preflight.check(Loaded(Config.model_validate(values), loaded.document))
+
+
+JOBSET = "{kind: jobset, image: registry.example/taxi:1, volumes: VOLUMES}"
+VERTEX = "{kind: vertex, image: registry.example/taxi:1, project: mine, region: europe-west4}"
+
+
+def load_where(folder: Path, where: str, path: str = "/mnt/other") -> Loaded:
+    volumes = f"{{{path}: {{persistentVolumeClaim: {{claimName: train}}}}}}"
+    return load_small(folder, f"training: {{where: {where.replace('VOLUMES', volumes)}}}")
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        (JOBSET, r"expected a mount path that .*/out/small/artifacts is below, received /mnt/other"),
+        (VERTEX, r"expected artifacts in a bucket, .* received .*/out/small/artifacts"),
+    ],
+)
+def test_tasks_elsewhere_have_to_see_the_artifacts(tmp_path: Path, where: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        preflight.check(load_where(tmp_path, where))
+
+
+def test_artifacts_on_a_volume_of_the_tasks_are_seen(tmp_path: Path) -> None:
+    preflight.check(load_where(tmp_path, JOBSET, str(tmp_path)))
