@@ -111,7 +111,9 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
         return sorted({int(each.fetch()) for each in results})
 
     found["two of three"] = taken(schedule())
-    found["lost"] = sorted(group.lost())
+    # The thread of the absent worker may be the last to run.
+    while group.lost() != {1}:
+        time.sleep(0.01)
     start("worker-1")
     until([True, True, True])
     group.replace({0, 1, 2})
@@ -121,17 +123,18 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
     found["after one has joined"] = [0, 1, 2]
     kill("worker-0")
     kill("worker-2")
-    found["while two are lost"] = taken(schedule() + schedule())[-1]
     until([False, True, False])
+    found["while two are lost"] = taken(schedule())
     group.replace({1})
     found["one of three"] = taken(schedule())
     kill("worker-1")
+    until([False, False, False])
     results = schedule()
     found["done without a worker"] = group.wait(1.0)
     start("worker-2")
     until([False, False, True])
     group.replace({2})
-    found["after the last was replaced"] = taken(results)[-1]
+    found["after the last was replaced"] = taken(results)
     found["steps"] = int(tf.reduce_sum(counts.read_value()))
     kill("worker-2", by=signal.SIGSTOP)
     found["frozen"] = status[2].answers(0.5)

@@ -28,7 +28,7 @@ its connections; then the others take its steps."""
 
 
 class ElasticWorkers:
-    """The workers that a coordinator uses; waits at first until enough of them are present.
+    """The workers that a coordinator uses; waits at first until all ps and enough workers are present.
 
     Args:
       role: of this process, the chief; its cluster has all workers that there can be.
@@ -38,11 +38,12 @@ class ElasticWorkers:
 
     def __init__(self, role: Role, least: int, partitioner: Partitioner) -> None:
         self._least = least
+        self._all_answered = time.monotonic()
+        _await_all(role.cluster["ps"])
         self._membership = Membership(role.cluster["worker"])
         self.used = frozenset(self._await_least(lambda: True))
         """The numbers of the workers that take steps."""
         logging.info("training begins with %s", _names(self.used))
-        self._all_answered = time.monotonic()
         with _exit_if_stuck():
             self.group = WorkerGroup(role.cluster, role.kind, self.used, partitioner)
 
@@ -76,6 +77,7 @@ class ElasticWorkers:
         Raises:
           OpError: a ps has failed.
         """
+        self._all_answered = time.monotonic()
         if self._membership.latest == self.used and not self.used & self.group.lost():
             return True
         while present := self._await_least(may_wait):
@@ -134,6 +136,15 @@ class Membership:
         while True:
             time.sleep(_INTERVAL_SECONDS)
             self.latest = self.ask()
+
+
+def _await_all(addresses: Sequence[str]) -> None:
+    """Waits until all ps answer: connecting to them has a time limit, and machines may take minutes to start."""
+    for number, address in enumerate(addresses):
+        task = TaskStatus(address)
+        while not task.answers(_ANSWER_SECONDS):
+            logging.info("waiting for ps-%d", number)
+            time.sleep(_INTERVAL_SECONDS)
 
 
 @contextlib.contextmanager

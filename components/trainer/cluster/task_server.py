@@ -30,7 +30,7 @@ def serve(role: Role, folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
-    # Each worker reads it in ParameterServerSteps.
+    # Each worker reads it in ParameterServerSteps and ElasticSteps.
     Path(WORKER_FILE).write_text(str(role.index))
     # The graph that the chief sends calls them here.
     parquet_source.register()
