@@ -42,6 +42,8 @@ _LOCAL = {
     "taskmanager.host": "localhost",
     "rest.address": "localhost",
     "rest.bind-address": "localhost",
+    # On a busy machine ten seconds are not enough.
+    "pekko.startup-timeout": "300s",
 }
 _JAVA = ("java", *_OPERATED["flinkConfiguration"]["env.java.opts.all"].split())
 _LOG4J = """
@@ -103,6 +105,7 @@ class Cluster:
         deadline = time.monotonic() + _SECONDS
         found = None
         while found != count and time.monotonic() < deadline:
+            assert self._processes[0].poll() is None, f"the job manager has ended, see {self.folder}"
             with contextlib.suppress(OSError):
                 found = self.flink.get("/overview")["slots-total"]
             time.sleep(0.2)
