@@ -112,7 +112,7 @@ EOF
 }
 
 import_images() { # from the store of buildah into that of containerd, which keeps them for the next start
-  local name id state
+  local name id
   state=$(mktemp -d)
   containerd --config "$HERE/containerd.toml" --state "$state" --address "$state/socket" &>"$HERE/containerd.log" &
   trap 'kill %?containerd; wait; rm -rf "$state"' EXIT
