@@ -71,7 +71,7 @@ class KubernetesJobs:
         self._followed: dict[str, threading.Thread] = {}
 
     def submit(self, manifest: dict[str, Any]) -> None:
-        """Creates a job.
+        """Creates a job; nothing happens if there is one of its name.
 
         Raises:
           InputError: Kubernetes refuses it.
@@ -136,11 +136,11 @@ class KubernetesJobs:
         )
 
     def _call(self, call: Callable[..., Any], *positional: Any, **arguments: Any) -> Any:
-        """The answer; None for 404."""
+        """The answer; None if what is to be created exists, or what is looked for does not."""
         try:
             return call(*positional, **arguments)
         except ApiException as error:
-            if error.status == 404 and "create" not in call.__name__:
+            if error.status == (409 if "create" in call.__name__ else 404):
                 return None
             if error.status and 400 <= error.status < 500 and error.status != 429:
                 what = f"{call.__name__.partition('_')[0]} {self._plural}.{self._group}"

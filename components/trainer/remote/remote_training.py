@@ -19,9 +19,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from tfx.dsl.io import fileio
 
@@ -36,7 +36,8 @@ from components.trainer.remote.manifests import Job
 
 _POLL_SECONDS = 1.0
 _LOST_SECONDS = 600.0
-"""How long the service may not answer while a job runs: the job goes on without the Trainer."""
+"""How long the service may not answer."""
+T = TypeVar("T")
 _LOG_SECONDS = 10.0
 _LOG_TAIL = 1 << 16
 _TAIL_LINES = 10
@@ -116,35 +117,28 @@ def _service(where: WhereConfig, logs: Path, lead: str) -> Service:
 
 def _submit(service: Service, job: Job, manifest: dict[str, Any], text: str, stop: threading.Event) -> None:
     """Submits the job, unless that of an earlier attempt trains the same and has not failed."""
-    status = service.status(job.name)
+    status = _answer(lambda: service.status(job.name), stop)
     if status is not None and status.state is not State.FAILED and _read(job.file) == text:
         logging.info("job %s of an earlier attempt is found again: %s", job.name, status.state.value)
         return
     while status is not None:
         service.delete(job.name)
         _wait(stop)
-        status = service.status(job.name)
+        status = _answer(lambda: service.status(job.name), stop)
     fileio.makedirs(job.file.rpartition("/")[0])
     with fileio.open(job.file, "w") as file:
         file.write(text)
-    service.submit(manifest)
+    _answer(lambda: service.submit(manifest), stop)
     logging.info("job %s is submitted", job.name)
 
 
 def _follow(service: Service, job: Job, start_minutes: float, stop: threading.Event) -> JobStatus:
     """The status of a job when it has ended."""
-    started = answered = time.monotonic()
+    started = time.monotonic()
     tasks: dict[str, str] = {}
     while True:
         _wait(stop)
-        try:
-            status = service.status(job.name)
-        except MachineError as error:
-            if time.monotonic() - answered > _LOST_SECONDS:
-                raise
-            logging.warning("%s", error.headline)
-            continue
-        answered = time.monotonic()
+        status = _answer(lambda: service.status(job.name), stop)
         if status is None:
             return JobStatus(State.FAILED, "somebody has deleted it")
         for task, phase in status.tasks.items():
@@ -153,12 +147,25 @@ def _follow(service: Service, job: Job, start_minutes: float, stop: threading.Ev
         tasks = dict(status.tasks)
         if status.state in (State.SUCCEEDED, State.FAILED):
             return status
-        if status.state is State.WAITING and answered - started > start_minutes * 60:
+        if status.state is State.WAITING and time.monotonic() - started > start_minutes * 60:
             waiting = "; ".join(f"{task}: {phase}" for task, phase in tasks.items()) or "no task exists"
             raise _NotWantedError(
                 f"job {job.name}: expected a task to start within {start_minutes:g} minutes, received {waiting}",
                 "see why in the cluster, or raise training.where.start_minutes",
             )
+
+
+def _answer(request: Callable[[], T], stop: threading.Event) -> T:
+    """The answer to a request, which is repeated while the service does not answer: the job goes on meanwhile."""
+    first = time.monotonic()
+    while True:
+        try:
+            return request()
+        except MachineError as error:
+            if time.monotonic() - first > _LOST_SECONDS:
+                raise
+            logging.warning("%s", error.headline)
+        _wait(stop)
 
 
 def _wait(stop: threading.Event) -> None:

@@ -106,6 +106,11 @@ def test_job_is_created_and_deleted_in_the_namespace_of_the_context(api: Api, jo
     assert api.sent == [("POST", JOBS), ("DELETE", f"{JOBS}/{NAME}")]
 
 
+def test_job_that_was_created_by_a_request_without_an_answer_is_not_refused(api: Api, jobs: KubernetesJobs) -> None:
+    api.refuses = 409
+    jobs.submit({"metadata": {"name": NAME}})
+
+
 def test_no_job_has_no_status(jobs: KubernetesJobs) -> None:
     assert jobs.status(NAME) is None
 

@@ -29,8 +29,11 @@ class FakeService:
         self.done: list[str] = []
         self.manifests: list[dict[str, Any]] = []
         self.on_status: Callable[[], None] = lambda: None
+        self.refusals: list[Exception] = []
 
     def submit(self, manifest: dict[str, Any]) -> None:
+        if self.refusals:
+            raise self.refusals.pop()
         self.done.append("submit")
         self.manifests.append(manifest)
         self.job = JobStatus(State.WAITING)
@@ -135,6 +138,9 @@ def test_service_that_does_not_answer_for_a_while_is_asked_again(
 ) -> None:
     lost = MachineError("no answer", "wait")
     assert train(FakeService([RUNNING, lost, lost, SUCCEEDED])) == 2
+    service = FakeService([RUNNING, SUCCEEDED])
+    service.refusals = [lost]
+    assert train(service) == 2
     monkeypatch.setattr(remote_training, "_LOST_SECONDS", 0.0)
     with pytest.raises(MachineError, match="no answer"):
         train(FakeService([RUNNING, lost, lost, SUCCEEDED]))
