@@ -286,19 +286,26 @@ def servers(model: Dlrm, measured: SliceMetrics, workers: int = WORKERS) -> dict
 
 def busiest(model: Dlrm, measured: SliceMetrics, count: int) -> float:
     """Gbit/s at the server with the largest kernel: tables are cut into shards, but a kernel lies whole on one."""
-    return WORKERS * float(by_server(model, count)[0]) / (measured.worker / 1e3) * 8 / 1e9
+    largest = _kernels(model, min(count, len(model.kernels))).max() + _shards(model, count)
+    return WORKERS * float(largest) / (measured.worker / 1e3) * 8 / 1e9
 
 
 def by_server(model: Dlrm, count: int) -> Floats:
-    """Bytes of a worker's step at each server, the busiest first: shards of the tables, and whole kernels.
+    """Bytes of a worker's step at each server, the busiest first: shards of the tables, and whole kernels."""
+    return np.sort(_kernels(model, count) + _shards(model, count))[::-1]
 
-    The kernels are assumed to be put one by one on the server that has the least of them.
-    """
+
+def _kernels(model: Dlrm, count: int) -> Floats:
+    """Bytes of the kernels at each server: each is put on the one that has the least, the largest kernel first."""
     kernels: Floats = np.zeros(count)
     for size in sorted(model.kernels, reverse=True):
         kernels[kernels.argmin()] += 2 * size
-    shards = (model.beside_servers() - 2 * model.dense) / count
-    return np.sort(kernels + shards)[::-1]
+    return kernels
+
+
+def _shards(model: Dlrm, count: int) -> float:
+    """Bytes of the tables' shards at each server."""
+    return (model.beside_servers() - 2 * model.dense) / count
 
 
 @dataclass(frozen=True)

@@ -307,6 +307,9 @@ def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> 
         container |= {"image": IMAGE, "command": ["python", "-m", "components.serving.server", "--host=0.0.0.0"]}
         container |= {"args": [each.replace("/models/", f"{models}/") for each in arguments], "resources": {}}
         _mount(pod, "models", models, models)
+        # Beside TensorFlow Serving, this server needs a folder for temporary files.
+        pod["volumes"].append({"name": "temporary", "emptyDir": {}})
+        container["volumeMounts"].append({"name": "temporary", "mountPath": "/tmp"})  # noqa: S108
     plain = [each for each in documents if each["kind"] in ("ConfigMap", "Service", "PodDisruptionBudget")]
     scheduled.cluster.apply(*plain, *deployments)
     for each in deployments:
