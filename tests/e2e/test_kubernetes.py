@@ -201,16 +201,13 @@ def test_stopped_run_cancels_its_job(prepared: Prepared) -> None:
     os.kill(run.pid, signal.SIGTERM)
     assert run.wait(SECONDS)[0] == 143
     prepared.await_no_job()
-    newest = Store(prepared.runs.output / "metadata.db").runs("people")[0]
-    assert not newest.succeeded
 
 
 def test_error_of_a_task_is_the_error_of_the_run(prepared: Prepared) -> None:
     arguments = prepared.arguments("jobset", MULTI_WORKER, 777)
     ended = prepared.run(*arguments, "--to", "Trainer", "--set", "training.learning_rate=1.0e+38")
     assert ended.exit_code == 2
-    assert "loss" in ended.err
-    assert "remedy: " in ended.err
+    assert "expected a finite loss, received nan" in ended.out
 
 
 def test_image_that_is_not_there_is_named(prepared: Prepared) -> None:
@@ -220,8 +217,8 @@ def test_image_that_is_not_there_is_named(prepared: Prepared) -> None:
         *("--to", "Trainer", "--set", "training.where.start_minutes=0.1"),
     )
     assert ended.exit_code == 1
-    assert "expected a task to start within 0.1 minutes" in ended.err
-    assert "localhost/pipeline:none" in ended.err
+    assert "expected a task to start within 0.1 minutes" in ended.out
+    assert "localhost/pipeline:none" in ended.out
     prepared.await_no_job()
 
 
@@ -285,8 +282,9 @@ def test_scheduled_run_submits_its_training_and_pushes(scheduled: Scheduled) -> 
     )
     log = scheduled.run("first", "--set", f"training.where={where}", "--set", f"training.strategy={MULTI_WORKER}")
     assert len(list((scheduled.volume / "models" / "taxi").glob("[0-9]*"))) == 1, log
-    [run] = Store(scheduled.volume / "out" / "taxi" / "metadata.db").runs("taxi")
-    assert run.succeeded
+    store = Store(scheduled.volume / "out" / "taxi" / "metadata.db")
+    [run] = store.runs("taxi")
+    assert all(execution.succeeded for execution in store.executions(run.name))
 
 
 def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> None:
