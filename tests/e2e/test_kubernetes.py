@@ -203,6 +203,23 @@ def test_stopped_run_cancels_its_job(prepared: Prepared) -> None:
     prepared.await_no_job()
 
 
+def test_workers_of_a_jobset_join_and_leave(prepared: Prepared) -> None:
+    """Its Job of workers is scaled while it trains."""
+    strategy = "{kind: parameter_server, workers: 1, max_workers: 2, ps: 1}"
+    run = prepared.start(*prepared.arguments("jobset", strategy, 100_000), "--to", "Trainer")
+    await_step(prepared, run, "chief-0", 40)
+    [job] = prepared.jobs()
+    for parallelism, change in ((2, "joined: worker-"), (1, "left: worker-")):
+        patch = f'{{"spec": {{"parallelism": {parallelism}}}}}'
+        prepared.cluster.kubectl("patch", "job", f"{job}-worker-0", "--patch", patch)
+        await_that(run, lambda change=change: change in prepared.log("chief-0"))
+        step = _steps(prepared.log("chief-0"))[-1]
+        await_step(prepared, run, "chief-0", step + 100)
+    os.kill(run.pid, signal.SIGTERM)
+    assert run.wait(SECONDS)[0] == 143
+    prepared.await_no_job()
+
+
 def test_error_of_a_task_is_the_error_of_the_run(prepared: Prepared) -> None:
     arguments = prepared.arguments("jobset", MULTI_WORKER, 777)
     ended = prepared.run(*arguments, "--to", "Trainer", "--set", "training.learning_rate=1.0e+38")
