@@ -18,7 +18,7 @@ import people
 import psutil
 import pytest
 import yaml
-from command import ROOT, Ended, Runs, command, first_run
+from command import ROOT, Ended, Runs, command, first_run, start
 from databases import PASSWORD, SERVERS
 from forked_command import ForkedCommand
 from kubernetes_cluster import IMAGE, Cluster, has_node, kubernetes
@@ -175,9 +175,12 @@ def test_job_outlives_a_killed_task(prepared: Prepared, kind: str, strategy: str
 
 def test_run_that_was_killed_finds_its_job_again(prepared: Prepared) -> None:
     arguments = prepared.arguments("jobset", PARAMETER_SERVER, 3000)
-    run = prepared.start(*arguments, "--to", "Trainer")
-    await_step(prepared, run, "chief-0", 40)
-    run.kill()
+    # A process of its own, with which its nodes end.
+    with start(*arguments, "--to", "Trainer", environment=prepared.environment) as run:
+        while not _steps(prepared.log("chief-0")):
+            assert run.poll() is None, run.communicate()
+            time.sleep(0.2)
+        run.kill()
     [job] = prepared.jobs()
     [uid] = [each["metadata"]["uid"] for each in prepared.cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")]
     resumed = prepared.start(*arguments, "--to", "Trainer", "--resume")

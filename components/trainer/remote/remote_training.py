@@ -17,7 +17,6 @@ import hashlib
 import logging
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -85,7 +84,7 @@ def train(training: TrainingConfig, where: WhereConfig, pipeline: str, text: str
     # Files that the tasks write on a volume are those of this process's user.
     user = None if is_remote(folder) else (os.getuid(), os.getgid())
     job = Job(name, training, where.image, file, where, user)
-    with _sigterm_event() as stop:
+    with _stop_at_sigterm() as stop:
         try:
             _submit(service, job, manifests.MANIFESTS[where.kind](job), text, stop)
             status = _follow(service, job, where.start_minutes, stop)
@@ -115,7 +114,7 @@ def _service(where: WhereConfig, logs: Path, lead: str) -> Service:
     return VertexJobs(where)
 
 
-def _submit(service: Service, job: Job, manifest: dict[str, Any], text: str, stop: threading.Event) -> None:
+def _submit(service: Service, job: Job, manifest: dict[str, Any], text: str, stop: _Stop) -> None:
     """Submits the job, unless that of an earlier attempt trains the same and has not failed."""
     status = _answer(lambda: service.status(job.name), stop)
     if status is not None and status.state is not State.FAILED and _read(job.file) == text:
@@ -132,7 +131,7 @@ def _submit(service: Service, job: Job, manifest: dict[str, Any], text: str, sto
     logging.info("job %s is submitted", job.name)
 
 
-def _follow(service: Service, job: Job, start_minutes: float, stop: threading.Event) -> JobStatus:
+def _follow(service: Service, job: Job, start_minutes: float, stop: _Stop) -> JobStatus:
     """The status of a job when it has ended."""
     started = time.monotonic()
     tasks: dict[str, str] = {}
@@ -155,7 +154,7 @@ def _follow(service: Service, job: Job, start_minutes: float, stop: threading.Ev
             )
 
 
-def _answer(request: Callable[[], T], stop: threading.Event) -> T:
+def _answer(request: Callable[[], T], stop: _Stop) -> T:
     """The answer to a request, which is repeated while the service does not answer: the job goes on meanwhile."""
     first = time.monotonic()
     while True:
@@ -168,9 +167,10 @@ def _answer(request: Callable[[], T], stop: threading.Event) -> T:
         _wait(stop)
 
 
-def _wait(stop: threading.Event) -> None:
+def _wait(stop: _Stop) -> None:
     """Waits for the next request, or raises the error of a run that is stopped."""
-    if stop.wait(_POLL_SECONDS):
+    time.sleep(_POLL_SECONDS)
+    if stop.requested:
         raise _NotWantedError(
             "training was stopped by SIGTERM", "--resume the run: it continues from the last checkpoint"
         )
@@ -183,13 +183,21 @@ def _read(file: str) -> str | None:
         return str(opened.read())
 
 
+class _Stop:
+    """Whether this process has received SIGTERM.
+
+    Not an Event: the handler runs in the thread that waits for it, which may hold the event's lock.
+    """
+
+    requested = False
+
+
 @contextlib.contextmanager
-def _sigterm_event() -> Iterator[threading.Event]:
-    """An event that SIGTERM sets."""
-    event = threading.Event()
-    previous = signal.signal(signal.SIGTERM, lambda *_: event.set())
+def _stop_at_sigterm() -> Iterator[_Stop]:
+    stop = _Stop()
+    previous = signal.signal(signal.SIGTERM, lambda *_: setattr(stop, "requested", True))
     try:
-        yield event
+        yield stop
     finally:
         signal.signal(signal.SIGTERM, previous)
 
