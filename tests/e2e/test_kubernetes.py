@@ -183,7 +183,7 @@ def test_run_that_was_killed_finds_its_job_again(prepared: Prepared) -> None:
         run.kill()
     [job] = prepared.jobs()
     [uid] = [each["metadata"]["uid"] for each in prepared.cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")]
-    resumed = prepared.start(*arguments, "--to", "Trainer", "--resume")
+    resumed = prepared.start(*arguments, "--to", "Trainer", "--resume", "latest")
     await_that(resumed, lambda: _was_found_again(prepared, job))
     assert [
         each["metadata"]["uid"] for each in prepared.cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")
