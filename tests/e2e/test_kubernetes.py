@@ -9,7 +9,7 @@ import signal
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ class Prepared:
     runs: Runs
     cluster: Cluster
     volume: Path
+    earlier: set[Path] = field(default_factory=set)
 
     def arguments(self, kind: str, strategy: str, steps: int = STEPS) -> tuple[str, ...]:
         """Of a run whose Trainer submits a job; another number of steps is another training."""
@@ -72,13 +73,17 @@ class Prepared:
         return command(*arguments, environment=self.environment)
 
     def start(self, *arguments: str) -> ForkedCommand:
-        """Starts a run."""
+        """Starts a run; logs of earlier ones are no longer looked at."""
+        self.earlier.update(self._folders())
         return ForkedCommand(main, arguments, ROOT, self.environment)
 
     def log(self, task: str) -> str:
         """What a task of the job that runs has logged so far."""
-        logs = self.runs.output.glob(f"artifacts/Trainer/.system/stateful_working_dir/*/logs/{task}.log")
-        return "".join(log.read_text() for log in logs)
+        logs = [folder / "logs" / f"{task}.log" for folder in self._folders() - self.earlier]
+        return "".join(log.read_text() for log in logs if log.exists())
+
+    def _folders(self) -> set[Path]:
+        return set(self.runs.output.glob("artifacts/Trainer/.system/stateful_working_dir/*"))
 
     def await_no_job(self) -> None:
         """Waits until the last job is deleted: its tasks have some time to end."""
