@@ -203,12 +203,13 @@ def _stop_at_sigterm() -> Iterator[_Stop]:
 
 
 def _failure(name: str, status: JobStatus, logs: Path) -> PipelineError:
-    """The error of the first failed task, from its log; one with the end of the log if there is none in it."""
+    """The error in the log of a failed task, with which others fail; without one, the end of the first log."""
     remedy = f"see the logs of its tasks in {logs}; --resume the run: it continues from the last checkpoint"
-    for task in status.failed:
-        tail = _tail(logs / f"{task}.log")
+    tails = {task: _tail(logs / f"{task}.log") for task in status.failed}
+    for tail in tails.values():
         if error := errors.find(RuntimeError(tail)):
             return error
+    for task, tail in tails.items():
         return MachineError(f"job {name}: {task} has failed", remedy, tail.splitlines()[-_TAIL_LINES:])
     return MachineError(f"job {name} has failed: {status.message}", remedy)
 

@@ -107,7 +107,8 @@ def test_error_of_a_task_is_raised(train: Callable[..., int], tmp_path: Path) ->
     (tmp_path / "logs").mkdir()
     log = "E failed\ncomponents.errors.InputError: error[2]: the loss is not finite\n  remedy: lower the rate\n"
     (tmp_path / "logs" / "worker-1.log").write_text(log)
-    failed = JobStatus(State.FAILED, "backoff limit", failed=("worker-1",))
+    (tmp_path / "logs" / "evaluator-0.log").write_text("stopped with the others\n")
+    failed = JobStatus(State.FAILED, "backoff limit", failed=("evaluator-0", "worker-1"))
     with pytest.raises(InputError, match="the loss is not finite") as raised:
         train(FakeService([failed]))
     assert raised.value.remedy == "lower the rate"
