@@ -233,6 +233,9 @@ def test_error_of_a_task_is_the_error_of_the_run(prepared: Prepared) -> None:
     ended = prepared.run(*arguments, "--to", "Trainer", "--set", "training.learning_rate=1.0e+38")
     assert ended.exit_code == 2
     assert "expected a finite loss, received nan" in ended.out
+    # A failed job stays, for whoever looks for the cause.
+    [job] = prepared.jobs()
+    prepared.cluster.kubectl("delete", "jobset", job)
 
 
 def test_image_that_is_not_there_is_named(prepared: Prepared) -> None:
