@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ _FINAL_REASONS = ("InvalidImageName", "ErrImageNeverPull", "CreateContainerConfi
 """Why a container waits, if it will not start by itself."""
 _SECONDS = 30.0
 """How long one request may take."""
+_RETRY_SECONDS = 5.0
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -170,10 +172,10 @@ class KubernetesJobs:
                     )
                     for line in _lines(answer):
                         # Times have a fixed width, so that their texts have the order of the times.
-                        time, _, text = line.partition(b" ")
-                        if time <= copied_before:
+                        written_at, _, text = line.partition(b" ")
+                        if written_at <= copied_before:
                             continue
-                        written = time
+                        written = written_at
                         file.write(text)
                         if task == self._lead:
                             logging.info("%s: %s", task, text.decode(errors="replace").rstrip())
@@ -183,6 +185,7 @@ class KubernetesJobs:
                     return
                 except (urllib3.exceptions.HTTPError, OSError) as error:
                     logging.info("%s: the connection to its log was lost: %s", task, error)
+                    time.sleep(_RETRY_SECONDS)
 
 
 def _client(context: str | None) -> tuple[kubernetes.client.ApiClient, str]:

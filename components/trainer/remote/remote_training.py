@@ -73,8 +73,8 @@ def train(training: TrainingConfig, where: WhereConfig, pipeline: str, text: str
       How often the service has restarted the job.
 
     Raises:
-      PipelineError: the job has failed, with the error of its first failed task if that has one; the service refuses
-        it, or has not answered for some time; or this process received SIGTERM, and the job is deleted.
+      PipelineError: the job has failed, with the error of a failed task if there is one; the service refuses it,
+        or has not answered for some time; or this process received SIGTERM, and the job is deleted.
     """
     name = manifests.name_of(pipeline, f"-{hashlib.sha256(folder.encode()).hexdigest()[:8]}")
     file = f"{folder}/job.json"
@@ -88,13 +88,13 @@ def train(training: TrainingConfig, where: WhereConfig, pipeline: str, text: str
         try:
             _submit(service, job, manifests.MANIFESTS[where.kind](job), text, stop)
             status = _follow(service, job, where.start_minutes, stop)
+            service.join_logs(_LOG_SECONDS)
+            if status.state is State.FAILED:
+                raise _failure(name, status, logs)
+            _answer(lambda: service.delete(name), stop)
         except _NotWantedError:
             service.delete(name)
             raise
-    service.join_logs(_LOG_SECONDS)
-    if status.state is State.FAILED:
-        raise _failure(name, status, logs)
-    service.delete(name)
     logging.info("job %s has succeeded", name)
     return status.restarts
 
@@ -209,7 +209,8 @@ def _failure(name: str, status: JobStatus, logs: Path) -> PipelineError:
     for tail in tails.values():
         if error := errors.find(RuntimeError(tail)):
             return error
-    for task, tail in tails.items():
+    if tails:
+        task, tail = next(iter(tails.items()))
         return MachineError(f"job {name}: {task} has failed", remedy, tail.splitlines()[-_TAIL_LINES:])
     return MachineError(f"job {name} has failed: {status.message}", remedy)
 
