@@ -308,3 +308,11 @@ def _own_peak() -> int:
     if not found:
         raise RuntimeError("/proc/self/status has no line VmHWM: this needs Linux")
     return int(found[1]) << 10
+
+
+def run_taxi(folder: Path, *arguments: str) -> Path:
+    """Runs configs/taxi.yaml into a folder; returns the log, whose last line is the result with `--json`."""
+    log = folder / "run.log"
+    command = [sys.executable, "runner.py", "--local", "--config", "configs/taxi.yaml", "--output", str(folder)]
+    run([*command, *arguments], log)
+    return log

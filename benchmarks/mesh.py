@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +30,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         # So that the trainings find the other nodes in the cache.
-        _run(folder, "--to", "Transform")
+        measure.run_taxi(folder, "--to", "Transform")
         strategies = {"none": "{kind: none}"} | {
             f"data {data}, model {model}": f"{{kind: mesh, data: {data}, model: {model}}}" for data, model in _SHAPES
         }
@@ -49,7 +48,7 @@ def _side(
         training = {"strategy": strategy, "steps": steps, "seed": number + 1}
         assignments = [f"training.{key}={value}" for key, value in training.items()]
         sets = [part for each in (*assignments, f"model.hidden={_HIDDEN}") for part in ("--set", each)]
-        output = _run(folder, "--to", "Trainer", "--json", *sets)
+        output = measure.run_taxi(folder, "--to", "Trainer", "--json", *sets)
         node = json.loads(output.read_text().splitlines()[-1])["nodes"]["Trainer"]
         log = max(folder.glob("taxi/logs/*/Trainer.log")).read_text()
         for device, weights, moments in re.findall(r"root: (\S+): (\S+) bytes of weights, (\S+) bytes of mom", log):
@@ -58,13 +57,6 @@ def _side(
         return measure.Measurement(node["seconds"], node["cpu_seconds"], node["peak_memory_mb"])
 
     return run
-
-
-def _run(folder: Path, *arguments: str) -> Path:
-    log = folder / "run.log"
-    command = [sys.executable, "runner.py", "--local", "--config", "configs/taxi.yaml", "--output", str(folder)]
-    measure.run([*command, *arguments], log)
-    return log
 
 
 if __name__ == "__main__":

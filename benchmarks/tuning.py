@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +33,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         # So that the rounds find the other nodes in the cache.
-        _run(folder, "--to", "Transform")
+        measure.run_taxi(folder, "--to", "Transform")
         sides = {f"{count} at a time": _side(folder, options.trials, count) for count in (1, cores)}
         measured = measure.in_turns(sides, options.rounds)
     alone, together = measured.values()
@@ -49,18 +48,11 @@ def main() -> None:
 def _side(folder: Path, trials: int, parallel: int) -> Callable[[int], measure.Measurement]:
     def run(number: int) -> measure.Measurement:
         tune = _TUNE.format(trials=trials, seed=number + 1, parallel=parallel)
-        log = _run(folder, "--to", "Tuner", "--json", "--set", f"tune={tune}")
+        log = measure.run_taxi(folder, "--to", "Tuner", "--json", "--set", f"tune={tune}")
         node = json.loads(log.read_text().splitlines()[-1])["nodes"]["Tuner"]
         return measure.Measurement(node["seconds"], node["cpu_seconds"], node["peak_memory_mb"])
 
     return run
-
-
-def _run(folder: Path, *arguments: str) -> Path:
-    log = folder / "run.log"
-    command = [sys.executable, "runner.py", "--local", "--config", "configs/taxi.yaml", "--output", str(folder)]
-    measure.run([*command, *arguments], log)
-    return log
 
 
 if __name__ == "__main__":
