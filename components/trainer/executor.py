@@ -16,7 +16,7 @@ from tfx.components.trainer.fn_args_utils import FnArgs
 from tfx.components.util import udf_utils
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
-from tfx.utils import io_utils, json_utils
+from tfx.utils import io_utils, json_utils, path_utils
 
 from components.compat import tfx as compat
 from components.compat.tfx.trainer import TrainerExecutor
@@ -109,7 +109,7 @@ class Executor(TrainerExecutor):
     ) -> None:
         """Trains by a job of Kubernetes or Vertex AI, which writes into a folder that outlives a failed attempt."""
         from components.trainer.remote import job_file
-        from components.trainer.remote.remote_training import train
+        from components.trainer.remote.remote_training import train, warn_of_other_version
 
         durable = self._durable_folder(output_dict)
         local = Path(tempfile.mkdtemp()) if is_remote(durable) else Path(durable)
@@ -122,6 +122,7 @@ class Executor(TrainerExecutor):
         for key, [artifact] in output_dict.items():
             for name in fileio.listdir(f"{made}/{key}"):
                 _move(f"{made}/{key}/{name}".rstrip("/"), f"{artifact.uri}/{name}".rstrip("/"))
+        warn_of_other_version(path_utils.serving_model_path(artifact_utils.get_single_uri(output_dict["model"])))
         [model_run] = output_dict["model_run"]
         model_run.set_int_custom_property("restarts", restarts)
         _move(f"{local}/{_LOGS}", f"{model_run.uri}/{_LOGS}")

@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 from tfx.dsl.io import fileio
 
 from components import errors
@@ -97,6 +99,23 @@ def train(training: TrainingConfig, where: WhereConfig, pipeline: str, text: str
             raise
     logging.info("job %s has succeeded", name)
     return status.restarts
+
+
+def warn_of_other_version(model: str) -> None:
+    """Warns if another version of TensorFlow than the run's wrote a model: the tasks have an image of their own.
+
+    Args:
+      model: folder of a SavedModel.
+    """
+    with fileio.open(f"{model}/saved_model.pb", "rb") as file:
+        [graph, *_] = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs
+    if (written := graph.meta_info_def.tensorflow_version) != tf.__version__:
+        logging.warning(
+            "the image of training.where has TensorFlow %s and this run %s: its Evaluator and serving check may not load "
+            "the model; build the image from the run's version of the project",
+            written,
+            tf.__version__,
+        )
 
 
 class _NotWantedError(MachineError):

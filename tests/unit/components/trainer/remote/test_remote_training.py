@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from components.errors import InputError, MachineError
 from components.trainer.config import TrainingConfig
@@ -161,3 +162,17 @@ def test_sigterm_deletes_the_job(train: Callable[..., int]) -> None:
     with pytest.raises(MachineError, match="stopped by SIGTERM"):
         train(service)
     assert service.done == ["submit", "delete"]
+
+
+def test_model_of_another_version_of_tensorflow_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tf.saved_model.save(tf.Module(), str(tmp_path))
+    caplog.clear()
+    written = tf.__version__
+    remote_training.warn_of_other_version(str(tmp_path))
+    assert not caplog.messages
+    monkeypatch.setattr(tf, "__version__", "2.99.0")
+    remote_training.warn_of_other_version(str(tmp_path))
+    [message] = caplog.messages
+    assert f"has TensorFlow {written} and this run 2.99.0" in message
