@@ -175,11 +175,12 @@ def _of_leakage(leakage: Leakage | None) -> list[Check]:
 def _important(column: str, most: float, importance: Importance | None) -> Check:
     """Checks the share of a column in the importance of all columns; a share that is not known does not pass."""
     metric, bound = f"importance of {column}", f"at most {most:g}"
-    found = importance.of(column) if importance else None
-    if importance is None or importance.unknown or found is None or found.share is None:
-        why = importance.unknown if importance and importance.unknown else "the column has no values"
-        passed = importance is not None and importance.unknown is None
-        return Check(metric, {}, bound, None, None, None, passed, f"{NOT_JUDGED if passed else ''}{why}")
+    unknown = importance.unknown if importance else "it was not measured"
+    if importance is None or unknown:
+        return Check(metric, {}, bound, None, None, None, passed=False, why=unknown)
+    found = importance.of(column)
+    if found is None or found.share is None:
+        return Check(metric, {}, bound, None, None, None, True, f"{NOT_JUDGED}the column has no values")
     ends = "" if found.share.interval is None else ", 95 % interval {:.4g} to {:.4g}".format(*found.share.interval)
     loss = f"{importance.metric} {found.loss.value:+.4g} with other rows' values"
     rows = importance.slices[0].rows

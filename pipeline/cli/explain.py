@@ -78,9 +78,7 @@ def _lines(file: Path) -> list[str]:
     try:
         return file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"--rows {file}: expected a text file, received none that can be read: {error}", "name another"
-        ) from error
+        raise InputError(f"--rows: expected a text file, received {file}: {error}", "name another file") from error
 
 
 def _show_importance(selected: Run, importance: Importance | None, options: argparse.Namespace) -> int:
@@ -98,8 +96,8 @@ def _show_importance(selected: Run, importance: Importance | None, options: argp
         )
     found = by_name[options.slice]
     if options.json:
-        head = {"run": selected.name, "metric": importance.metric, "repeats": importance.repeats}
-        print_json({**head, **asdict(found)})
+        measured = {"run": selected.name, "metric": importance.metric, "repeats": importance.repeats}
+        print_json({**measured, **asdict(found)})
         return 0
     # A slice has no shares, and only a binary task has areas.
     given: dict[str, list[Estimate | None]] = {
