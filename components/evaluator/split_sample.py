@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,7 +19,7 @@ _BYTES = 64 << 20
 
 
 def draw(examples: Examples, rows: int, seed: int = 0) -> pa.RecordBatch:
-    """Draws rows: from all rows of a split that is stored in few row groups, or else of some random ones of these.
+    """Draws rows: from all rows of a split that is stored in few row groups, or else from some random ones of these.
 
     Args:
       examples: the split. One batch is in memory at a time, besides the sample.
@@ -32,7 +33,8 @@ def draw(examples: Examples, rows: int, seed: int = 0) -> pa.RecordBatch:
     drawn: list[tuple[npt.NDArray[np.float64], pa.RecordBatch]] = []
     keys = np.empty(0)
     for at in _some(random, len(ranges), _RANGES):
-        for batch in examples.read(ranges[at]):
+        # A row group is one batch; a file of TFRecords may have many.
+        for batch in itertools.islice(examples.read(ranges[at]), 1):
             rows = min(rows, max(1, _BYTES * batch.num_rows // max(batch.nbytes, 1)))
             own = random.random(batch.num_rows)
             keys = np.concatenate([keys, own])

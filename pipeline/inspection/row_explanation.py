@@ -155,6 +155,8 @@ class RawModel:
 
     def _value(self, name: str, value: Any) -> Value:
         kind = self._kinds[name]
+        if value != value:
+            value = None
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if value is None or (kind == "string" and isinstance(value, str)) or (kind == "float32" and is_number):
             # Equal to what the model reads, so that a column with the baseline's value is recognized.

@@ -112,7 +112,7 @@ def ranges(rows: Sequence[tuple[str, float, tuple[float, float] | None]], title:
       rows: name, value and interval of each bar.
       title: of the chart.
     """
-    width, left, right, step = 640, 170, 14, 20
+    width, left, right, step = 480, 160, 14, 20
     rows = [row for row in rows if _drawable(row[1], *(row[2] or ()))]
     if not rows:
         return svg(width, step, "chart", title, "no finite value", "")
