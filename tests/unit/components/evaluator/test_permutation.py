@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import importance_runs
 import numpy as np
@@ -12,7 +13,8 @@ from in_fork_server import in_child
 from sklearn.metrics import roc_auc_score
 
 from components.evaluator.importance import Estimate, Importance
-from components.evaluator.permutation import _Areas
+from components.evaluator.permutation import _Areas, _Loss, rows_of
+from components.evaluator.plan import EvaluationPlan
 
 pytestmark = pytest.mark.both_lines
 
@@ -101,3 +103,60 @@ def test_decrease_of_the_area_under_the_curve():
     assert found.interval[0] < found.value < found.interval[1]
     # The same predictions: no decrease, and no doubt about it.
     assert _Areas(label, before, weights).decrease([before]) == Estimate(0.0, (0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "expected"),
+    [
+        ({"task": "regression"}, "mean_squared_error", [1.0, 4.0]),
+        (
+            {"task": "regression", "loss": "poisson"},
+            "poisson_deviance",
+            [2 * (np.log(0.5) + 1), 2 * (3 * np.log(3) - 2)],
+        ),
+        (
+            {"task": "regression", "loss": "quantile", "quantiles": (0.25, 0.75)},
+            "quantile_loss",
+            [(0.25 * 0 + 0.25 * 1) / 2, (0.25 * 3 + 0.75 * 2) / 2],
+        ),
+    ],
+)
+def test_losses_of_regressions(fields: dict[str, Any], name: str, expected: list[float]):
+    loss = _Loss(plan(fields))
+    assert loss.name == name
+    quantiles = np.array([[1.0, 2.0], [0.0, 1.0]])
+    found = loss.of(np.array([1.0, 3.0]), np.array([2.0, 1.0]), {"quantiles": quantiles})
+    np.testing.assert_allclose(found, expected)
+
+
+def test_losses_of_classes():
+    loss = _Loss(plan({"task": "multiclass"}))
+    shares = np.array([[0.25, 0.75], [0.25, 0.75], [0.0, 1.0]])
+    # The model does not have the class 2.
+    np.testing.assert_allclose(loss.of(np.array([1, 2, 0]), shares, {}), [-np.log(0.75), -np.log(1e-7), -np.log(1e-7)])
+    loss = _Loss(plan({"task": "binary"}))
+    found = loss.of(np.array([1, 0, 1]), np.array([0.25, 0.25, 1.5]), {})
+    np.testing.assert_allclose(found, [-np.log(0.25), -np.log(0.75), np.nan])
+
+
+@pytest.mark.parametrize(
+    ("columns", "fields", "rows"),
+    [
+        (14, {}, 10_000),
+        (28, {}, 10_000),
+        (100, {}, 800),
+        (126, {}, 503),
+        (127, {}, 0),
+        (127, {"max_importance": {"c1": 0.5}}, 500),
+        (1000, {"importance_rows": 3000}, 3000),
+        (5, {"importance_rows": 0}, 0),
+    ],
+)
+def test_wide_tables_have_smaller_samples(columns: int, fields: dict[str, Any], rows: int):
+    assert rows_of(plan({"task": "binary", "feature_columns": [f"c{at}" for at in range(columns)]}, **fields)) == rows
+
+
+def plan(fields: dict[str, Any], **section: Any) -> EvaluationPlan:
+    return EvaluationPlan.model_validate(
+        {"evaluation": {"thresholds": {"auc": {"min": 0}}, **section}, "label": "label", **fields}
+    )
