@@ -54,7 +54,8 @@ def test_contributions_add_up_to_the_prediction(taxi: Runs, tmp_path: Path):
 
 
 def test_baseline_may_be_given(taxi: Runs):
-    [found] = explain(taxi, "--row", json.dumps(ROWS[0]), "--baseline", json.dumps({**ROWS[0], "fare": 4.25}))["rows"]
+    rows = ("--row", json.dumps(ROWS[0]), "--baseline", json.dumps({**ROWS[0], "fare": 4.25}))
+    [found] = explain(taxi, taxi.first.result["run"], *rows)["rows"]
     fare, *others = found["columns"]
     assert (fare["column"], fare["value"], fare["baseline"]) == ("fare", 17.5, 4.25)
     assert fare["contribution"] == pytest.approx(found["prediction"] - found["baseline"])
