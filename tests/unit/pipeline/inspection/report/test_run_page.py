@@ -118,6 +118,7 @@ def test_importance_of_columns_is_shown_by_slice(tmp_path: Path):
     page = page_of(tmp_path)
     found = Parsed(page).text
     assert "By how much the mean binary_crossentropy of 4 rows increases" in found
+    assert "Share of all increases, decrease of AUC, and increase of binary_crossentropy overall and by slice" in found
     assert "column share decrease of AUC overall company = Blue" in found
     assert "fare 1 0.5000 to 1 0.06250 0.2500 0.1250 to 0.3750 0.5000" in found
     assert "<desc>fare: 0.2500; company: -0.1250</desc>" in page
