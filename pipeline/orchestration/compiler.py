@@ -83,6 +83,7 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
     from pipeline.authoring.build import BuildInputs
 
     trainer = ("components.features", "components.models", "components.trainer")
+    evaluator = ("components.evaluator", "components.features.leakage", "components.saved_model")
     model = _module(config.model.run_fn or config.model.build)
     size = input_files.local_size(config.data) if input_bytes is None else input_bytes
     readers = tfrecord_readers(config)
@@ -98,9 +99,7 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
         ),
         trainer_code=user_code.digest(*trainer, *model),
         tuner_code=user_code.digest(*trainer, "components.tuner", *model),
-        evaluator_code=user_code.digest(
-            "components.evaluator", "components.features.leakage", *config.evaluation.modules()
-        ),
+        evaluator_code=user_code.digest(*evaluator, *config.evaluation.modules()),
         managed=managed,
     )
 
