@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from components.config_section import Task
 from components.data.examples import Examples, FileRange
+from components.data.saved_model import column_of
 from components.features import expression, label_values, leakage
 from components.features.leakage import Leakage
-from components.saved_model import column_of
 
 _FILES = 8
 """Number of files that are read, evenly spaced; a part of each is."""

@@ -15,8 +15,8 @@ from tfx.dsl.io import fileio
 
 from components.compat.tfma.columnar import Numbers
 from components.config_section import Task
+from components.data.saved_model import RAW, Columns, call, column_of, load, raw_columns, serialized
 from components.errors import InputError
-from components.saved_model import RAW, Columns, call, column_of, load, raw_columns, serialized
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from components.saved_model import raw_columns
+from components.data.saved_model import raw_columns
 
 INPUTS = {
     "age": tf.TensorSpec([None], tf.int64),
