@@ -88,8 +88,9 @@ class _Csv:
     """Lists of a fixed number of values become a column for each."""
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
+        flat = _flat(pa.RecordBatch.from_pylist([], schema)).schema
         self._file = file_io.create(path)
-        self._writer = csv.CSVWriter(self._file, _flat(pa.RecordBatch.from_pylist([], schema)).schema)
+        self._writer = csv.CSVWriter(self._file, flat)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(_flat(batch))
