@@ -128,7 +128,7 @@ def _loop(model: str, rows: Path, output: Path) -> Callable[[], object]:
                     features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=[int(float(text))]))
                 else:
                     features[name] = tf.train.Feature(float_list=tf.train.FloatList(value=[float(text)]))
-        return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+        return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 
     def work() -> None:
         with rows.open(newline="") as source, output.open("w", newline="") as target:

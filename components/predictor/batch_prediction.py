@@ -37,19 +37,20 @@ from components.predictor import output
 from components.predictor.model_interface import ModelInterface
 from components.predictor.plan import PredictionPlan
 
-MANIFEST = "manifest.json"
+MANIFEST, _QUARANTINE = "_manifest.json", "_quarantine"
+"""Readers of a folder of Parquet files leave out names that begin so."""
 _PARTS = ".parts"
 _NAME = "predictions"
 
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
-    """What was predicted; manifest.json has these fields, and those of the model.
+    """What was predicted; _manifest.json has these fields, and those of the model.
 
     Attributes:
       rows: rows read.
       predicted: rows with a prediction.
-      quarantined: rows that could not be read or that the model does not take; they are in quarantine/.
+      quarantined: rows that could not be read or that the model does not take; they are in _quarantine/.
       columns: name → type of each column of the predictions.
       files: name → rows, bytes and SHA-256 of each file with predictions, in the order of the rows.
     """
@@ -69,7 +70,7 @@ def predict(
     folder: str,
     make_pipeline: Callable[[], AbstractContextManager[beam.Pipeline]],
 ) -> Predictions:
-    """Writes the predictions for the rows of files, and at last `manifest.json`.
+    """Writes the predictions for the rows of files, and at last `_manifest.json`.
 
     Args:
       files: the files, of one format.
@@ -287,7 +288,7 @@ def _commit(result: str, folder: str, task: _Task) -> Predictions:
         fileio.rename(each.path, file_io.join(folder, name))
         files[name] = {"rows": each.rows, **_digest(file_io.join(folder, name))}
     if content["bad_rows"]:
-        bad = file_io.join(folder, quarantine.FOLDER)
+        bad = file_io.join(folder, _QUARANTINE)
         fileio.makedirs(bad)
         quarantine.write(map(tuple, content["bad_rows"]), task.reader.properties.position_unit, bad)
     predicted = sum(each.rows for each in written)

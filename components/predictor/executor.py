@@ -19,7 +19,7 @@ from components.predictor.plan import PredictionPlan
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
-    """Writes the predictions; see `batch_prediction` for the files, of which `manifest.json` describes the others."""
+    """Writes the predictions; see `batch_prediction` for the files, of which `_manifest.json` describes the others."""
 
     def Do(  # noqa: N802 - TFX's name
         self,

@@ -106,7 +106,7 @@ def test_node_predicts_with_the_version_that_the_run_has_pushed(rows: Path, tmp_
     assert first.exit_code == 0, first.err
     assert first.states["Predictor"] == "done"
     [folder] = (tmp_path / "out" / "people" / "artifacts" / "Predictor" / "predictions").iterdir()
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = json.loads((folder / "_manifest.json").read_text())
     assert (manifest["predicted"], manifest["model"]["version"]) == (300, int(Path(first.result["pushed"]).name))
     [file] = folder.glob("*.tfrecord.gz")
     records = [

@@ -47,7 +47,7 @@ def predict(
 
 
 def table(folder: Path) -> pa.Table:
-    return pa.concat_tables(parquet.read_table(file) for file in sorted(folder.glob("predictions-*.parquet")))
+    return parquet.read_table(folder)
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +66,14 @@ def test_values_have_the_types_of_the_model_and_keys_are_passed_through(own: str
     written = predict(own, tmp_path / "out", data, columns=("id",))
     assert table(tmp_path / "out").to_pydict() == {"id": ["0001", "02", None], "score": [2.0, -1.0, 2.0]}
     assert (written.rows, written.predicted, written.quarantined) == (3, 3, 0)
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
     assert manifest["model"] == {"name": "test", "signature": "raw"}
     assert manifest["data"] == [str(data)]
     assert manifest["columns"] == {"id": "string", "score": "float"}
     [(name, file)] = manifest["files"].items()
     content = (tmp_path / "out" / name).read_bytes()
     assert file == {"rows": 3, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {name, "manifest.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {name, "_manifest.json"}
 
 
 def test_rows_keep_their_order_over_files_and_ranges(own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_bad_rows_go_to_quarantine(own: str, tmp_path: Path) -> None:
     written = predict(own, tmp_path / "out", data, columns=("id",), bad_rows=BadRowsConfig(max_fraction=0.5))
     assert (written.rows, written.predicted, written.quarantined) == (4, 2, 2)
     assert table(tmp_path / "out").column("id").to_pylist() == ["1", "4"]
-    with gzip.open(tmp_path / "out" / "quarantine" / "bad_rows.jsonl.gz", "rt") as file:
+    with gzip.open(tmp_path / "out" / "_quarantine" / "bad_rows.jsonl.gz", "rt") as file:
         bad = [json.loads(line) for line in file]
     assert [(each["row"], each.get("column")) for each in bad] == [(3, "hours"), (4, None)]
     assert bad[0]["content"] == {"id": "2", "zip": "7", "hours": "many"}
@@ -104,7 +104,7 @@ def test_more_bad_rows_than_allowed_are_an_error_and_leave_no_manifest(own: str,
     data = write(tmp_path / "a.csv", "zip,hours", "7,10", "7,many")
     with pytest.raises(InputError, match="row 3: column hours: expected a float, received 'many'"):
         predict(own, tmp_path / "out", data)
-    assert not (tmp_path / "out" / "manifest.json").exists()
+    assert not (tmp_path / "out" / "_manifest.json").exists()
 
 
 def test_typed_values_are_cast_and_columns_keep_their_type(own: str, tmp_path: Path) -> None:
