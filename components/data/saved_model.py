@@ -17,7 +17,7 @@ RAW = "raw"
 """The signature of our models that takes columns; see components/trainer/export."""
 _BATCH = 8192
 """Rows of a call of the model."""
-_MISSING = {tf.string: b"", tf.float32: np.float32(np.nan), tf.int64: np.iinfo(np.int64).min}
+MISSING = {tf.string: b"", tf.float32: np.float32(np.nan), tf.int64: np.iinfo(np.int64).min}
 """How the signature `raw` reads a missing value; in a tf.Example these are values."""
 _VALUE_TYPES = {tf.string: pa.large_binary(), tf.float32: pa.float32(), tf.int64: pa.int64()}
 
@@ -92,7 +92,7 @@ def call(signature: Any, inputs: Columns | npt.NDArray[Any]) -> dict[str, npt.ND
 
 
 def _single_values(column: pa.Array, dtype: tf.DType) -> npt.NDArray[Any] | None:
-    missing = _MISSING[dtype]
+    missing = MISSING[dtype]
     if pa.types.is_null(column.type):
         return np.full(len(column), missing, object if dtype == tf.string else dtype.as_numpy_dtype)
     if column.type.value_type != _VALUE_TYPES[dtype]:
