@@ -13,6 +13,7 @@ from components.features.config import FeaturesConfig
 from components.files import is_remote
 from components.ingest.config import DataConfig, SpansConfig, SplitConfig
 from components.models.config import ModelConfig
+from components.monitor.config import MonitorConfig
 from components.predictor.config import PredictConfig
 from components.pusher.config import PushConfig
 from components.serving.config import ServingConfig
@@ -38,6 +39,7 @@ class Config(Section):
     serving: ServingConfig = Field(default_factory=ServingConfig)
     push: PushConfig = Field(default_factory=PushConfig)
     predict: PredictConfig | None = None
+    monitor: MonitorConfig | None = None
     metadata: MetadataConfig = Field(default_factory=MetadataConfig)
     schedule: ScheduleConfig | None = None
     kubeflow: KubeflowConfig | None = None
