@@ -25,6 +25,7 @@ from scipy import special
 from components.compat.tfma.columnar import Floats, Ints, Numbers
 from components.compat.tfma.evaluation import SliceKey
 from components.data.examples import Examples
+from components.data.saved_model import Columns, column_of
 from components.data.weights import weights_of
 from components.evaluator import split_sample
 from components.evaluator.binned_sums import Slices
@@ -35,7 +36,7 @@ from components.evaluator.importance import ColumnImportance, Estimate, Importan
 from components.evaluator.intervals import Interval, Z
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.quantile_metrics import OUTPUT, losses
-from components.evaluator.saved_model import Columns, Evaluated, Model, column_of
+from components.evaluator.saved_model import Evaluated, Model
 from components.evaluator.slices import slices_of
 
 ROWS = 10_000

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from components.data.examples import Examples
-from components.evaluator.saved_model import column_of
+from components.data.saved_model import column_of
 
 _FILES = _RANGES = 8
 """Greatest number of files, and of row groups in these, that are read."""

@@ -26,9 +26,10 @@ NODES = (
     "Evaluator",
     "InfraValidator",
     "Pusher",
+    "Predictor",
 )
 """Every node that a pipeline of `build.py` may have, so that a name can be checked without TFX. The config decides
-whether there is a Tuner, a BaseModel and an InfraValidator."""
+whether there is a Tuner, a BaseModel, an InfraValidator and a Predictor."""
 
 DONE, CACHED, SKIPPED, FAILED = "done", "cached", "skipped", "failed"
 

@@ -1,0 +1,76 @@
+"""Served requests against the training rows of the version that has answered: real server, real log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import people
+import pytest
+from command import Ended, Runs, command
+from serving import serving
+
+pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
+
+ROWS = 600
+Row = dict[str, Any]
+
+
+def sent(row: Row) -> Row:
+    """A row as the signature `raw` takes it."""
+    age = float("nan") if row["age"] == "NA" else row["age"]
+    return {"age": age, "hours": row["hours"], "city": row["city"]}
+
+
+def log(runs: Runs, folder: Path, change: Callable[[Row], Row]) -> Path:
+    """The log of a server that has answered new people's requests, each changed."""
+    rollout = runs.output / "pushed" / "rollout" / "models.config"
+    with serving(folder, f"--model_config_file={rollout}", f"--request_log={folder / 'log'}") as server:
+        server.wait("people", int(Path(runs.first.result["pushed"]).name))
+        for row in people.rows(ROWS, seed=11):
+            body = {"signature_name": "raw", "instances": [sent(change(row))]}
+            status, answer = server.ask("POST", "/v1/models/people:predict", body)
+            assert status == 200, answer
+        assert server.stop() == 0
+    return folder / "log"
+
+
+def monitor(runs: Runs, requests: Path, *arguments: str) -> Ended:
+    return command("monitor", *shared(runs), "--requests", str(requests), *arguments)
+
+
+def shared(runs: Runs) -> tuple[str, ...]:
+    return (*runs.config, "--output", str(runs.output.parent))
+
+
+def test_same_people_have_not_drifted(small: Runs, tmp_path: Path):
+    requests = log(small, tmp_path, lambda row: row)
+    ended = monitor(small, requests)
+    assert ended.exit_code == 0, ended.out + ended.err
+    version = Path(small.first.result["pushed"]).name
+    assert f"version {version}, 600 rows (600 compared) against training (" in ended.out
+    assert "no drift" in ended.out
+    few = monitor(small, requests, "--set", "monitor.least_rows=601")
+    assert (few.exit_code, "not judged" in few.out) == (0, True)
+
+
+def test_drifted_columns_are_named_and_no_others(small: Runs, tmp_path: Path):
+    requests = log(small, tmp_path, lambda row: {**row, "hours": row["hours"] + 30, "city": row["city"] and "Oslo"})
+    ended = monitor(small, requests, "--json", "--prometheus", str(tmp_path / "metrics.prom"))
+    assert ended.exit_code == 3, ended.err
+    [judged] = ended.result["judgements"]
+    found = {(each["column"], each["what"]) for each in judged["findings"]}
+    # More hours make other predictions.
+    assert found == {("hours", "distance"), ("city", "distance"), ("city", "new values"), ("probability", "distance")}
+    metrics = (tmp_path / "metrics.prom").read_text()
+    version = Path(small.first.result["pushed"]).name
+    assert f'tfx_pipeline_monitor_drifted{{column="hours",reference="training",version="{version}"}} 1.0' in metrics
+    assert f'tfx_pipeline_monitor_drifted{{column="age",reference="training",version="{version}"}} 0.0' in metrics
+
+
+def test_what_cannot_be_compared_is_named(small: Runs, tmp_path: Path):
+    ended = monitor(small, tmp_path)
+    assert (ended.exit_code, "expected files of a request log, received none" in ended.err) == (2, True)
+    ended = command("monitor", *shared(small))
+    assert (ended.exit_code, "expected a section monitor, or --requests" in ended.err) == (2, True)
