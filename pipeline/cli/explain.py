@@ -28,7 +28,9 @@ HELP = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", default=LATEST, help="its id, or the beginning of it (default: the latest)")
-    parser.add_argument("--version", type=int, metavar="VERSION", help="the model that was pushed as this version")
+    parser.add_argument(
+        "--model", metavar="MODEL", help="NAME@VERSION, NAME@stable or NAME@canary: the run that pushed this version"
+    )
     shared.add_store(parser)
     parser.add_argument("--slice", metavar="SLICE", default=OVERALL, help="importance in it, as 'plan = basic'")
     parser.add_argument("--row", metavar="JSON", action="append", default=[], help="a row: column → value; repeatable")
@@ -42,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.inspection.row_explanation import parse_rows
 
     opened = shared.open_store(options)
-    selected = find_run(opened.store, opened.pipeline, options.run if options.version is None else _pusher(options))
+    selected = find_run(opened.store, opened.pipeline, options.run if options.model is None else _pusher(options))
     rows = parse_rows([*options.row, *(_lines(options.rows) if options.rows else [])])
     evaluations = opened.store.artifacts(selected.name, "ModelEvaluation")
     importance = run_summary.read_importance(evaluations[-1].uri) if evaluations else None
@@ -69,9 +71,18 @@ def run(options: argparse.Namespace) -> int:
 def _pusher(options: argparse.Namespace) -> str:
     """Returns the run that pushed a version."""
     if options.store is not None:
-        raise InputError("--version: expected a config with it, received --store", "name the run instead")
+        raise InputError("--model: expected a config with it, received --store", "name the run instead")
+    config = shared.load_config(options).config
+    expected = config.push.rollout.model_name or config.pipeline.name
+    name, _, reference = options.model.partition("@")
+    if name not in ("", expected):
+        raise InputError(
+            f"--model: expected {expected}, the model of {options.config}, received {name}",
+            "name the config of the model with --config",
+        )
     options.models = None
-    return version_manifest.read(shared.find_push_folder(options).find(options.version)).run
+    folder = shared.find_push_folder(options)
+    return version_manifest.read(folder.find(folder.number(reference))).run
 
 
 def _lines(file: Path) -> list[str]:

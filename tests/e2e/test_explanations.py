@@ -41,7 +41,8 @@ def test_importance_by_slice(taxi: Runs):
 def test_contributions_add_up_to_the_prediction(taxi: Runs, tmp_path: Path):
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    card, cash = explain(taxi, "--version", taxi.first.result["pushed_version"], "--rows", str(file))["rows"]
+    version = taxi.first.result["pushed_version"]
+    card, cash = explain(taxi, "--model", f"taxi@{version}", "--rows", str(file))["rows"]
     assert (card["output"], len(card["columns"])) == ("probability", 14)
     assert card["prediction"] > 0.2 > 0.05 > cash["prediction"]
     for each in (card, cash):

@@ -43,7 +43,7 @@ def test_importance_in_a_slice(store: str):
         (["--slice", "company = Blu"], "nothing was measured for 'company = Blu'; did you mean 'company = Blue'?"),
         (["--row", "[1]"], "row 1: expected a JSON object of columns and values, received '[1]'"),
         (["--rows", "absent.jsonl"], "--rows: expected a text file, received absent.jsonl"),
-        (["--version", "7"], "--version: expected a config with it, received --store"),
+        (["--model", "taxi@7"], "--model: expected a config with it, received --store"),
         (["r9"], "there is no run 'r9'"),
     ],
 )
