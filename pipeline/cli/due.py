@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from pathlib import Path
 
 from components.errors import InputError
@@ -12,6 +13,7 @@ from pipeline.cli.output import show
 from pipeline.core.metadata.location import exists
 from pipeline.core.metadata.sql import NoTablesError
 from pipeline.core.metadata.store import Store
+from pipeline.core.text import print_error
 from pipeline.inspection import run_history
 
 _SHOWN = 3
@@ -42,6 +44,8 @@ def due(config: Config) -> tuple[bool, str]:
         return False, f"the last run that judged a model took span {taken}, and there is none after it"
     if config.schedule.only_if == "new_span":
         return True, f"the newest span is {newest}, and the last run that judged a model took {taken}"
+    if config.monitor is not None and (drifted := _drifted_requests(config)):
+        return True, f"requests have drifted, and span {newest} is new: {drifted}"
     return _drifted(config, store, last, newest, config.schedule.drift)
 
 
@@ -57,6 +61,20 @@ def _last_judged(config: Config, store: Store) -> run_history.RunListEntry | Non
     """The newest run that evaluated a model."""
     rows = run_history.list_runs(store, config.paths().logs, config.pipeline.name, states=("done", "rejected"))
     return next((row for row in rows if row.verdict and row.spans), None)
+
+
+def _drifted_requests(config: Config) -> str:
+    """The columns in which served requests differ from the training rows; empty if there are none."""
+    from pipeline.cli import monitor
+
+    try:
+        judged = monitor.judge(config)
+    except InputError as error:
+        # On the first day no version has been asked yet; the span decides.
+        print_error(error)
+        return ""
+    found = {finding.column: finding.value for each in judged for finding in each.findings or ()}
+    return ", ".join(f"{name} {value:.3f}" for name, value in itertools.islice(found.items(), _SHOWN))
 
 
 def _drifted(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from components.data import file_io
 from components.data.examples import Examples
 from components.data.saved_model import column_of
 from components.errors import InputError
@@ -73,7 +73,7 @@ def _columns(served: ServedRows, model: ModelInterface) -> dict[str, pa.Array]:
 def _training(store: Store, run: str, model: ModelInterface, rows: int) -> Columns:
     """A sample of the training rows of a run, and the model's predictions for them."""
     artifact = next((each for each in store.artifacts(run, "Examples") if f"rows_{_SPLIT}" in each.properties), None)
-    if artifact is None or not Path(artifact.uri, f"Split-{_SPLIT}").is_dir():
+    if artifact is None or not _files(artifact):
         raise InputError(
             f"run {run}: expected its examples, to compare requests with them, received none",
             "keep the artifacts of runs whose versions serve (`runner.py gc` does)",
@@ -88,7 +88,7 @@ def _training(store: Store, run: str, model: ModelInterface, rows: int) -> Colum
 
 def _sample(artifact: Artifact, rows: int) -> Iterator[pa.RecordBatch]:
     """Random rows of row groups that are evenly spaced."""
-    paths = sorted(str(path) for path in Path(artifact.uri, f"Split-{_SPLIT}").iterdir())
+    paths = _files(artifact)
     examples = Examples(tuple(paths), "parquet" if paths[0].endswith(".parquet") else "tfrecord")
     ranges = [each for path in paths for each in examples.ranges(path)]
     chosen = [ranges[at * len(ranges) // _RANGES] for at in range(_RANGES)] if len(ranges) > _RANGES else ranges
@@ -99,6 +99,10 @@ def _sample(artifact: Artifact, rows: int) -> Iterator[pa.RecordBatch]:
             taken = np.flatnonzero(generator.random(batch.num_rows) < share)
             if len(taken):
                 yield batch.take(pa.array(taken))
+
+
+def _files(artifact: Artifact) -> list[str]:
+    return sorted(file_io.file_system(artifact.uri).glob(f"{artifact.uri}/Split-{_SPLIT}/*"))
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:

@@ -23,11 +23,11 @@ def sent(row: Row) -> Row:
     return {"age": age, "hours": row["hours"], "city": row["city"]}
 
 
-def log(runs: Runs, folder: Path, change: Callable[[Row], Row]) -> Path:
-    """The log of a server that has answered new people's requests, each changed."""
-    rollout = runs.output / "pushed" / "rollout" / "models.config"
+def log(pushed: str, folder: Path, change: Callable[[Row], Row]) -> Path:
+    """The log of a server that has answered new people's requests to a version, each changed."""
+    rollout = Path(pushed).parent / "rollout" / "models.config"
     with serving(folder, f"--model_config_file={rollout}", f"--request_log={folder / 'log'}") as server:
-        server.wait("people", int(Path(runs.first.result["pushed"]).name))
+        server.wait("people", int(Path(pushed).name))
         for row in people.rows(ROWS, seed=11):
             body = {"signature_name": "raw", "instances": [sent(change(row))]}
             status, answer = server.ask("POST", "/v1/models/people:predict", body)
@@ -45,7 +45,7 @@ def shared(runs: Runs) -> tuple[str, ...]:
 
 
 def test_same_people_have_not_drifted(small: Runs, tmp_path: Path):
-    requests = log(small, tmp_path, lambda row: row)
+    requests = log(small.first.result["pushed"], tmp_path, lambda row: row)
     ended = monitor(small, requests)
     assert ended.exit_code == 0, ended.out + ended.err
     version = Path(small.first.result["pushed"]).name
@@ -56,7 +56,11 @@ def test_same_people_have_not_drifted(small: Runs, tmp_path: Path):
 
 
 def test_drifted_columns_are_named_and_no_others(small: Runs, tmp_path: Path):
-    requests = log(small, tmp_path, lambda row: {**row, "hours": row["hours"] + 30, "city": row["city"] and "Oslo"})
+    requests = log(
+        small.first.result["pushed"],
+        tmp_path,
+        lambda row: {**row, "hours": row["hours"] + 30, "city": row["city"] and "Oslo"},
+    )
     ended = monitor(small, requests, "--json", "--prometheus", str(tmp_path / "metrics.prom"))
     assert ended.exit_code == 3, ended.err
     [judged] = ended.result["judgements"]
@@ -74,3 +78,26 @@ def test_what_cannot_be_compared_is_named(small: Runs, tmp_path: Path):
     assert (ended.exit_code, "expected files of a request log, received none" in ended.err) == (2, True)
     ended = command("monitor", *shared(small))
     assert (ended.exit_code, "expected a section monitor, or --requests" in ended.err) == (2, True)
+
+
+@pytest.mark.slow
+def test_run_is_due_when_requests_have_drifted(tmp_path: Path):
+    def comes(span: int) -> None:
+        people.write(tmp_path / str(span) / "people.csv", people.rows(500, seed=span))
+
+    comes(1)
+    config = people.write_config(
+        tmp_path / "people.yaml",
+        tmp_path / "{SPAN}" / "people.csv",
+        schedule={"start": "2026-01-01", "only_if": "drift", "drift": 0.9},
+        monitor={"requests": str(tmp_path / "served" / "log")},
+    )
+    arguments = ("--config", str(config), "--output", str(tmp_path / "out"))
+    run = command("--local", *arguments, "--json")
+    assert run.exit_code == 0, run.err
+    comes(2)
+    assert command("due", *arguments).exit_code == 3
+    log(run.result["pushed"], tmp_path / "served", lambda row: {**row, "hours": row["hours"] + 30})
+    due = command("due", *arguments)
+    assert due.exit_code == 0
+    assert due.out.startswith("due: requests have drifted, and span 2 is new: hours ")
