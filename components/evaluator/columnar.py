@@ -142,7 +142,7 @@ class BatchCounter:
         """
         weights = weights_of(batch, self._weight) if self._weight else None
         evaluated = {name: model.evaluate(batch) for name, model in self._models.items()}
-        slices = slices_of(batch.num_rows, lambda name: _column(batch, evaluated.values(), name), self._specs)
+        slices = slices_of(batch.num_rows, lambda name: slice_column(batch, evaluated.values(), name), self._specs)
         tables = []
         for model, metric, weighted in self._metrics.columnar:
             read = weights if metric.output == WEIGHTS else evaluated[model].output(metric.output)
@@ -248,7 +248,7 @@ class ResultsFn(beam.CombineFn):  # type: ignore[misc]
         return Counted(keys, tables, others)
 
 
-def _column(batch: pa.RecordBatch, evaluated: Iterable[Evaluated], name: str) -> pa.Array:
+def slice_column(batch: pa.RecordBatch, evaluated: Iterable[Evaluated], name: str) -> pa.Array:
     """Returns a column to slice by, a list for each row: of the models' preprocessing, otherwise of the examples."""
     outputs = [each.transformed[name].reshape(batch.num_rows, -1) for each in evaluated if name in each.transformed]
     if outputs:

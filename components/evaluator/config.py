@@ -222,6 +222,12 @@ class EvaluationConfig(Section):
     leakage: Reaction = "warn"
     """What becomes of a model of which a column alone predicts the label nearly perfectly. refuse: it is not blessed;
     warn: the verdict has a warning."""
+    max_importance: dict[str, Annotated[float, Field(gt=0, lt=1)]] = Field(default_factory=dict)
+    """Column → greatest share of the importance of all columns. A model that depends more on the column is not blessed:
+    a column with nearly all of the importance may be known only after the outcome."""
+    importance_rows: int | None = Field(default=None, ge=0)
+    """Number of rows of the eval split by which the importance of columns is measured; 0: it is not measured. By
+    default 10,000, fewer for a table with many columns, and none for one with more than 126."""
     min_examples: int = Field(default=50, ge=1)
     """A slice with fewer rows is measured, but not judged: its metrics have a large variance."""
     fairness: FairnessConfig | None = None
@@ -230,6 +236,12 @@ class EvaluationConfig(Section):
     """With your own run_fn: the key of the label, if it is not `label`."""
     preprocessing: tuple[str, ...] = ()
     """With your own run_fn: signatures of the model that compute label and features from raw examples."""
+
+    @model_validator(mode="after")
+    def _measures_importance(self) -> EvaluationConfig:
+        if self.max_importance and self.importance_rows == 0:
+            raise ValueError("expected importance_rows above 0 with max_importance, received 0; remove one of both")
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -18,10 +18,11 @@ from tfx.utils import io_utils, path_utils, proto_utils
 from components.compat.tfma import evaluation
 from components.data import example_artifacts
 from components.errors import MachineError
-from components.evaluator import leakage_sample, plot_data, saved_model, tfma_results, verdict
+from components.evaluator import importance, leakage_sample, permutation, plot_data, saved_model, tfma_results, verdict
 from components.evaluator.baseline import usable_baseline
 from components.evaluator.columnar import Evaluate, Evaluation, Metrics
 from components.evaluator.gate import judge
+from components.evaluator.importance import Importance
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.verdict import SliceMetrics, Verdict
 from components.features.leakage import Leakage
@@ -50,8 +51,8 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
 
         Args:
           input_dict: `examples`, `model`, and `baseline_model` if there is one.
-          output_dict: `evaluation` gets TFMA's files, `verdict.json` and `plots.json`; `blessing` gets the properties
-            that TFX's Evaluator sets.
+          output_dict: `evaluation` gets TFMA's files, `verdict.json`, `plots.json` and `importance.json`; `blessing`
+            gets the properties that TFX's Evaluator sets.
           exec_properties: those of TFX's Evaluator, and `plan`, an EvaluationPlan as JSON.
 
         Raises:
@@ -65,6 +66,9 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
         leakage = _leakage(plan, input_dict)
         if leakage.unknown:
             logging.info("leakage is not judged: %s", leakage.unknown)
+        important = _importance(plan, input_dict, exec_properties)
+        if important.unknown:
+            logging.info("the importance of columns is not measured: %s", important.unknown)
         result = judge(
             plan.evaluation,
             _measurements(folder),
@@ -72,6 +76,7 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
             plan.force_bless,
             leakage,
             uncalibrated=plan.uncalibrated,
+            importance=important,
         )
         for check in result.checks:
             logging.info("%s: %s", "pass" if check.passed else "fail", check)
@@ -79,6 +84,8 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
             logging.warning("%s", warning)
         with fileio.open(f"{folder}/{verdict.FILE}", "w") as file:
             file.write(result.to_json())
+        with fileio.open(f"{folder}/{importance.FILE}", "w") as file:
+            file.write(important.to_json())
         with fileio.open(f"{folder}/{plot_data.FILE}", "w") as file:
             file.write(tfma_results.plots(folder, plan.task).to_json())
         _bless(result, input_dict, artifact_utils.get_single_instance(output_dict[keys.BLESSING_KEY]))
@@ -164,6 +171,24 @@ def _leakage(plan: EvaluationPlan, inputs: Inputs) -> Leakage:
         return Leakage(unknown="it cannot be looked for, because of the examples' format")
     stored = example_artifacts.examples_of(examples, _SPLIT)
     return leakage_sample.measure(stored, plan.feature_columns, plan.label, plan.task)
+
+
+def _importance(plan: EvaluationPlan, inputs: Inputs, exec_properties: Mapping[str, Any]) -> Importance:
+    """Measures the importance of the columns of the features."""
+    rows = permutation.rows_of(plan)
+    examples = artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY])
+    config, folder = _eval_config(exec_properties, False), _saved_model(inputs[keys.MODEL_KEY])
+    (spec,) = config.model_specs
+    if plan.feature_columns is None:
+        return Importance(unknown="the columns of features of own code are not known")
+    if not rows:
+        return Importance(unknown="the table has many columns, or evaluation.importance_rows is 0")
+    reason = _needs_stock(examples, config, {spec.name: folder}, plan)
+    if reason:
+        return Importance(unknown=f"it cannot be, because of {reason}")
+    model = saved_model.Model(folder, spec, plan.label_columns)
+    stored = example_artifacts.examples_of(examples, _SPLIT)
+    return permutation.measure(stored, model, config.slicing_specs, plan, rows)
 
 
 def _saved_model(models: list[Artifact]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from components.evaluator import config as names
 from components.evaluator.config import RATES, EvaluationConfig, FairnessConfig, Rate, Threshold, slice_of
+from components.evaluator.importance import Importance
 from components.evaluator.verdict import NOT_JUDGED, Check, ConstantMetric, SliceMetrics, Verdict
 from components.features.leakage import Leakage
 
@@ -37,6 +38,7 @@ def judge(
     leakage: Leakage | None = None,
     *,
     uncalibrated: str | None = None,
+    importance: Importance | None = None,
 ) -> Verdict:
     """Checks a model's metrics.
 
@@ -47,6 +49,7 @@ def judge(
       force: the reason to bless the model even if checks fail; None: it is blessed only if all checks pass.
       leakage: the columns that alone predict the label; None if none was looked for.
       uncalibrated: why the model's probabilities are not calibrated, such as class_weights; None if they should be.
+      importance: of the columns; None if it was not measured.
 
     Returns:
       The verdict.
@@ -61,6 +64,7 @@ def judge(
         groups = [each for each in slices if set(each.slice) == {config.fairness.column}]
         judged = [each for each in groups if each.rows >= config.min_examples]
         checks += [_gap(config.fairness, rate, judged, config.min_examples) for rate in config.fairness.max_gap]
+    checks += [_important(name, most, importance) for name, most in config.max_importance.items()]
     warnings: list[str] = []
     for found, reaction in (
         (_of_constant(overall, uncalibrated), config.constant),
@@ -166,6 +170,21 @@ def _of_leakage(leakage: Leakage | None) -> list[Check]:
         )
         for leak in leakage.leaks
     ]
+
+
+def _important(column: str, most: float, importance: Importance | None) -> Check:
+    """Checks the share of a column in the importance of all columns; a share that is not known does not pass."""
+    metric, bound = f"importance of {column}", f"at most {most:g}"
+    unknown = importance.unknown if importance else "it was not measured"
+    if importance is None or unknown:
+        return Check(metric, {}, bound, None, None, None, passed=False, why=unknown)
+    found = importance.of(column)
+    if found is None or found.share is None:
+        return Check(metric, {}, bound, None, None, None, True, f"{NOT_JUDGED}the column has no values")
+    ends = "" if found.share.interval is None else ", 95 % interval {:.4g} to {:.4g}".format(*found.share.interval)
+    loss = f"{importance.metric} {found.loss.value:+.4g} with other rows' values"
+    rows = importance.slices[0].rows
+    return Check(metric, {}, bound, found.share.value, None, rows, found.share.value <= most, f"{loss}{ends}")
 
 
 def _matching(name: str, slices: Sequence[SliceMetrics]) -> list[SliceMetrics]:

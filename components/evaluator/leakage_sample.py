@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow as pa
 from components.config_section import Task
 from components.data.examples import Examples, FileRange
 from components.data.saved_model import column_of
+from components.evaluator.split_sample import joined
 from components.features import expression, label_values, leakage
 from components.features.leakage import Leakage
 
@@ -32,13 +33,13 @@ def measure(examples: Examples, columns: Sequence[str], label: str, task: Task) 
     for batch in _sample(examples):
         of_features.append([_single(column_of(batch, name)) for name in columns])
         of_label.append([_first(column_of(batch, name)) for name in parsed.columns])
-    read = dict(zip(parsed.columns, map(_joined, zip(*of_label, strict=True)), strict=False))
+    read = dict(zip(parsed.columns, map(joined, zip(*of_label, strict=True)), strict=False))
     missing = [name for name in parsed.columns if name not in read or pa.types.is_null(read[name].type)]
     if missing:
         return Leakage(unknown=f"column {missing[0]} of the label has no value")
     labels = label_values.labels(parsed, task, read)
     known = np.isfinite(labels)
-    features = zip(columns, map(_joined, zip(*of_features, strict=True)), strict=True)
+    features = zip(columns, map(joined, zip(*of_features, strict=True)), strict=True)
     by_name = {name: column.filter(pa.array(known)) for name, column in features}
     return leakage.find(by_name, labels[known], task)
 
@@ -77,12 +78,3 @@ def _first(column: pa.Array) -> pa.Array:
         return column
     starts = np.asarray(column.offsets)[:-1]
     return column.values.take(pa.array(starts, mask=np.diff(np.asarray(column.offsets)) == 0))
-
-
-def _joined(parts: Sequence[pa.Array]) -> pa.Array:
-    """Returns the parts of a column as one array; a part without values is of type null."""
-    types: Mapping[str, pa.DataType] = {str(each.type): each.type for each in parts if not pa.types.is_null(each.type)}
-    (type_,) = types.values() if len(types) == 1 else [pa.null()]
-    if pa.types.is_null(type_):
-        return pa.nulls(sum(map(len, parts)))
-    return pa.concat_arrays([each.cast(type_) if pa.types.is_null(each.type) else each for each in parts])

@@ -99,11 +99,15 @@ class Model:
         Raises:
           InputError: a row has no label, or several ones.
         """
-        outputs = self._outputs(batch)
-        predictions = outputs[self._spec.prediction_key or next(iter(outputs))]
-        predictions = predictions[:, 0] if predictions.shape[1:] == (1,) else predictions
+        predictions, outputs = self.predict(batch)
         transformed = self._transformed(batch)
         return Evaluated(self._labels(batch, transformed), predictions, transformed, outputs)
+
+    def predict(self, batch: pa.RecordBatch) -> tuple[Numbers, Columns]:
+        """Computes predictions and all outputs; see Evaluated."""
+        outputs = self._outputs(batch)
+        predictions = outputs[self._spec.prediction_key or next(iter(outputs))]
+        return predictions[:, 0] if predictions.shape[1:] == (1,) else predictions, outputs
 
     def _transformed(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[Any]]:
         transformed: dict[str, npt.NDArray[Any]] = {}

@@ -31,6 +31,7 @@ VERBS = {
     "lineage": "show what an artifact was made from, and what was made from it",
     "compare": "show the differences of two runs: config, schema, data, metrics, model",
     "diff-data": "show the differences of the data of two runs, column by column",
+    "explain": "print what a model's predictions depend on, in all rows or in a single one",
     "report": "write a page on a run, and a model card",
     "site": "write a page on all runs, with links to their reports",
     "serve-ui": "serve the same pages on this machine, also for unfinished runs",

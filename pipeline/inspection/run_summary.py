@@ -11,7 +11,8 @@ from typing import Any
 
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from components.evaluator import plot_data, verdict
+from components.evaluator import importance, plot_data, verdict
+from components.evaluator.importance import Importance
 from components.evaluator.plot_data import Plots
 from components.evaluator.verdict import SliceMetrics, Verdict
 from components.serving.check_result import FILE, ServingCheckResult
@@ -153,3 +154,13 @@ def read_plots(folder: str) -> Plots | None:
     """
     file = Path(folder) / plot_data.FILE
     return Plots.from_json(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+def read_importance(folder: str) -> Importance | None:
+    """Reads the importance of the columns; None if our Evaluator did not record it.
+
+    Args:
+      folder: of a ModelEvaluation artifact.
+    """
+    file = Path(folder) / importance.FILE
+    return Importance.from_json(file.read_text(encoding="utf-8")) if file.exists() else None

@@ -14,6 +14,7 @@ from sklearn import metrics
 
 from components.config_section import Task
 from components.evaluator import plot_data
+from components.evaluator.importance import FILE, Importance
 from components.evaluator.plot_data import ModelPlots
 
 pytestmark = pytest.mark.both_lines
@@ -154,6 +155,28 @@ def test_leakage_and_a_model_that_is_worse_than_a_constant(tmp_path: Path) -> No
         ("leakage of number", False),
     ]
     assert ["alone predicts" in leaks[0].why, "a value in" in leaks[1].why, "order" in leaks[2].why] == [True] * 3
+
+
+def test_model_that_depends_on_one_column_is_refused(tmp_path: Path) -> None:
+    section = {"metrics": ["auc"], "slices": ["group"], "thresholds": {"auc": {"min": 0.0}}, "constant": "warn"}
+    bounds = {"score": 0.9, "group": 0.1}
+    arguments = (tmp_path, {**section, "max_importance": bounds}, WEIGHT, None, None, "binary", None, [*bounds])
+    result = in_child(tmp_path / "log", evaluator_runs.evaluate, *arguments)
+    _, score, group = result.verdict.checks
+    assert (result.verdict.blessed, result.marks) == (False, ["NOT_BLESSED"])
+    # It reads the score alone.
+    assert (score.metric, score.passed, score.value) == ("importance of score", False, 1.0)
+    assert (group.metric, group.passed, group.value) == ("importance of group", True, 0.0)
+    importance = Importance.from_json((tmp_path / "evaluation" / FILE).read_text())
+    assert [each.slice for each in importance.slices] == [{}, *({"group": each} for each in "abc")]
+    # In group c all labels are alike.
+    assert [each.columns[0].auc is None for each in importance.slices] == [False, False, False, True]
+    label, answer = evaluator_runs.columns()["label"], answers(WEIGHT)[1]
+    assert importance.slices[0].loss == pytest.approx(metrics.log_loss(label, answer), rel=1e-5)
+    area = importance.slices[0].columns[0].auc
+    assert area is not None
+    # Other rows' scores say nothing.
+    assert area.value == pytest.approx(metrics.roc_auc_score(label, answer) - 0.5, abs=0.06)
 
 
 def answers(weight: float) -> tuple[Any, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 from store_writer import Writer
@@ -12,6 +13,7 @@ from tensorboard.compat.proto import event_pb2
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
 from components.config_section import Task
+from components.evaluator.importance import ColumnImportance, Estimate, Importance, SliceImportance
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
 from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics, Verdict
 from pipeline.core.metadata.store import Run, Store
@@ -72,6 +74,7 @@ def write_run(
     writer.execution(run, "Trainer", outputs=(writer.artifact("Model", str(here / "model")), model_run))
     (here / "evaluation").mkdir()
     (here / "evaluation" / "verdict.json").write_text(verdict(harm, slices).to_json())
+    (here / "evaluation" / "importance.json").write_text(importance(harm).to_json())
     (here / "evaluation" / "plots.json").write_text(plots(task, classes).to_json())
     evaluation = writer.artifact("ModelEvaluation", str(here / "evaluation"))
     blessing = writer.artifact("ModelBlessing", blessed=0)
@@ -107,6 +110,18 @@ def verdict(harm: str = "", slices: int = 0) -> Verdict:
         ),
         warnings=(f"leakage of refund{harm}: expected below 0.998, received 1",),
     )
+
+
+def importance(harm: str = "") -> Importance:
+    """That of two columns, overall and in a slice."""
+    fare = ColumnImportance(f"fare{harm}", Estimate(0.25, (0.125, 0.375)), Estimate(1.0, (0.5, 1.0)), Estimate(0.0625))
+    company = ColumnImportance("company", Estimate(-0.125, (-0.5, 0.25)), Estimate(0.0, (0.0, 0.5)))
+    of_slice = replace(fare, share=None, loss=Estimate(0.5))
+    slices = (
+        SliceImportance({}, 4, 0.25, (fare, company)),
+        SliceImportance({f"company{harm}": f"Blue{harm}"}, 2, 0.5, (of_slice, replace(company, share=None))),
+    )
+    return Importance("binary_crossentropy", 1, slices, {f"fare{harm}": 2.0, "company": None})
 
 
 def plots(task: Task = "binary", classes: int = 2) -> Plots:

@@ -36,6 +36,7 @@ def check_config(config: Config) -> list[Problem]:
         *_own_code(config),
         *_tune(config),
         *_metrics(config),
+        *_importance(config),
         *_schedule(config),
         *_examples_format(config),
     ]
@@ -270,6 +271,17 @@ def _metrics(config: Config) -> Iterator[Problem]:
         yield Problem(
             ("evaluation", "fairness"), f"rates of false positives are those of a binary task, and this one is {task}"
         )
+
+
+def _importance(config: Config) -> Iterator[Problem]:
+    """Bounds of the importance of columns that are no features."""
+    read = config.features.columns_read
+    for name in config.evaluation.max_importance:
+        key = ("evaluation", "max_importance", name)
+        if config.features.preprocessing_fn:
+            yield Problem(key, "the columns that a preprocessing_fn of your own reads are not known; remove it")
+        elif name not in read:
+            yield Problem(key, f"{name!r} is no column of the features{did_you_mean(name, read)}")
 
 
 def _thresholds(config: Config) -> Iterator[tuple[Key, Threshold]]:

@@ -15,6 +15,7 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2
 
 from components import version_manifest
 from components.errors import PipelineError
+from components.evaluator.importance import Importance
 from components.evaluator.plot_data import Plots
 from components.features import feature_names
 from components.features.config import FeaturesConfig
@@ -107,6 +108,7 @@ class Content:
       vocabularies: name → number of entries, of vocabularies that belong to no feature.
       curves: name → kind → points.
       plots: data of the evaluation's charts, of the whole eval split.
+      importance: of the columns, with slices.
       classes: names of a multiclass task's classes, by number; empty where they are unknown.
       manifest: of the pushed version.
       lineage: of the pushed version, or else of the model.
@@ -126,6 +128,7 @@ class Content:
     vocabularies: dict[str, int | None] = field(default_factory=dict)
     curves: dict[str, dict[str, list[Point]]] = field(default_factory=dict)
     plots: Plots | None = None
+    importance: Importance | None = None
     classes: list[str] = field(default_factory=list)
     manifest: version_manifest.Manifest | None = None
     lineage: Lineage | None = None
@@ -160,6 +163,7 @@ def collect(store: Store, logs: Path, run: Run) -> Content:
     content.vocabularies = {name: entries for name, entries in vocabularies.items() if name not in used}
     content.curves = _part(missing, "curves", lambda: _curves(outputs), {})
     content.plots = _part(missing, "plots", lambda: _plots(outputs), None)
+    content.importance = _part(missing, "importance", lambda: _importance(outputs), None)
     if content.plots and content.plots.task == "multiclass":
         content.classes = _part(missing, "classes", lambda: _classes(outputs), [])
     content.manifest = _part(missing, "pushed", lambda: _manifest(content.summary), None)
@@ -316,6 +320,14 @@ def _plots(outputs: _Outputs) -> Plots:
     if plots is None:
         raise _AbsentError("the data of the charts was not recorded")
     return plots
+
+
+def _importance(outputs: _Outputs) -> Importance:
+    artifact = outputs.last("ModelEvaluation")
+    importance = run_summary.read_importance(artifact.uri) if artifact else None
+    if importance is None or importance.unknown:
+        raise _AbsentError(importance.unknown if importance and importance.unknown else "it was not recorded")
+    return importance
 
 
 def _classes(outputs: _Outputs) -> list[str]:

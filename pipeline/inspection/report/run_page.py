@@ -16,6 +16,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from components.evaluator.importance import Importance
 from components.tuner import trial_values
 from pipeline.core.records import RunSummary
 from pipeline.core.text import clock, duration, plain
@@ -42,6 +43,7 @@ _ROWS = 30
 _COLUMNS = 100
 _SPLITS = 4
 _SLICES = 100
+_SLICES_OF_IMPORTANCE = 8
 _CHECKS = 200
 _METRICS = 12
 _HEADLINES = 4
@@ -303,6 +305,33 @@ def _evaluation(content: Content) -> dict[str, Any]:
         "slices_left": max(0, len(summary.slices) - _SLICES),
         "intervals": any(each.intervals for each in slices),
         "plots": _charts(content),
+        "importance": _importance(content.importance) if content.importance else None,
+    }
+
+
+def _importance(importance: Importance) -> dict[str, Any]:
+    """Returns the chart of the whole split, and a row for each column with its importance by slice."""
+    overall, slices = importance.slices[0], importance.slices[:_SLICES_OF_IMPORTANCE]
+    columns = overall.columns[:_ROWS]
+    by_name = [{each.column: each.loss for each in of_slice.columns} for of_slice in slices]
+    bars = [(each.column, each.loss.value, each.loss.interval) for each in columns]
+    return {
+        "metric": importance.metric,
+        "rows": overall.rows,
+        "chart": svg.ranges(bars, f"Increase of {importance.metric} by column"),
+        "slices": [slice_name(each.slice) for each in slices],
+        "slices_left": len(importance.slices) - len(slices),
+        "columns": [
+            {
+                "column": each.column,
+                "share": each.share,
+                "auc": each.auc,
+                "losses": [losses.get(each.column) for losses in by_name],
+            }
+            for each in columns
+        ],
+        "columns_left": len(overall.columns) - len(columns),
+        "auc": any(each.auc for each in columns),
     }
 
 

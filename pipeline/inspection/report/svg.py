@@ -105,6 +105,45 @@ def histogram(bins: Sequence[Bin], over: tuple[float, float], title: str) -> Mar
     return svg(5 * BARS - 1, 40, "bars", title, description, f'<path d="{path}"/>')
 
 
+def ranges(rows: Sequence[tuple[str, float, tuple[float, float] | None]], title: str) -> Markup:
+    """Draws a horizontal bar from 0 to each value, with its interval.
+
+    Args:
+      rows: name, value and interval of each bar.
+      title: of the chart.
+    """
+    width, left, right, step = 480, 160, 14, 20
+    rows = [row for row in rows if _drawable(row[1], *(row[2] or ()))]
+    if not rows:
+        return svg(width, step, "chart", title, "no finite value", "")
+    ends = [end for _, value, interval in rows for end in (value, *(interval or ()))]
+    marks = _marks(min(0.0, *ends), max(0.0, *ends))
+    least, most = marks[0], marks[-1]
+    height = step * len(rows) + 26
+
+    def x_of(x: float) -> float:
+        return left + (width - left - right) * ((x - least) / (most - least) if most > least else 0.5)
+
+    parts = [
+        f'<path class="grid" d="M{x_of(x):.1f} 4V{height - 22}"/>'
+        f'<text x="{x_of(x):.1f}" y="{height - 8}" text-anchor="middle">{_mark(x)}</text>'
+        for x in marks
+    ]
+    for number, (name, value, interval) in enumerate(rows):
+        y, start, stop = step * number + 14, min(x_of(0.0), x_of(value)), max(x_of(0.0), x_of(value))
+        parts.append(
+            f'<text x="{left - 8}" y="{y + 3.5:g}" text-anchor="end">{escape(plain(name, 26))}</text>'
+            f'<rect class="range" x="{start:.1f}" y="{y - 6}" width="{max(stop - start, 1):.1f}" height="12"/>'
+        )
+        if interval:
+            low, high = map(x_of, interval)
+            parts.append(
+                f'<path class="whisker" d="M{low:.1f} {y}H{high:.1f}M{low:.1f} {y - 3}v6M{high:.1f} {y - 3}v6"/>'
+            )
+    described = "; ".join(f"{name}: {figure(value)}" for name, value, _ in rows)
+    return svg(width, height, "chart", title, described, "".join(parts))
+
+
 def lines(
     series: Mapping[str, Sequence[tuple[float, float]]],
     title: str,

@@ -113,6 +113,14 @@ def test_rates_of_groups_are_those_of_a_binary_task(config: Path) -> None:
     )
 
 
+def test_importance_is_bounded_for_columns_of_features(config: Path) -> None:
+    problem = refused(config, "evaluation.max_importance={fair: 0.5}")
+    assert "'fair' is no column of the features; did you mean 'fare'?" in problem
+    assert "received 2" in refused(config, "evaluation.max_importance={fare: 2}")
+    both = ("evaluation.max_importance={fare: 0.5}", "evaluation.importance_rows=0")
+    assert "expected importance_rows above 0 with max_importance, received 0" in refused(config, *both)
+
+
 def test_every_column_is_one_of_the_data(config: Path) -> None:
     problems = check_columns(load(str(config)).config, ["churned", "fare", "plann", "gender2"])
     assert [problem.key[1:] for problem in problems] == [

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from components.evaluator.config import EvaluationConfig
 from components.evaluator.gate import judge
+from components.evaluator.importance import ColumnImportance, Estimate, Importance, SliceImportance
 from components.evaluator.verdict import ConstantMetric, SliceMetrics, Verdict
 from components.features.leakage import Leak, Leakage
 
@@ -199,6 +201,31 @@ def test_leakage_may_be_refused(leakage: Leakage, blessed: bool, metric: str, wh
     result = judge(config, [SliceMetrics({}, 80, {"recall": 1.0}, {})], False, None, leakage)
     check = result.checks[-1]
     assert (result.blessed, check.metric, result.warnings) == (blessed, metric, ())
+    assert str(check.why).startswith(why)
+
+
+COLUMN = ColumnImportance("refund", Estimate(0.4), Estimate(0.8, (0.7, 0.85)))
+IMPORTANCE = Importance("binary_crossentropy", 1, (SliceImportance({}, 900, 0.2, (COLUMN,)),))
+
+
+@pytest.mark.parametrize(
+    ("importance", "most", "passed", "value", "why"),
+    [
+        (IMPORTANCE, 0.8, True, 0.8, "binary_crossentropy +0.4 with other rows' values, 95 % interval 0.7 to 0.85"),
+        (IMPORTANCE, 0.75, False, 0.8, "binary_crossentropy +0.4 with other rows' values, 95 % interval 0.7 to 0.85"),
+        (replace(IMPORTANCE, slices=(SliceImportance({}, 900, 0.2, ()),)), 0.5, True, None, "not judged: the column"),
+        (Importance(unknown="1 rows of 2"), 0.5, False, None, "1 rows of 2"),
+        (None, 0.5, False, None, "it was not measured"),
+    ],
+)
+def test_importance_is_bounded(
+    importance: Importance | None, most: float, passed: bool, value: float | None, why: str
+) -> None:
+    config = EvaluationConfig.model_validate({"thresholds": {"recall": {"min": 0}}, "max_importance": {"refund": most}})
+    result = judge(config, [SliceMetrics({}, 900, {"recall": 1.0}, {})], False, None, importance=importance)
+    check = result.checks[-1]
+    assert (result.blessed, check.passed, check.value) == (passed, passed, value)
+    assert (check.metric, check.bound) == ("importance of refund", f"at most {most:g}")
     assert str(check.why).startswith(why)
 
 

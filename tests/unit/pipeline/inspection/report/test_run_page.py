@@ -16,6 +16,7 @@ from report_runs import HARM, content_of, write_run
 from store_writer import Writer
 
 from components.config_section import Task
+from components.evaluator.importance import Importance
 from pipeline.inspection.report.run_page import environment, render
 
 _VOID = {"meta", "br", "rect", "circle", "path", "polyline"}
@@ -110,6 +111,21 @@ def test_regression_has_its_residuals(tmp_path: Path):
     assert "Label by prediction" in found
     assert "5 % below -0.4500 half below 0 95 % below 0.4500" in found
     assert not any(word in found for word in ("ROC", "onfusion"))
+
+
+def test_importance_of_columns_is_shown_by_slice(tmp_path: Path):
+    write_run(tmp_path)
+    page = page_of(tmp_path)
+    found = Parsed(page).text
+    assert "By how much the mean binary_crossentropy of 4 rows increases" in found
+    assert "Share of all increases, decrease of AUC, and increase of binary_crossentropy overall and by slice" in found
+    assert "column share decrease of AUC overall company = Blue" in found
+    assert "fare 1 0.5000 to 1 0.06250 0.2500 0.1250 to 0.3750 0.5000" in found
+    assert "<desc>fare: 0.2500; company: -0.1250</desc>" in page
+    (tmp_path / "r1" / "evaluation" / "importance.json").write_text(Importance(unknown="1 rows of 2").to_json())
+    assert "Left out: 1 rows of 2." in Parsed(page_of(tmp_path)).text
+    (tmp_path / "r1" / "evaluation" / "importance.json").unlink()
+    assert "Left out: it was not recorded." in Parsed(page_of(tmp_path)).text
 
 
 def test_evaluation_without_plots_or_intervals_is_marked_so(tmp_path: Path):
@@ -212,6 +228,7 @@ def test_values_missing_from_a_stock_run_are_explained(tmp_path: Path):
         ("graph/transformed_metadata/asset_map", "cannot be read: UnicodeDecodeError"),
         ("evaluation/verdict.json", "cannot be read: UnicodeDecodeError"),
         ("evaluation/plots.json", "cannot be read: UnicodeDecodeError"),
+        ("evaluation/importance.json", "cannot be read: UnicodeDecodeError"),
     ],
 )
 def test_damaged_file_costs_its_part_alone(tmp_path: Path, file: str, reason: str):

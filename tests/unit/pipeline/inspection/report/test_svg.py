@@ -90,6 +90,28 @@ def test_any_bins_make_a_histogram(bins: list[tuple[float, float, float]]):
     ET.fromstring(str(svg.histogram(ordered, svg.histogram_range([ordered]), "x")))  # noqa: S314 - our own
 
 
+@settings(deadline=None)
+@given(st.lists(st.tuples(ANY, st.none() | st.tuples(ANY, ANY)), max_size=5))
+def test_any_ranges_make_a_chart(rows: list[tuple[float, tuple[float, float] | None]]):
+    chart = str(svg.ranges([(HARM, *row) for row in rows], HARM))
+    ET.fromstring(chart)  # noqa: S314 - our own
+    assert not re.search("=.[^>]*nan", chart)
+
+
+def test_ranges_are_bars_from_zero_with_their_intervals():
+    chart = str(svg.ranges([("a", 2.0, (1.0, 3.0)), ("b", -1.0, None)], "x"))
+    bars = [
+        tuple(map(float, each))
+        for each in re.findall(r'<rect class="range" x="([^"]+)" y="[^"]+" width="([^"]+)"', chart)
+    ]
+    zero = bars[0][0]
+    # One is half as long as the other, on the other side of 0.
+    assert bars[1][0] + bars[1][1] == pytest.approx(zero, abs=0.2)
+    assert bars[0][1] == pytest.approx(2 * bars[1][1], abs=0.2)
+    [(low, high)] = re.findall(r'<path class="whisker" d="M([^ ]+) [^H]+H([^M]+)M', chart)
+    assert (float(low) - zero, float(high) - zero) == pytest.approx((bars[0][1] / 2, bars[0][1] * 1.5), abs=0.2)
+
+
 def test_chart_has_a_text_alternative():
     chart = str(svg.lines({f"train{HARM}": [(1.0, 0.5), (2.0, 0.25)]}, f"loss{HARM}"))
     root = ET.fromstring(chart)  # noqa: S314 - our own

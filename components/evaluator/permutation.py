@@ -1,0 +1,311 @@
+"""The importance of columns: by how much the loss increases if the model reads other rows' values of a column.
+
+For each column, the values in a random sample are permuted, and the model predicts again. The mean difference of the
+losses is the column's importance (permutation importance: L. Breiman, Random forests, Machine Learning 45, 2001; as a
+property of a fixed model, its reliance on a column: A. Fisher, C. Rudin and F. Dominici, All models are wrong, but many
+are useful, Journal of Machine Learning Research 20, 2019). All columns are permuted in the same way, so that they can
+be compared with each other.
+
+The values come from the whole sample, also for the rows of a slice: in a slice by a column, this column has one value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import tensorflow_model_analysis as tfma
+from scipy import special
+
+from components.compat.tfma.columnar import Floats, Ints, Numbers
+from components.compat.tfma.evaluation import SliceKey
+from components.data.examples import Examples
+from components.data.saved_model import Columns, column_of
+from components.data.weights import weights_of
+from components.evaluator import split_sample
+from components.evaluator.binned_sums import Slices
+from components.evaluator.columnar import slice_column
+from components.evaluator.crossentropy import of_label
+from components.evaluator.error_metrics import deviances
+from components.evaluator.importance import ColumnImportance, Estimate, Importance, SliceImportance, Value
+from components.evaluator.intervals import Interval, Z
+from components.evaluator.plan import EvaluationPlan
+from components.evaluator.quantile_metrics import OUTPUT, losses
+from components.evaluator.saved_model import Evaluated, Model
+from components.evaluator.slices import slices_of
+
+ROWS = 10_000
+"""Number of rows by default."""
+_REPEATS = 5
+"""Greatest number of permutations: one of more rows is as good as several of few rows."""
+_CELLS, _FEWEST = 8_000_000, 500
+"""By default, rows * columns² are at most so many. If there are fewer rows then, nothing is measured without a bound:
+the model predicts all rows once for each column, in a time that grows with the number of columns."""
+_SLICES = 100
+"""Greatest number of slices, those with the most rows."""
+_LEAST = 1e-7
+"""Smallest probability in a crossentropy, as in tf_keras."""
+_LONGEST = 200
+"""Greatest number of characters of a typical value: no image is one."""
+
+
+def rows_of(plan: EvaluationPlan) -> int:
+    """Returns the number of rows of the sample; 0 if nothing is to be measured."""
+    if plan.evaluation.importance_rows is not None:
+        return plan.evaluation.importance_rows
+    rows = min(ROWS, _CELLS // max(len(plan.feature_columns or ()), 1) ** 2)
+    return max(rows, _FEWEST) if rows >= _FEWEST or plan.evaluation.max_importance else 0
+
+
+def measure(
+    examples: Examples, model: Model, specs: Sequence[tfma.SlicingSpec], plan: EvaluationPlan, rows: int
+) -> Importance:
+    """Measures the importance of the columns that features are made of, in all rows and by slice.
+
+    Args:
+      examples: the eval split.
+      model: the model.
+      specs: the slices.
+      plan: the columns, the loss and the weight of rows.
+      rows: greatest number of rows of the sample.
+
+    Raises:
+      InputError: a row has no label or no weight.
+    """
+    batch = split_sample.draw(examples, rows)
+    names = plan.feature_columns or ()
+    columns = [name for name in names if not pa.types.is_null(column_of(batch, name).type)]
+    evaluated = model.evaluate(batch)
+    loss = _Loss(plan)
+    own = loss.of(evaluated.labels, evaluated.predictions, evaluated.outputs)
+    weights = weights_of(batch, plan.weight) if plan.weight else np.ones(batch.num_rows)
+    if (weights > 0).sum() < 2:
+        return Importance(unknown=f"{int((weights > 0).sum()):,} rows of 2")
+    if not np.isfinite(own).all():
+        return Importance(unknown=f"the {loss.name} of a row is not a number")
+    random = np.random.default_rng(1)
+    repeats = max(1, min(_REPEATS, ROWS // batch.num_rows))
+    orders = [random.permutation(batch.num_rows) for _ in range(repeats)]
+    by_column = {}
+    for name in columns:
+        outputs = [model.predict(_replaced(batch, name, order)) for order in orders]
+        increases = np.stack([loss.of(evaluated.labels, *each) for each in outputs]) - own
+        if not np.isfinite(increases).all():
+            return Importance(unknown=f"the {loss.name} with other values of {name} is not a number")
+        by_column[name] = _Permuted(increases, [each for each, _ in outputs] if plan.task == "binary" else [])
+    sample = _Sample(evaluated, own, weights, orders)
+    whole = sample.importance({}, np.arange(batch.num_rows), by_column)
+    ranked = sorted(whole.columns, key=lambda each: -each.loss.value)
+    by_rank = {each.column: by_column[each.column] for each in ranked}
+    found = slices_of(batch.num_rows, lambda name: slice_column(batch, [evaluated], name), specs)
+    slices = []
+    for at in _largest(found):
+        inside = found.rows[found.numbers == at]
+        if (weights[inside] > 0).sum() >= max(plan.evaluation.min_examples, 2):
+            slices.append(sample.importance(_words(found.keys[at]), inside, by_rank))
+    typical = {name: _typical(column_of(batch, name)) for name in names}
+    return Importance(loss.name, repeats, (replace(whole, columns=tuple(ranked)), *slices), typical)
+
+
+def _largest(found: Slices) -> list[int]:
+    """Returns the numbers of the slices with the most rows, ordered by their names, without that of all rows."""
+    counts = np.bincount(found.numbers, minlength=len(found.keys))
+    largest = [at for at in np.argsort(-counts, kind="stable").tolist() if found.keys[at]][:_SLICES]
+    return sorted(largest, key=lambda at: sorted(_words(found.keys[at]).items()))
+
+
+def _words(key: SliceKey) -> dict[str, str]:
+    """Returns a slice as in a verdict."""
+    return {name: value if isinstance(value, str) else f"{value:g}" for name, value in key}
+
+
+def _replaced(batch: pa.RecordBatch, name: str, order: Ints) -> pa.RecordBatch:
+    """Returns a batch whose row i has row order[i]'s value of a column."""
+    columns = [
+        column.take(pa.array(order)) if each == name else column
+        for each, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+class _Permuted(NamedTuple):
+    """The model on rows with other values of a column.
+
+    Attributes:
+      increases: of the loss of each row; [repeats, rows].
+      predictions: of each permutation; none without an area under the ROC curve.
+    """
+
+    increases: Floats
+    predictions: list[Numbers]
+
+
+class _Loss:
+    """The loss of a row: that of the model's training, or the task's own.
+
+    Attributes:
+      name: of the metric that is the mean.
+    """
+
+    def __init__(self, plan: EvaluationPlan) -> None:
+        self._plan = plan
+        of_task = {"binary": "binary_crossentropy", "multiclass": "crossentropy", "regression": "mean_squared_error"}
+        self.name = plan.metrics_of_loss[0] if plan.metrics_of_loss else of_task[plan.task]
+
+    def of(self, labels: Numbers, predictions: Numbers, outputs: Columns) -> Floats:
+        """Returns the losses of rows; NaN or infinite where the predictions are not such that the loss is defined."""
+        plan = self._plan
+        if plan.task == "multiclass":
+            return -np.log(np.maximum(of_label(labels, predictions), _LEAST))
+        y, p = labels.astype(np.float64), predictions.astype(np.float64)
+        if plan.task == "binary":
+            clipped = np.clip(p, _LEAST, 1 - _LEAST)
+            loss = -y * np.log(clipped) - (1 - y) * np.log1p(-clipped)
+            return np.where((p < 0) | (p > 1), np.nan, loss)
+        if plan.loss == "quantile":
+            return losses(labels, outputs[OUTPUT], plan.quantiles)
+        if plan.metrics_of_loss:
+            return deviances(labels, predictions, 1 if plan.loss == "poisson" else plan.tweedie_power)
+        return np.square(y - p)
+
+
+class _Sample(NamedTuple):
+    """The rows, and how they were permuted.
+
+    Attributes:
+      evaluated: the rows as they are.
+      losses: likewise; [rows].
+      weights: [rows].
+      orders: for each permutation, the row whose value each row gets.
+    """
+
+    evaluated: Evaluated
+    losses: Floats
+    weights: Floats
+    orders: list[Ints]
+
+    def importance(self, name: dict[str, str], rows: Ints, by_column: Mapping[str, _Permuted]) -> SliceImportance:
+        """Computes the importance of the columns in some of the rows."""
+        weights = self.weights[rows]
+        share = weights / weights.sum()
+        increases = {column: each.increases[:, rows] for column, each in by_column.items()}
+        means = {column: float((each.mean(axis=0) * share).sum()) for column, each in increases.items()}
+        total = sum(max(mean, 0.0) for mean in means.values())
+        together = sum(increases[column] for column, mean in means.items() if mean > 0)
+        areas = self._areas(rows)
+        columns = []
+        for column, each in increases.items():
+            of_total = None
+            if not name:
+                value = max(means[column], 0.0) / total if total else 0.0
+                # The ratio of two means, linearized around their values.
+                ends = self._interval((each - value * together) / total, 0.0, rows) if total else None
+                of_total = Estimate(value, ends and (max(value + ends[0], 0.0), min(value + ends[1], 1.0)))
+            loss = Estimate(means[column], self._interval(each, means[column], rows))
+            area = areas.decrease([scores[rows] for scores in by_column[column].predictions]) if areas else None
+            columns.append(ColumnImportance(column, loss, of_total, area))
+        return SliceImportance(name, len(rows), float((self.losses[rows] * share).sum()), tuple(columns))
+
+    def _interval(self, increases: Floats, mean: float, rows: Ints) -> Interval | None:
+        """Computes the interval of a mean over rows and permutations, by Student's t.
+
+        The increase of a row depends on two rows: itself, and the one that its value is from. With one permutation the
+        variance of the mean of n rows is the variance of the increases / n, and 2 / n times the covariance of the
+        increase of a row and of the one that gets its value; the covariance counts if it is positive. With k
+        permutations, the variances of the means by row and by the origin of the value are added, times k / (k + 1):
+        that is at least the variance of the mean.
+
+        Args:
+          increases: [permutations, rows].
+          mean: their mean.
+          rows: the numbers of the rows in the sample.
+        """
+        weights = self.weights[rows]
+        count, permutations = int((weights > 0).sum()), len(self.orders)
+        if count < 2:
+            return None
+        residuals = (increases - mean) * weights / permutations
+        of_origin = np.zeros(len(self.weights))
+        for order, each in zip(self.orders, residuals, strict=True):
+            of_origin[order[rows]] += each
+        by_row = residuals.sum(axis=0)
+        squares = (by_row @ by_row + of_origin @ of_origin) * permutations / (permutations + 1)
+        squares += max(2 * float(by_row @ of_origin[rows]), 0.0)
+        error = float(np.sqrt(squares * count / (count - 1)) / weights.sum())
+        half = float(special.stdtrit(count - 1, 0.975)) * error
+        return mean - half, mean + half
+
+    def _areas(self, rows: Ints) -> _Areas | None:
+        """Returns what areas under the ROC curve are computed from; None if there are none."""
+        rows_of_class = [rows[(self.evaluated.labels[rows] == label) & (self.weights[rows] > 0)] for label in (0, 1)]
+        if self.evaluated.predictions.ndim > 1 or min(map(len, rows_of_class)) < 2:
+            return None
+        return _Areas(self.evaluated.labels[rows] == 1, self.evaluated.predictions[rows], self.weights[rows])
+
+
+class _Areas:
+    """Areas under the ROC curve of the same rows.
+
+    Args:
+      positive: whether the label is 1; [rows].
+      scores: the predictions; [rows].
+      weights: [rows].
+    """
+
+    def __init__(self, positive: npt.NDArray[np.bool_], scores: Numbers, weights: Floats) -> None:
+        self._positive, self._weights = positive, weights
+        self._before = self._shares(scores)
+
+    def decrease(self, scores: Sequence[Numbers]) -> Estimate | None:
+        """Computes by how much the mean area of other predictions is smaller; None without any.
+
+        The interval is DeLong's, of the difference of two areas in the same rows.
+
+        Source: E. R. DeLong, D. M. DeLong and D. L. Clarke-Pearson, Comparing the areas under two or more correlated
+        receiver operating characteristic curves, Biometrics 44, 1988.
+        """
+        if not scores:
+            return None
+        decreases = self._before - np.mean([self._shares(each) for each in scores], axis=0)
+        value = variance = 0.0
+        for side in (self._positive, ~self._positive):
+            weights, count = self._weights[side] / self._weights[side].sum(), int((self._weights[side] > 0).sum())
+            value = float((decreases[side] * weights).sum())
+            variance += float(np.square(weights * (decreases[side] - value)).sum()) * count / (count - 1)
+        half = Z * float(np.sqrt(variance))
+        return Estimate(value, (value - half, value + half))
+
+    def _shares(self, scores: Numbers) -> Floats:
+        """Returns the share of the other class that each row is on the right side of; equal scores count half."""
+        _, at = np.unique(scores, return_inverse=True)
+        positives, negatives = (
+            np.bincount(at, np.where(side, self._weights, 0.0)) for side in (self._positive, ~self._positive)
+        )
+        below = (np.cumsum(negatives) - negatives / 2) / negatives.sum()
+        above = 1 - (np.cumsum(positives) - positives / 2) / positives.sum()
+        return np.where(self._positive, below[at], above[at])
+
+
+def _typical(column: pa.Array) -> Value:
+    """Returns the median of the numbers of a column, or its most frequent text; None if it is mostly missing."""
+    if pa.types.is_null(column.type):
+        return None
+    counts = np.diff(np.asarray(column.offsets))
+    if (counts != 1).sum() * 2 > len(counts):
+        return None
+    values = column.flatten()
+    if pa.types.is_floating(values.type) or pa.types.is_integer(values.type):
+        numbers = np.sort(values.to_numpy(zero_copy_only=False))
+        numbers = numbers[np.isfinite(numbers)]
+        return numbers[len(numbers) // 2].item() if len(numbers) else None
+    frequent = max(pc.value_counts(values).to_pylist(), key=lambda each: (each["counts"], each["values"]))["values"]
+    try:
+        text = frequent.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if len(text) <= _LONGEST else None

@@ -1,0 +1,145 @@
+"""`runner.py explain [RUN]`: what a model's predictions depend on, in all rows or in a single one."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from components import version_manifest
+from components.errors import InputError
+from components.names import did_you_mean
+from pipeline.cli import options as shared
+from pipeline.cli.output import LATEST, find_run, print_json, show, suppress_native_stderr, table
+from pipeline.core.text import plain
+from pipeline.inspection.evaluation_tables import OVERALL, slice_name
+
+if TYPE_CHECKING:
+    from components.evaluator.importance import Estimate, Importance
+    from pipeline.core.metadata.store import Run
+    from pipeline.inspection.row_explanation import RowExplanation
+
+HELP = (
+    "Print the importance of a model's columns, by slice; or, with --row or --rows, the contribution of each column to "
+    "a prediction."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", nargs="?", default=LATEST, help="its id, or the beginning of it (default: the latest)")
+    parser.add_argument(
+        "--model", metavar="MODEL", help="NAME@VERSION, NAME@stable or NAME@canary: the run that pushed this version"
+    )
+    shared.add_store(parser)
+    parser.add_argument("--slice", metavar="SLICE", default=OVERALL, help="importance in it, as 'plan = basic'")
+    parser.add_argument("--row", metavar="JSON", action="append", default=[], help="a row: column → value; repeatable")
+    parser.add_argument("--rows", metavar="FILE", type=Path, help="a file with such a row on each line")
+    parser.add_argument("--baseline", metavar="JSON", help="the row to compare with (default: typical values)")
+    shared.add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from pipeline.inspection import run_summary
+    from pipeline.inspection.row_explanation import parse_rows
+
+    opened = shared.open_store(options)
+    selected = find_run(opened.store, opened.pipeline, options.run if options.model is None else _pusher(options))
+    rows = parse_rows([*options.row, *(_lines(options.rows) if options.rows else [])])
+    evaluations = opened.store.artifacts(selected.name, "ModelEvaluation")
+    importance = run_summary.read_importance(evaluations[-1].uri) if evaluations else None
+    if not rows and not options.rows:
+        return _show_importance(selected, importance, options)
+    models = opened.store.artifacts(selected.name, "Model")
+    if not models:
+        raise InputError(f"run {selected.name} has made no model", "name another run")
+    typical = importance.typical if importance else {}
+    (baseline,) = parse_rows([options.baseline]) if options.baseline else [typical]
+    with suppress_native_stderr():
+        from pipeline.inspection.row_explanation import RawModel
+
+        model = RawModel(f"{models[-1].uri}/Format-Serving")
+        explained = [model.explain(row, baseline) for row in rows]
+    if options.json:
+        print_json({"run": selected.name, "rows": [asdict(each) for each in explained]})
+        return 0
+    for each in explained:
+        _show_row(each)
+    return 0
+
+
+def _pusher(options: argparse.Namespace) -> str:
+    """Returns the run that pushed a version."""
+    if options.store is not None:
+        raise InputError("--model: expected a config with it, received --store", "name the run instead")
+    config = shared.load_config(options).config
+    expected = config.push.rollout.model_name or config.pipeline.name
+    name, _, reference = options.model.partition("@")
+    if name not in ("", expected):
+        raise InputError(
+            f"--model: expected {expected}, the model of {options.config}, received {name}",
+            "name the config of the model with --config",
+        )
+    options.models = None
+    folder = shared.find_push_folder(options)
+    return version_manifest.read(folder.find(folder.number(reference))).run
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--rows: expected a text file, received {file}: {error}", "name another file") from error
+
+
+def _show_importance(selected: Run, importance: Importance | None, options: argparse.Namespace) -> int:
+    if importance is None or importance.unknown:
+        why = importance.unknown if importance else "it was not recorded"
+        raise InputError(
+            f"run {selected.name} has no importance of columns: {why}",
+            "run the Evaluator again, or set evaluation.importance_rows; --row works without it",
+        )
+    by_name = {slice_name(each.slice): each for each in importance.slices}
+    if options.slice not in by_name:
+        raise InputError(
+            f"--slice: nothing was measured for {options.slice!r}{did_you_mean(options.slice, by_name)}",
+            f"name one of {', '.join(by_name)}; a slice needs evaluation.slices and min_examples rows of the sample",
+        )
+    found = by_name[options.slice]
+    if options.json:
+        measured = {"run": selected.name, "metric": importance.metric, "repeats": importance.repeats}
+        print_json({**measured, **asdict(found)})
+        return 0
+    # A slice has no shares, and only a binary task has areas.
+    given: dict[str, list[Estimate | None]] = {
+        "share": [each.share for each in found.columns],
+        f"increase of {importance.metric}": [each.loss for each in found.columns],
+        "decrease of auc": [each.auc for each in found.columns],
+    }
+    shown = {name: estimates for name, estimates in given.items() if any(estimates)}
+    rows = table("column", *shown)
+    for number, each in enumerate(found.columns):
+        rows.add_row(plain(each.column), *(_text(estimates[number]) for estimates in shown.values()))
+    head = f"run {selected.name}, {plain(options.slice)}"
+    show(f"{head}: {importance.metric} {found.loss:.4g} in {found.rows:,} rows", rows)
+    return 0
+
+
+def _text(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return ""
+    ends = "" if estimate.interval is None else " ({:.4f} to {:.4f})".format(*estimate.interval)
+    return f"{estimate.value:.4f}{ends}"
+
+
+def _show_row(explained: RowExplanation) -> None:
+    rows = table("column", "value", "baseline", "contribution")
+    for each in explained.columns:
+        error = f" ± {each.error:.2g}" if each.error else ""
+        rows.add_row(plain(each.column), _value(each.value), _value(each.baseline), f"{each.contribution:+.6f}{error}")
+    ends = f"{explained.baseline:.6g} for the baseline, {explained.prediction:.6g} for the row"
+    show(f"{plain(explained.output)}: {ends}", rows)
+
+
+def _value(value: Any) -> str:
+    return "missing" if value is None else f"{value:.6g}" if isinstance(value, float) else plain(value, 60)

@@ -1,0 +1,247 @@
+"""The contribution of each column to a single prediction, by Shapley values.
+
+A prediction is compared with that of a baseline row. A column's contribution is the mean difference that its value
+makes, over all orders in which the baseline's values are replaced one by one by those of the row (L. S. Shapley, A
+value for n-person games, 1953; of predictions: E. Štrumbelj and I. Kononenko, Explaining prediction models and
+individual predictions with feature contributions, Knowledge and Information Systems 41, 2014). The contributions add up
+to the difference of the two predictions.
+
+Integrated gradients (M. Sundararajan, A. Taly and Q. Yan, Axiomatic attribution for deep networks, 2017) need gradients
+by the columns, which texts and the steps of a forest do not have. Along the straight line from the baseline to the row,
+the integrated gradients of the model's multilinear extension, in which each column has the row's value with a
+probability, are the Shapley values (G. Owen, Multilinear extensions of games, Management Science 18, 1972).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from components.errors import InputError
+from components.names import did_you_mean
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Masks: TypeAlias = npt.NDArray[np.bool_]
+Value: TypeAlias = int | float | str | None
+
+_MOST = 1 << 14
+"""Number of predictions for a row: up to 14 columns, all sets of columns; with more, as many random orders."""
+_FEWEST_PAIRS = 10
+_OUTPUTS = ("probability", "probabilities", "prediction")
+"""Names of the output that is the prediction; see components/trainer/prediction_head."""
+_CLASSES = "classes"
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What a column adds to a prediction.
+
+    Attributes:
+      column: its name.
+      value: in the row; None: missing.
+      baseline: in the baseline row.
+      contribution: in the unit of the prediction.
+      error: the standard error, if random orders were used; else 0.
+    """
+
+    column: str
+    value: Value
+    baseline: Value
+    contribution: float
+    error: float
+
+
+@dataclass(frozen=True)
+class RowExplanation:
+    """A prediction and what it is made of.
+
+    Attributes:
+      output: the name of the model's output; of several classes, with the most probable one of the row.
+      prediction: for the row.
+      baseline: for the baseline row.
+      columns: with the largest contributions first.
+    """
+
+    output: str
+    prediction: float
+    baseline: float
+    columns: tuple[Contribution, ...]
+
+
+class RawModel:
+    """A SavedModel that takes raw columns.
+
+    Args:
+      folder: of the SavedModel.
+
+    Raises:
+      InputError: there is no such model, or it has no signature `raw`.
+    """
+
+    def __init__(self, folder: str) -> None:
+        # Imported late: it takes seconds.
+        import tensorflow as tf
+
+        try:
+            self._model = tf.saved_model.load(folder)
+        except OSError as error:
+            raise InputError(
+                f"{folder}: expected a SavedModel, received none that loads", "name a run or a version that has one"
+            ) from error
+        if "raw" not in self._model.signatures:
+            raise InputError(
+                f"{folder}: expected a model with the signature raw, received "
+                f"{', '.join(sorted(self._model.signatures))}",
+                "explain a model of this project; models of your own run_fn have other signatures",
+            )
+        self._signature = self._model.signatures["raw"]
+        self._specs = self._signature.structured_input_signature[1]
+        self._kinds = {name: spec.dtype.name for name, spec in self._specs.items()}
+
+    def explain(self, row: Mapping[str, Any], baseline: Mapping[str, Any]) -> RowExplanation:
+        """Explains the prediction for a row.
+
+        Args:
+          row: column → value; one that is None or not there is missing.
+          baseline: the row that it is compared with, likewise.
+
+        Raises:
+          InputError: a column is none of the model's, or a value does not fit it.
+        """
+        values, others = (self._row(each) for each in (row, baseline))
+        differing = [name for name in self._specs if values[name] != others[name]]
+        encoded = [{name: self._encoded(name, each[name]) for name in self._specs} for each in (values, others)]
+        outputs = self._predict({name: np.full(1, value) for name, value in encoded[0].items()})
+        output = next(name for name in _OUTPUTS if name in outputs)
+        # Of several classes, the most probable one.
+        at = int(outputs[output].argmax())
+        class_name = f" of {outputs[_CLASSES][0, at].decode(errors='replace')}" if _CLASSES in outputs else ""
+
+        def predict(masks: Masks) -> Floats:
+            columns = {name: np.full(len(masks), value) for name, value in encoded[1].items()}
+            for number, name in enumerate(differing):
+                columns[name] = np.where(masks[:, number], encoded[0][name], columns[name])
+            found: Floats = self._predict(columns)[output].reshape(len(masks), -1)[:, at].astype(np.float64)
+            return found
+
+        ends = predict(np.repeat([[False], [True]], len(differing), axis=1))
+        found, errors = (each.tolist() for each in shapley_values(predict, len(differing)))
+        of_column = dict(zip(differing, zip(found, errors, strict=True), strict=True))
+        columns = [
+            Contribution(name, values[name], others[name], *of_column.get(name, (0.0, 0.0))) for name in self._specs
+        ]
+        columns.sort(key=lambda each: -abs(each.contribution))
+        return RowExplanation(f"{output}{class_name}", ends[1].item(), ends[0].item(), tuple(columns))
+
+    def _predict(self, columns: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        import tensorflow as tf
+
+        tensors = {name: tf.constant(values, self._specs[name].dtype) for name, values in columns.items()}
+        return {name: value.numpy() for name, value in self._signature(**tensors).items()}
+
+    def _row(self, row: Mapping[str, Any]) -> dict[str, Value]:
+        unknown = next((name for name in row if name not in self._specs), None)
+        if unknown is not None:
+            raise InputError(
+                f"row: the model reads no column {unknown!r}{did_you_mean(unknown, self._specs)}",
+                f"remove it; the columns are {', '.join(self._specs)}",
+            )
+        return {name: self._value(name, row.get(name)) for name in self._specs}
+
+    def _value(self, name: str, value: Any) -> Value:
+        kind = self._kinds[name]
+        if value != value:
+            value = None
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value is None or (kind == "string" and isinstance(value, str)) or (kind == "float32" and is_number):
+            # Equal to what the model reads, so that a column with the baseline's value is recognized.
+            return float(np.float32(value)) if kind == "float32" and value is not None else value or None
+        if kind == "int64" and is_number and float(value).is_integer() and abs(value) < 1 << 63:
+            return int(value)
+        expected = {"string": "a text", "float32": "a number", "int64": "a whole number"}[kind]
+        raise InputError(f"row: expected {expected} or null in column {name}, received {value!r}", "correct the value")
+
+    def _encoded(self, name: str, value: Value) -> Any:
+        """Returns a value as the signature takes it; see components/trainer/export."""
+        if self._kinds[name] == "string":
+            return np.array("" if value is None else value, object)
+        if self._kinds[name] == "float32":
+            return np.float32(math.nan if value is None else value)
+        return np.int64(np.iinfo(np.int64).min if value is None else value)
+
+
+def shapley_values(predict: Callable[[Masks], Floats], columns: int) -> tuple[Floats, Floats]:
+    """Computes Shapley values: exactly up to 14 columns, otherwise by random orders and their reversals.
+
+    An order and its reversal have opposite errors for pairs of columns (antithetic sampling: R. Mitchell, J. Cooper, E.
+    Frank and G. Holmes, Sampling permutations for Shapley value estimation, 2022). Also these values add up.
+
+    Args:
+      predict: which columns have the row's value, [n, columns] → predictions, [n].
+      columns: their number.
+
+    Returns:
+      The values and their standard errors, [columns].
+    """
+    if columns == 0:
+        return np.empty(0), np.empty(0)
+    if 1 << columns <= _MOST:
+        return _exact(predict, columns), np.zeros(columns)
+    pairs = max(_FEWEST_PAIRS, _MOST // (2 * (columns + 1)))
+    random = np.random.default_rng(0)
+    each = []
+    for _ in range(pairs):
+        order = random.permutation(columns)
+        each.append((_along(predict, order) + _along(predict, order[::-1])) / 2)
+    return np.mean(each, axis=0), np.std(each, axis=0, ddof=1) / math.sqrt(pairs)
+
+
+def _exact(predict: Callable[[Masks], Floats], columns: int) -> Floats:
+    sets = np.arange(1 << columns)
+    masks = (sets[:, np.newaxis] >> np.arange(columns)) & 1 == 1
+    predictions, sizes = predict(masks), masks.sum(axis=1)
+    # Share of the orders in which exactly these columns come before a further one.
+    share = np.array([1 / (columns * math.comb(columns - 1, size)) for size in range(columns)])
+    found = np.empty(columns)
+    for column in range(columns):
+        without = sets[~masks[:, column]]
+        found[column] = (share[sizes[without]] * (predictions[without | 1 << column] - predictions[without])).sum()
+    return found
+
+
+def _along(predict: Callable[[Masks], Floats], order: npt.NDArray[np.int64]) -> Floats:
+    """Returns the difference that each column makes in an order."""
+    masks = np.tril(np.ones((len(order) + 1, len(order)), bool), -1)
+    differences = np.empty(len(order))
+    differences[order] = np.diff(predict(masks[:, np.argsort(order)]))
+    return differences
+
+
+def parse_rows(texts: Sequence[str]) -> list[dict[str, Any]]:
+    """Parses rows, each a JSON object on one line; empty lines are left out.
+
+    Raises:
+      InputError: a line is no JSON object.
+    """
+    import json
+
+    rows = []
+    for number, text in enumerate(texts, 1):
+        if not text.strip():
+            continue
+        try:
+            row = json.loads(text)
+        except json.JSONDecodeError as error:
+            row = error
+        if not isinstance(row, dict):
+            raise InputError(
+                f"row {number}: expected a JSON object of columns and values, received {text.strip()[:60]!r}",
+                """write it as '{"fare": 12.5, "payment_type": "Cash"}'""",
+            )
+        rows.append(row)
+    return rows

@@ -1,0 +1,63 @@
+"""`runner.py explain` on the shipped example: what its model depends on, and what single predictions are made of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Runs, command
+
+pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
+
+ROWS: list[dict[str, Any]] = [
+    {"payment_type": "Credit Card", "fare": 17.5, "trip_miles": 5.2, "trip_seconds": 1200, "trip_start_hour": 18},
+    {"payment_type": "Cash", "fare": 4.25, "company": None},
+]
+
+
+def explain(taxi: Runs, *arguments: str) -> Any:
+    ended = command("explain", *taxi.config, "--output", str(taxi.output.parent), *arguments, "--json")
+    assert (ended.exit_code, ended.err) == (0, "")
+    return json.loads(ended.out)
+
+
+def test_importance_by_slice(taxi: Runs):
+    overall = explain(taxi, taxi.first.result["run"])
+    assert overall["rows"] == taxi.first.result["rows_evaluated"]
+    # The mean of float32 predictions, of which TFMA computes logarithms itself.
+    assert overall["loss"] == pytest.approx(taxi.first.result["metrics"]["binary_crossentropy"], rel=1e-4)
+    first, second = overall["columns"][:2]
+    # Only tips by card are recorded.
+    assert (first["column"], second["column"]) == ("payment_type", "fare")
+    assert first["share"]["value"] > 0.9
+    assert sum(each["share"]["value"] for each in overall["columns"]) == pytest.approx(1)
+    by_card = explain(taxi, taxi.first.result["run"], "--slice", "payment_type = Credit Card")
+    fare = next(each for each in by_card["columns"] if each["column"] == "fare")
+    assert fare["loss"]["interval"][0] > second["loss"]["interval"][1]
+
+
+def test_contributions_add_up_to_the_prediction(taxi: Runs, tmp_path: Path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    version = taxi.first.result["pushed_version"]
+    card, cash = explain(taxi, "--model", f"taxi@{version}", "--rows", str(file))["rows"]
+    assert (card["output"], len(card["columns"])) == ("probability", 14)
+    assert card["prediction"] > 0.2 > 0.05 > cash["prediction"]
+    for each in (card, cash):
+        total = sum(column["contribution"] for column in each["columns"])
+        assert total == pytest.approx(each["prediction"] - each["baseline"], abs=1e-6)
+    assert card["columns"][0]["column"] == "payment_type"
+    # The typical trip is paid in cash.
+    of_cash = next(each for each in cash["columns"] if each["column"] == "payment_type")
+    assert (of_cash["value"], of_cash["baseline"], of_cash["contribution"]) == ("Cash", "Cash", 0.0)
+
+
+def test_baseline_may_be_given(taxi: Runs):
+    rows = ("--row", json.dumps(ROWS[0]), "--baseline", json.dumps({**ROWS[0], "fare": 4.25}))
+    [found] = explain(taxi, taxi.first.result["run"], *rows)["rows"]
+    fare, *others = found["columns"]
+    assert (fare["column"], fare["value"], fare["baseline"]) == ("fare", 17.5, 4.25)
+    assert fare["contribution"] == pytest.approx(found["prediction"] - found["baseline"])
+    assert {each["contribution"] for each in others} == {0.0}

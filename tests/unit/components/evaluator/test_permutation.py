@@ -1,0 +1,162 @@
+"""The importance of columns, compared with what follows from a linear model; and the areas under ROC curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import importance_runs
+import numpy as np
+import pytest
+from importance_runs import WEIGHTS, WIDE
+from in_fork_server import in_child
+from sklearn.metrics import roc_auc_score
+
+from components.evaluator.importance import Estimate, Importance
+from components.evaluator.permutation import _Areas, _Loss, rows_of
+from components.evaluator.plan import EvaluationPlan
+
+pytestmark = pytest.mark.both_lines
+
+
+@pytest.fixture(scope="module")
+def linear(tmp_path_factory: pytest.TempPathFactory) -> Importance:
+    folder = tmp_path_factory.mktemp("linear")
+    found: Importance = in_child(folder / "log", importance_runs.measure, folder, 4000, {"task": "regression"})
+    return found
+
+
+def assert_near(found: Estimate | None, expected: float) -> None:
+    """The expected value is in the interval, which is not wide."""
+    assert found is not None
+    assert found.interval is not None
+    low, high = found.interval
+    assert low <= expected <= high
+    assert high - low < 0.2 * expected
+
+
+def test_importance_of_a_linear_models_columns(linear: Importance):
+    overall = linear.slices[0]
+    assert (linear.metric, linear.repeats, linear.unknown, overall.rows) == ("mean_squared_error", 2, None, 4000)
+    assert overall.loss == pytest.approx(0.25, rel=0.1)
+    assert [each.column for each in overall.columns][:2] == ["a", "b"]
+    # The squared error increases by weight² · E(value - other value)², and the mean variance of a is (1 + 2²) / 2.
+    expected = {"a": WEIGHTS["a"] ** 2 * 2 * (1 + WIDE**2) / 2, "b": 2.0}
+    for name, value in expected.items():
+        found = linear.of(name)
+        assert found is not None
+        assert_near(found.loss, value)
+        assert found.auc is None
+    of_a = linear.of("a")
+    assert of_a is not None
+    assert_near(of_a.share, expected["a"] / (expected["a"] + expected["b"]))
+    for name in ("unused", "group"):
+        unused = linear.of(name)
+        assert unused is not None
+        assert (unused.loss, unused.share) == (Estimate(0.0, (0.0, 0.0)), Estimate(0.0, (0.0, 0.0)))
+
+
+def test_values_of_a_slice_come_from_all_rows(linear: Importance):
+    by_slice = {each.slice.get("group"): each for each in linear.slices}
+    assert set(by_slice) == {None, "wide", "narrow"}
+    for group, own in (("wide", WIDE**2), ("narrow", 1.0)):
+        assert by_slice[group].rows == pytest.approx(2000, rel=0.1)
+        losses = {each.column: each.loss for each in by_slice[group].columns}
+        assert_near(losses["a"], WEIGHTS["a"] ** 2 * (own + (1 + WIDE**2) / 2))
+        assert_near(losses["b"], 2.0)
+        assert all(each.share is None for each in by_slice[group].columns)
+
+
+def test_typical_values_and_the_file(linear: Importance):
+    assert linear.typical["a"] == pytest.approx(0, abs=0.1)
+    assert linear.typical["group"] in ("wide", "narrow")
+    assert Importance.from_json(linear.to_json()) == linear
+
+
+def test_rows_count_by_their_weight(tmp_path: Path):
+    fields = {"task": "regression", "weight": "weight"}
+    found: Importance = in_child(tmp_path / "log", importance_runs.measure, tmp_path, 4000, fields)
+    of_a = found.of("a")
+    assert of_a is not None
+    # Only rows of the group `wide` count, and their values come from all.
+    assert_near(of_a.loss, WEIGHTS["a"] ** 2 * (WIDE**2 + (1 + WIDE**2) / 2))
+    assert [each.slice for each in found.slices] == [{}, {"group": "wide"}]
+
+
+def test_predictions_that_are_no_probabilities_are_reported(tmp_path: Path):
+    found: Importance = in_child(tmp_path / "log", importance_runs.measure, tmp_path, 100, {"task": "binary"})
+    assert found.unknown == "the binary_crossentropy of a row is not a number"
+    assert found.slices == ()
+
+
+def test_decrease_of_the_area_under_the_curve():
+    random = np.random.default_rng(4)
+    label = random.random(500) < 0.3
+    before = label + random.normal(size=500)
+    after = [np.round(label * 0.4 + random.normal(size=500), 1) for _ in range(3)]
+    weights = random.uniform(0.5, 2, 500)
+    found = _Areas(label, before, weights).decrease(after)
+    area, *others = (roc_auc_score(label, scores, sample_weight=weights) for scores in (before, *after))
+    assert found is not None
+    assert found.interval is not None
+    assert found.value == pytest.approx(area - np.mean(others))
+    assert found.interval[0] < found.value < found.interval[1]
+    # The same predictions: no decrease, and no doubt about it.
+    assert _Areas(label, before, weights).decrease([before]) == Estimate(0.0, (0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "expected"),
+    [
+        ({"task": "regression"}, "mean_squared_error", [1.0, 4.0]),
+        (
+            {"task": "regression", "loss": "poisson"},
+            "poisson_deviance",
+            [2 * (np.log(0.5) + 1), 2 * (3 * np.log(3) - 2)],
+        ),
+        (
+            {"task": "regression", "loss": "quantile", "quantiles": (0.25, 0.75)},
+            "quantile_loss",
+            [(0.25 * 0 + 0.25 * 1) / 2, (0.25 * 3 + 0.75 * 2) / 2],
+        ),
+    ],
+)
+def test_losses_of_regressions(fields: dict[str, Any], name: str, expected: list[float]):
+    loss = _Loss(plan(fields))
+    assert loss.name == name
+    quantiles = np.array([[1.0, 2.0], [0.0, 1.0]])
+    found = loss.of(np.array([1.0, 3.0]), np.array([2.0, 1.0]), {"quantiles": quantiles})
+    np.testing.assert_allclose(found, expected)
+
+
+def test_losses_of_classes():
+    loss = _Loss(plan({"task": "multiclass"}))
+    shares = np.array([[0.25, 0.75], [0.25, 0.75], [0.0, 1.0]])
+    # The model does not have the class 2.
+    np.testing.assert_allclose(loss.of(np.array([1, 2, 0]), shares, {}), [-np.log(0.75), -np.log(1e-7), -np.log(1e-7)])
+    loss = _Loss(plan({"task": "binary"}))
+    found = loss.of(np.array([1, 0, 1]), np.array([0.25, 0.25, 1.5]), {})
+    np.testing.assert_allclose(found, [-np.log(0.25), -np.log(0.75), np.nan])
+
+
+@pytest.mark.parametrize(
+    ("columns", "fields", "rows"),
+    [
+        (14, {}, 10_000),
+        (28, {}, 10_000),
+        (100, {}, 800),
+        (126, {}, 503),
+        (127, {}, 0),
+        (127, {"max_importance": {"c1": 0.5}}, 500),
+        (1000, {"importance_rows": 3000}, 3000),
+        (5, {"importance_rows": 0}, 0),
+    ],
+)
+def test_wide_tables_have_smaller_samples(columns: int, fields: dict[str, Any], rows: int):
+    assert rows_of(plan({"task": "binary", "feature_columns": [f"c{at}" for at in range(columns)]}, **fields)) == rows
+
+
+def plan(fields: dict[str, Any], **section: Any) -> EvaluationPlan:
+    return EvaluationPlan.model_validate(
+        {"evaluation": {"thresholds": {"auc": {"min": 0}}, **section}, "label": "label", **fields}
+    )
