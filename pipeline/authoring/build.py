@@ -39,6 +39,7 @@ from components.trainer.prediction_head import PREDICTION_KEY
 from components.transform.component import Transform
 from components.tuner.component import Tuner
 from components.tuner.plan import tuning_plan
+from pipeline.authoring import own_nodes
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.examples_format import examples_format
 from pipeline.core.metadata.connection import to_ir
@@ -57,6 +58,7 @@ class BuildInputs:
       trainer_code: the same for the Trainer.
       tuner_code: the same for the Tuner.
       evaluator_code: the same for the Evaluator.
+      own_components: the component of each entry of `nodes`.
       managed: whether a service runs the pipeline that keeps the metadata itself: the baseline is looked up as that
         service can.
     """
@@ -69,6 +71,7 @@ class BuildInputs:
     trainer_code: str
     tuner_code: str
     evaluator_code: str
+    own_components: tuple[own_nodes.OwnComponent, ...] = ()
     managed: bool = False
 
 
@@ -181,17 +184,18 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         examples=examples.outputs["examples"],
     )
 
+    nodes = [
+        *(examples, statistics, schema, validator, gate, transform),
+        *([tuner] if tuner else []),
+        *([base] if base else []),
+        *(trainer, latest, evaluation),
+        *([check] if checks else []),
+        push,
+    ]
     return pipeline.Pipeline(
         pipeline_name=config.pipeline.name,
         pipeline_root=paths.artifacts,
-        components=[
-            *(examples, statistics, schema, validator, gate, transform),
-            *([tuner] if tuner else []),
-            *([base] if base else []),
-            *(trainer, latest, evaluation),
-            *([check] if checks else []),
-            push,
-        ],
+        components=[*nodes, *own_nodes.connect(config.nodes, inputs.own_components, nodes)],
         enable_cache=config.runtime.cache,
         metadata_connection_config=to_ir(paths.store),
         beam_pipeline_args=list(inputs.beam_args),

@@ -18,8 +18,10 @@ from components.serving.config import ServingConfig
 from components.trainer.config import TrainingConfig
 from components.tuner.config import TuneConfig
 from pipeline.authoring.config.orchestrators import KubeflowConfig, ScheduleConfig, VertexPipelinesConfig
+from pipeline.authoring.config.own_nodes import OwnNodeConfig
 from pipeline.authoring.config.runtime import MetadataConfig, PipelineConfig, RuntimeConfig
 from pipeline.core.paths import Paths
+from pipeline.core.records import NODES
 
 
 class Config(Section):
@@ -36,11 +38,16 @@ class Config(Section):
     evaluation: EvaluationConfig
     serving: ServingConfig = Field(default_factory=ServingConfig)
     push: PushConfig = Field(default_factory=PushConfig)
+    nodes: tuple[OwnNodeConfig, ...] = ()
     metadata: MetadataConfig = Field(default_factory=MetadataConfig)
     schedule: ScheduleConfig | None = None
     kubeflow: KubeflowConfig | None = None
     vertex: VertexPipelinesConfig | None = None
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+
+    def node_names(self) -> tuple[str, ...]:
+        """Every node that the pipeline may have: the standard ones, then those of `nodes`."""
+        return (*NODES, *(node.name for node in self.nodes))
 
     def paths(self) -> Paths:
         """The absolute paths of this pipeline; relative ones of the config start at the working directory."""
