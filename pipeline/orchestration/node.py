@@ -131,6 +131,16 @@ def set_parameter(ir: bytes, node_id: str, name: str, value: str) -> bytes:
     return bytes(pipeline.SerializeToString(deterministic=True))
 
 
+def config_of(ir: bytes) -> tuple[str, str]:
+    """The name of a compiled pipeline, and its config as JSON; "" if it has none."""
+    pipeline = pipeline_pb2.Pipeline.FromString(ir)
+    contexts = (context for node in nodes_of(pipeline).values() for context in node.contexts.contexts)
+    configs = (
+        context.properties["config"].field_value.string_value for context in contexts if "config" in context.properties
+    )
+    return str(pipeline.pipeline_info.id), next(configs, "")
+
+
 def root_of(ir: bytes, run_id: str) -> str:
     """The folder with a run's artifacts, or its URL."""
     return _root(load(ir, run_id))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ def config(folder: Path, word: str = "found", least: float = 1) -> tuple[str, ..
     table = folder / "people.csv"
     if not table.exists():
         people.write(table, people.rows())
-    written = people.write_config(folder / "people.yaml", table, nodes=nodes)
+    keep = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read())"
+    notify = [{"command": [sys.executable, "-c", keep, str(folder / "notified")]}]
+    written = people.write_config(folder / "people.yaml", table, nodes=nodes, notify=notify)
     return ("--config", str(written), "--output", str(folder / "out"))
 
 
@@ -79,12 +82,27 @@ def test_second_node_reads_the_first_and_both_are_cached_recorded_and_drawn(tmp_
     ("word", "exit_code", "headline"),
     [("found", 2, "own_components.py:"), ("rejected", 3, "expected 1e+09 bytes, received")],
 )
-def test_failure_ends_the_run_before_the_node_that_it_precedes(
+def test_failure_ends_the_run_before_the_node_that_it_precedes_and_is_notified(
     tmp_path: Path, word: str, exit_code: int, headline: str
 ) -> None:
     ended = run(config(tmp_path, word, least=1e9), to="Transform")
     assert (ended.exit_code, ended.states["check_size"]) == (exit_code, "failed")
     assert ended.states["Transform"] == "not run"
     assert headline in ended.result["error"]["headline"]
+    note = json.loads((tmp_path / "notified").read_text())
+    assert (note["event"], note["run"]) == ("failed" if exit_code == 2 else "rejected", ended.result["run"])
+    assert note["details"]["nodes"] == ["check_size"]
     if exit_code == 2:
         assert "check_size failed: ValueError: expected 1e+09 bytes, received" in ended.result["error"]["headline"]
+
+
+def test_failure_of_a_node_that_an_orchestrator_runs_is_notified(tmp_path: Path) -> None:
+    arguments = config(tmp_path)
+    file = tmp_path / "people.pb"
+    assert command("compile", *arguments, "--to", str(file)).exit_code == 0
+    (tmp_path / "people.csv").unlink()
+    ended = command("run-node", "--pipeline", str(file), "--node", "ExampleGen", "--run-id", "r1")
+    assert ended.exit_code == 1
+    note = json.loads((tmp_path / "notified").read_text())
+    assert (note["event"], note["pipeline"], note["run"]) == ("failed", "people", "r1")
+    assert note["details"]["nodes"] == ["ExampleGen"]

@@ -17,6 +17,7 @@ from components.pusher.config import PushConfig
 from components.serving.config import ServingConfig
 from components.trainer.config import TrainingConfig
 from components.tuner.config import TuneConfig
+from pipeline.authoring.config.notify import NotifyConfig
 from pipeline.authoring.config.orchestrators import KubeflowConfig, ScheduleConfig, VertexPipelinesConfig
 from pipeline.authoring.config.own_nodes import OwnNodeConfig
 from pipeline.authoring.config.runtime import MetadataConfig, PipelineConfig, RuntimeConfig
@@ -39,6 +40,7 @@ class Config(Section):
     serving: ServingConfig = Field(default_factory=ServingConfig)
     push: PushConfig = Field(default_factory=PushConfig)
     nodes: tuple[OwnNodeConfig, ...] = ()
+    notify: tuple[NotifyConfig, ...] = ()
     metadata: MetadataConfig = Field(default_factory=MetadataConfig)
     schedule: ScheduleConfig | None = None
     kubeflow: KubeflowConfig | None = None
