@@ -73,7 +73,7 @@ def test_second_node_reads_the_first_and_both_are_cached_recorded_and_drawn(tmp_
     other = config(tmp_path, word="other")
     ended = run(other)
     assert ended.nodes("done") == {"Measure", "check_size"}
-    why = command("why-not-cached", ended.result["run"], "Measure", *other).out
+    why = command("why-not-cached", "Measure", "--run", ended.result["run"], *other).out
     assert "word" in why
     assert "other" in why
 

@@ -3,13 +3,13 @@
 No `from __future__ import annotations` here: TFX's decorator reads the annotations themselves.
 """
 
-from pathlib import Path
 from typing import TypedDict
 
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.container_component import create_container_component
 from tfx.dsl.component.experimental.decorators import component
 from tfx.dsl.components.base import base_component, base_executor, executor_spec
+from tfx.dsl.io import fileio
 from tfx.types import Channel
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 from tfx.types.standard_artifacts import Examples, ExampleStatistics, Model, String
@@ -29,7 +29,9 @@ def Measure(  # noqa: N802 - as TFX's examples are named
 ) -> Size:
     """Writes a word, and returns the bytes of the training split's statistics."""
     text.value = word
-    return {"size": Path(statistics.uri, "Split-train", "FeatureStats.pb").stat().st_size}
+    # The artifact may be in a bucket.
+    with fileio.open(f"{statistics.uri}/Split-train/FeatureStats.pb", "rb") as file:
+        return {"size": len(file.read())}
 
 
 @component
