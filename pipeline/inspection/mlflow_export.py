@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mlflow.entities import Metric, Param, RunStatus, RunTag
+from mlflow.entities import Metric, Param, RunStatus
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
@@ -70,7 +70,7 @@ def export(store: Store, logs: Path, pipeline: str | None, to: str) -> tuple[int
             _write(client, experiment, store, entry)
             written += 1
     except MlflowException as error:
-        raise MachineError(f"--to: MLflow refuses: {first_line(error)}", "see docs/mlflow.md") from error
+        raise MachineError(f"--to: MLflow refuses: {first_line(error)}", "see docs/metadata.md, MLflow") from error
     return written, present
 
 
@@ -101,15 +101,17 @@ def _write(client: MlflowClient, experiment: str, store: Store, entry: RunListEn
         "pushed_version": entry.version,
         "spans": ", ".join(map(str, entry.spans)),
     }
-    run = client.create_run(experiment, start_time=started, run_name=entry.run).info.run_id
-    config = store.configs([entry.run]).get(entry.run) or "{}"
-    parameters = [Param(_name(name), value[:_CHARACTERS]) for name, value in flat(json.loads(config))]
+    tags = {name: value for name, value in tags.items() if value}
+    run = client.create_run(experiment, started, tags, entry.run).info.run_id
+    # A run of stock TFX has no config.
+    config = store.configs([entry.run]).get(entry.run)
+    values = flat(json.loads(config)) if config else []
+    parameters = [Param(_name(name), value[:_CHARACTERS]) for name, value in values]
     metrics = list(_metrics(store, entry, started))
-    for first in range(0, max(len(parameters), 1), _PARAMETERS):
+    for first in range(0, len(parameters), _PARAMETERS):
         client.log_batch(run, params=parameters[first : first + _PARAMETERS])
-    for first in range(0, max(len(metrics), 1), _METRICS):
+    for first in range(0, len(metrics), _METRICS):
         client.log_batch(run, metrics=metrics[first : first + _METRICS])
-    client.log_batch(run, tags=[RunTag(name, value) for name, value in tags.items() if value])
     # Last: a run that an interrupted export has left is still RUNNING.
     status = RunStatus.to_string(_STATUS.get(entry.state, RunStatus.FAILED))
     client.set_terminated(run, status, round((entry.started + entry.seconds) * 1000))

@@ -56,17 +56,18 @@ def test_each_run_is_written_once(history: History, tmp_path: Path, environment:
     history.writer.execution("r3", "Cluster", "COMPLETE", [run])
     history.write_record("r2", pipeline="toy", state="failed", started=1700000000.0, updated=1700000060.5)
     history.write_record("r1", pipeline="toy", state="failed", started=1700000000.0, updated=1700000060.0)
+    history.writer.execution("stock", "Trainer")
     history.write_record("r4", pipeline="toy", state="running", started=1700000000.0, updated=1700000001.0)
     to = tmp_path / "mlruns"
 
     first = export(history, to, environment)
-    assert (first.exit_code, first.out) == (0, f"{to}: 3 runs written, 0 were there\n"), first.err
+    assert (first.exit_code, first.out) == (0, f"{to}: 4 runs written, 0 were there\n"), first.err
     # It was continued, and has ended well.
     history.write_record("r2", pipeline="toy", state="done", started=1700000000.0, updated=1700000090.0)
     again = export(history, to, environment)
-    assert (again.exit_code, again.out) == (0, f"{to}: 1 runs written, 2 were there\n"), again.err
+    assert (again.exit_code, again.out) == (0, f"{to}: 1 runs written, 3 were there\n"), again.err
     runs = read(to, environment)
-    assert sorted(runs) == ["r1", "r2", "r3"]
+    assert sorted(runs) == ["r1", "r2", "r3", "stock"]
     status, parameters, metrics, tags, curve, _ = runs["r3"]
     assert (status, parameters) == ("FINISHED", {"training.learning_rate": "0.2"})
     assert metrics["rows.train"] == 9
