@@ -27,7 +27,7 @@ pytest: setup ## the tests alone, without the slow ones, in parallel; some of th
 	  -m "not slow" $(ARGS)
 
 test-slow: ARGS := -m slow
-test-slow: data engines cluster pytest ## the long experiments: load, many trainings, the taxi example under each orchestrator and engine
+test-slow: data programs engines cluster pytest ## the long experiments: load, many trainings, the taxi example under each orchestrator and engine
 
 engines: setup ## Flink, Spark and Prism below .cache/, for their tests; needs a JDK 17, Maven and Go
 	@tools/engines.sh
@@ -39,7 +39,7 @@ cluster: setup ## Kubernetes below .cache/, for its tests: programs, images; nee
 	@tools/cluster.sh
 
 test-cluster: ARGS := -m cluster
-test-cluster: data cluster pytest ## the tests on a real Kubernetes
+test-cluster: data programs cluster pytest ## the tests on a real Kubernetes
 
 coverage: ARGS := --cov --cov-report=term
 coverage: pytest ## the same, with the coverage of the tests' own processes

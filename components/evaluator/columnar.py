@@ -17,11 +17,12 @@ from components.compat.tfma import evaluation
 from components.compat.tfma.columnar import Columnar, Floats
 from components.compat.tfma.evaluation import SliceKey
 from components.data.examples import Examples, FileRange
+from components.data.saved_model import column_of
 from components.data.weights import weights_of
 from components.evaluator import binned_sums
 from components.evaluator.binned_sums import Counted, Slices
 from components.evaluator.columnar_metric import WEIGHTS, ColumnarCombiner
-from components.evaluator.saved_model import Evaluated, Model, column_of
+from components.evaluator.saved_model import Evaluated, Model
 from components.evaluator.slices import slices_of
 
 _PARTS = 8

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from components.config_section import Task
 from components.data.examples import Examples, FileRange
-from components.evaluator.saved_model import column_of
+from components.data.saved_model import column_of
 from components.features import expression, label_values, leakage
 from components.features.leakage import Leakage
 

@@ -258,6 +258,30 @@ def drop_rows(block: Block, rows: Iterable[int]) -> Block:
     return Block(batch, tuple(sources), None if block.records is None else block.records.filter(mask))
 
 
+def without_bad_rows(block: Block, bad: Mapping[int, tuple[str, str]], row_log: RowLog) -> Block:
+    """Reports rows with bad values to the log, and returns the block without them.
+
+    Args:
+      block: the block.
+      bad: index of a row → the column with the bad value, and what was expected and received.
+      row_log: the log.
+    """
+    for row, (column, reason) in sorted(bad.items()):
+        origin, position = block.origin(row)
+        content = {
+            name: _text(block.columns.column(index)[row].as_py())
+            for index, name in enumerate(block.columns.schema.names)
+        }
+        row_log.add_bad_row(BadRow(origin.path, origin.number, position, reason, column, content))
+    return drop_rows(block, bad)
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+
+
 @dataclass(frozen=True)
 class _RemainingPosition:
     """The `position` of a source of which some rows were dropped; a class, because blocks are pickled.

@@ -18,7 +18,6 @@ from components.data import examples
 from components.data.tfrecord_writer import framed_examples, with_frames
 from components.ingest import column_types, shard_writer
 from components.ingest.blocks import (
-    BadRow,
     Block,
     FileRange,
     Reader,
@@ -27,6 +26,7 @@ from components.ingest.blocks import (
     RowLog,
     drop_rows,
     merge_small,
+    without_bad_rows,
 )
 from components.ingest.column_types import KINDS, ColumnConverter, Kind
 from components.ingest.config import IngestConfig
@@ -174,11 +174,7 @@ class BundleWriter:
             converted, invalid = self._converter.convert(block.columns)
             bad = {value.row: (value.column, value.reason) for value in reversed(invalid)}
         if bad:
-            for row, (column, reason) in sorted(bad.items()):
-                origin, position = block.origin(row)
-                content = _content(block.columns, row)
-                self._row_log.add_bad_row(BadRow(origin.path, origin.number, position, reason, column, content))
-            rest = drop_rows(block, bad)
+            rest = without_bad_rows(block, bad, self._row_log)
             if rest.columns.num_rows:
                 self._process(rest)
             return
@@ -238,14 +234,3 @@ def _merge_written(one: Mapping[str, Kind] | None, other: Mapping[str, Kind] | N
     if one is None or other is None or any(one[name] != other[name] for name in one.keys() & other.keys()):
         return None
     return {**one, **other}
-
-
-def _content(batch: pa.RecordBatch, row: int) -> dict[str, str | None]:
-    """Returns a row as text, by column."""
-    return {name: _text(batch.column(index)[row].as_py()) for index, name in enumerate(batch.schema.names)}
-
-
-def _text(value: object) -> str | None:
-    if value is None:
-        return None
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

@@ -35,7 +35,7 @@ def example_gen(
     spans = range_config(config.spans) if config.spans.model_fields_set else None
     if source is None:
         return QueryBasedExampleGen(
-            input_config=_input({"all-0": config.bigquery.query if config.bigquery else ""}),
+            input_config=input_of({"all-0": config.bigquery.query if config.bigquery else ""}),
             output_config=_output(config),
             output_data_format=payload,
             custom_config=_section(config, "bigquery"),
@@ -45,7 +45,7 @@ def example_gen(
     sequences = source.format == "tfrecord" and config.tfrecord.payload == "sequence_example"
     node = FileBasedExampleGen(
         input_base=source.base if is_remote(source.base) else str(Path(source.base).absolute()),
-        input_config=_input(source.patterns),
+        input_config=input_of(source.patterns),
         output_config=_output(config),
         output_data_format=example_gen_pb2.FORMAT_TF_SEQUENCE_EXAMPLE if sequences else payload,
         custom_config=_section(config, source.format),
@@ -56,7 +56,8 @@ def example_gen(
     return node
 
 
-def _input(patterns: Mapping[str, str]) -> example_gen_pb2.Input:
+def input_of(patterns: Mapping[str, str]) -> example_gen_pb2.Input:
+    """Patterns by name as TFX's message; see `FilePatterns`."""
     splits = [example_gen_pb2.Input.Split(name=name, pattern=pattern) for name, pattern in patterns.items()]
     return example_gen_pb2.Input(splits=splits)
 

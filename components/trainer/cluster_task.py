@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from components.compat.grpc import FAIL_FAST
-from components.compat.tensorflow import LEGACY_KERAS
+from components.compat.tensorflow import GROWING_GPU_MEMORY, LEGACY_KERAS
 from components.errors import find
 from components.processes import end_at_sigterm, exit_now
 from components.trainer.cluster import tf_config
@@ -27,7 +27,7 @@ https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflo
 
 def main(job: str) -> int:
     """Runs the task of this process; returns its exit code."""
-    os.environ.update(LEGACY_KERAS | FAIL_FAST)
+    os.environ.update(LEGACY_KERAS | GROWING_GPU_MEMORY | FAIL_FAST)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s")
     try:
         role = tf_config.role()

@@ -56,7 +56,7 @@ class Distribution:
 
 
 def prepare(role: Role | None, precision: str) -> None:
-    """Sets threads, GPU memory and precision; before the first op of this process.
+    """Sets threads and precision; before the first op of this process.
 
     Args:
       role: of this process; None if it trains alone.
@@ -64,9 +64,6 @@ def prepare(role: Role | None, precision: str) -> None:
     """
     if role is not None:
         tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads())
-    for gpu in tf.config.list_physical_devices("GPU"):
-        # By default the first process that uses a GPU allocates all of its memory.
-        tf.config.experimental.set_memory_growth(gpu, True)
     tf_keras.mixed_precision.set_global_policy(precision)
 
 

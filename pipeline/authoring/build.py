@@ -27,6 +27,8 @@ from components.features.plan import FeaturePlan, RowKey
 from components.ingest.component import example_gen
 from components.ingest.config import SplitConfig
 from components.ingest.input_files import FilePatterns
+from components.predictor.component import Predictor
+from components.predictor.plan import PredictionPlan
 from components.pusher.component import Pusher
 from components.pusher.plan import PushPlan
 from components.serving.component import InfraValidator
@@ -58,6 +60,8 @@ class BuildInputs:
       trainer_code: the same for the Trainer.
       tuner_code: the same for the Tuner.
       evaluator_code: the same for the Evaluator.
+      predicted: the files of the section `predict`, if there is one.
+      predictor_code: digest of the code that Predictor runs.
       own_components: the component of each entry of `nodes`.
       managed: whether a service runs the pipeline that keeps the metadata itself: the baseline is looked up as that
         service can.
@@ -71,6 +75,8 @@ class BuildInputs:
     trainer_code: str
     tuner_code: str
     evaluator_code: str
+    predictor_code: str
+    predicted: FilePatterns | None = None
     own_components: tuple[own_nodes.OwnComponent, ...] = ()
     managed: bool = False
 
@@ -183,6 +189,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         evaluation=evaluation.outputs["evaluation"],
         examples=examples.outputs["examples"],
     )
+    predictor = _predictor(config, inputs, push)
 
     nodes = [
         *(examples, statistics, schema, validator, gate, transform),
@@ -191,6 +198,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         *(trainer, latest, evaluation),
         *([check] if checks else []),
         push,
+        *([predictor] if predictor else []),
     ]
     return pipeline.Pipeline(
         pipeline_name=config.pipeline.name,
@@ -200,6 +208,20 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         metadata_connection_config=to_ir(paths.store),
         beam_pipeline_args=list(inputs.beam_args),
     )
+
+
+def _predictor(config: Config, inputs: BuildInputs, push: Pusher) -> Predictor | None:
+    if config.predict is None or inputs.predicted is None:
+        return None
+    plan = PredictionPlan(
+        ingest=config.data_of(config.predict.path).ingest(inputs.predicted.format),
+        columns=config.predict.columns,
+        format=config.predict.format,
+        code=inputs.predictor_code,
+    )
+    predictor = Predictor(plan, inputs.predicted, config.predict.spans, pushed_model=push.outputs["pushed_model"])
+    predictor.with_beam_pipeline_args(list(inputs.worker_beam_args))
+    return predictor
 
 
 def training_plan(config: Config) -> TrainingPlan:

@@ -16,6 +16,7 @@ from components.files import is_remote
 from components.ingest import readers, spans
 from components.ingest.config import DataConfig
 from components.memory import memory
+from components.names import did_you_mean
 from components.pusher import serving_state
 from components.pusher.local_folder import check_writable
 from components.version_manifest import signing_key
@@ -58,13 +59,31 @@ def check_data(loaded: Loaded) -> None:
     """
     config = loaded.config
     _check_generated(config.data)
+    problems = _of_predicted(config)
     columns = readers.columns(config.data)
     if columns is None:
+        loaded.refuse(problems)
         return
-    problems = check_columns(config, columns)
+    problems += check_columns(config, columns)
     if config.schema_.path:
         problems += _of_schema(config, config.schema_.path, columns)
     loaded.refuse(problems)
+
+
+def _of_predicted(config: Config) -> list[Problem]:
+    """Columns that the rows of the section `predict` lack: those that the model reads, and those to pass through."""
+    data = config.predicted_data()
+    if config.predict is None or data is None or (columns := readers.columns(data)) is None:
+        return []
+    read = () if config.features.preprocessing_fn else config.features.columns_read
+    problems = [
+        (("predict", "path"), f"a feature is made of {name!r}, and the rows have no such column", name) for name in read
+    ]
+    problems += [
+        (("predict", "columns"), f"expected a column of the rows, received {name!r}", name)
+        for name in config.predict.columns
+    ]
+    return [Problem(key, text + did_you_mean(name, columns)) for key, text, name in problems if name not in columns]
 
 
 def _of_tables(config: Config, memory: int) -> list[Problem]:

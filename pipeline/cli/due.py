@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from pipeline.cli.output import show
 from pipeline.core.metadata.location import exists
 from pipeline.core.metadata.sql import NoTablesError
 from pipeline.core.metadata.store import Store
+from pipeline.core.text import print_error
 from pipeline.inspection import run_history
 
 _SHOWN = 3
@@ -60,6 +62,10 @@ def due(config: Config) -> Decision:
         return Decision(False, f"the last run that judged a model took span {taken}, and there is none after it")
     if config.schedule.only_if == "new_span":
         return Decision(True, f"the newest span is {newest}, and the last run that judged a model took {taken}")
+    if config.monitor is not None and (drifted := _drifted_requests(config)):
+        shown = ", ".join(f"{name} {value:.3f}" for name, value in itertools.islice(drifted.items(), _SHOWN))
+        why = f"requests have drifted, and span {newest} is new: {shown}"
+        return Decision(True, why, _drift(config, None, newest, why, drifted))
     return _drifted(config, store, last, newest, config.schedule.drift)
 
 
@@ -75,6 +81,19 @@ def _last_judged(config: Config, store: Store) -> run_history.RunListEntry | Non
     """The newest run that evaluated a model."""
     rows = run_history.list_runs(store, config.paths().logs, config.pipeline.name, states=("done", "rejected"))
     return next((row for row in rows if row.verdict and row.spans), None)
+
+
+def _drifted_requests(config: Config) -> dict[str, float]:
+    """The columns in which served requests differ from the training rows; none if no version was asked."""
+    from pipeline.cli import monitor
+
+    try:
+        judged = monitor.judge(config)
+    except InputError as error:
+        # On the first day no version has been asked yet; the span decides.
+        print_error(error)
+        return {}
+    return {finding.column: finding.value for each in judged for finding in each.findings or ()}
 
 
 def _drifted(config: Config, store: Store, last: run_history.RunListEntry, newest: int, bound: float) -> Decision:
@@ -100,10 +119,10 @@ def _drifted(config: Config, store: Store, last: run_history.RunListEntry, newes
     return Decision(False, why)
 
 
-def _drift(config: Config, run: str, span: int, why: str, columns: Mapping[str, float | None]) -> Notification:
+def _drift(config: Config, run: str | None, span: int, why: str, columns: Mapping[str, float | None]) -> Notification:
     """The notification; `columns` has the distance of each column that drifted, None for a new or a missing one."""
     name = config.pipeline.name
-    return Notification("drift", name, run, f"{name}: {why}", {"span": span, "columns": dict(columns)})
+    return Notification("drift", name, run, f"{name}: {why}", {"span": span, "version": None, "columns": dict(columns)})
 
 
 def _counted(config: Config) -> str:

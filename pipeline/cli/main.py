@@ -23,6 +23,8 @@ VERBS = {
     "plan": "show the nodes of a run, their inputs, the engine, and what is cached",
     "manifest": "write what Kubernetes or Vertex AI needs to train",
     "serve": "serve the pushed model on this machine",
+    "predict": "predict the rows of files with a pushed version, or with any SavedModel",
+    "monitor": "compare served requests with the rows that the version was trained on",
     "runs": "list the runs: state, duration, span, verdict, metrics, pushed version",
     "show": "show a run, node by node",
     "artifacts": "list the artifacts of the runs",

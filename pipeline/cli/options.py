@@ -154,7 +154,7 @@ def load_config(options: argparse.Namespace, *assignments: str) -> Loaded:
     from pipeline.authoring.config import load
 
     overrides = {"output": options.output, "engine": getattr(options, "engine", None)}
-    assigned = [f"runtime.{name}={_quoted(value)}" for name, value in overrides.items() if value is not None]
+    assigned = [f"runtime.{name}={quoted(value)}" for name, value in overrides.items() if value is not None]
     return load(options.config, [*options.set, *assigned, *assignments])
 
 
@@ -172,8 +172,8 @@ def check_before_run(loaded: Loaded) -> None:
     checks.check(loaded.config, loaded.config.paths())
 
 
-def _quoted(text: str) -> str:
-    """The text as a YAML string."""
+def quoted(text: str) -> str:
+    """A text as a YAML string."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -190,9 +190,16 @@ def find_push_folder(options: argparse.Namespace) -> PushFolder:
             )
         return PushFolder(options.models, version_manifest.signing_key(os.environ), None)
     # Imported late: --models needs no config.
+    return push_folder_of(load_config(options).config)
 
-    config = load_config(options).config
+
+def push_folder_of(config: Config) -> PushFolder:
+    """The push folder of a config.
+
+    Raises:
+      InputError: the signing key is set to an empty value.
+    """
     name = config.push.rollout.model_name or config.pipeline.name
     settings = config.push.rollout.model_copy(update={"model_name": name})
-    folder, key = config.paths().pushed, version_manifest.signing_key(os.environ, config.push.signing_key_env)
-    return PushFolder(folder, key, settings)
+    key = version_manifest.signing_key(os.environ, config.push.signing_key_env)
+    return PushFolder(config.paths().pushed, key, settings)

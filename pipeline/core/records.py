@@ -37,9 +37,11 @@ NODES = {
     "Evaluator": StandardNode(("evaluation", "blessing"), ("ExampleGen", "Trainer", "LatestBlessedModel")),
     "InfraValidator": StandardNode(("blessing",), ("ExampleGen", "Trainer")),
     "Pusher": StandardNode(("pushed_model",), ("ExampleGen", "Trainer", "Evaluator", "InfraValidator")),
+    "Predictor": StandardNode(("predictions",), ("Pusher",)),
 }
 """Every node that a pipeline of `build.py` may have beside those of the section `nodes`, so that names and dependencies
-can be checked without TFX. The config decides whether there is a Tuner, a BaseModel and an InfraValidator."""
+can be checked without TFX. The config decides whether there is a Tuner, a BaseModel, an
+InfraValidator and a Predictor."""
 LOOKED_UP = ("BaseModel", "LatestBlessedModel")
 """Nodes that only look up an artifact of an earlier run, which does not have to exist."""
 

@@ -84,8 +84,10 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
     from pipeline.authoring.build import BuildInputs
 
     trainer = ("components.features", "components.models", "components.trainer")
+    evaluator = ("components.evaluator", "components.features.leakage", "components.data.saved_model")
     model = _module(config.model.run_fn or config.model.build)
     size = input_files.local_size(config.data) if input_bytes is None else input_bytes
+    predicted = config.predicted_data()
     readers = tfrecord_readers(config)
     reason = f": {', '.join(readers)} reads nothing else" if readers and config.data.examples_format == "auto" else ""
     logging.info("examples are stored as %s%s", examples_format(config), reason)
@@ -99,9 +101,9 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
         ),
         trainer_code=user_code.digest(*trainer, *model),
         tuner_code=user_code.digest(*trainer, "components.tuner", *model),
-        evaluator_code=user_code.digest(
-            "components.evaluator", "components.features.leakage", *config.evaluation.modules()
-        ),
+        evaluator_code=user_code.digest(*evaluator, *config.evaluation.modules()),
+        predictor_code=user_code.digest("components.predictor", "components.data.saved_model"),
+        predicted=None if predicted is None else input_files.find(predicted),
         own_components=own_nodes.load(config.nodes),
         managed=managed,
     )

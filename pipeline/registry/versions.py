@@ -60,6 +60,30 @@ class PushFolder:
             return remote_folder.FileioFolder(uri)
         return LocalFolder(uri)
 
+    def number(self, reference: str) -> int:
+        """The version that a reference means.
+
+        Args:
+          reference: a number, `stable` or `canary`; "" for the stable version, or for the newest one in an object
+            store, which has no stages.
+
+        Raises:
+          InputError: no version has this stage.
+        """
+        if version_manifest.is_version(reference):
+            return int(reference)
+        if self.is_remote and not reference and (existing := self.versions()):
+            return existing[-1]
+        stages = Stages() if self.is_remote else serving_state.read(self.path).stages
+        staged = {"stable": stages.stable, "canary": stages.canary.version if stages.canary else None}
+        number = staged.get(reference or "stable")
+        if number is None:
+            raise InputError(
+                f"{self.path}: expected a version, stable or canary, received {reference or 'no stable version'}",
+                "list the versions: `python runner.py models`",
+            )
+        return number
+
     def verify(self, number: int) -> Manifest:
         """Checks a version against its manifest, and returns the manifest.
 

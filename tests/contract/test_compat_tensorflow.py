@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from in_fork_server import in_child
 from tensorflow.python.ops import script_ops
 
 from components.compat.tensorflow import (
+    GROWING_GPU_MEMORY,
     LEGACY_KERAS,
     ShardedVariable,
     adam_slots,
@@ -85,6 +89,20 @@ def test_the_environment_makes_tf_keras_the_keras_of_tensorflow() -> None:
         [sys.executable, "-c", program], env={**os.environ, **LEGACY_KERAS}, timeout=120, check=False
     )
     assert ended.returncode == 0, "TF_USE_LEGACY_KERAS no longer selects tf_keras"
+
+
+@pytest.mark.both_lines
+def test_tensorflow_knows_the_variable_with_which_gpu_memory_grows() -> None:
+    # What it does can be seen on a GPU only.
+    (library,) = Path(tf.__file__).parent.glob("libtensorflow_framework.so.2")
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        for name in GROWING_GPU_MEMORY:
+            assert content.find(name.encode()) >= 0
+
+
+@pytest.mark.parametrize(("name", "value"), GROWING_GPU_MEMORY.items())
+def test_gpu_memory_grows_in_every_node(tmp_path: Path, name: str, value: str) -> None:
+    assert in_child(tmp_path / "node.log", os.getenv, name) == value
 
 
 LEFT_OUT = """

@@ -35,7 +35,6 @@ def serve(role: Role, folder: Path) -> None:
     # The graph that the chief sends calls them here.
     parquet_source.register()
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=inter_op_threads())
-    config.gpu_options.allow_growth = True
     cluster = tf.train.ClusterSpec(dict(role.cluster))
     server = tf.distribute.Server(cluster, job_name=role.kind, task_index=role.index, protocol="grpc", config=config)
     server.join()

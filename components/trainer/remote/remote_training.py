@@ -111,8 +111,8 @@ def warn_of_other_version(model: str) -> None:
         [graph, *_] = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs
     if (written := graph.meta_info_def.tensorflow_version) != tf.__version__:
         logging.warning(
-            "the image of training.where has TensorFlow %s and this run %s: its Evaluator and serving check may not load "
-            "the model; build the image from the run's version of the project",
+            "the image of training.where has TensorFlow %s and this run %s: its Evaluator and serving check may not "
+            "load the model; build the image from the run's version of the project",
             written,
             tf.__version__,
         )

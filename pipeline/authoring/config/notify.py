@@ -37,8 +37,8 @@ class NotifyConfig(Section):
     command: Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1)] | None = None
     """A program and its arguments, without a shell; it reads the JSON from standard input."""
     events: tuple[Event, ...] = get_args(Event)
-    """failed: a run failed. rejected: a gate rejected the data or the model. drift: `due` found drift. rollback:
-    `rollback` restored a version."""
+    """failed: a run failed. rejected: a gate rejected the data or the model. drift: `due` or `monitor` found
+    drift. rollback: `rollback` restored a version."""
     timeout_seconds: PositiveFloat = 10
     """A webhook that has not answered by then is given up, a command is killed."""
 

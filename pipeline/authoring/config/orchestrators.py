@@ -139,7 +139,8 @@ class ScheduleConfig(Section):
     run for a day in the past reads the data of that day."""
     only_if: Literal["every", "new_span", "drift"] = "every"
     """every: each time. new_span: only if the data has a newer span than the last run that evaluated a model. drift:
-    only if, in addition, a column has changed by `drift` since that run."""
+    only if, in addition, a column has changed by `drift` since that run, or served requests have drifted (section
+    `monitor`)."""
     drift: Annotated[float, Field(gt=0, le=1)] = 0.1
     """The distance of a column from which a new model is trained, as `diff-data` measures it (0: the same distribution,
     1: no common values). First measure the distance of two ordinary spans."""

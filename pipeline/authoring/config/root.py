@@ -11,8 +11,10 @@ from components.data_gate.config import SchemaConfig, ValidationConfig
 from components.evaluator.config import EvaluationConfig
 from components.features.config import FeaturesConfig
 from components.files import is_remote
-from components.ingest.config import DataConfig
+from components.ingest.config import DataConfig, SpansConfig, SplitConfig
 from components.models.config import ModelConfig
+from components.monitor.config import MonitorConfig
+from components.predictor.config import PredictConfig
 from components.pusher.config import PushConfig
 from components.serving.config import ServingConfig
 from components.trainer.config import TrainingConfig
@@ -39,6 +41,8 @@ class Config(Section):
     evaluation: EvaluationConfig
     serving: ServingConfig = Field(default_factory=ServingConfig)
     push: PushConfig = Field(default_factory=PushConfig)
+    predict: PredictConfig | None = None
+    monitor: MonitorConfig | None = None
     nodes: tuple[OwnNodeConfig, ...] = ()
     notify: tuple[NotifyConfig, ...] = ()
     metadata: MetadataConfig = Field(default_factory=MetadataConfig)
@@ -50,6 +54,15 @@ class Config(Section):
     def node_names(self) -> tuple[str, ...]:
         """Every node that the pipeline may have: the standard ones, then those of `nodes`."""
         return (*NODES, *(node.name for node in self.nodes))
+
+    def predicted_data(self) -> DataConfig | None:
+        """The rows of the section `predict`, read as `data` says; None without the section."""
+        return None if self.predict is None else self.data_of(self.predict.path, self.predict.spans)
+
+    def data_of(self, path: tuple[str, ...], spans: SpansConfig = SpansConfig()) -> DataConfig:  # noqa: B008 - frozen
+        """Other rows, which are read as `data` says, and have no splits."""
+        replaced = {"path": path, "spans": spans, "split": SplitConfig(train=1, eval=1), "bigquery": None}
+        return self.data.model_copy(update=replaced)
 
     def paths(self) -> Paths:
         """The absolute paths of this pipeline; relative ones of the config start at the working directory."""

@@ -29,6 +29,10 @@ def rows(tmp_path: Path) -> str:
     return str(path)
 
 
+ALWAYS = set(NODES) - {"Tuner", "BaseModel", "Predictor"}
+"""The nodes of a config without the sections of the others."""
+
+
 def small(tmp_path: Path, rows: str, *assignments: str) -> Config:
     config = tmp_path / "small.yaml"
     config.write_text(
@@ -51,14 +55,20 @@ def parameter(node: Any, name: str) -> str:
 
 def test_nodes_are_the_ones_that_are_promised(tmp_path: Path, rows: str) -> None:
     nodes = compiled(tmp_path, rows)
-    assert set(nodes) == set(NODES) - {"Tuner", "BaseModel"}
+    assert set(nodes) == ALWAYS
     assert "DataGate" in nodes["Transform"].upstream_nodes, "nothing is transformed before the gate has passed"
     assert set(nodes["InfraValidator"].upstream_nodes) == {"ExampleGen", "Trainer"}, "it runs beside the Evaluator"
     assert set(nodes["Pusher"].upstream_nodes) == {"ExampleGen", "Trainer", "Evaluator", "InfraValidator"}
 
 
 def test_table_of_nodes_has_their_outputs_and_dependencies(tmp_path: Path, rows: str) -> None:
-    config = small(tmp_path, rows, "tune={learning_rate: {log: [0.001, 0.1]}}", "training.warm_start=true")
+    config = small(
+        tmp_path,
+        rows,
+        "tune={learning_rate: {log: [0.001, 0.1]}}",
+        "training.warm_start=true",
+        f"predict={{path: {rows}}}",
+    )
     nodes = {node.id: node for node in build(config, resolve_inputs(config)).components}
     assert nodes.keys() == NODES.keys()
     for name, node in nodes.items():
@@ -69,9 +79,16 @@ def test_table_of_nodes_has_their_outputs_and_dependencies(tmp_path: Path, rows:
             assert set(node.outputs) == set(NODES[name].outputs), name
 
 
+def test_predictor_follows_the_push(tmp_path: Path, rows: str) -> None:
+    nodes = compiled(tmp_path, rows, f"predict={{path: {rows}, columns: [fare]}}")
+    assert set(nodes) == set(NODES) - {"Tuner", "BaseModel"}
+    assert list(nodes["Predictor"].upstream_nodes) == ["Pusher"]
+    assert '"columns":["fare"]' in parameter(nodes["Predictor"], "plan")
+
+
 def test_without_a_serving_check_the_evaluators_model_is_pushed(tmp_path: Path, rows: str) -> None:
     nodes = compiled(tmp_path, rows, "serving.check=none")
-    assert set(nodes) == set(NODES) - {"Tuner", "BaseModel", "InfraValidator"}
+    assert set(nodes) == ALWAYS - {"InfraValidator"}
     assert set(nodes["Pusher"].upstream_nodes) == {"ExampleGen", "Trainer", "Evaluator"}
 
 
@@ -100,7 +117,7 @@ def test_section_is_seen_by_those_that_depend_on_it_and_by_no_other(tmp_path: Pa
 def test_tuner_precedes_the_trainer_and_depends_on_the_trial_plan(tmp_path: Path, rows: str) -> None:
     tune = "tune={learning_rate: {log: [0.001, 0.1]}, hidden: {choice: [[4], [8, 4]]}}"
     before = compiled(tmp_path, rows, tune)
-    assert set(before) == set(NODES) - {"BaseModel"}
+    assert set(before) == ALWAYS | {"Tuner"}
     assert "Tuner" in before["Trainer"].upstream_nodes
     assert "Transform" in before["Tuner"].upstream_nodes
     changes = {
@@ -119,7 +136,7 @@ def test_tuner_precedes_the_trainer_and_depends_on_the_trial_plan(tmp_path: Path
 
 def test_warm_start_begins_with_a_model_of_an_earlier_run(tmp_path: Path, rows: str) -> None:
     nodes = compiled(tmp_path, rows, "training.warm_start=true")
-    assert set(nodes) == set(NODES) - {"Tuner"}
+    assert set(nodes) == ALWAYS | {"BaseModel"}
     assert "BaseModel" in nodes["Trainer"].upstream_nodes
     assert not nodes["BaseModel"].upstream_nodes, "it is looked up before there is a candidate"
     assert "BaseModel" not in nodes["LatestBlessedModel"].upstream_nodes

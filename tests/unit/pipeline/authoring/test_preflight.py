@@ -105,3 +105,15 @@ def test_tasks_elsewhere_have_to_see_the_artifacts(tmp_path: Path, where: str, m
 
 def test_artifacts_on_a_volume_of_the_tasks_are_seen(tmp_path: Path) -> None:
     preflight.check(load_where(tmp_path, JOBSET, str(tmp_path)))
+
+
+def test_rows_to_predict_need_the_columns_that_the_model_reads(loaded: Loaded, tmp_path: Path) -> None:
+    rows = tmp_path / "new.csv"
+    section = f"predict: {{path: {rows}, columns: [idd]}}"
+    rows.write_text("id,distance\n1,2\n")
+    with pytest.raises(InputError) as refused:
+        preflight.check_data(load_small(tmp_path, section))
+    assert "a feature is made of 'fare', and the rows have no such column" in str(refused.value)
+    assert "expected a column of the rows, received 'idd'; did you mean 'id'" in str(refused.value)
+    rows.write_text("idd,fare\n1,2\n")
+    preflight.check_data(load_small(tmp_path, section))

@@ -115,6 +115,7 @@ def test_query_is_driven_too(tmp_path: Path):
         ("pipeline.name=2people", "received 2people", "pipeline.name=people"),
         ("serving.check=docker", "neither Docker nor a cluster", "serving.check=server"),
         ("training.cluster=given", "the pipeline's Trainer is one container", "training.cluster=local"),
+        ("predict={path: new.csv}", "have no driver", "runner.py predict"),
         ("vertex=null", "expected a section vertex", "docs/vertex.md"),
     ],
 )

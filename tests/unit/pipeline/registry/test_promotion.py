@@ -167,3 +167,14 @@ def test_in_an_object_store_there_are_no_stages() -> None:
     for act in (promotion.stop, promotion.rollback, lambda push_folder: promotion.promote(push_folder, 1)):
         with pytest.raises(InputError, match="expected a push folder on a file system, received gs://bucket/models"):
             act(push_folder)
+
+
+def test_version_by_number_or_stage(push_folder: PushFolder) -> None:
+    assert push_folder.number("3") == 3
+    with pytest.raises(InputError, match="received no stable version"):
+        push_folder.number("")
+    promotion.promote(push_folder, 1)
+    promotion.canary(push_folder, 2, 10)
+    assert [push_folder.number(each) for each in ("", "stable", "canary")] == [1, 1, 2]
+    with pytest.raises(InputError, match="expected a version, stable or canary, received newest"):
+        push_folder.number("newest")

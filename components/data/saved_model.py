@@ -1,0 +1,124 @@
+"""Calls the signatures of SavedModels with record batches of `components.data.examples`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import tensorflow as tf
+
+from components.data import example_encoder
+
+RAW = "raw"
+"""The signature of our models that takes columns; see components/trainer/export."""
+_BATCH = 8192
+"""Rows of a call of the model."""
+MISSING = {tf.string: b"", tf.float32: np.float32(np.nan), tf.int64: np.iinfo(np.int64).min}
+"""How the signature `raw` reads a missing value; in a tf.Example these are values."""
+_VALUE_TYPES = {tf.string: pa.large_binary(), tf.float32: pa.float32(), tf.int64: pa.int64()}
+
+Columns = Mapping[str, npt.NDArray[Any]]
+"""Name → a value for each row; [rows]."""
+
+
+@functools.lru_cache(maxsize=2)
+def load(folder: str) -> Mapping[str, Any]:
+    """Loads a SavedModel; returns its signatures. The last two models remain in memory."""
+    return _KeptSignatures(tf.saved_model.load(folder))
+
+
+class _KeptSignatures(dict[str, Any]):
+    """The signatures of a model, which keep the model itself from being deleted."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model.signatures)
+        self._model = model
+
+
+def raw_columns(batch: pa.RecordBatch, inputs: Mapping[str, tf.TensorSpec]) -> Columns | None:
+    """Converts columns to the inputs of the signature `raw`.
+
+    Args:
+      batch: a batch of components.data.examples.
+      inputs: the signature's inputs.
+
+    Returns:
+      The columns; None if the signature would read them otherwise than it reads a tf.Example: a row has several values,
+      or a value that means a missing one.
+    """
+    columns = {}
+    for name, spec in inputs.items():
+        values = _single_values(column_of(batch, name), spec.dtype)
+        if values is None:
+            return None
+        columns[name] = values
+    return columns
+
+
+def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """Returns a column; nulls if a batch has no values of it."""
+    at = batch.schema.get_field_index(name)
+    return pa.nulls(batch.num_rows) if at < 0 else batch.column(at)
+
+
+def serialized(batch: pa.RecordBatch, names: tuple[str, ...] | None) -> npt.NDArray[Any]:
+    """Returns the rows as serialized tf.Examples, with some columns or all; objects, [rows]."""
+    if names is not None:
+        batch = pa.RecordBatch.from_arrays([column_of(batch, name) for name in names], names)
+    rows = np.empty(batch.num_rows, object)
+    rows[:] = example_encoder.encode(batch).to_pylist()
+    return rows
+
+
+def call(signature: Any, inputs: Columns | npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+    """Calls a signature on some rows at a time.
+
+    Args:
+      signature: of a loaded model.
+      inputs: its inputs by name; or only the array of its one input. At least one row.
+
+    Returns:
+      Its outputs by name, for all rows; [rows, ...].
+    """
+    if isinstance(inputs, np.ndarray):
+        (name,) = signature.structured_input_signature[1]
+        inputs = {name: inputs}
+    parts = [{name: value.numpy() for name, value in signature(**chunk).items()} for chunk in _chunks(inputs)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _single_values(column: pa.Array, dtype: tf.DType) -> npt.NDArray[Any] | None:
+    missing = MISSING[dtype]
+    if pa.types.is_null(column.type):
+        return np.full(len(column), missing, object if dtype == tf.string else dtype.as_numpy_dtype)
+    if column.type.value_type != _VALUE_TYPES[dtype]:
+        return None
+    offsets = np.asarray(column.offsets)
+    starts, counts = offsets[:-1], np.diff(offsets)
+    some = counts > 0
+    if counts.max(initial=0) > 1:
+        return None
+    if dtype == tf.string:
+        encoded = column.values.dictionary_encode()
+        words = np.array([missing, *encoded.dictionary.to_pylist()], object)
+        if (words[1:] == missing).any():
+            return None
+        codes = np.zeros(len(column), np.int64)
+        codes[some] = np.asarray(encoded.indices)[starts[some]] + 1
+        return words[codes]
+    present = np.asarray(column.values)[starts[some]]
+    if (np.isnan(present) if dtype == tf.float32 else present == missing).any():
+        return None
+    values: npt.NDArray[Any] = np.full(len(column), missing, dtype.as_numpy_dtype)
+    values[some] = present
+    return values
+
+
+def _chunks(inputs: Columns) -> Iterator[dict[str, tf.Tensor]]:
+    rows = len(next(iter(inputs.values())))
+    for start in range(0, rows, _BATCH):
+        yield {name: tf.constant(values[start : start + _BATCH]) for name, values in inputs.items()}

@@ -1,0 +1,35 @@
+"""The `monitor` section of the config."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, PositiveInt
+
+from components.config_section import Section
+from components.ingest.config import Duration, Texts
+
+Bound = Annotated[float, Field(gt=0, le=1)]
+
+
+class MonitorConfig(Section):
+    """How served requests are compared with the rows that the version which answered was trained on."""
+
+    requests: Texts = ()
+    """The request log: the folder of `serve --log`, or files, local or remote."""
+    window: Duration = 86_400.0
+    """The newest requests are compared, of so much time: seconds, or 90m, 12h, 7d. A file is not divided."""
+    least_rows: PositiveInt = 500
+    """A version with fewer rows in the window is not judged."""
+    most_rows: PositiveInt = 50_000
+    """Of more requests, and of more training rows, a random sample is compared."""
+    bound: Bound = 0.1
+    """The distance from which a column, or the prediction, has drifted, and the change of the share of missing values:
+    0 is the same distribution, 1 no common value."""
+    bounds: dict[str, Bound] = Field(default_factory=dict)
+    """Bounds of single columns, instead of `bound`."""
+    new_values: Bound = 0.05
+    """The share of texts unknown in training from which a column has drifted."""
+    false_alarms: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    """The probability that a window without any change is reported: a column has drifted only if, in addition, the
+    test of its difference is significant at this level, corrected for the number of columns."""

@@ -1,0 +1,188 @@
+"""Reads request logs: PredictionLog records in TFRecord files, of this project's server or of TensorFlow Serving."""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
+from tfx_bsl.coders import example_coder
+
+from components.data import file_io, tfrecord
+from components.data.saved_model import MISSING, RAW, column_of
+from components.errors import InputError
+from components.files import is_remote
+
+_NAME = re.compile(r"^requests-(\d{19})-")
+"""A file of this project's server; the number is the time of its first record, in nanoseconds since 1970."""
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A file of a request log; `time` is that of its first record, in seconds since 1970, or of its last change."""
+
+    path: str
+    time: float
+
+
+@dataclass(frozen=True)
+class ServedRows:
+    """Rows that a version has answered.
+
+    Attributes:
+      rows: how many the log has, of which the columns may be a sample.
+      columns: name → the value that was sent, null where it was missing; binary, float32 or int64.
+      outputs: name → answers; [rows, ...].
+    """
+
+    rows: int
+    columns: Mapping[str, pa.Array]
+    outputs: Mapping[str, npt.NDArray[Any]]
+
+
+def files(patterns: Sequence[str]) -> list[LogFile]:
+    """Lists the files of a request log, the oldest first; hidden ones, which are being written, are left out.
+
+    Args:
+      patterns: folders, files or patterns, local or remote.
+
+    Raises:
+      InputError: there is no file.
+    """
+    found = []
+    for pattern in patterns:
+        io_ = file_io.file_system(pattern)
+        inside = io_.glob(file_io.join(pattern, "[!.]*")) if io_.isdir(pattern) else io_.glob(pattern)
+        found += [LogFile(path, _time(path)) for path in inside if not io_.isdir(path)]
+    if not found:
+        raise InputError(
+            f"monitor.requests: expected files of a request log, received none at {', '.join(patterns) or 'no path'}",
+            "name the folder of `runner.py serve --log FOLDER`",
+        )
+    return sorted(found, key=lambda each: (each.time, each.path))
+
+
+def read(paths: Iterable[str], most_rows: int, seed: int = 0) -> dict[int, ServedRows]:
+    """Reads the rows of a log by the version that has answered.
+
+    Predictions by the signature `raw` are read, and those by signatures that take serialized tf.Examples. Memory is
+    bounded: of more records than `most_rows`, a random sample is parsed.
+
+    Args:
+      paths: files of the log; one that was cut off is read up to there.
+      most_rows: the most records to parse.
+      seed: of the sample.
+    """
+    chosen, count = _sample(_records(paths), most_rows, random.Random(seed))  # noqa: S311 - not used for security
+    requests: dict[tuple[int, bool], list[_Request]] = defaultdict(list)
+    for record in chosen:
+        request = _Request.parse(record)
+        if request is not None:
+            requests[request.version, request.is_raw].append(request)
+    scale = count / max(len(chosen), 1)
+    served: dict[int, ServedRows] = {}
+    for (version, is_raw), alike in sorted(requests.items()):
+        columns = _raw_columns(alike) if is_raw else _example_columns(alike)
+        outputs = {name: np.concatenate([each.outputs[name] for each in alike]) for name in alike[0].outputs}
+        rows = round(scale * len(next(iter(outputs.values()))))
+        one = ServedRows(rows, columns, outputs)
+        served[version] = one if version not in served else _both(served[version], one)
+    return served
+
+
+class _Request(NamedTuple):
+    """A request and its answer."""
+
+    version: int
+    is_raw: bool
+    inputs: Mapping[str, npt.NDArray[Any]]
+    outputs: Mapping[str, npt.NDArray[Any]]
+
+    @classmethod
+    def parse(cls, record: bytes) -> _Request | None:
+        """Parses a PredictionLog; None if it is no prediction of one of the signatures."""
+        log = prediction_log_pb2.PredictionLog.FromString(record).predict_log
+        asked, answered = log.request, log.response
+        # TensorFlow Serving records the version that has answered in the response.
+        version = answered.model_spec.version.value or asked.model_spec.version.value
+        inputs = {name: tf.make_ndarray(each) for name, each in asked.inputs.items()}
+        outputs = {name: tf.make_ndarray(each) for name, each in answered.outputs.items()}
+        is_raw = asked.model_spec.signature_name == RAW
+        is_known = is_raw or [each.dtype == object for each in inputs.values()] == [True]
+        return cls(version, is_raw, inputs, outputs) if version and outputs and is_known else None
+
+
+def _records(paths: Iterable[str]) -> Iterator[bytes]:
+    for path in paths:
+        try:
+            for chunk in tfrecord.records(path):
+                yield from chunk.records
+        except InputError as error:
+            # The server was killed while it wrote, or still writes.
+            logging.warning("the rest of the log is not read: %s", error.headline)
+
+
+def _sample(records: Iterator[bytes], size: int, random_: random.Random) -> tuple[list[bytes], int]:
+    """A random sample of records and their number: algorithm R of J. Vitter, ACM TOMS 11(1), 1985."""
+    chosen: list[bytes] = []
+    count = 0
+    for count, record in enumerate(records, 1):
+        if count <= size:
+            chosen.append(record)
+        elif (at := random_.randrange(count)) < size:
+            chosen[at] = record
+    return chosen, count
+
+
+def _raw_columns(requests: Sequence[_Request]) -> dict[str, pa.Array]:
+    columns = {}
+    for name in requests[0].inputs:
+        values = np.concatenate([each.inputs[name] for each in requests])
+        missing = MISSING[tf.dtypes.as_dtype(values.dtype)]
+        mask = np.isnan(values) if values.dtype == np.float32 else values == missing
+        columns[name] = pa.array(values, pa.binary() if values.dtype == object else None, mask=mask)
+    return columns
+
+
+def _example_columns(requests: Sequence[_Request]) -> dict[str, pa.Array]:
+    examples = np.concatenate([value for each in requests for value in each.inputs.values()])
+    batch = example_coder.ExamplesToRecordBatchDecoder().DecodeBatch(examples.tolist())
+    return {name: first_values(column_of(batch, name)) for name in batch.schema.names}
+
+
+def first_values(column: pa.Array) -> pa.Array:
+    """The first value of each row of a list column, null without one."""
+    if pa.types.is_null(column.type):
+        return column
+    starts = np.asarray(column.offsets)[:-1]
+    return column.values.take(pa.array(starts, mask=np.diff(np.asarray(column.offsets)) == 0))
+
+
+def _both(one: ServedRows, other: ServedRows) -> ServedRows:
+    """The rows of both; a column or output that only one of them has is left out."""
+    columns = {
+        name: pa.concat_arrays([each.columns[name].cast(other.columns[name].type) for each in (one, other)])
+        for name in one.columns
+        if name in other.columns
+    }
+    outputs = {
+        name: np.concatenate([one.outputs[name], other.outputs[name]]) for name in one.outputs if name in other.outputs
+    }
+    return ServedRows(one.rows + other.rows, columns, outputs)
+
+
+def _time(path: str) -> float:
+    name = _NAME.match(PurePosixPath(path).name)
+    if name:
+        return int(name[1]) / 1e9
+    return Path(path).stat().st_mtime if not is_remote(path) else float(tf.io.gfile.stat(path).mtime_nsec) / 1e9

@@ -1,0 +1,120 @@
+"""`runner.py predict`: what a pushed version, or any SavedModel, predicts for the rows of files."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from components import version_manifest
+from components.errors import InputError
+from components.files import is_remote
+from pipeline.cli.options import DEFAULT_CONFIG, add_engine, add_json, find_push_folder, load_config
+
+if TYPE_CHECKING:
+    from pipeline.authoring.config import Config
+
+HELP = "Predict the rows of files with a pushed version, or with any SavedModel."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model",
+        metavar="MODEL",
+        default="",
+        help="NAME@VERSION, NAME@stable or NAME@canary, the NAME being that of the config's model; or the folder of a "
+        "SavedModel (default: the stable version)",
+    )
+    parser.add_argument("--data", metavar="PATTERN", action="append", required=True, help="the rows, as data.path")
+    parser.add_argument("--output", metavar="DIR", dest="folder", required=True, help="new folder for the predictions")
+    parser.add_argument("--format", choices=("parquet", "csv", "tfrecord"), default="parquet", help="default: parquet")
+    parser.add_argument(
+        "--columns", metavar="NAME,...", default="", help="columns of the rows to write beside the predictions"
+    )
+    parser.add_argument(
+        "--signature", metavar="NAME", help="the signature to call (default: raw of our models, or serving_default)"
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help=f"how rows are read, and the push folder (default: {DEFAULT_CONFIG}; none if --model is a folder)",
+    )
+    parser.add_argument("--set", metavar="FIELD=VALUE", action="append", default=[], help="set a field of the config")
+    parser.add_argument("--models", metavar="FOLDER", help="the push folder (default: that of the config)")
+    add_engine(parser)
+    add_json(parser)
+    # --output is not that of the runs.
+    parser.set_defaults(output=None)
+
+
+def run(options: argparse.Namespace) -> int:
+    from components.ingest.config import DataConfig
+    from pipeline.authoring.config.runtime import RuntimeConfig
+    from pipeline.cli.output import print_json, show, suppress_native_stderr
+
+    config = _config(options)
+    model, title, provenance = _model(options, config)
+    paths = tuple(options.data)
+    with suppress_native_stderr():
+        # Imported late: it imports TensorFlow and Beam.
+        from pipeline.orchestration import prediction
+
+        predictions = prediction.predict(
+            model,
+            provenance,
+            # The label is not read.
+            config.data_of(paths) if config else DataConfig(label="none", path=paths),
+            config.runtime if config else RuntimeConfig(),
+            options.folder,
+            columns=tuple(name for name in options.columns.split(",") if name),
+            format_=options.format,
+            signature=options.signature,
+        )
+    if options.json:
+        print_json({"output": options.folder, "model": provenance, **vars(predictions)})
+        return 0
+    quarantined = f", {predictions.quarantined:,} in quarantine" if predictions.quarantined else ""
+    show(
+        f"{options.folder}: {title} predicted {predictions.predicted:,} of {predictions.rows:,} rows{quarantined}",
+        *(f"  {name}: {type_}" for name, type_ in predictions.columns.items()),
+    )
+    return 0
+
+
+def _config(options: argparse.Namespace) -> Config | None:
+    """The config; None if the folder of a SavedModel is named, and no config."""
+    if options.config is None and _is_folder(options.model):
+        if options.set or options.models:
+            raise InputError("--set and --models: expected --config as well, received none", "add --config")
+        return None
+    options.config = options.config or DEFAULT_CONFIG
+    return load_config(options).config
+
+
+def _is_folder(model: str) -> bool:
+    return is_remote(model) or os.sep in model or Path(model, "saved_model.pb").exists()
+
+
+def _model(options: argparse.Namespace, config: Config | None) -> tuple[str, str, dict[str, Any]]:
+    """The folder of the model, its name in messages, and what the manifest of the predictions says about it."""
+    if config is None or _is_folder(options.model):
+        folder = options.model
+        # A pushed version has a manifest, whose digest is that of all its files.
+        with contextlib.suppress(InputError):
+            manifest = version_manifest.read(folder)
+            return folder, folder, {"folder": folder, "version": manifest.version, "digest": manifest.digest}
+        return folder, folder, {"folder": folder}
+    name, _, reference = options.model.partition("@")
+    expected = config.push.rollout.model_name or config.pipeline.name
+    if name not in ("", expected):
+        raise InputError(
+            f"--model: expected {expected}, the model of {options.config}, received {name}",
+            "name the config of the model with --config, or the folder of a SavedModel",
+        )
+    push_folder = find_push_folder(options)
+    number = push_folder.number(reference)
+    manifest, folder = push_folder.verify(number), str(push_folder.find(number))
+    provenance = {"name": expected, "version": number, "digest": manifest.digest, "folder": folder}
+    return folder, f"{expected}@{number}", provenance

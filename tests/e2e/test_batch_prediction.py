@@ -1,0 +1,133 @@
+"""Predictions of a pushed version for other rows: by `runner.py predict`, and by the node of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import people
+import pytest
+import tensorflow as tf
+from command import Ended, Runs, command
+from pyarrow import csv, parquet
+
+pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """New people with a key, and without the label."""
+    table = [{"id": f"{at:04}", **row} for at, row in enumerate(people.rows(300, seed=7))]
+    return people.write(
+        tmp_path_factory.mktemp("new") / "people.csv",
+        [{name: value for name, value in row.items() if name != "income"} for row in table],
+    )
+
+
+def predict(runs: Runs, output: Path, *arguments: str) -> Ended:
+    models = ("--models", str(runs.output / "pushed"))
+    return command("predict", *runs.config, *models, "--output", str(output), *arguments, "--json")
+
+
+def answers(model: str, rows: Path) -> np.ndarray:
+    """What the model's signature for tf.Examples predicts, row by row, without the code of batch prediction."""
+    signature = tf.saved_model.load(model).signatures["serving_default"]
+    table = csv.read_csv(
+        rows, parse_options=csv.ParseOptions(delimiter=";"), convert_options=csv.ConvertOptions(null_values=["NA", ""])
+    )
+    examples = []
+    for row in table.to_pylist():
+        example = tf.train.Example()
+        if row["age"] is not None:
+            example.features.feature["age"].float_list.value.append(row["age"])
+        example.features.feature["hours"].int64_list.value.append(row["hours"])
+        if row["city"]:
+            example.features.feature["city"].bytes_list.value.append(row["city"].encode())
+        examples.append(example.SerializeToString())
+    return signature(examples=tf.constant(examples))["probability"].numpy()[:, 0]
+
+
+def test_predictions_are_those_of_the_served_signature(small: Runs, rows: Path, tmp_path: Path):
+    pushed = small.first.result["pushed"]
+    ended = predict(small, tmp_path / "new" / "out", "--model", "people@stable", "--data", str(rows), "--columns", "id")
+    assert ended.exit_code == 0, ended.err
+    assert {name: ended.result[name] for name in ("rows", "predicted", "quarantined")} == {
+        "rows": 300,
+        "predicted": 300,
+        "quarantined": 0,
+    }
+    assert ended.result["model"]["version"] == int(Path(pushed).name)
+    table = parquet.read_table(sorted((tmp_path / "new" / "out").glob("*.parquet")))
+    assert table.column("id").to_pylist() == [f"{at:04}" for at in range(300)]
+    predicted = np.asarray(table.column("probability"))
+    # Float32 rounding: how a product is summed up depends on the size of the batch.
+    np.testing.assert_allclose(predicted, answers(pushed, rows), rtol=1e-5, atol=1e-7)
+    assert np.ptp(predicted) > 0.5
+
+
+def test_forked_workers_predict_the_same_as_a_folder_in_csv(small: Runs, rows: Path, tmp_path: Path):
+    pushed = small.first.result["pushed"]
+    direct = predict(small, tmp_path / "a", "--model", pushed, "--data", str(rows), "--format", "csv")
+    workers = ("--set", "runtime.direct={mode: multi_processing, workers: 2}")
+    forked = predict(small, tmp_path / "b", "--model", pushed, "--data", str(rows), "--format", "csv", *workers)
+    assert (direct.exit_code, forked.exit_code) == (0, 0), direct.err + forked.err
+    [one], [other] = (list((tmp_path / name).glob("*.csv")) for name in "ab")
+    assert one.read_bytes() == other.read_bytes()
+    assert len(one.read_text().splitlines()) == 301
+
+
+def test_what_is_refused_leaves_nothing(small: Runs, rows: Path, tmp_path: Path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    for output, arguments, message in (
+        ("full", ("--data", str(rows)), "expected a new folder"),
+        (
+            "out",
+            ("--data", str(rows), "--columns", "idd"),
+            "expected the column 'idd', received none; did you mean 'id'",
+        ),
+        ("out", ("--data", str(rows), "--model", "taxi"), "--model: expected people"),
+        ("out", ("--data", str(rows), "--model", "people@canary"), "expected a version, stable or canary"),
+        ("out", ("--data", str(rows), "--model", "people@7"), "has no version 7"),
+        ("out", ("--data", str(tmp_path / "none.csv")), "none.csv"),
+    ):
+        ended = predict(small, tmp_path / output, *arguments)
+        assert ended.exit_code == 2, ended.out
+        assert message in ended.err
+        assert {path.name for path in tmp_path.iterdir()} == {"full"}
+
+
+def test_node_predicts_with_the_version_that_the_run_has_pushed(rows: Path, tmp_path: Path):
+    section = {"path": str(rows), "columns": ["id"], "format": "tfrecord"}
+    config = people.project(tmp_path, "people", predict=section)
+    arguments = ("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--json")
+    first = command(*arguments)
+    assert first.exit_code == 0, first.err
+    assert first.states["Predictor"] == "done"
+    [folder] = (tmp_path / "out" / "people" / "artifacts" / "Predictor" / "predictions").iterdir()
+    manifest = json.loads((folder / "_manifest.json").read_text())
+    assert (manifest["predicted"], manifest["model"]["version"]) == (300, int(Path(first.result["pushed"]).name))
+    [file] = folder.glob("*.tfrecord.gz")
+    records = [
+        tf.train.Example.FromString(each).features.feature
+        for each in tf.data.TFRecordDataset(str(file), "GZIP").as_numpy_iterator()
+    ]
+    assert [each["id"].bytes_list.value[0].decode() for each in records] == [f"{at:04}" for at in range(300)]
+    predicted = [each["probability"].float_list.value[0] for each in records]
+    np.testing.assert_allclose(predicted, answers(first.result["pushed"], rows), rtol=1e-5, atol=1e-7)
+
+    # Nothing has changed: neither model nor rows.
+    assert command(*arguments).states["Predictor"] == "cached"
+    people.write(rows, [{"id": "1", **people.rows(1)[0]}])
+    changed = command(*arguments)
+    assert (changed.states["Pusher"], changed.states["Predictor"]) == ("cached", "done")
+
+    refused = command(*arguments, "--set", "evaluation.thresholds={auc: {min: 0.999}}")
+    assert refused.exit_code == 3
+    assert refused.result["pushed"] is None
+    newest = max(
+        (tmp_path / "out" / "people" / "artifacts" / "Predictor" / "predictions").iterdir(),
+        key=lambda each: int(each.name),
+    )
+    assert not list(newest.iterdir())

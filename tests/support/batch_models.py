@@ -1,0 +1,55 @@
+"""Small SavedModels for batch prediction: of the project's form, and of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+
+def own(folder: Path) -> str:
+    """A model with the signatures of this project's: `score` is hours / 10, and 1 more for the zip code 007."""
+    spec = {"hours": tf.io.VarLenFeature(tf.float32), "zip": tf.io.VarLenFeature(tf.string)}
+
+    def score(hours: tf.Tensor, code: tf.Tensor) -> dict[str, tf.Tensor]:
+        known = tf.where(tf.math.is_nan(hours), -10.0, hours)
+        return {"score": (known / 10 + tf.cast(code == "007", tf.float32))[:, tf.newaxis]}
+
+    def of_examples(examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        parsed = tf.io.parse_example(examples, spec)
+        # The greatest of several hours, so that a row with a list differs from one with its first value.
+        hours = tf.sparse.reduce_max(parsed["hours"], axis=1)
+        empty = tf.sparse.reduce_sum(tf.sparse.map_values(tf.ones_like, parsed["hours"]), axis=1) == 0
+        return score(tf.where(empty, float("nan"), hours), tf.sparse.to_dense(parsed["zip"], "")[:, 0])
+
+    examples = tf.TensorSpec([None], tf.string, name="examples")
+    columns = {"hours": tf.TensorSpec([None], tf.float32, "hours"), "zip": tf.TensorSpec([None], tf.string, "zip")}
+    signatures = {
+        "serving_default": tf.function(of_examples, [examples]),
+        "transform_features": tf.function(of_examples, [examples]),
+        "raw": tf.function(lambda values: score(values["hours"], values["zip"]), [columns]),
+    }
+    tf.saved_model.save(tf.Module(), str(folder), signatures)
+    return str(folder)
+
+
+def of_examples(folder: Path) -> str:
+    """A model that takes tf.Examples, whose input has a name of its own: twice an integer."""
+
+    def doubled(rows: tf.Tensor) -> dict[str, tf.Tensor]:
+        parsed = tf.io.parse_example(rows, {"number": tf.io.FixedLenFeature([], tf.int64)})
+        return {"doubled": 2 * parsed["number"]}
+
+    return _save(folder, doubled, tf.TensorSpec([None], tf.string, name="rows"))
+
+
+def of_columns(folder: Path, **inputs: tf.TensorSpec) -> str:
+    """A model whose outputs are its inputs, under their names with `_out`."""
+    specs = {name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in inputs.items()}
+    return _save(folder, lambda values: {f"{name}_out": tf.identity(value) for name, value in values.items()}, specs)
+
+
+def _save(folder: Path, function: Any, signature: Any) -> str:
+    tf.saved_model.save(tf.Module(), str(folder), {"serving_default": tf.function(function, [signature])})
+    return str(folder)

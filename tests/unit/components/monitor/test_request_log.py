@@ -1,0 +1,114 @@
+"""Request logs as rows: of both forms of requests, of several versions, sampled, and cut off."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
+
+from components.errors import InputError
+from components.monitor import request_log
+
+
+def record(version: int, signature: str, answers: Sequence[float], answered_by: int = 0, **inputs: Any) -> bytes:
+    log = prediction_log_pb2.PredictionLog()
+    request, response = log.predict_log.request, log.predict_log.response
+    request.model_spec.signature_name = signature
+    request.model_spec.version.value = version
+    if answered_by:
+        response.model_spec.version.value = answered_by
+    for name, value in inputs.items():
+        request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+    response.outputs["score"].CopyFrom(tf.make_tensor_proto(np.array(answers, np.float32)[:, np.newaxis]))
+    return bytes(log.SerializeToString())
+
+
+def raw(version: int, hours: Sequence[float], zip_: Sequence[str], count: Sequence[int], **more: Any) -> bytes:
+    columns = {"hours": np.array(hours, np.float32), "zip": np.array(zip_, object), "count": np.array(count, np.int64)}
+    return record(version, "raw", hours, **columns, **more)
+
+
+def write(path: Path, *records: bytes) -> str:
+    with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(compression_type="GZIP")) as writer:
+        for each in records:
+            writer.write(each)
+    return str(path)
+
+
+def test_columns_with_missing_values_by_version(tmp_path: Path) -> None:
+    smallest = np.iinfo(np.int64).min
+    file = write(
+        tmp_path / "log",
+        raw(1, [1.0, np.nan], ["a", ""], [7, smallest]),
+        raw(2, [3.0], ["c"], [9]),
+        raw(1, [4.0], ["d"], [8]),
+        # TensorFlow Serving: the request names no version.
+        raw(0, [5.0], ["e"], [6], answered_by=2),
+    )
+    read = request_log.read([file], 100)
+    assert {version: each.rows for version, each in read.items()} == {1: 3, 2: 2}
+    assert {name: each.to_pylist() for name, each in read[1].columns.items()} == {
+        "hours": [1.0, None, 4.0],
+        "zip": [b"a", None, b"d"],
+        "count": [7, None, 8],
+    }
+    np.testing.assert_array_equal(read[2].outputs["score"], [[3.0], [5.0]])
+
+
+def test_examples_are_decoded_and_joined_with_columns(tmp_path: Path) -> None:
+    examples = []
+    for hours in ([2.5], []):
+        example = tf.train.Example()
+        example.features.feature["hours"].float_list.value.extend(hours)
+        example.features.feature["id"].bytes_list.value.append(b"x")
+        examples.append(example.SerializeToString())
+    file = write(
+        tmp_path / "log",
+        record(1, "serving_default", [0.1, 0.2], examples=np.array(examples, object)),
+        raw(1, [1.0], ["a"], [7]),
+        # Not a prediction, and a signature of numbers that is not `raw`.
+        prediction_log_pb2.PredictionLog().SerializeToString(),
+        record(1, "other", [0.3], x=np.array([1.0], np.float32)),
+    )
+    read = request_log.read([file], 100)[1]
+    assert {name: each.to_pylist() for name, each in read.columns.items()} == {"hours": [2.5, None, 1.0]}
+    assert read.outputs["score"].shape == (3, 1)
+
+
+def test_of_many_records_a_random_sample_is_read(tmp_path: Path) -> None:
+    file = write(tmp_path / "log", *(raw(1, [float(at)], ["a"], [at]) for at in range(2_000)))
+    read = request_log.read([file], 200)[1]
+    numbers = read.columns["count"].to_pylist()
+    assert (read.rows, len(numbers), len(set(numbers))) == (2_000, 200, 200)
+    # The mean of 200 of 0..1999 without replacement has a standard deviation of 39.
+    assert abs(np.mean(numbers) - 999.5) < 4 * 39
+
+
+def test_file_that_was_cut_off_is_read_up_to_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "log"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for at in range(3):
+            writer.write(raw(1, [float(at)], ["a"], [at]))
+    path.write_bytes(path.read_bytes()[:-5])
+    assert request_log.read([str(path)], 100)[1].columns["count"].to_pylist() == [0, 1]
+    assert "the rest of the log is not read" in caplog.text
+
+
+def test_files_in_the_order_of_their_time(tmp_path: Path) -> None:
+    for number, name in enumerate(("requests-1700000000000000001-7.tfrecord.gz", "b.log", ".requests-1-1")):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1_600_000_000 + number, 1_600_000_000 + number))
+    found = request_log.files([str(tmp_path)])
+    assert [(Path(each.path).name, round(each.time)) for each in found] == [
+        ("b.log", 1_600_000_001),
+        ("requests-1700000000000000001-7.tfrecord.gz", 1_700_000_000),
+    ]
+    assert len(request_log.files([str(tmp_path / "b*")])) == 1
+    with pytest.raises(InputError, match="expected files of a request log, received none"):
+        request_log.files([str(tmp_path / "none")])

@@ -1,0 +1,158 @@
+"""Batch prediction from files to files, in this process."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import batch_models
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+from apache_beam.options.pipeline_options import PipelineOptions
+from pyarrow import parquet
+
+from components.data import example_encoder
+from components.errors import InputError
+from components.ingest import csv_reader
+from components.ingest.config import BadRowsConfig, CsvConfig, Format, IngestConfig
+from components.predictor import batch_prediction, model_interface
+from components.predictor.batch_prediction import Predictions
+from components.predictor.plan import PredictionPlan
+
+OPTIONS = [
+    "--runner=apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner",
+    "--direct_running_mode=in_memory",
+]
+
+
+def predict(
+    model: str, folder: Path, *files: Path, columns: tuple[str, ...] = (), format_: Format = "csv", **ingest: Any
+) -> Predictions:
+    plan = PredictionPlan(ingest=IngestConfig(format=format_, **ingest), columns=columns)
+    folder.mkdir()
+    return batch_prediction.predict(
+        [str(file) for file in files],
+        plan,
+        model_interface.read(model),
+        {"name": "test"},
+        str(folder),
+        lambda: beam.Pipeline(options=PipelineOptions(OPTIONS)),
+    )
+
+
+def table(folder: Path) -> pa.Table:
+    return parquet.read_table(folder)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return batch_models.own(tmp_path_factory.mktemp("own"))
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_values_have_the_types_of_the_model_and_keys_are_passed_through(own: str, tmp_path: Path) -> None:
+    # By their values, zip would be a column of integers, and hours too.
+    data = write(tmp_path / "a.csv", "id,zip,hours,label", "0001,007,10,x", "02,7,,y", ",8,20,z")
+    written = predict(own, tmp_path / "out", data, columns=("id",))
+    assert table(tmp_path / "out").to_pydict() == {"id": ["0001", "02", None], "score": [2.0, -1.0, 2.0]}
+    assert (written.rows, written.predicted, written.quarantined) == (3, 3, 0)
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
+    assert manifest["model"] == {"name": "test", "signature": "raw"}
+    assert manifest["data"] == [str(data)]
+    assert manifest["columns"] == {"id": "string", "score": "float"}
+    [(name, file)] = manifest["files"].items()
+    content = (tmp_path / "out" / name).read_bytes()
+    assert file == {"rows": 3, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {name, "_manifest.json"}
+
+
+def test_rows_keep_their_order_over_files_and_ranges(own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_reader, "_RANGE_BYTES", 1 << 12)
+    lines = [f"{number},7,{number}" for number in range(3_000)]
+    first = write(tmp_path / "a.csv", "id,zip,hours", *lines[:2_500])
+    second = write(tmp_path / "b.csv", "id,zip,hours", *lines[2_500:])
+    written = predict(own, tmp_path / "out", first, second, columns=("id",))
+    assert len(written.files) > 4
+    rows = table(tmp_path / "out")
+    assert rows.column("id").to_pylist() == [str(number) for number in range(3_000)]
+    expected = np.arange(3_000, dtype=np.float32) / 10
+    np.testing.assert_allclose(np.asarray(rows.column("score")), expected, rtol=1e-6)
+
+
+def test_bad_rows_go_to_quarantine(own: str, tmp_path: Path) -> None:
+    data = write(tmp_path / "a.csv", "id,zip,hours", "1,7,10", "2,7,many", "3,7,10,4", "4,7,20")
+    written = predict(own, tmp_path / "out", data, columns=("id",), bad_rows=BadRowsConfig(max_fraction=0.5))
+    assert (written.rows, written.predicted, written.quarantined) == (4, 2, 2)
+    assert table(tmp_path / "out").column("id").to_pylist() == ["1", "4"]
+    with gzip.open(tmp_path / "out" / "_quarantine" / "bad_rows.jsonl.gz", "rt") as file:
+        bad = [json.loads(line) for line in file]
+    assert [(each["row"], each.get("column")) for each in bad] == [(3, "hours"), (4, None)]
+    assert bad[0]["content"] == {"id": "2", "zip": "7", "hours": "many"}
+
+
+def test_more_bad_rows_than_allowed_are_an_error_and_leave_no_manifest(own: str, tmp_path: Path) -> None:
+    data = write(tmp_path / "a.csv", "zip,hours", "7,10", "7,many")
+    with pytest.raises(InputError, match="row 3: column hours: expected a float, received 'many'"):
+        predict(own, tmp_path / "out", data)
+    assert not (tmp_path / "out" / "_manifest.json").exists()
+
+
+def test_typed_values_are_cast_and_columns_keep_their_type(own: str, tmp_path: Path) -> None:
+    data = tmp_path / "a.parquet"
+    moments = pa.array([0, 86_400_000, None], pa.timestamp("ms"))
+    rows = {"at": moments, "zip": pa.array(["007", "x", None]), "hours": pa.array([10, 20, None], pa.int16())}
+    parquet.write_table(pa.table(rows), data)
+    predict(own, tmp_path / "out", data, columns=("at", "hours"), format_="parquet")
+    assert table(tmp_path / "out").schema.field("hours").type == pa.int16()
+    assert table(tmp_path / "out").to_pydict() == {
+        "at": moments.to_pylist(),
+        "hours": [10, 20, None],
+        "score": [2.0, 2.0, -1.0],
+    }
+
+
+def test_value_that_changes_by_the_cast_is_bad(tmp_path: Path) -> None:
+    model = batch_models.of_columns(tmp_path / "model", count=tf.TensorSpec([None], tf.int64))
+    data = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"count": pa.array([1.0, 2.5, 3.0])}), data)
+    written = predict(model, tmp_path / "out", data, format_="parquet", bad_rows=BadRowsConfig(max_fraction=1))
+    assert written.quarantined == 3 - written.predicted
+    assert 2 not in table(tmp_path / "out").column("count_out").to_pylist()
+
+
+def test_examples_of_any_model(tmp_path: Path) -> None:
+    model = batch_models.of_examples(tmp_path / "model")
+    rows = pa.RecordBatch.from_pydict({"number": pa.array([[3], [4]], pa.large_list(pa.int64()))})
+    data = tmp_path / "a.tfrecord"
+    with tf.io.TFRecordWriter(str(data)) as writer:
+        for record in example_encoder.encode(rows).to_pylist():
+            writer.write(record)
+    predict(model, tmp_path / "out", data, format_="tfrecord")
+    assert table(tmp_path / "out").to_pydict() == {"doubled": [6, 8]}
+    # From text, the types of the columns are found as ExampleGen finds them.
+    predict(
+        model, tmp_path / "text", write(tmp_path / "a.csv", "number;name", "3;a", "4;b"), csv=CsvConfig(delimiter=";")
+    )
+    assert table(tmp_path / "text").to_pydict() == {"doubled": [6, 8]}
+
+
+def test_what_does_not_fit_is_named(own: str, tmp_path: Path) -> None:
+    data = write(tmp_path / "a.csv", "id,zipp,hours", "1,7,10")
+    with pytest.raises(InputError, match="expected the column 'zip', received none; did you mean 'zipp'"):
+        predict(own, tmp_path / "out", data)
+    data = write(tmp_path / "b.csv", "zip,score,hours", "1,7,10")
+    with pytest.raises(InputError, match="the column 'score' has the name of a prediction"):
+        predict(own, tmp_path / "out2", data, columns=("score",))
+    data = write(tmp_path / "c.csv", "zip,hours")
+    with pytest.raises(InputError, match="has no rows"):
+        predict(own, tmp_path / "out3", data)

@@ -1,0 +1,88 @@
+"""How SavedModels of this project and of others are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import batch_models
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+
+from components.data.examples import to_lists
+from components.errors import InputError
+from components.predictor import model_interface
+
+
+def batch(**columns: pa.Array) -> pa.RecordBatch:
+    return to_lists(pa.RecordBatch.from_arrays(list(columns.values()), list(columns)))
+
+
+def test_own_model_gets_columns(tmp_path: Path) -> None:
+    model = model_interface.read(batch_models.own(tmp_path))
+    assert (model.signature, model.columns) == ("raw", {"hours": "float", "zip": "bytes"})
+    rows = batch(hours=pa.array([20, None, 10], pa.float32()), zip=pa.array([b"007", b"7", None], pa.binary()))
+    assert model.predict(rows)["score"].tolist() == [[3.0], [-1.0], [1.0]]
+
+
+def test_own_model_gets_examples_where_a_row_has_several_values(tmp_path: Path) -> None:
+    model = model_interface.read(batch_models.own(tmp_path))
+    rows = batch(hours=pa.array([[10, 40], [], [20]], pa.list_(pa.float32())), zip=pa.array([b"7"] * 3, pa.binary()))
+    assert model.predict(rows)["score"].tolist() == [[4.0], [-1.0], [2.0]]
+
+
+def test_model_that_parses_examples_gets_all_columns(tmp_path: Path) -> None:
+    model = model_interface.read(batch_models.of_examples(tmp_path))
+    assert model.columns is None
+    rows = batch(number=pa.array([3, -4]), other=pa.array([b"a", None], pa.binary()))
+    assert model.predict(rows)["doubled"].tolist() == [6, -8]
+
+
+def test_model_of_columns_gets_their_dtypes_and_shapes(tmp_path: Path) -> None:
+    specs = {
+        "small": tf.TensorSpec([None, 1], tf.int32),
+        "text": tf.TensorSpec([None], tf.string),
+        "pair": tf.TensorSpec([None, 2], tf.float64),
+    }
+    model = model_interface.read(batch_models.of_columns(tmp_path, **specs))
+    assert model.columns == {"small": "int", "text": "bytes", "pair": "float"}
+    rows = batch(
+        small=pa.array([1, 2]), text=pa.array([b"a", b"b"]), pair=pa.array([[1, 2], [3, 4]], pa.list_(pa.float32()))
+    )
+    assert model.invalid(rows) == {}
+    predicted = model.predict(rows)
+    assert predicted["small_out"].tolist() == [[1], [2]]
+    assert predicted["text_out"].tolist() == [b"a", b"b"]
+    assert predicted["pair_out"].tolist() == [[1, 2], [3, 4]]
+    assert {name: each.dtype for name, each in predicted.items()} == {
+        "small_out": np.int32,
+        "text_out": object,
+        "pair_out": np.float64,
+    }
+
+
+def test_values_that_a_column_does_not_take_are_named(tmp_path: Path) -> None:
+    specs = {"small": tf.TensorSpec([None], tf.int8), "pair": tf.TensorSpec([None, 2], tf.float32)}
+    model = model_interface.read(batch_models.of_columns(tmp_path, **specs))
+    pairs = pa.array([[1, 2], [1], [1, 2]], pa.list_(pa.float32()))
+    assert model.invalid(batch(small=pa.array([1, 2, 200]), pair=pairs)) == {
+        1: ("pair", "expected 2 values, received one value"),
+        2: ("small", "expected int8, received 200"),
+    }
+    assert model.invalid(batch(small=pa.array([1, None, 3]), pair=pairs.take(pa.array([0, 0, 0])))) == {
+        1: ("small", "expected one value, received no value")
+    }
+
+
+def test_what_cannot_be_called_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected the folder of a SavedModel"):
+        model_interface.read(str(tmp_path))
+    images = batch_models.of_columns(tmp_path / "images", image=tf.TensorSpec([None, None, 3], tf.float32))
+    with pytest.raises(InputError, match=r"a fixed number of values per row, received image: float32 \[-1, -1, 3\]"):
+        model_interface.read(images)
+    scalar = batch_models.of_columns(tmp_path / "scalar", x=tf.TensorSpec([], tf.float32))
+    with pytest.raises(InputError, match=r"received x: float32 \[\]"):
+        model_interface.read(scalar)
+    with pytest.raises(InputError, match="has no signature 'serving'; did you mean 'serving_default'"):
+        model_interface.read(scalar, "serving")

@@ -1,0 +1,93 @@
+"""Predictions as columns, and in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+from pyarrow import csv, parquet
+
+from components.errors import InputError
+from components.predictor import output
+from components.predictor.config import OutputFormat
+
+
+def test_outputs_become_columns() -> None:
+    made = output.columns(
+        {
+            "probability": np.array([[0.5], [0.25]], np.float32),
+            "count": np.array([1, 2]),
+            "embedding": np.array([[1, 2, 3], [4, 5, 6]], np.float32),
+            "name": np.array([b"a", b"\xff"], object),
+        }
+    )
+    assert {name: (str(each.type), each.to_pylist()) for name, each in made.items()} == {
+        "count": ("int64", [1, 2]),
+        "embedding": ("fixed_size_list<item: float>[3]", [[1, 2, 3], [4, 5, 6]]),
+        "name": ("string", ["a", "\\xff"]),
+        "probability": ("float", [0.5, 0.25]),
+    }
+
+
+def test_classification_becomes_a_prediction_and_a_probability_for_each_class() -> None:
+    classes = np.array([[b"cat", b"dog"]] * 2, object)
+    made = output.columns({"probabilities": np.array([[0.25, 0.75], [0.5, 0.5]], np.float32), "classes": classes})
+    assert {name: each.to_pylist() for name, each in made.items()} == {
+        "prediction": ["dog", "cat"],
+        "probability_cat": [0.25, 0.5],
+        "probability_dog": [0.75, 0.5],
+    }
+
+
+def test_output_of_a_whole_batch_is_refused() -> None:
+    with pytest.raises(InputError, match="output rows: expected a value for each row"):
+        output.columns({"rows": np.array(2)})
+
+
+ROWS = pa.RecordBatch.from_pydict(
+    {
+        "id": pa.array(["a", None]),
+        "at": pa.array([0, 86_400_000], pa.timestamp("ms")),
+        "score": pa.array([0.5, 0.25], pa.float32()),
+        "pair": pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2)),
+    }
+)
+
+
+def written(path: Path, format_: OutputFormat, *batches: pa.RecordBatch) -> Path:
+    writer = output.create(str(path), format_, batches[0].schema)
+    for batch in batches:
+        writer.write(batch)
+    writer.close()
+    return path
+
+
+def test_parquet_has_the_columns_as_they_are(tmp_path: Path) -> None:
+    assert parquet.read_table(written(tmp_path / "p", "parquet", ROWS, ROWS)).equals(pa.Table.from_batches([ROWS] * 2))
+
+
+def test_csv_has_a_column_for_each_value_of_a_list(tmp_path: Path) -> None:
+    read = csv.read_csv(written(tmp_path / "p", "csv", ROWS, ROWS))
+    assert read.column_names == ["id", "at", "score", "pair_0", "pair_1"]
+    assert read.column("pair_1").to_pylist() == [2, 4, 2, 4]
+    assert read.column("id").to_pylist() == ["a", "", "a", ""]
+
+
+def test_csv_refuses_lists_of_any_length(tmp_path: Path) -> None:
+    lists = pa.RecordBatch.from_pydict({"x": pa.array([[1], [1, 2]])})
+    with pytest.raises(InputError, match=r"column x: expected one value in each row, received list<item: int64>"):
+        written(tmp_path / "p", "csv", lists)
+
+
+def test_tfrecord_has_an_example_for_each_row(tmp_path: Path) -> None:
+    path = written(tmp_path / "p.gz", "tfrecord", ROWS)
+    records = tf.data.TFRecordDataset(str(path), "GZIP").as_numpy_iterator()
+    first, second = (tf.train.Example.FromString(record).features.feature for record in records)
+    values: dict[str, Any] = {name: list(each.bytes_list.value) for name, each in first.items() if name in ("id", "at")}
+    assert values == {"id": [b"a"], "at": [b"1970-01-01 00:00:00.000"]}
+    assert (list(first["score"].float_list.value), list(second["pair"].int64_list.value)) == ([0.5], [3, 4])
+    assert not second["id"].bytes_list.value
