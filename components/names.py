@@ -69,6 +69,14 @@ def _function_path(name: str) -> Callable[[str], str]:
     return check
 
 
+def _import_path(value: str) -> str:
+    if not _IMPORT_PATH.fullmatch(value):
+        raise ValueError(f"expected an import path such as my_package.MyComponent, received {value!r}")
+    return value
+
+
+ImportPath = Annotated[str, AfterValidator(_import_path)]
+"""The import path of a class or function in a package or module."""
 PreprocessingFn = Annotated[str, AfterValidator(_function_path("preprocessing_fn"))]
 """The import path of a user function: package.module.function, or path/to/module.py:function. For a file without a
 function, stock TFX's name of the function is appended."""

@@ -77,6 +77,23 @@ def call(path: str, *arguments: Any, **options: Any) -> Any:
         raise _located(path, error) from error
 
 
+def find_failure(path: str, name: str, error: BaseException) -> InputError | None:
+    """Finds the user's line in the traceback of an exception, for code that another library calls.
+
+    Args:
+      path: the import path of a class or function in the user's module.
+      name: what failed, for the error.
+      error: the exception.
+
+    Returns:
+      An error with file and line; None if the exception has not passed through the module.
+    """
+    file = _file_of(path)
+    frames = traceback.extract_tb(error.__traceback__)
+    passed = file and any(Path(frame.filename).resolve() == file for frame in frames)
+    return _located(path, error, name) if passed else None
+
+
 def digest(*names: str) -> str:
     """Computes a digest of source code, so that a node runs again when its code changes.
 
@@ -149,7 +166,7 @@ def _sources(name: str) -> list[Path]:
     return sorted(origin.parent.rglob("*.py")) if spec.submodule_search_locations else [origin]
 
 
-def _located(path: str, error: BaseException) -> InputError:
+def _located(path: str, error: BaseException, name: str | None = None) -> InputError:
     """Returns an error with the innermost line of the user's file, or the function if no frame is in that file."""
     frames = traceback.extract_tb(error.__traceback__)
     file = _file_of(path)
@@ -167,7 +184,9 @@ def _located(path: str, error: BaseException) -> InputError:
             "; set schema.infer_shapes to true for dense tensors of columns without missing values, as in stock TFX"
         )
     cut = "..." if len(message) > _MESSAGE else ""
-    headline = f"{location}: {path} failed: {type(error).__name__}{': ' if message else ''}{message[:_MESSAGE]}{cut}"
+    headline = (
+        f"{location}: {name or path} failed: {type(error).__name__}{': ' if message else ''}{message[:_MESSAGE]}{cut}"
+    )
     return InputError(headline, remedy)
 
 

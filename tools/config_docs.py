@@ -98,6 +98,8 @@ def _inner(field: Schema) -> tuple[str, str]:
             return reference, ""
     members = _members(field)
     reference = _reference(members) if isinstance(members, dict) else ""
+    if items := _reference(field.get("items", {})):
+        return items, ".NUMBER"
     return reference, ".NAME" if reference else ""
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Resolve pyproject.toml for both release lines; write requirements.txt and requirements-cuda.txt: versions, hashes,
-# markers.
+# Resolve pyproject.toml for both release lines; write requirements.txt, requirements-cuda.txt and
+# requirements-mlflow.txt: versions, hashes, markers.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,13 +13,21 @@ python=$(tools/setup.sh --choose | head -n 1)
 export_lock() {
   "$uv" export --quiet --python "$python" --format requirements-txt --no-emit-project --no-header --no-annotate "$@"
 }
+added() { # the entries of standard input, each with its hashes, that requirements.txt.new does not have
+  "$python" -c '
+import re, sys
+known, extended = ((re.split(r"\n(?=\S)", text)) for text in (open("requirements.txt.new").read(), sys.stdin.read()))
+print("\n".join(entry.rstrip("\n") for entry in extended if entry.rstrip("\n") not in {one.rstrip("\n") for one in known}))'
+}
 {
   echo "# The lock of both release lines, made from pyproject.toml by \`make lock\`: don't edit it by hand."
   export_lock
 } >requirements.txt.new
-{
-  echo "# What the extra cuda adds to requirements.txt, made by \`make lock\`: don't edit it by hand."
-  export_lock --extra cuda | diff --unchanged-group-format= --changed-group-format='%>' requirements.txt.new - || true
-} >requirements-cuda.txt.new
+for extra in cuda mlflow; do
+  {
+    echo "# What the extra $extra adds to requirements.txt, made by \`make lock\`: don't edit it by hand."
+    export_lock --extra "$extra" | added
+  } >"requirements-$extra.txt.new"
+  mv "requirements-$extra.txt.new" "requirements-$extra.txt"
+done
 mv requirements.txt.new requirements.txt
-mv requirements-cuda.txt.new requirements-cuda.txt

@@ -41,6 +41,7 @@ from components.trainer.prediction_head import PREDICTION_KEY
 from components.transform.component import Transform
 from components.tuner.component import Tuner
 from components.tuner.plan import tuning_plan
+from pipeline.authoring import own_nodes
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.examples_format import examples_format
 from pipeline.core.metadata.connection import to_ir
@@ -61,6 +62,7 @@ class BuildInputs:
       evaluator_code: the same for the Evaluator.
       predicted: the files of the section `predict`, if there is one.
       predictor_code: digest of the code that Predictor runs.
+      own_components: the component of each entry of `nodes`.
       managed: whether a service runs the pipeline that keeps the metadata itself: the baseline is looked up as that
         service can.
     """
@@ -75,6 +77,7 @@ class BuildInputs:
     evaluator_code: str
     predictor_code: str
     predicted: FilePatterns | None = None
+    own_components: tuple[own_nodes.OwnComponent, ...] = ()
     managed: bool = False
 
 
@@ -188,18 +191,19 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     )
     predictor = _predictor(config, inputs, push)
 
+    nodes = [
+        *(examples, statistics, schema, validator, gate, transform),
+        *([tuner] if tuner else []),
+        *([base] if base else []),
+        *(trainer, latest, evaluation),
+        *([check] if checks else []),
+        push,
+        *([predictor] if predictor else []),
+    ]
     return pipeline.Pipeline(
         pipeline_name=config.pipeline.name,
         pipeline_root=paths.artifacts,
-        components=[
-            *(examples, statistics, schema, validator, gate, transform),
-            *([tuner] if tuner else []),
-            *([base] if base else []),
-            *(trainer, latest, evaluation),
-            *([check] if checks else []),
-            push,
-            *([predictor] if predictor else []),
-        ],
+        components=[*nodes, *own_nodes.connect(config.nodes, inputs.own_components, nodes)],
         enable_cache=config.runtime.cache,
         metadata_connection_config=to_ir(paths.store),
         beam_pipeline_args=list(inputs.beam_args),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from components.errors import InputError
 from pipeline.authoring.config import Config
+from pipeline.cli import notifications
+from pipeline.cli.notifications import Notification
 from pipeline.cli.options import add_config, load_config
 from pipeline.cli.output import show
 from pipeline.core.metadata.location import exists
@@ -20,7 +24,21 @@ _SHOWN = 3
 _SPLIT = "train"
 
 
-def due(config: Config) -> tuple[bool, str]:
+class Decision(NamedTuple):
+    """Whether a run is due.
+
+    Attributes:
+      yes: whether it is.
+      why: the reason, for people.
+      drift: the notification of drift, if that is the reason.
+    """
+
+    yes: bool
+    why: str
+    drift: Notification | None = None
+
+
+def due(config: Config) -> Decision:
     """Whether `schedule.only_if` holds, and why.
 
     To measure drift, the nodes up to StatisticsGen run on the data, as a run of their own; the next run takes their
@@ -31,21 +49,23 @@ def due(config: Config) -> tuple[bool, str]:
       MachineError: the metadata store does not open, or the data cannot be counted.
     """
     if config.schedule is None or config.schedule.only_if == "every":
-        return True, "it runs each time"
+        return Decision(True, "it runs each time")
     from components.ingest import input_files
 
     newest = input_files.newest_span(config.data)
     store = _store(config)
     last = store and _last_judged(config, store)
     if not store or not last:
-        return True, f"no run has judged a model yet; the newest span is {newest}"
+        return Decision(True, f"no run has judged a model yet; the newest span is {newest}")
     taken = max(last.spans)
     if newest <= taken:
-        return False, f"the last run that judged a model took span {taken}, and there is none after it"
+        return Decision(False, f"the last run that judged a model took span {taken}, and there is none after it")
     if config.schedule.only_if == "new_span":
-        return True, f"the newest span is {newest}, and the last run that judged a model took {taken}"
+        return Decision(True, f"the newest span is {newest}, and the last run that judged a model took {taken}")
     if config.monitor is not None and (drifted := _drifted_requests(config)):
-        return True, f"requests have drifted, and span {newest} is new: {drifted}"
+        shown = ", ".join(f"{name} {value:.3f}" for name, value in itertools.islice(drifted.items(), _SHOWN))
+        why = f"requests have drifted, and span {newest} is new: {shown}"
+        return Decision(True, why, _drift(config, None, newest, why, drifted))
     return _drifted(config, store, last, newest, config.schedule.drift)
 
 
@@ -63,8 +83,8 @@ def _last_judged(config: Config, store: Store) -> run_history.RunListEntry | Non
     return next((row for row in rows if row.verdict and row.spans), None)
 
 
-def _drifted_requests(config: Config) -> str:
-    """The columns in which served requests differ from the training rows; empty if there are none."""
+def _drifted_requests(config: Config) -> dict[str, float]:
+    """The columns in which served requests differ from the training rows; none if no version was asked."""
     from pipeline.cli import monitor
 
     try:
@@ -72,14 +92,11 @@ def _drifted_requests(config: Config) -> str:
     except InputError as error:
         # On the first day no version has been asked yet; the span decides.
         print_error(error)
-        return ""
-    found = {finding.column: finding.value for each in judged for finding in each.findings or ()}
-    return ", ".join(f"{name} {value:.3f}" for name, value in itertools.islice(found.items(), _SHOWN))
+        return {}
+    return {finding.column: finding.value for each in judged for finding in each.findings or ()}
 
 
-def _drifted(
-    config: Config, store: Store, last: run_history.RunListEntry, newest: int, bound: float
-) -> tuple[bool, str]:
+def _drifted(config: Config, store: Store, last: run_history.RunListEntry, newest: int, bound: float) -> Decision:
     from pipeline.inspection import column_statistics
 
     now = _counted(config)
@@ -88,14 +105,24 @@ def _drifted(
     )
     gone = [each.name for each in changes if None in (each.before, each.now)]
     if gone:
-        return True, f"span {newest} has not the columns of run {last.run}: {', '.join(gone[:_SHOWN])}"
+        why = f"span {newest} has not the columns of run {last.run}: {', '.join(gone[:_SHOWN])}"
+        return Decision(True, why, _drift(config, last.run, newest, why, dict.fromkeys(gone)))
     apart = [(each.distance, each.name) for each in changes if each.distance is not None]
-    moved = [f"{name} {distance:.3f}" for distance, name in apart if distance >= bound]
+    far = {name: distance for distance, name in apart if distance >= bound}
+    moved = [f"{name} {distance:.3f}" for name, distance in far.items()]
     if moved:
         more = f" and {len(moved) - _SHOWN} more" if len(moved) > _SHOWN else ""
-        return True, f"span {newest} has drifted from run {last.run}: {', '.join(moved[:_SHOWN])}{more}"
+        why = f"span {newest} has drifted from run {last.run}: {', '.join(moved[:_SHOWN])}{more}"
+        return Decision(True, why, _drift(config, last.run, newest, why, far))
     distance, name = max(apart, default=(0.0, "no column"))
-    return False, f"span {newest} has not drifted by {bound} from run {last.run}: at most {name}, {distance:.3f}"
+    why = f"span {newest} has not drifted by {bound} from run {last.run}: at most {name}, {distance:.3f}"
+    return Decision(False, why)
+
+
+def _drift(config: Config, run: str | None, span: int, why: str, columns: Mapping[str, float | None]) -> Notification:
+    """The notification; `columns` has the distance of each column that drifted, None for a new or a missing one."""
+    name = config.pipeline.name
+    return Notification("drift", name, run, f"{name}: {why}", {"span": span, "version": None, "columns": dict(columns)})
 
 
 def _counted(config: Config) -> str:
@@ -136,8 +163,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    yes, why = due(load_config(options).config)
+    config = load_config(options).config
+    yes, why, drift = due(config)
     show(f"{'due' if yes else 'not due'}: {why}")
+    if drift is not None:
+        notifications.send(config.notify, drift)
     if options.to is None:
         return 0 if yes else _NO
     try:

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import sys
 from pathlib import Path
 
-from components.errors import MachineError
+from components.errors import InputError, MachineError
 from components.files import open_atomically
 from pipeline.cli import options as shared
+from pipeline.cli.output import suppress_native_stderr
 
-HELP = "Write runs, executions and artifacts as JSON Lines, or as OpenLineage events."
+HELP = "Write runs, executions and artifacts as JSON Lines or OpenLineage events, or runs to MLflow."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_store(parser)
     parser.add_argument(
-        "--format", choices=("jsonl", "openlineage"), default="jsonl", help="format of the lines (default: jsonl)"
+        "--format",
+        choices=("jsonl", "openlineage", "mlflow"),
+        default="jsonl",
+        help="format of the lines, or mlflow (default: jsonl)",
     )
-    parser.add_argument("--to", metavar="FILE", help="the file, replaced atomically (default: the standard output)")
+    parser.add_argument(
+        "--to",
+        metavar="FILE",
+        help="the file, replaced atomically (default: the standard output); for mlflow a tracking URI or a folder",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.format == "mlflow":
+        return _to_mlflow(options)
     from pipeline.inspection import export
 
     opened = shared.open_store(options)
@@ -40,4 +51,23 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         raise MachineError(f"--to: {path} cannot be written: {error.strerror}", "name another file") from error
     sys.stdout.write(f"{path}: {count:,} lines\n")
+    return 0
+
+
+def _to_mlflow(options: argparse.Namespace) -> int:
+    if options.to is None:
+        raise InputError(
+            "--format mlflow: expected --to, received none", "name MLflow's tracking URI, or a folder such as mlruns"
+        )
+    if importlib.util.find_spec("mlflow") is None:
+        raise InputError(
+            "--format mlflow: expected the package mlflow-skinny, which is not installed",
+            "install the extra mlflow: .venv/bin/python -m pip install -r requirements-mlflow.txt",
+        )
+    opened = shared.open_store(options)
+    with suppress_native_stderr():
+        from pipeline.inspection import mlflow_export
+
+        written, present = mlflow_export.export(opened.store, opened.logs, opened.pipeline, options.to)
+    sys.stdout.write(f"{options.to}: {written:,} runs written, {present:,} were there\n")
     return 0

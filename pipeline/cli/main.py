@@ -36,7 +36,7 @@ VERBS = {
     "site": "write a page on all runs, with links to their reports",
     "serve-ui": "serve the same pages on this machine, also for unfinished runs",
     "why-not-cached": "explain why a node ran instead of reusing cached outputs",
-    "export": "write the whole metadata store as JSON Lines, or as OpenLineage events",
+    "export": "write the whole metadata store as JSON Lines or OpenLineage events, or runs to MLflow",
     "export-examples": "write examples as TFRecords, for stock TFX",
     "gc": "list artifacts that no kept run and no pushed version needs, and remove them",
     "worker-pool": "run Beam's Python workers for Flink, Spark or another engine on this machine",

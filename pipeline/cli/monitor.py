@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from components import version_manifest
 from components.errors import GATE, InputError
 from components.files import write_atomically
+from pipeline.cli import notifications
 from pipeline.cli import options as shared
+from pipeline.cli.notifications import Notification
 from pipeline.cli.output import print_json, show, suppress_native_stderr, table
 from pipeline.core.text import plain
 
@@ -33,8 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     assigned = [] if options.requests is None else [f"monitor.requests=[{shared.quoted(options.requests)}]"]
+    config = shared.load_config(options, *assigned).config
     with suppress_native_stderr():
-        judged = judge(shared.load_config(options, *assigned).config)
+        judged = judge(config)
     if options.prometheus:
         write_atomically(Path(options.prometheus), _metrics(judged))
     if options.json:
@@ -42,7 +45,20 @@ def run(options: argparse.Namespace) -> int:
     else:
         for each in judged:
             _show(each)
+    for each in judged:
+        if each.findings:
+            notifications.send(config.notify, _drift(config.pipeline.name, each))
     return GATE if any(each.findings for each in judged) else 0
+
+
+def _drift(pipeline: str, judged: Judgement) -> Notification:
+    columns: dict[str, float] = {}
+    for each in judged.findings or ():
+        # Of several findings on a column, the first is its distance.
+        columns.setdefault(each.column, each.value)
+    drifted = ", ".join(f"{name} {value:.3f}" for name, value in columns.items())
+    text = f"{pipeline}: requests to version {judged.version} have drifted: {plain(drifted)}"
+    return Notification("drift", pipeline, None, text, {"span": None, "version": judged.version, "columns": columns})
 
 
 def judge(config: Config) -> list[Judgement]:

@@ -16,9 +16,9 @@ from components.errors import InputError, PipelineError
 from components.names import did_you_mean
 from pipeline.cli.options import add_config, add_engine, check_before_run, load_config
 from pipeline.cli.output import show, suppress_native_stderr
-from pipeline.core.records import NODES
 
 if TYPE_CHECKING:
+    from pipeline.authoring.config import Loaded
     from pipeline.cli.run_output import Mode
     from pipeline.core.records import RunResult
 
@@ -198,16 +198,30 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
+    from pipeline.cli import notifications
+    from pipeline.core.records import refused
+
+    if options.force_bless is not None and not options.force_bless.strip():
+        raise InputError("--force-bless: expected a reason, received none", "give the reason; the verdict records it")
+    loaded = load_config(options, *(["runtime.cache=false"] if options.no_cache else []))
+    config = loaded.config
+    _check_names([*options.from_nodes, *options.to_nodes], config.node_names())
+    try:
+        result, mode = _run_loaded(loaded, options)
+    except PipelineError as error:
+        notifications.send_run(config.notify, refused(error, pipeline=config.pipeline.name))
+        raise
+    notifications.send_run(config.notify, result)
+    return result, mode
+
+
+def _run_loaded(loaded: Loaded, options: argparse.Namespace) -> tuple[RunResult, Mode]:
     from components.ingest import input_files
     from pipeline.cli.reporting import REPORTING
     from pipeline.cli.run_output import ProgressDisplay
     from pipeline.orchestration import compiler, engines
     from pipeline.orchestration.local import scheduler
 
-    _check_names([*options.from_nodes, *options.to_nodes])
-    if options.force_bless is not None and not options.force_bless.strip():
-        raise InputError("--force-bless: expected a reason, received none", "give the reason; the verdict records it")
-    loaded = load_config(options, *(["runtime.cache=false"] if options.no_cache else []))
     # The fork server imports TensorFlow and TFX for some seconds; meanwhile the config is checked against the data.
     scheduler.start_server()
     check_before_run(loaded)
@@ -234,10 +248,10 @@ def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
         return dataclasses.replace(scheduler.run(job, functools.partial(ProgressDisplay, mode)), beam=tuple(beam)), mode
 
 
-def _check_names(names: list[str]) -> None:
+def _check_names(names: list[str], known: tuple[str, ...]) -> None:
     for name in names:
-        if name not in NODES:
+        if name not in known:
             raise InputError(
-                f"--from/--to: the pipeline has no node {name!r}{did_you_mean(name, NODES)}",
-                f"the nodes are {', '.join(NODES)}",
+                f"--from/--to: the pipeline has no node {name!r}{did_you_mean(name, known)}",
+                f"the nodes are {', '.join(known)}",
             )

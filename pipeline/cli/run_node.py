@@ -7,8 +7,13 @@ import json
 import sys
 from datetime import date, datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from components.errors import InputError
+
+if TYPE_CHECKING:
+    from pipeline.core.records import NodeOutcome
+    from pipeline.orchestration.single_node import NodeJob
 
 HELP = "Run one node of a compiled pipeline; what an orchestrator calls. Exit code 0: done, 3: skipped, 1: failed."
 SKIPPED_CODE = 3
@@ -45,6 +50,20 @@ def _span(text: str) -> int | None:
     return (day - date(1970, 1, 1)).days
 
 
+def _notify(job: NodeJob, outcome: NodeOutcome) -> None:
+    """Calls the hooks of the config that the pipeline was compiled from."""
+    from pipeline.authoring.config.notify import NotifyConfig
+    from pipeline.cli import notifications
+    from pipeline.core import run_record
+    from pipeline.orchestration import node
+
+    pipeline, config = node.config_of(job.ir)
+    hooks = [NotifyConfig.model_validate(each) for each in json.loads(config or "{}").get("notify", ())]
+    if hooks:
+        record = run_record.record(job.folder.parent, job.run) or {}
+        notifications.send_node(hooks, pipeline, job.run, job.node, outcome, record)
+
+
 def run(options: argparse.Namespace) -> int:
     """Runs it; returns the exit code.
 
@@ -75,6 +94,7 @@ def run(options: argparse.Namespace) -> int:
 
     job = single_node.NodeJob(ir, options.node, options.run_id, REPORTING, options.logs, options.span)
     outcome = single_node.run(job)
+    _notify(job, outcome)
     if options.json:
         json.dump(
             {"node": options.node, "run": options.run_id, "state": outcome.state, "rows": outcome.rows}, sys.stdout

@@ -12,24 +12,38 @@ from components.serving.check_result import ServingCheckResult
 
 RUN, REUSE, EXCLUDE = "run", "reuse", "exclude"
 
-NODES = (
-    "ExampleGen",
-    "StatisticsGen",
-    "SchemaGen",
-    "ExampleValidator",
-    "DataGate",
-    "Transform",
-    "Tuner",
-    "BaseModel",
-    "Trainer",
-    "LatestBlessedModel",
-    "Evaluator",
-    "InfraValidator",
-    "Pusher",
-    "Predictor",
-)
-"""Every node that a pipeline of `build.py` may have, so that a name can be checked without TFX. The config decides
-whether there is a Tuner, a BaseModel, an InfraValidator and a Predictor."""
+
+@dataclass(frozen=True)
+class StandardNode:
+    """The names of a node's outputs, and the nodes it depends on."""
+
+    outputs: tuple[str, ...]
+    upstream: tuple[str, ...] = ()
+
+
+NODES = {
+    "ExampleGen": StandardNode(("examples",)),
+    "StatisticsGen": StandardNode(("statistics",), ("ExampleGen",)),
+    "SchemaGen": StandardNode(("schema",), ("StatisticsGen",)),
+    "ExampleValidator": StandardNode(("anomalies",), ("StatisticsGen", "SchemaGen")),
+    "DataGate": StandardNode(("report",), ("StatisticsGen", "ExampleValidator")),
+    "Transform": StandardNode(
+        ("transform_graph", "transformed_examples", "updated_analyzer_cache"), ("ExampleGen", "SchemaGen", "DataGate")
+    ),
+    "Tuner": StandardNode(("best_hyperparameters", "tuner_results"), ("SchemaGen", "Transform")),
+    "BaseModel": StandardNode(("model",)),
+    "Trainer": StandardNode(("model", "model_run"), ("SchemaGen", "Transform", "Tuner", "BaseModel")),
+    "LatestBlessedModel": StandardNode(("model",), ("Trainer",)),
+    "Evaluator": StandardNode(("evaluation", "blessing"), ("ExampleGen", "Trainer", "LatestBlessedModel")),
+    "InfraValidator": StandardNode(("blessing",), ("ExampleGen", "Trainer")),
+    "Pusher": StandardNode(("pushed_model",), ("ExampleGen", "Trainer", "Evaluator", "InfraValidator")),
+    "Predictor": StandardNode(("predictions",), ("Pusher",)),
+}
+"""Every node that a pipeline of `build.py` may have beside those of the section `nodes`, so that names and dependencies
+can be checked without TFX. The config decides whether there is a Tuner, a BaseModel, an
+InfraValidator and a Predictor."""
+LOOKED_UP = ("BaseModel", "LatestBlessedModel")
+"""Nodes that only look up an artifact of an earlier run, which does not have to exist."""
 
 DONE, CACHED, SKIPPED, FAILED = "done", "cached", "skipped", "failed"
 

@@ -78,8 +78,9 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
         passed as text.
 
     Raises:
-      InputError: there are no input files.
+      InputError: there are no input files, or a component of `nodes` cannot be imported.
     """
+    from pipeline.authoring import own_nodes
     from pipeline.authoring.build import BuildInputs
 
     trainer = ("components.features", "components.models", "components.trainer")
@@ -103,6 +104,7 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
         evaluator_code=user_code.digest(*evaluator, *config.evaluation.modules()),
         predictor_code=user_code.digest("components.predictor", "components.data.saved_model"),
         predicted=None if predicted is None else input_files.find(predicted),
+        own_components=own_nodes.load(config.nodes),
         managed=managed,
     )
 

@@ -15,8 +15,10 @@ from tfx.orchestration.local import runner_utils
 from tfx.orchestration.portable import partial_run_utils, runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
+from components import user_code
 from components.compat.tfx.launcher import Metadata, NodeLauncher
-from components.errors import InputError, MachineError, PipelineError, to_error
+from components.errors import InputError, MachineError, PipelineError, find, to_error
+from pipeline.authoring import own_nodes
 from pipeline.core.metadata.connection import cancel_unfinished, connect, connection_config, from_ir, reader
 from pipeline.core.metadata.location import Location
 from pipeline.core.metadata.store import Artifact, Execution, Store
@@ -83,7 +85,7 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
         return NodeOutcome(
             FAILED,
             earlier.id if earlier else None,
-            error=to_error(node_id, error, "see the full cause in its log"),
+            error=_error(pipeline, node_id, error),
             jobs=tuple(started.jobs),
         )
     execution = store.execution(run_id, node_id)
@@ -127,6 +129,16 @@ def set_parameter(ir: bytes, node_id: str, name: str, value: str) -> bytes:
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
     nodes_of(pipeline)[node_id].parameters.parameters[name].field_value.string_value = value
     return bytes(pipeline.SerializeToString(deterministic=True))
+
+
+def config_of(ir: bytes) -> tuple[str, str]:
+    """The name of a compiled pipeline, and its config as JSON; "" if it has none."""
+    pipeline = pipeline_pb2.Pipeline.FromString(ir)
+    contexts = (context for node in nodes_of(pipeline).values() for context in node.contexts.contexts)
+    configs = (
+        context.properties["config"].field_value.string_value for context in contexts if "config" in context.properties
+    )
+    return str(pipeline.pipeline_info.id), next(configs, "")
 
 
 def root_of(ir: bytes, run_id: str) -> str:
@@ -174,6 +186,17 @@ def store_of(pipeline: Any) -> Location:
     """The metadata store of the pipeline."""
     config = runner_utils.extract_local_deployment_config(pipeline).metadata_connection_config
     return from_ir(getattr(config, config.WhichOneof("connection_config")))
+
+
+def _error(pipeline: Any, node_id: str, error: BaseException) -> PipelineError:
+    """The error of a failed node; one in a component of the user's own has the line of their file."""
+    failure = None
+    if own_nodes.CODE in nodes_of(pipeline)[node_id].parameters.parameters and find(error) is None:
+        deployment = runner_utils.extract_local_deployment_config(pipeline)
+        spec = runner_utils.extract_executor_spec(deployment, node_id)
+        path = getattr(spec, "python_executor_spec", spec).class_path
+        failure = user_code.find_failure(path, node_id, error)
+    return failure or to_error(node_id, error, "see the full cause in its log")
 
 
 def _root(pipeline: Any) -> str:

@@ -44,6 +44,11 @@ class NodeJob:
     logs: Path | None = None
     span: int | None = None
 
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return (self.logs or Path(nodes.root_of(self.ir, self.run)).parent / "logs") / self.run
+
 
 def run(job: NodeJob) -> NodeOutcome:
     """Runs the node, unless an earlier attempt at this run succeeded; its failure is returned, not raised.
@@ -70,7 +75,7 @@ def run(job: NodeJob) -> NodeOutcome:
             raise InputError("--span: expected a pipeline with an ExampleGen, received one without", "remove --span")
         parameter, value = parameter_for_span(nodes.text_parameters(ir, EXAMPLE_GEN), job.span)
         ir = nodes.set_parameter(ir, EXAMPLE_GEN, parameter, value)
-    folder = (job.logs or Path(nodes.root_of(ir, job.run)).parent / "logs") / job.run
+    folder = job.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -5,6 +5,7 @@ The messages are those of kfp's pipeline spec; TFX's own functions convert artif
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_entrypoint_utils
 from tfx.orchestration.portable import outputs_utils
 from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import artifact_utils, standard_component_specs
+from tfx.types.value_artifact import ValueArtifact
 from tfx.utils import import_utils
 
 _DRIVER_OUTPUTS = (
@@ -114,6 +116,10 @@ def execute(call: Call, executor_class: str, beam_args: Sequence[str]) -> None:
     _apply_driver_output(call)
     names: dict[int, str] = {}
     inputs = entrypoint.parse_raw_artifact_dict(call.request.inputs.artifacts, names)
+    # As TFX's launcher does; TFX's own entry point for the service does not, and a component that takes a number fails.
+    for artifact in itertools.chain.from_iterable(inputs.values()):
+        if isinstance(artifact, ValueArtifact):
+            artifact.read()
     outputs = entrypoint.parse_raw_artifact_dict(call.request.outputs.artifacts, names)
     executor = import_utils.import_class_by_path(executor_class)
     logging.info("%s of run %s: %s", call.node, call.run, executor_class)

@@ -23,6 +23,16 @@ def _own_evaluation(label_key: str, metric: str = "auc", least: float = 0.7) -> 
     return {"label_key": label_key, "preprocessing": preprocessing, "metrics": [metric], "thresholds": thresholds}
 
 
+def own_nodes(word: str = "found", least: float = 1) -> list[dict[str, Any]]:
+    """Two nodes of a user's own: the second reads what the first has made, and precedes the push."""
+    measure = {"component": "tests.support.own_components.Measure", "parameters": {"word": word}}
+    check = {"component": "tests.support.own_components.check_size", "parameters": {"least": least}}
+    return [
+        {**measure, "inputs": {"statistics": "StatisticsGen.statistics"}},
+        {**check, "inputs": {"size": "Measure.size", "text": "Measure.text"}, "before": "Pusher"},
+    ]
+
+
 def _taxi(folder: Path) -> Runs:
     """The shipped example, as `make run` runs it."""
     make_data("taxi")
@@ -111,13 +121,14 @@ def _tuned(folder: Path) -> Runs:
 
 
 def _few(folder: Path) -> Runs:
-    """The same rows for the orchestrators: trained by two workers, judged beside a baseline, checked by a server."""
+    """The same rows for the orchestrators: two workers, a baseline, a server as a check, nodes of one's own."""
     config = people.project(
         folder,
         "few",
         training={**people.CONFIG["training"], "strategy": {"kind": "multi_worker", "workers": 2}},
         evaluation={**people.CONFIG["evaluation"], "thresholds": {"auc": {"min": 0.7, "worse_by": 0.1}}},
         serving={"check": "server"},
+        nodes=own_nodes(),
     )
     return first_run(folder, "few", "--config", str(config))
 

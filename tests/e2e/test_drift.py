@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import people
@@ -20,7 +21,10 @@ def test_run_is_due_when_a_column_has_moved(tmp_path: Path) -> None:
         people.write(tmp_path / str(span) / "people.csv", table)
 
     schedule = {"start": "2026-01-01", "only_if": "drift", "drift": 0.2}
-    config = people.write_config(tmp_path / "people.yaml", tmp_path / "{SPAN}" / "people.csv", schedule=schedule)
+    keep = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read())"
+    notify = [{"command": [sys.executable, "-c", keep, str(tmp_path / "notified")]}]
+    data = tmp_path / "{SPAN}" / "people.csv"
+    config = people.write_config(tmp_path / "people.yaml", data, schedule=schedule, notify=notify)
     shared = ("--config", str(config), "--output", str(tmp_path / "out"))
 
     def due(expected: int) -> str:
@@ -38,8 +42,14 @@ def test_run_is_due_when_a_column_has_moved(tmp_path: Path) -> None:
 
     comes(2)
     assert f"span 2 has not drifted by 0.2 from run {first}: at most " in due(3)
+    assert not (tmp_path / "notified").exists()
     comes(3, more_hours=40)
-    assert due(0).startswith(f"due: span 3 has drifted from run {first}: hours ")
+    why = due(0).removeprefix("due: ").strip()
+    assert why.startswith(f"span 3 has drifted from run {first}: hours ")
+    note = json.loads((tmp_path / "notified").read_text())
+    assert (note["event"], note["run"], note["text"]) == ("drift", first, f"people: {why}")
+    assert note["details"]["span"] == 3
+    assert note["details"]["columns"]["hours"] > 0.2
 
     run = command("--local", *shared, "--to", "StatisticsGen", "--json")
     assert run.states["StatisticsGen"] == "cached"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,12 +63,18 @@ def test_drifted_columns_are_named_and_no_others(small: Runs, tmp_path: Path):
         tmp_path,
         lambda row: {**row, "hours": row["hours"] + 30, "city": row["city"] and "Oslo"},
     )
-    ended = monitor(small, requests, "--json", "--prometheus", str(tmp_path / "metrics.prom"))
+    keep = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read())"
+    notify = json.dumps([{"command": [sys.executable, "-c", keep, str(tmp_path / "notified")]}])
+    prometheus = ("--prometheus", str(tmp_path / "metrics.prom"))
+    ended = monitor(small, requests, "--json", *prometheus, "--set", f"notify={notify}")
     assert ended.exit_code == 3, ended.err
     [judged] = ended.result["judgements"]
     found = {(each["column"], each["what"]) for each in judged["findings"]}
     # More hours make other predictions.
     assert found == {("hours", "distance"), ("city", "distance"), ("city", "new values"), ("probability", "distance")}
+    note = json.loads((tmp_path / "notified").read_text())
+    assert (note["event"], note["run"], set(note["details"]["columns"])) == ("drift", None, {each for each, _ in found})
+    assert note["details"]["version"] == judged["version"]
     metrics = (tmp_path / "metrics.prom").read_text()
     version = Path(small.first.result["pushed"]).name
     assert f'tfx_pipeline_monitor_drifted{{column="hours",reference="training",version="{version}"}} 1.0' in metrics

@@ -14,11 +14,10 @@ from fake_gcs import Bucket, serve
 from fake_vertex_runner import Edge, Run, Service
 
 from pipeline.core.metadata.store import INPUT, Store
-from pipeline.core.records import NODES
+from pipeline.core.records import LOOKED_UP
 
 pytestmark = [pytest.mark.e2e, pytest.mark.orchestrator]
 
-CONTAINERS = set(NODES) - {"Tuner", "BaseModel", "LatestBlessedModel"}
 LOOKUPS = {"LatestBlessedModel-model-blessing-resolver", "LatestBlessedModel-model-resolver"}
 
 
@@ -31,6 +30,11 @@ def bucket() -> Bucket:
 def service(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serve(bucket, tmp_path_factory.mktemp("storage")) as environment:
         yield Service(bucket, environment)
+
+
+def containers(example: Runs) -> set[str]:
+    """The nodes that run in a container."""
+    return set(example.first.states) - set(LOOKED_UP)
 
 
 def spec_of(example: Runs, folder: Path, *sets: str) -> Path:
@@ -62,8 +66,8 @@ def verdict(service: Service, run: Run) -> dict[str, Any]:
     return record
 
 
-def test_every_container_has_run(first: Run):
-    assert first.named("succeeded") == CONTAINERS | LOOKUPS
+def test_every_container_has_run(first: Run, example: Runs):
+    assert first.named("succeeded") == containers(example) | LOOKUPS
     [blessing] = first.tasks["Evaluator"].outputs["blessing"]
     [model] = first.tasks["Trainer"].outputs["model"]
     assert (blessing.metadata["blessed"], blessing.metadata["current_model_id"]) == (1, model.name)
@@ -76,7 +80,7 @@ def test_model_is_as_good_as_that_of_a_local_run(first: Run, service: Service, e
 
 def test_lineage_is_that_of_a_local_run(first: Run, example: Runs):
     store = Store(example.output / "metadata.db")
-    executions = [each for each in store.executions(example.first.result["run"]) if each.node in CONTAINERS]
+    executions = [each for each in store.executions(example.first.result["run"]) if each.node in containers(example)]
     nodes = {each.id: each.node for each in executions}
     read = [event for event in store.events(nodes) if event.kind == INPUT]
     artifacts = store.artifacts_by_id(event.artifact for event in read)
@@ -84,7 +88,7 @@ def test_lineage_is_that_of_a_local_run(first: Run, example: Runs):
     local: set[Edge] = {
         (nodes[makers[event.artifact]], artifacts[event.artifact].type, nodes[event.execution]) for event in read
     }
-    assert first.lineage(CONTAINERS) == local
+    assert first.lineage(containers(example)) == local
 
 
 def test_pushed_version_is_in_the_serving_layout_with_its_manifest(
@@ -127,7 +131,7 @@ def test_another_run_takes_what_is_unchanged_finds_the_baseline_and_survives_a_l
     assert second.named("failed") == set(), "\n".join(second.tasks[each].log[-3000:] for each in second.named("failed"))
     rerun = {"Trainer", "Evaluator", "Pusher"}
     assert second.named("succeeded") == rerun | LOOKUPS
-    assert second.named("cached") == CONTAINERS - rerun - {"InfraValidator"}
+    assert second.named("cached") == containers(example) - rerun - {"InfraValidator"}
     assert "=== attempt 2 ===" in second.tasks["Trainer"].log
     # It has gone on from there: nobody has written that checkpoint again.
     written = [name for name in bucket.written() if re.search(rf"{second.name}/.*\.kept/.*/step-\d+\.index$", name)]

@@ -16,7 +16,10 @@ from components.names import column_name, did_you_mean
 from components.trainer.config import TrainingConfig
 from pipeline.authoring.config.document import Problem, of_validation
 from pipeline.authoring.config.examples_format import tfrecord_readers
+from pipeline.authoring.config.orchestrators import EVERY
+from pipeline.authoring.config.own_nodes import check_nodes
 from pipeline.authoring.config.root import Config
+from pipeline.core.records import LOOKED_UP
 
 LABEL = ("data", "label")
 WEIGHT = ("data", "weight")
@@ -38,6 +41,8 @@ def check_config(config: Config) -> list[Problem]:
         *_metrics(config),
         *_importance(config),
         *_schedule(config),
+        *check_nodes(config.nodes, config.pipeline.name),
+        *_resources(config),
         *_examples_format(config),
     ]
 
@@ -58,6 +63,20 @@ def _schedule(config: Config) -> Iterator[Problem]:
         if getattr(config.schedule, field) == value:
             expected = "expected a data.path with {SPAN}, or {YYYY}, {MM} and {DD}; received none of them"
             yield Problem(("schedule", field), f"{expected}: {value} requires data with spans")
+
+
+def _resources(config: Config) -> Iterator[Problem]:
+    """Resources of nodes that the pipeline does not have, or that Vertex AI looks up without a container."""
+    names = config.node_names()
+    for name in config.kubeflow.resources if config.kubeflow else ():
+        if name not in (*names, EVERY):
+            hint = did_you_mean(name, (*names, EVERY))
+            yield Problem(("kubeflow", "resources", name), f"the pipeline has no node {name!r}{hint}")
+    with_container = [name for name in names if name not in LOOKED_UP]
+    for name in config.vertex.resources if config.vertex else ():
+        if name not in with_container:
+            hint = did_you_mean(name, with_container)
+            yield Problem(("vertex", "resources", name), f"expected a node with a container, received {name!r}{hint}")
 
 
 def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:

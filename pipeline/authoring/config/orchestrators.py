@@ -19,20 +19,10 @@ from pydantic import (
 from typing_extensions import Self
 
 from components.config_section import Section
-from components.names import did_you_mean
 from pipeline.authoring.config.runtime import Bucket, Labels
-from pipeline.core.records import NODES
 
 EVERY = "every"
 """Key of `resources` for all nodes without an entry of their own."""
-
-
-def _check_nodes(by_node: dict[str, Resources]) -> dict[str, Resources]:
-    for name in by_node:
-        if name != EVERY and name not in NODES:
-            raise ValueError(f"the pipeline has no node {name!r}{did_you_mean(name, (*NODES, EVERY))}")
-    return by_node
-
 
 Dns = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 """A valid name of a Kubernetes object."""
@@ -73,7 +63,7 @@ class KubeflowConfig(Section):
     """Variable → the secret with its value, such as the password of the metadata store."""
     environment: dict[Variable, str] = Field(default_factory=dict)
     """Variable → value, for values that are not secret."""
-    resources: Annotated[dict[str, Resources], AfterValidator(_check_nodes)] = Field(default_factory=dict)
+    resources: dict[str, Resources] = Field(default_factory=dict)
     """Node → resources of its container; `every`: all nodes without an entry. By default those of the cluster."""
     node_selector: dict[str, str] = Field(default_factory=dict)
     """Labels of the machines for the containers."""
@@ -85,20 +75,6 @@ class KubeflowConfig(Section):
     """The namespace of the runs, for a multi-user Kubeflow."""
     experiment: Annotated[str, StringConstraints(min_length=1)] = "Default"
     """The experiment of the runs."""
-
-
-_LOOKED_UP = ("BaseModel", "LatestBlessedModel")
-"""Nodes that the service resolves from its metadata, without a container."""
-_WITH_CONTAINER = tuple(node for node in NODES if node not in _LOOKED_UP)
-
-
-def _check_node_names(by_node: dict[str, ResourcesConfig]) -> dict[str, ResourcesConfig]:
-    for name in by_node:
-        if name not in _WITH_CONTAINER:
-            raise ValueError(
-                f"expected a node with a container, received {name!r}{did_you_mean(name, _WITH_CONTAINER)}"
-            )
-    return by_node
 
 
 class ResourcesConfig(Section):
@@ -133,7 +109,7 @@ class VertexPipelinesConfig(Section):
     """A VPC network to peer with, such as projects/12345/global/networks/mine."""
     labels: Labels = Field(default_factory=dict)
     """Name → value on each job, for billing reports."""
-    resources: Annotated[dict[str, ResourcesConfig], AfterValidator(_check_node_names)] = Field(default_factory=dict)
+    resources: dict[str, ResourcesConfig] = Field(default_factory=dict)
     """Node → resource requests of its container, such as Trainer: {cpu: 8, memory_gb: 32}."""
     endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[^/\s]+$")] | None = None
     """Another address of the API for `--submit`, such as that of a Private Service Connect endpoint."""

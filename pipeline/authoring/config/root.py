@@ -19,9 +19,12 @@ from components.pusher.config import PushConfig
 from components.serving.config import ServingConfig
 from components.trainer.config import TrainingConfig
 from components.tuner.config import TuneConfig
+from pipeline.authoring.config.notify import NotifyConfig
 from pipeline.authoring.config.orchestrators import KubeflowConfig, ScheduleConfig, VertexPipelinesConfig
+from pipeline.authoring.config.own_nodes import OwnNodeConfig
 from pipeline.authoring.config.runtime import MetadataConfig, PipelineConfig, RuntimeConfig
 from pipeline.core.paths import Paths
+from pipeline.core.records import NODES
 
 
 class Config(Section):
@@ -40,11 +43,17 @@ class Config(Section):
     push: PushConfig = Field(default_factory=PushConfig)
     predict: PredictConfig | None = None
     monitor: MonitorConfig | None = None
+    nodes: tuple[OwnNodeConfig, ...] = ()
+    notify: tuple[NotifyConfig, ...] = ()
     metadata: MetadataConfig = Field(default_factory=MetadataConfig)
     schedule: ScheduleConfig | None = None
     kubeflow: KubeflowConfig | None = None
     vertex: VertexPipelinesConfig | None = None
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+
+    def node_names(self) -> tuple[str, ...]:
+        """Every node that the pipeline may have: the standard ones, then those of `nodes`."""
+        return (*NODES, *(node.name for node in self.nodes))
 
     def predicted_data(self) -> DataConfig | None:
         """The rows of the section `predict`, read as `data` says; None without the section."""

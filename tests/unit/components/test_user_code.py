@@ -50,6 +50,17 @@ def test_error_names_the_users_file_and_line(module: str, path: str, message: st
     assert raised.value.exit_code == 2
 
 
+def test_failure_of_code_that_another_library_calls_has_its_line(module: str) -> None:
+    with pytest.raises(KeyError) as raised:
+        user_code.load("theirs.code.breaks")("fare")
+    found = user_code.find_failure("theirs.code.Task", "Check", raised.value)
+    assert found is not None
+    assert found.headline.endswith("code.py:7: Check failed: KeyError: 'fare'")
+    with pytest.raises(ZeroDivisionError) as elsewhere:
+        divmod(1, 0)
+    assert user_code.find_failure("theirs.code.Task", "Check", elsewhere.value) is None
+
+
 def test_last_line_of_a_repeated_traceback_is_the_error(module: str, tmp_path: Path) -> None:
     text = "in user code:\n\n    File train.py, line 3\n\n    TypeError: Failed to convert SparseTensor(" + "x" * 900
     (tmp_path / "theirs" / "keras.py").write_text(f"def fit():\n    raise TypeError({text!r})\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import subprocess
@@ -25,6 +26,7 @@ RUN_BY = {
     "docs/extending.md": "test_extending.py",
     "docs/metadata.md": "test_python_blocks.py",
     "docs/own-code.md": "test_python_blocks.py",
+    "docs/own-nodes.md": "test_python_blocks.py",
     "docs/tutorial.md": "test_tutorial.py",
 }
 
@@ -45,6 +47,27 @@ def test_network_of_own_code_is_one(tmp_path: Path) -> None:
     logits = model({name: tf.constant(value) for name, value in batch.items()})
     assert logits.shape == (1, 2)
     assert np.isfinite(logits).all()
+
+
+def test_components_of_own_nodes_fit_their_config(tmp_path: Path) -> None:
+    page = doc_pages.ROOT / "docs" / "own-nodes.md"
+    [components], [config] = doc_pages.blocks(page, "python"), doc_pages.blocks(page, "yaml")
+    doc_pages.write_customers(tmp_path, 1)
+    (tmp_path / "data/customers/1/customers.csv").rename(tmp_path / "data/customers.csv")
+    (tmp_path / "mycode").mkdir()
+    (tmp_path / "mycode/checks.py").write_text(components)
+    (tmp_path / "customers.yaml").write_text(config)
+    ended = subprocess.run(
+        [sys.executable, doc_pages.ROOT / "runner.py", "plan", "--config", "customers.yaml", "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    inputs = {node["id"]: node["inputs"] for node in json.loads(ended.stdout)["nodes"]}
+    assert (inputs["ModelSize"], inputs["check_size"]) == (["Trainer.model"], ["ModelSize.megabytes"])
 
 
 @pytest.mark.e2e

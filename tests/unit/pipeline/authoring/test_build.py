@@ -18,7 +18,7 @@ from components.statistics.executor import Executor as StatisticsExecutor
 from components.transform.executor import Executor as TransformExecutor
 from pipeline.authoring.build import build
 from pipeline.authoring.config import Config, load
-from pipeline.core.records import NODES
+from pipeline.core.records import LOOKED_UP, NODES
 from pipeline.orchestration.compiler import compile_pipeline, resolve_inputs
 
 
@@ -59,6 +59,24 @@ def test_nodes_are_the_ones_that_are_promised(tmp_path: Path, rows: str) -> None
     assert "DataGate" in nodes["Transform"].upstream_nodes, "nothing is transformed before the gate has passed"
     assert set(nodes["InfraValidator"].upstream_nodes) == {"ExampleGen", "Trainer"}, "it runs beside the Evaluator"
     assert set(nodes["Pusher"].upstream_nodes) == {"ExampleGen", "Trainer", "Evaluator", "InfraValidator"}
+
+
+def test_table_of_nodes_has_their_outputs_and_dependencies(tmp_path: Path, rows: str) -> None:
+    config = small(
+        tmp_path,
+        rows,
+        "tune={learning_rate: {log: [0.001, 0.1]}}",
+        "training.warm_start=true",
+        f"predict={{path: {rows}}}",
+    )
+    nodes = {node.id: node for node in build(config, resolve_inputs(config)).components}
+    assert nodes.keys() == NODES.keys()
+    for name, node in nodes.items():
+        assert {each.id for each in node.upstream_nodes} == set(NODES[name].upstream), name
+        if name in LOOKED_UP:
+            assert "model" in node.outputs
+        else:
+            assert set(node.outputs) == set(NODES[name].outputs), name
 
 
 def test_predictor_follows_the_push(tmp_path: Path, rows: str) -> None:

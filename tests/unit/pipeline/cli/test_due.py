@@ -38,12 +38,15 @@ def _ran(folder: Path, run: str, span: int, state: str = "COMPLETE", judged: boo
 
 
 def test_before_the_first_run(config: Path):
-    assert due(load(str(config)).config) == (True, "no run has judged a model yet; the newest span is 4")
+    assert due(load(str(config)).config)[:2] == (True, "no run has judged a model yet; the newest span is 4")
 
 
 def test_by_the_last_run_that_ended_well(config: Path, tmp_path: Path):
     _ran(tmp_path, "r1", 3)
-    assert due(load(str(config)).config) == (True, "the newest span is 4, and the last run that judged a model took 3")
+    assert due(load(str(config)).config)[:2] == (
+        True,
+        "the newest span is 4, and the last run that judged a model took 3",
+    )
     _ran(tmp_path, "r2", 4, "FAILED")
     assert due(load(str(config)).config)[0]
     # It went up to the statistics, say: what it took, no model has learned from.

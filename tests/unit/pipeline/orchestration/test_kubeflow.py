@@ -128,7 +128,6 @@ def test_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     [
         ({"image": "example.com:5000/pipeline"}, "a tag or a digest"),
         ({"image": "pipeline:latest"}, "a tag or a digest"),
-        ({"resources": {"Trainr": {"cpu": 1}}}, "did you mean 'Trainer'"),
         ({"mount": "data"}, "mount"),
         ({"claim": "My Claim"}, "claim"),
         ({"secrets": {"A": {"secret": "s"}}}, "key"),

@@ -1,0 +1,206 @@
+"""Imports the components of the section `nodes`, checks them against TFX's component specs, and connects them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from typing import Any
+
+from tfx.dsl.components.base.base_component import BaseComponent
+from tfx.dsl.components.base.base_node import BaseNode
+from tfx.dsl.components.base.executor_spec import ExecutorClassSpec
+from tfx.dsl.components.common.resolver import Resolver
+from tfx.types import BaseChannel
+
+from components import user_code
+from components.errors import InputError, PipelineError, first_line
+from components.names import did_you_mean
+from pipeline.authoring.config.own_nodes import OwnNodeConfig
+
+CODE = "code_digest"
+"""The parameter with the digest of a node's code, which makes it part of TFX's cache key; executors ignore it."""
+
+
+@dataclass(frozen=True)
+class OwnComponent:
+    """An imported component, and the digest of its code."""
+
+    component: Any
+    code: str
+
+
+def load(nodes: Sequence[OwnNodeConfig]) -> tuple[OwnComponent, ...]:
+    """Imports the component of each node.
+
+    Raises:
+      InputError: it does not exist, its module cannot be imported, or it is no component with an executor in Python.
+    """
+    return tuple(_load(index, node) for index, node in enumerate(nodes))
+
+
+def _load(index: int, node: OwnNodeConfig) -> OwnComponent:
+    component: Any = user_code.load(node.component)
+    where = f"nodes.{index}.component: {node.component}:"
+    if not _is_component(component):
+        raise InputError(
+            f"{where} expected a TFX component, received {_describe(component)}",
+            "derive the class from BaseComponent, or decorate the function with TFX's @component",
+        )
+    executor = component.EXECUTOR_SPEC
+    if not isinstance(executor, ExecutorClassSpec):
+        raise InputError(
+            f"{where} expected an executor in Python, received {type(executor).__name__}",
+            "let the executor start the container or the service",
+        )
+    modules = dict.fromkeys((user_code.module_of(node.component), executor.executor_class.__module__))
+    return OwnComponent(component, user_code.digest(*modules))
+
+
+def _is_component(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseComponent)
+
+
+def _describe(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+def connect(
+    nodes: Sequence[OwnNodeConfig], components: Sequence[OwnComponent], standard: Sequence[BaseNode]
+) -> list[BaseNode]:
+    """Makes the nodes of the section, with their dependencies.
+
+    Args:
+      nodes: the section, without a cycle.
+      components: the component of each node.
+      standard: the other nodes of the pipeline.
+
+    Returns:
+      The new nodes.
+
+    Raises:
+      InputError: with every input, output and parameter that does not fit.
+    """
+    made = {node.id: node for node in standard}
+    own = {node.name: (index, node, components[index]) for index, node in enumerate(nodes)}
+    upstream = {name: set(node.upstream) & own.keys() for name, (_, node, _) in own.items()}
+    for name in TopologicalSorter(upstream).static_order():
+        made[name] = _make(*own[name], made)
+    for index, node in enumerate(nodes):
+        for field, names in (("after", node.after), ("before", node.before)):
+            for name in names:
+                if name not in made:
+                    raise InputError(f"nodes.{index}.{field}: {_absent(name)}", _REMEDY)
+                first, second = (name, node.name) if field == "after" else (node.name, name)
+                made[second].add_upstream_node(made[first])
+    return [made[name] for name in own]
+
+
+_REMEDY = "fix it in the config, or change the component"
+
+
+def _absent(name: str) -> str:
+    return f"the pipeline of this config has no {name}"
+
+
+def _make(index: int, node: OwnNodeConfig, own: OwnComponent, made: Mapping[str, BaseNode]) -> BaseNode:
+    problems = [
+        *_argument_problems(node, own.component),
+        *_input_problems(node, own.component, made),
+        *_parameter_problems(node, own.component),
+    ]
+    if problems:
+        where = f"nodes.{index}, {node.name}"
+        if len(problems) == 1:
+            raise InputError(f"{where}: {problems[0]}", _REMEDY)
+        raise InputError(f"{where} does not fit {node.component}", _REMEDY, problems)
+    channels = {key: _channel(source, made) for key, source in node.inputs.items()}
+    parameters = {key: _converted(value, own.component.SPEC_CLASS, key) for key, value in node.parameters.items()}
+    try:
+        component = own.component(**channels, **parameters).with_id(node.name)
+    except PipelineError:
+        raise
+    except Exception as error:
+        message = f"{node.component} refuses its arguments: {type(error).__name__}: {first_line(error)}"
+        raise InputError(f"nodes.{index}, {node.name}: {message}", _REMEDY) from error
+    component.exec_properties[CODE] = own.code
+    return component
+
+
+def _channel(source: str, made: Mapping[str, BaseNode]) -> BaseChannel:
+    name, _, output = source.partition(".")
+    return made[name].outputs[output]
+
+
+def _argument_problems(node: OwnNodeConfig, component: Any) -> Iterator[str]:
+    """Yields inputs and parameters that the component does not have, or requires and does not get."""
+    spec = component.SPEC_CLASS
+    optional = {**_optional(spec.INPUTS), **_optional(spec.PARAMETERS)}
+    signature = inspect.signature(component).parameters.values()
+    by_spec = any(each.kind is each.VAR_KEYWORD for each in signature)
+    arguments = {each.name: each.default is not each.empty for each in signature if each.kind in _BY_NAME}
+    if by_spec:
+        arguments = {**optional, **arguments}
+    for field, names, others in (
+        ("inputs", node.inputs, spec.PARAMETERS),
+        ("parameters", node.parameters, spec.INPUTS),
+    ):
+        other = "parameters" if field == "inputs" else "inputs"
+        for name in names:
+            if name in others:
+                yield f"{field}.{name}: {name} belongs to {other}"
+            elif name not in arguments:
+                yield f"{field}.{name}: {node.component} has no {field[:-1]} {name!r}{did_you_mean(name, arguments)}"
+    for name, is_optional in arguments.items():
+        if not is_optional and name not in (*node.inputs, *node.parameters):
+            yield f"{node.component} requires {name!r}, which is missing"
+
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def _optional(specs: Mapping[str, Any]) -> dict[str, bool]:
+    return {name: each.optional for name, each in specs.items()}
+
+
+def _input_problems(node: OwnNodeConfig, component: Any, made: Mapping[str, BaseNode]) -> Iterator[str]:
+    """Yields outputs that do not exist, and those of another artifact type than the input's."""
+    for key, source in node.inputs.items():
+        name, _, output = source.partition(".")
+        expected = component.SPEC_CLASS.INPUTS.get(key)
+        if name not in made:
+            yield f"inputs.{key}: {_absent(name)}"
+        elif output not in made[name].outputs:
+            yield f"inputs.{key}: {name} has no output {output!r}{did_you_mean(output, made[name].outputs)}"
+        elif expected is not None:
+            channel = _channel(source, made)
+            try:
+                expected.type_check(key, channel)
+            except TypeError:
+                types = f"expected {expected.type.TYPE_NAME}, received {channel.type.TYPE_NAME}"
+                yield f"inputs.{key}: {types}, the type of {source}"
+            if isinstance(made[name], Resolver) and not expected.allow_empty:
+                yield (
+                    f"inputs.{key}: expected an optional input, because {source} is empty as long as there is no such "
+                    "model; give it the default None"
+                )
+
+
+def _parameter_problems(node: OwnNodeConfig, component: Any) -> Iterator[str]:
+    """Yields values of another type than the parameter's."""
+    spec = component.SPEC_CLASS
+    for key, value in node.parameters.items():
+        if key in spec.PARAMETERS:
+            try:
+                spec.PARAMETERS[key].type_check(key, _converted(value, spec, key))
+            # What does not convert to a message of protobuf raises errors of protobuf's.
+            except Exception:
+                expected = getattr(spec.PARAMETERS[key].type, "__name__", str(spec.PARAMETERS[key].type))
+                yield f"parameters.{key}: expected {expected}, received {value!r}"
+
+
+def _converted(value: Any, spec: Any, name: str) -> Any:
+    """A whole number of YAML as a float, where the component takes a float."""
+    takes = spec.PARAMETERS[name].type if name in spec.PARAMETERS else None
+    return float(value) if takes is float and type(value) is int else value

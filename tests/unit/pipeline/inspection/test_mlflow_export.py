@@ -1,0 +1,104 @@
+"""Runs written to MLflow's file store by its own client, and read back by it; without the package it is an error."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import programs
+import pytest
+import tensorflow as tf
+from command import ROOT, Ended, call, light_command
+from stored_history import History
+
+READER = """
+import json, sys
+from mlflow.tracking import MlflowClient
+client = MlflowClient(tracking_uri=sys.argv[1])
+[experiment] = [each for each in client.search_experiments() if each.name == "toy"]
+runs = []
+for run in client.search_runs([experiment.experiment_id]):
+    curve = [(point.step, point.value) for point in client.get_metric_history(run.info.run_id, "train/loss")]
+    times = (run.info.start_time, run.info.end_time)
+    runs.append([run.info.run_name, run.info.status, run.data.params, run.data.metrics, run.data.tags, curve, times])
+print(json.dumps(runs))
+"""
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """In which mlflow can be imported, as if its extra were installed."""
+    return {"PYTHONPATH": str(Path(programs.find("mlflow")).parents[1]), "MLFLOW_ALLOW_FILE_STORE": "true"}
+
+
+def export(history: History, to: Path, environment: dict[str, str]) -> Ended:
+    given = ("--store", str(history.location), "--format", "mlflow", "--to", str(to))
+    flag = {name: value for name, value in environment.items() if name == "PYTHONPATH"}
+    return call([sys.executable, "runner.py", "export", *given], flag)
+
+
+def read(to: Path, environment: dict[str, str]) -> dict[str, list[Any]]:
+    ended = call([sys.executable, "-c", READER, to.as_uri()], environment)
+    assert ended.exit_code == 0, ended.err
+    return {run[0]: run[1:] for run in json.loads(ended.out.splitlines()[-1])}
+
+
+@pytest.mark.needs("mlflow")
+def test_each_run_is_written_once(history: History, tmp_path: Path, environment: dict[str, str]) -> None:
+    folder = tmp_path / "model_run"
+    with tf.summary.create_file_writer(str(folder / "train")).as_default():
+        for step, loss in ((10, 0.7), (20, 0.5)):
+            tf.summary.scalar("loss", loss, step=step)
+    run = history.writer.artifact("ModelRun", str(folder))
+    history.writer.execution("r3", "Cluster", "COMPLETE", [run])
+    history.write_record("r2", pipeline="toy", state="failed", started=1700000000.0, updated=1700000060.5)
+    history.write_record("r1", pipeline="toy", state="failed", started=1700000000.0, updated=1700000060.0)
+    history.writer.execution("stock", "Trainer")
+    history.write_record("r4", pipeline="toy", state="running", started=1700000000.0, updated=1700000001.0)
+    to = tmp_path / "mlruns"
+
+    first = export(history, to, environment)
+    assert (first.exit_code, first.out) == (0, f"{to}: 4 runs written, 0 were there\n"), first.err
+    # It was continued, and has ended well.
+    history.write_record("r2", pipeline="toy", state="done", started=1700000000.0, updated=1700000090.0)
+    again = export(history, to, environment)
+    assert (again.exit_code, again.out) == (0, f"{to}: 1 runs written, 3 were there\n"), again.err
+    runs = read(to, environment)
+    assert sorted(runs) == ["r1", "r2", "r3", "stock"]
+    status, parameters, metrics, tags, curve, _ = runs["r3"]
+    assert (status, parameters) == ("FINISHED", {"training.learning_rate": "0.2"})
+    assert metrics["rows.train"] == 9
+    assert metrics["train/loss"] == pytest.approx(0.5)
+    assert curve == [[10, pytest.approx(0.7)], [20, 0.5]]
+    assert (tags["run"], tags["pipeline"], tags["verdict"], tags["spans"]) == ("r3", "toy", "not blessed", "3")
+    status, _, metrics, tags, _, times = runs["r2"]
+    assert (status, tags["state"], metrics["seconds"]) == ("FINISHED", "done", 90)
+    assert times == [1700000000000, 1700000090000]
+    assert (runs["r1"][0], runs["r1"][3]["state"]) == ("FAILED", "failed")
+
+
+@pytest.mark.needs("mlflow")
+def test_server_that_does_not_answer_is_an_error(
+    history: History, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    given = ("--store", str(history.location), "--format", "mlflow", "--to", "http://127.0.0.1:9")
+    ended = call([sys.executable, "runner.py", "export", *given], environment)
+    assert ended.exit_code == 1
+    assert ended.err.startswith("error: --to: MLflow refuses: API request to http://127.0.0.1:9")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mlflow") is not None, reason="mlflow is installed")
+def test_package_is_named_if_it_is_missing(history: History) -> None:
+    ended = light_command("export", "--store", str(history.location), "--format", "mlflow", "--to", "mlruns")
+    assert ended.exit_code == 2
+    assert "expected the package mlflow-skinny, which is not installed" in ended.err
+    assert (ROOT / "requirements-mlflow.txt").is_file()
+
+
+def test_destination_is_required(history: History) -> None:
+    ended = light_command("export", "--store", str(history.location), "--format", "mlflow")
+    assert (ended.exit_code, "expected --to, received none" in ended.err) == (2, True)
