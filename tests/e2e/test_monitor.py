@@ -56,6 +56,16 @@ def test_same_people_have_not_drifted(small: Runs, tmp_path: Path):
     few = monitor(small, requests, "--set", "monitor.least_rows=601")
     assert (few.exit_code, "not judged" in few.out) == (0, True)
 
+    # The same requests a day and a half earlier: the window before.
+    [file] = requests.iterdir()
+    _, time, rest = file.name.split("-")
+    shutil.copy(file, requests / f"requests-{int(time) - 129_600 * 10**9}-{rest}")
+    both = monitor(small, requests, "--json").result["judgements"]
+    assert [each["reference"] for each in both] == ["training", "the window before"]
+    assert [each["reference_rows"] for each in both][1] == both[1]["rows"] == ROWS
+    assert all(column["distance"] == 0 for column in both[1]["columns"])
+    assert both[1]["findings"] == []
+
 
 def test_drifted_columns_are_named_and_no_others(small: Runs, tmp_path: Path):
     requests = log(
