@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components import version_manifest
 from components.errors import GATE, InputError
 from components.files import write_atomically
 from pipeline.cli import notifications
@@ -16,6 +15,7 @@ from pipeline.cli import options as shared
 from pipeline.cli.notifications import Notification
 from pipeline.cli.output import print_json, show, suppress_native_stderr, table
 from pipeline.core.text import plain
+from pipeline.registry import versions
 
 if TYPE_CHECKING:
     from components.monitor.judgement import Judgement
@@ -73,10 +73,12 @@ def judge(config: Config) -> list[Judgement]:
     if config.monitor is None:
         raise InputError("expected a section monitor, or --requests, received none", "name the request log")
     push_folder = shared.push_folder_of(config)
-    runs = {}
-    for number in push_folder.versions():
-        folder = push_folder.find(number)
-        runs[number] = (version_manifest.read(folder).run, str(folder))
+    # A version with a damaged manifest does not serve, and has no run.
+    runs = {
+        entry.version: (entry.run, str(push_folder.find(entry.version)))
+        for entry in versions.entries(push_folder)
+        if entry.run
+    }
     judged = served_requests.judge(shared.open_own(config).store, runs, config.monitor)
     if not judged:
         raise InputError(
