@@ -10,12 +10,13 @@ import traceback
 from components.compat.jsonschema import import_jsonschema
 from components.compat.tensorflow import set_environment
 
+_PLANS = ("data_gate", "evaluator", "features", "predictor", "pusher", "trainer", "tuner")
 MODULES = (
     # All config sections first: a section reads its fields' docstrings from its source, which it looks for among all
     # imported modules; once TensorFlow's are imported, that takes a second.
     "pipeline.authoring.config.root",
     "components.pusher.serving_state",
-    *(f"components.{each}.plan" for each in ("data_gate", "evaluator", "features", "pusher", "trainer", "tuner")),
+    *(f"components.{each}.plan" for each in _PLANS),
     "tensorflow",
     "tf_keras",
     "apache_beam",

@@ -28,9 +28,12 @@ def sent(row: Row) -> Row:
 
 def log(pushed: str, folder: Path, change: Callable[[Row], Row]) -> Path:
     """The log of a server that has answered new people's requests to a version, each changed."""
-    rollout = Path(pushed).parent / "rollout" / "models.config"
-    with serving(folder, f"--model_config_file={rollout}", f"--request_log={folder / 'log'}") as server:
-        server.wait("people", int(Path(pushed).name))
+    version = Path(pushed)
+    # Other tests push into the same folder.
+    shutil.copytree(version, folder / "people" / version.name)
+    models = ("--model_name=people", f"--model_base_path={folder / 'people'}")
+    with serving(folder, *models, f"--request_log={folder / 'log'}") as server:
+        server.wait("people", int(version.name))
         for row in people.rows(ROWS, seed=11):
             body = {"signature_name": "raw", "instances": [sent(change(row))]}
             status, answer = server.ask("POST", "/v1/models/people:predict", body)
