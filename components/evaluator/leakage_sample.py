@@ -10,7 +10,7 @@ import pyarrow as pa
 from components.config_section import Task
 from components.data.examples import Examples, FileRange
 from components.data.saved_model import column_of
-from components.evaluator.split_sample import joined
+from components.data.split_sample import first_values, joined
 from components.features import expression, label_values, leakage
 from components.features.leakage import Leakage
 
@@ -32,7 +32,7 @@ def measure(examples: Examples, columns: Sequence[str], label: str, task: Task) 
     of_label: list[list[pa.Array]] = []
     for batch in _sample(examples):
         of_features.append([_single(column_of(batch, name)) for name in columns])
-        of_label.append([_first(column_of(batch, name)) for name in parsed.columns])
+        of_label.append([first_values(column_of(batch, name)) for name in parsed.columns])
     read = dict(zip(parsed.columns, map(joined, zip(*of_label, strict=True)), strict=False))
     missing = [name for name in parsed.columns if name not in read or pa.types.is_null(read[name].type)]
     if missing:
@@ -69,12 +69,4 @@ def _single(column: pa.Array) -> pa.Array:
     counts = np.diff(np.asarray(column.offsets))
     if counts.max(initial=0) > 1:
         return pa.array(np.zeros(len(counts), np.int8), mask=counts == 0)
-    return _first(column)
-
-
-def _first(column: pa.Array) -> pa.Array:
-    """Returns the first value of each row, null without one."""
-    if pa.types.is_null(column.type):
-        return column
-    starts = np.asarray(column.offsets)[:-1]
-    return column.values.take(pa.array(starts, mask=np.diff(np.asarray(column.offsets)) == 0))
+    return first_values(column)

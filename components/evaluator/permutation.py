@@ -24,10 +24,10 @@ from scipy import special
 
 from components.compat.tfma.columnar import Floats, Ints, Numbers
 from components.compat.tfma.evaluation import SliceKey
+from components.data import split_sample
 from components.data.examples import Examples
 from components.data.saved_model import Columns, column_of
 from components.data.weights import weights_of
-from components.evaluator import split_sample
 from components.evaluator.binned_sums import Slices
 from components.evaluator.columnar import slice_column
 from components.evaluator.crossentropy import of_label

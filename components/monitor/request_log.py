@@ -7,7 +7,7 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from tfx_bsl.coders import example_coder
 
 from components.data import file_io, tfrecord
 from components.data.saved_model import MISSING, RAW, column_of
+from components.data.split_sample import first_values, joined
 from components.errors import InputError
 from components.files import is_remote
 
@@ -41,13 +42,18 @@ class ServedRows:
 
     Attributes:
       rows: how many the log has, of which the columns may be a sample.
-      columns: name → the value that was sent, null where it was missing; binary, float32 or int64.
+      columns: name → the value that was sent, null where it was missing; large_binary, float32 or int64.
       outputs: name → answers; [rows, ...].
     """
 
     rows: int
     columns: Mapping[str, pa.Array]
     outputs: Mapping[str, npt.NDArray[Any]]
+
+    @property
+    def compared(self) -> int:
+        """The number of rows of the columns."""
+        return len(next(iter(self.columns.values())))
 
 
 def files(patterns: Sequence[str]) -> list[LogFile]:
@@ -93,9 +99,11 @@ def read(paths: Iterable[str], most_rows: int, seed: int = 0) -> dict[int, Serve
     served: dict[int, ServedRows] = {}
     for (version, is_raw), alike in sorted(requests.items()):
         columns = _raw_columns(alike) if is_raw else _example_columns(alike)
-        outputs = {name: np.concatenate([each.outputs[name] for each in alike]) for name in alike[0].outputs}
-        rows = round(scale * len(next(iter(outputs.values()))))
-        one = ServedRows(rows, columns, outputs)
+        # A client of TensorFlow Serving may ask for some of the outputs.
+        names = set.intersection(*(set(each.outputs) for each in alike))
+        outputs = {name: np.concatenate([each.outputs[name] for each in alike]) for name in sorted(names)}
+        one = ServedRows(0, columns, outputs)
+        one = replace(one, rows=round(scale * one.compared))
         served[version] = one if version not in served else _both(served[version], one)
     return served
 
@@ -150,7 +158,7 @@ def _raw_columns(requests: Sequence[_Request]) -> dict[str, pa.Array]:
         values = np.concatenate([each.inputs[name] for each in requests])
         missing = MISSING[tf.dtypes.as_dtype(values.dtype)]
         mask = np.isnan(values) if values.dtype == np.float32 else values == missing
-        columns[name] = pa.array(values, pa.binary() if values.dtype == object else None, mask=mask)
+        columns[name] = pa.array(values, pa.large_binary() if values.dtype == object else None, mask=mask)
     return columns
 
 
@@ -160,20 +168,11 @@ def _example_columns(requests: Sequence[_Request]) -> dict[str, pa.Array]:
     return {name: first_values(column_of(batch, name)) for name in batch.schema.names}
 
 
-def first_values(column: pa.Array) -> pa.Array:
-    """The first value of each row of a list column, null without one."""
-    if pa.types.is_null(column.type):
-        return column
-    starts = np.asarray(column.offsets)[:-1]
-    return column.values.take(pa.array(starts, mask=np.diff(np.asarray(column.offsets)) == 0))
-
-
 def _both(one: ServedRows, other: ServedRows) -> ServedRows:
-    """The rows of both; a column or output that only one of them has is left out."""
+    """The rows of both. Examples have no column of which none has a value."""
     columns = {
-        name: pa.concat_arrays([each.columns[name].cast(other.columns[name].type) for each in (one, other)])
-        for name in one.columns
-        if name in other.columns
+        name: joined([each.columns.get(name, pa.nulls(each.compared)) for each in (one, other)])
+        for name in dict.fromkeys((*one.columns, *other.columns))
     }
     outputs = {
         name: np.concatenate([one.outputs[name], other.outputs[name]]) for name in one.outputs if name in other.outputs

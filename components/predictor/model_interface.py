@@ -160,7 +160,8 @@ class _Input:
         dtype = tf.dtypes.as_dtype(self.dtype)
         if self.type == "int" and not bad:
             values = column.flatten().to_numpy(zero_copy_only=False)
-            beyond = (values < int(dtype.min)) | (values > int(dtype.max))
+            least, greatest = (0, 1) if dtype.is_bool else (int(dtype.min), int(dtype.max))
+            beyond = (values < least) | (values > greatest)
             for at in np.flatnonzero(beyond).tolist():
                 bad[at // (self.size or 1)] = f"expected {dtype.name}, received {values[at]}"
         return bad

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
-import numpy as np
 import pyarrow as pa
 
-from components.data import file_io
-from components.data.examples import Examples
+from components.data import file_io, split_sample
+from components.data.examples import Examples, Format
 from components.data.saved_model import column_of
+from components.data.split_sample import first_values
 from components.errors import InputError
 from components.monitor import judgement, request_log
 from components.monitor.comparison import Columns
@@ -23,7 +23,7 @@ from pipeline.core.metadata.store import Artifact, Store
 TRAINING, BEFORE = "training", "the window before"
 _SPLIT = "train"
 _RANGES = 64
-"""Parts of the examples that are read, evenly spaced."""
+"""Row groups that are read at most: rows in an order, such as of time, are not drawn from a few places."""
 
 
 def judge(store: Store, runs: Mapping[int, tuple[str, str]], config: MonitorConfig) -> list[Judgement]:
@@ -40,15 +40,8 @@ def judge(store: Store, runs: Mapping[int, tuple[str, str]], config: MonitorConf
       InputError: there are no requests, or the examples of the run of a version are not there any more.
     """
     files = request_log.files(config.requests)
-    newest = files[-1].time
-    windows = [
-        [
-            each.path
-            for each in files
-            if newest - (number + 1) * config.window < each.time <= newest - number * config.window
-        ]
-        for number in (0, 1)
-    ]
+    ages = {each.path: files[-1].time - each.time for each in files}
+    windows = ([path for path, age in ages.items() if age // config.window == number] for number in (0, 1))
     now, before = (request_log.read(paths, config.most_rows) for paths in windows)
     judged = []
     for version, served in now.items():
@@ -58,7 +51,7 @@ def judge(store: Store, runs: Mapping[int, tuple[str, str]], config: MonitorConf
         model = model_interface.read(folder)
         sample = _columns(served, model)
         references = {TRAINING: _training(store, run, model, config.most_rows)}
-        if version in before and len(_columns(before[version], model)) == len(sample):
+        if version in before:
             references[BEFORE] = _columns(before[version], model)
         judged += [judgement.judge(version, served.rows, each, sample, config) for each in references.items()]
     return judged
@@ -78,34 +71,13 @@ def _training(store: Store, run: str, model: ModelInterface, rows: int) -> Colum
             f"run {run}: expected its examples, to compare requests with them, received none",
             "keep the artifacts of runs whose versions serve (`runner.py gc` does)",
         )
-    batches = list(_sample(artifact, rows))
-    outputs = [model.predict(batch) for batch in batches]
-    names = model.columns if model.columns is not None else batches[0].schema.names
-    columns = {name: _joined([request_log.first_values(column_of(batch, name)) for batch in batches]) for name in names}
-    predictions = {name: np.concatenate([each[name] for each in outputs]) for name in outputs[0]}
-    return {**columns, **output.columns(predictions)}
-
-
-def _sample(artifact: Artifact, rows: int) -> Iterator[pa.RecordBatch]:
-    """Random rows of row groups that are evenly spaced."""
-    paths = _files(artifact)
-    examples = Examples(tuple(paths), "parquet" if paths[0].endswith(".parquet") else "tfrecord")
-    ranges = [each for path in paths for each in examples.ranges(path)]
-    chosen = [ranges[at * len(ranges) // _RANGES] for at in range(_RANGES)] if len(ranges) > _RANGES else ranges
-    share = rows / (int(artifact.properties[f"rows_{_SPLIT}"]) * len(chosen) / len(ranges))
-    generator = np.random.default_rng(0)
-    for file_range in chosen:
-        for batch in examples.read(file_range):
-            taken = np.flatnonzero(generator.random(batch.num_rows) < share)
-            if len(taken):
-                yield batch.take(pa.array(taken))
+    paths = tuple(_files(artifact))
+    stored: Format = "parquet" if paths[0].endswith(".parquet") else "tfrecord"
+    batch = split_sample.draw(Examples(paths, stored), rows, ranges=_RANGES)
+    names = model.columns if model.columns is not None else batch.schema.names
+    columns = {name: first_values(column_of(batch, name)) for name in names}
+    return {**columns, **output.columns(model.predict(batch))}
 
 
 def _files(artifact: Artifact) -> list[str]:
     return sorted(file_io.file_system(artifact.uri).glob(f"{artifact.uri}/Split-{_SPLIT}/*"))
-
-
-def _joined(parts: Sequence[pa.Array]) -> pa.Array:
-    """The parts of a column as one array; a part without values has no type."""
-    typed = [each.type for each in parts if not pa.types.is_null(each.type)]
-    return pa.concat_arrays([each.cast(typed[0]) if typed else each for each in parts])

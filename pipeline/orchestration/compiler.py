@@ -84,7 +84,8 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
     from pipeline.authoring.build import BuildInputs
 
     trainer = ("components.features", "components.models", "components.trainer")
-    evaluator = ("components.evaluator", "components.features.leakage", "components.data.saved_model")
+    sampled = ("components.data.saved_model", "components.data.split_sample")
+    evaluator = ("components.evaluator", "components.features.leakage", *sampled)
     model = _module(config.model.run_fn or config.model.build)
     size = input_files.local_size(config.data) if input_bytes is None else input_bytes
     predicted = config.predicted_data()

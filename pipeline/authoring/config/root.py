@@ -59,9 +59,14 @@ class Config(Section):
         """The rows of the section `predict`, read as `data` says; None without the section."""
         return None if self.predict is None else self.data_of(self.predict.path, self.predict.spans)
 
-    def data_of(self, path: tuple[str, ...], spans: SpansConfig = SpansConfig()) -> DataConfig:  # noqa: B008 - frozen
+    def data_of(self, path: tuple[str, ...], spans: SpansConfig | None = None) -> DataConfig:
         """Other rows, which are read as `data` says, and have no splits."""
-        replaced = {"path": path, "spans": spans, "split": SplitConfig(train=1, eval=1), "bigquery": None}
+        replaced = {
+            "path": path,
+            "spans": spans or SpansConfig(),
+            "split": SplitConfig(train=1, eval=1),
+            "bigquery": None,
+        }
         return self.data.model_copy(update=replaced)
 
     def paths(self) -> Paths:

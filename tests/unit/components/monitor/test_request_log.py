@@ -67,6 +67,7 @@ def test_examples_are_decoded_and_joined_with_columns(tmp_path: Path) -> None:
         example = tf.train.Example()
         example.features.feature["hours"].float_list.value.extend(hours)
         example.features.feature["id"].bytes_list.value.append(b"x")
+        example.features.feature["zip"].bytes_list.value.append(b"y")
         examples.append(example.SerializeToString())
     file = write(
         tmp_path / "log",
@@ -77,7 +78,13 @@ def test_examples_are_decoded_and_joined_with_columns(tmp_path: Path) -> None:
         record(1, "other", [0.3], x=np.array([1.0], np.float32)),
     )
     read = request_log.read([file], 100)[1]
-    assert {name: each.to_pylist() for name, each in read.columns.items()} == {"hours": [2.5, None, 1.0]}
+    # No row of a tf.Example has a count: it is missing there, and in no other row.
+    assert {name: each.to_pylist() for name, each in read.columns.items()} == {
+        "hours": [2.5, None, 1.0],
+        "zip": [b"y", b"y", b"a"],
+        "count": [None, None, 7],
+        "id": [b"x", b"x", None],
+    }
     assert read.outputs["score"].shape == (3, 1)
 
 

@@ -44,21 +44,27 @@ def test_model_of_columns_gets_their_dtypes_and_shapes(tmp_path: Path) -> None:
         "small": tf.TensorSpec([None, 1], tf.int32),
         "text": tf.TensorSpec([None], tf.string),
         "pair": tf.TensorSpec([None, 2], tf.float64),
+        "flag": tf.TensorSpec([None], tf.bool),
     }
     model = model_interface.read(batch_models.of_columns(tmp_path, **specs))
-    assert model.columns == {"small": "int", "text": "bytes", "pair": "float"}
+    assert model.columns == {"small": "int", "text": "bytes", "pair": "float", "flag": "int"}
     rows = batch(
-        small=pa.array([1, 2]), text=pa.array([b"a", b"b"]), pair=pa.array([[1, 2], [3, 4]], pa.list_(pa.float32()))
+        small=pa.array([1, 2]),
+        text=pa.array([b"a", b"b"]),
+        pair=pa.array([[1, 2], [3, 4]], pa.list_(pa.float32())),
+        flag=pa.array([0, 1]),
     )
     assert model.invalid(rows) == {}
     predicted = model.predict(rows)
     assert predicted["small_out"].tolist() == [[1], [2]]
     assert predicted["text_out"].tolist() == [b"a", b"b"]
     assert predicted["pair_out"].tolist() == [[1, 2], [3, 4]]
+    assert predicted["flag_out"].tolist() == [False, True]
     assert {name: each.dtype for name, each in predicted.items()} == {
         "small_out": np.int32,
         "text_out": object,
         "pair_out": np.float64,
+        "flag_out": np.bool_,
     }
 
 

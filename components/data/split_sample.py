@@ -12,29 +12,30 @@ import pyarrow as pa
 from components.data.examples import Examples
 from components.data.saved_model import column_of
 
-_FILES = _RANGES = 8
-"""Greatest number of files, and of row groups in these, that are read."""
+RANGES = 8
+"""Greatest number of files, and of row groups in these, that are read by default."""
 _BYTES = 64 << 20
 """Size from which a sample has fewer rows, such as of images."""
 
 
-def draw(examples: Examples, rows: int, seed: int = 0) -> pa.RecordBatch:
+def draw(examples: Examples, rows: int, seed: int = 0, ranges: int = RANGES) -> pa.RecordBatch:
     """Draws rows: from all rows of a split that is stored in few row groups, or else from some random ones of these.
 
     Args:
       examples: the split. One batch is in memory at a time, besides the sample.
       rows: greatest number of rows.
       seed: of the draw.
+      ranges: greatest number of files, and of row groups in these, that are read.
     """
     random = np.random.default_rng(seed)
-    paths = [examples.paths[at] for at in _some(random, len(examples.paths), _FILES)]
-    ranges = [each for path in paths for each in examples.ranges(path)]
+    paths = [examples.paths[at] for at in _some(random, len(examples.paths), ranges)]
+    groups = [each for path in paths for each in examples.ranges(path)]
     # Of the rows read, those with the smallest keys.
     drawn: list[tuple[npt.NDArray[np.float64], pa.RecordBatch]] = []
     keys = np.empty(0)
-    for at in _some(random, len(ranges), _RANGES):
+    for at in _some(random, len(groups), ranges):
         # A row group is one batch; a file of TFRecords may have many.
-        for batch in itertools.islice(examples.read(ranges[at]), 1):
+        for batch in itertools.islice(examples.read(groups[at]), 1):
             rows = min(rows, max(1, _BYTES * batch.num_rows // max(batch.nbytes, 1)))
             own = random.random(batch.num_rows)
             keys = np.concatenate([keys, own])
@@ -63,3 +64,11 @@ def joined(parts: Sequence[pa.Array]) -> pa.Array:
     if pa.types.is_null(type_):
         return pa.nulls(sum(map(len, parts)))
     return pa.concat_arrays([each.cast(type_) if pa.types.is_null(each.type) else each for each in parts])
+
+
+def first_values(column: pa.Array) -> pa.Array:
+    """Returns the first value of each row of a column of lists, null without one."""
+    if pa.types.is_null(column.type):
+        return column
+    starts = np.asarray(column.offsets)[:-1]
+    return column.values.take(pa.array(starts, mask=np.diff(np.asarray(column.offsets)) == 0))

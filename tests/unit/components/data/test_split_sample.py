@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from components.data import split_sample
 from components.data.examples import Examples, ParquetWriter, to_lists
-from components.evaluator import split_sample
-from components.evaluator.split_sample import draw
+from components.data.split_sample import draw
 
 
 def write(folder: Path, sizes: list[int]) -> Examples:
