@@ -23,7 +23,8 @@ import tensorflow as tf
 import tf_keras
 
 from benchmarks import measure
-from benchmarks.scale import BATCH, HIDDEN, NUMBERS, SMALL, STEPS_FILE, TABLES, WIDTH
+from benchmarks.scale import STEPS_FILE
+from benchmarks.scale_model import BATCH, HIDDEN, NUMBERS, SMALL, TABLES, WIDTH
 from components.features.ops import Dense, Ids
 from components.models.build import build
 from components.models.config import ModelConfig

@@ -9,9 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import measure, scale
+from benchmarks import measure, scale, scale_model
 from benchmarks.measure import Measurement, Spread, Work
-from benchmarks.scale import Dlrm, Plan, Shares, SliceMetrics
+from benchmarks.scale_model import (
+    BATCH,
+    LARGE,
+    NETWORK,
+    SERVER_CORES,
+    SMALL,
+    TABLES,
+    Dlrm,
+    Plan,
+    Shares,
+    SliceMetrics,
+    transfer_seconds,
+)
 from benchmarks.training import Bench, Tasks
 from components.compat.tensorflow import ENVIRONMENT
 
@@ -39,43 +51,43 @@ def test_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_kernels_are_put_on_the_server_with_the_least() -> None:
-    model = Dlrm(scale.SMALL)
-    alone, several = scale.by_server(model, 1), scale.by_server(model, 5)
+    model = Dlrm(SMALL)
+    alone, several = scale_model.by_server(model, 1), scale_model.by_server(model, 5)
     assert alone.sum() == pytest.approx(several.sum()) == pytest.approx(model.beside_servers())
     # The largest kernel, of 512 x 256 and a bias of 256, is in both networks and pulled and pushed.
     assert several[0] == pytest.approx(2 * 4 * 513 * 256 + (model.beside_servers() - 2 * model.dense) / 5, rel=0.05)
 
 
 def test_queue_reaches_its_bounds() -> None:
-    model = Dlrm(scale.SMALL)
+    model = Dlrm(SMALL)
     even = dataclasses.replace(MEASURED, spread=1e-9)
     # A worker alone waits for nobody: it takes its computation and its messages one after the other.
-    own = max(scale._seconds(model.beside_servers(), scale.NETWORK), 0.09 / scale.SERVER_CORES)
-    assert scale.queue(model, even, 1, 1, 0.0) == pytest.approx(1 / (0.3 + own), rel=1e-6)
+    own = max(transfer_seconds(model.beside_servers(), NETWORK), 0.09 / SERVER_CORES)
+    assert scale_model.queue(model, even, 1, 1, 0.0) == pytest.approx(1 / (0.3 + own), rel=1e-6)
     # So many workers that the only server always has messages.
-    crowd = scale.rates_beside_servers(model, even, 500, 1)
+    crowd = scale_model.rates_beside_servers(model, even, 500, 1)
     assert crowd.limit == "busiest ps"
     assert crowd.simulated == pytest.approx(crowd.bounds["busiest ps"], rel=0.05)
     assert crowd.simulated <= 500 / (0.3 + own)
     # Half of the workers at half the speed take half as many steps.
-    halved = scale.queue(model, dataclasses.replace(even, server=0.0), 4, 1_000, 0.5)
-    assert halved == pytest.approx(0.75 * scale.queue(model, even, 4, 1_000, 0.0), rel=0.1)
+    halved = scale_model.queue(model, dataclasses.replace(even, server=0.0), 4, 1_000, 0.5)
+    assert halved == pytest.approx(0.75 * scale_model.queue(model, even, 4, 1_000, 0.0), rel=0.1)
 
 
 def test_workers_in_step_wait_for_the_slowest() -> None:
-    even = scale.rates_in_step(0.0, dataclasses.replace(MEASURED, spread=1e-9), 100)
+    even = scale_model.rates_in_step(0.0, dataclasses.replace(MEASURED, spread=1e-9), 100)
     assert even.bounds[even.limit] == pytest.approx(100 / 0.3)
     assert even.simulated == pytest.approx(100 / 0.3)
     assert even.straggling == pytest.approx(50 / 0.3)
-    spread = scale.rates_in_step(1e9, MEASURED, 100)
-    assert spread.simulated == pytest.approx(100 / (0.3 * scale.slowest(0.05, 100) + 0.32), rel=0.005)
+    spread = scale_model.rates_in_step(1e9, MEASURED, 100)
+    assert spread.simulated == pytest.approx(100 / (0.3 * scale_model.slowest(0.05, 100) + 0.32), rel=0.005)
     assert spread.simulated == pytest.approx(spread.bounds[spread.limit], rel=0.005)
 
 
 @pytest.mark.parametrize("rows", [80_000, 1_000_000])
 def test_unique_rows_are_as_many_as_draws_name(rows: int) -> None:
     random = np.random.default_rng(0)
-    drawn = [len(np.unique(random.integers(0, rows // scale.TABLES, scale.BATCH))) for _ in range(scale.TABLES)]
+    drawn = [len(np.unique(random.integers(0, rows // TABLES, BATCH))) for _ in range(TABLES)]
     assert Dlrm(rows).unique == pytest.approx(sum(drawn), rel=0.01)
 
 
@@ -85,7 +97,7 @@ def test_networks_have_as_many_weights_as_the_model() -> None:
 
 
 def test_only_workers_in_step_move_more_the_more_they_are() -> None:
-    model = Dlrm(scale.SMALL)
+    model = Dlrm(SMALL)
     alone = model.in_step(1)
     assert alone == 0
     assert model.in_step(3) - model.in_step(2) == pytest.approx(8_192 * 8 * 136 + model.dense / 3)
@@ -94,20 +106,20 @@ def test_only_workers_in_step_move_more_the_more_they_are() -> None:
 
 
 def test_scarcest_resource_sets_the_number_of_servers() -> None:
-    needed = scale.servers(Dlrm(scale.LARGE), MEASURED)
+    needed = scale_model.servers(Dlrm(LARGE), MEASURED)
     # 384 GB in machines of 64; 1,000 workers' 90 of 300 ms on 8 of 16 cores.
     assert (needed["memory"], needed["cores"]) == (7, 38)
-    assert scale.beside_servers(Dlrm(scale.LARGE), MEASURED).together == max(needed.values()) + 1
+    assert scale_model.beside_servers(Dlrm(LARGE), MEASURED).together == max(needed.values()) + 1
     faster = dataclasses.replace(MEASURED, worker=30)
-    assert scale.servers(Dlrm(scale.LARGE), faster)["network"] >= 9 * needed["network"]
+    assert scale_model.servers(Dlrm(LARGE), faster)["network"] >= 9 * needed["network"]
     # A kernel of 512 x 256 and its bias go both ways, whatever the number of servers.
-    assert scale.busiest(Dlrm(scale.SMALL), MEASURED, 10**9) == pytest.approx(1_000 * 2 * 4 * 513 * 256 / 0.3 * 8e-9)
+    assert scale_model.busiest(Dlrm(SMALL), MEASURED, 10**9) == pytest.approx(1_000 * 2 * 4 * 513 * 256 / 0.3 * 8e-9)
 
 
 def test_slowest_of_many_normal_times_is_known() -> None:
-    assert scale.slowest(0.0, 1_000) == 1.0
+    assert scale_model.slowest(0.0, 1_000) == 1.0
     # The largest of 1,000 standard normal draws is 3.24 on average.
-    assert scale.slowest(1e-3, 1_000) == pytest.approx(1.00324, abs=1e-4)
+    assert scale_model.slowest(1e-3, 1_000) == pytest.approx(1.00324, abs=1e-4)
 
 
 def test_best_interval_loses_least() -> None:
@@ -123,23 +135,23 @@ def test_best_interval_loses_least() -> None:
                 return interval
 
         plan, random = Fixed(**dataclasses.asdict(PLAN)), np.random.default_rng(0)
-        return sum(scale.day(plan, failures, random).useful for _ in range(200)) / 200
+        return sum(scale_model.day(plan, failures, random).useful for _ in range(200)) / 200
 
     assert useful(best) > max(useful(best / 4), useful(best * 4))
 
 
 def test_day_without_failures_goes_to_work_and_checkpoints() -> None:
-    shares = scale.day(dataclasses.replace(PLAN, save=1e-6), 1e-12, np.random.default_rng(0))
+    shares = scale_model.day(dataclasses.replace(PLAN, save=1e-6), 1e-12, np.random.default_rng(0))
     assert shares.useful == pytest.approx(1.0)
     waiting = dataclasses.replace(PLAN, save=1e-6, network=0.15, slowest=1.5)
-    assert scale.day(waiting, 1e-12, np.random.default_rng(0)).useful == pytest.approx(0.5)
+    assert scale_model.day(waiting, 1e-12, np.random.default_rng(0)).useful == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("failures", [1e-3, 0.1, 5.0])
 def test_shares_of_a_day_are_all_of_it(failures: float) -> None:
     plan, random = dataclasses.replace(PLAN, network=0.1, slowest=1.2, alone=10), np.random.default_rng(0)
     for _ in range(50):
-        shares = dataclasses.astuple(scale.day(plan, failures, random))
+        shares = dataclasses.astuple(scale_model.day(plan, failures, random))
         assert sum(shares) == pytest.approx(1.0)
         assert min(shares[:3]) >= 0
 
@@ -147,7 +159,7 @@ def test_shares_of_a_day_are_all_of_it(failures: float) -> None:
 def test_workers_that_restart_alone_cost_themselves() -> None:
     plan = dataclasses.replace(PLAN, together=1, alone=100_000, save=1e-6)
     random = np.random.default_rng(0)
-    days = [scale.day(plan, 1e-4, random) for _ in range(500)]
+    days = [scale_model.day(plan, 1e-4, random) for _ in range(500)]
     # Ten a day, 100 s each, of a thousand workers.
     assert sum(each.restarting for each in days) / 500 == pytest.approx(10 * 100 / 1_000 / 86_400, rel=0.1)
     assert Shares(*np.mean([dataclasses.astuple(each) for each in days], axis=0)).useful > 0.9999
@@ -165,7 +177,7 @@ def test_measurements_are_read_from_the_programs_files(tmp_path: Path, monkeypat
     def cluster(self: Bench, training: object, examples: int, tasks: list[Tasks]) -> object:
         def one(_number: int) -> Measurement:
             ms = {"chief-0": 10, "ps-0": 25, "ps-1": 75, "worker-0": 120, "worker-1": 180}
-            steps = examples // scale.BATCH
+            steps = examples // BATCH
             by_name = {
                 name: {"core": 0, "user": each * steps / 1e3, "system": 0.0, "mb": 1.0} for name, each in ms.items()
             }
@@ -194,11 +206,11 @@ def test_programs_do_the_requested_work(tmp_path: Path, monkeypatch: pytest.Monk
     for folder in (checkpoint, steps):
         folder.mkdir()
     for side in ("save", "restore"):
-        found = measure.run(scale._side(side, checkpoint), tmp_path / "log", scale.SMALL)
+        found = measure.run(scale._side(side, checkpoint), tmp_path / "log", SMALL)
         assert found.work
         assert found.work.wall > 0
     written = sum(path.stat().st_size for path in checkpoint.iterdir())
-    model = Dlrm(scale.SMALL)
+    model = Dlrm(SMALL)
     assert written == pytest.approx(model.checkpoint - 3 * model.dense, rel=1e-3)
-    assert measure.run(scale._side("steps", steps, 2), tmp_path / "log", 2 * scale.BATCH).work
+    assert measure.run(scale._side("steps", steps, 2), tmp_path / "log", 2 * BATCH).work
     assert len(json.loads((steps / scale.STEPS_FILE).read_text())) == 2
