@@ -6,11 +6,12 @@ TensorFlow when the first remote path is touched.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +56,16 @@ class FilePatterns:
     base: str
     patterns: Mapping[str, str]
     format: Format
+
+
+@contextlib.contextmanager
+def errors_about(field: str) -> Iterator[None]:
+    """Makes errors name another field than `data.path`, which the paths of the block do not come from."""
+    try:
+        yield
+    except InputError as error:
+        headline, remedy = (text.replace("data.path", field) for text in (error.headline, error.remedy))
+        raise InputError(headline, remedy, error.details) from error
 
 
 def find(config: DataConfig) -> FilePatterns:

@@ -13,7 +13,7 @@ from components.data_gate import schema_columns as schemas
 from components.errors import InputError, MachineError
 from components.features.base_op import Embedded
 from components.files import is_remote
-from components.ingest import readers, spans
+from components.ingest import input_files, readers, spans
 from components.ingest.config import DataConfig
 from components.memory import memory
 from components.names import did_you_mean
@@ -73,8 +73,10 @@ def check_data(loaded: Loaded) -> None:
 def _of_predicted(config: Config) -> list[Problem]:
     """Columns that the rows of the section `predict` lack: those that the model reads, and those to pass through."""
     data = config.predicted_data()
-    if config.predict is None or data is None or (columns := readers.columns(data)) is None:
+    if config.predict is None or data is None:
         return []
+    with input_files.errors_about("predict.path"):
+        columns = readers.columns(data) or []
     read = () if config.features.preprocessing_fn else config.features.columns_read
     problems = [
         (("predict", "path"), f"a feature is made of {name!r}, and the rows have no such column", name) for name in read

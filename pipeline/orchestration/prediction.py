@@ -52,8 +52,10 @@ def predict(
       MachineError: Beam's workers write to another disk.
     """
     interface = model_interface.read(model, signature)
-    files = [path for paths in input_files.files(data).values() for path in paths]
-    plan = PredictionPlan(ingest=data.ingest(input_files.find(data).format), columns=columns, format=format_)
+    with input_files.errors_about("--data"):
+        files = [path for paths in input_files.files(data).values() for path in paths]
+        format_of_rows = input_files.find(data).format
+    plan = PredictionPlan(ingest=data.ingest(format_of_rows), columns=columns, format=format_)
     arguments = [*engines.beam_args(runtime), *engines.worker_args(runtime, input_files.local_size(data))]
     with _new_folder(output) as folder:
         return batch_prediction.predict(

@@ -92,7 +92,7 @@ def test_what_is_refused_leaves_nothing(small: Runs, rows: Path, tmp_path: Path)
         ("out", ("--data", str(rows), "--model", "taxi"), "--model: expected people"),
         ("out", ("--data", str(rows), "--model", "people@canary"), "expected a version, stable or canary"),
         ("out", ("--data", str(rows), "--model", "people@7"), "has no version 7"),
-        ("out", ("--data", str(tmp_path / "none.csv")), "none.csv"),
+        ("out", ("--data", str(tmp_path / "none.csv")), f"--data: {tmp_path / 'none.csv'} does not exist"),
     ):
         ended = predict(small, tmp_path / output, *arguments)
         assert ended.exit_code == 2, ended.out

@@ -117,3 +117,7 @@ def test_rows_to_predict_need_the_columns_that_the_model_reads(loaded: Loaded, t
     assert "expected a column of the rows, received 'idd'; did you mean 'id'" in str(refused.value)
     rows.write_text("idd,fare\n1,2\n")
     preflight.check_data(load_small(tmp_path, section))
+    rows.unlink()
+    with pytest.raises(InputError, match=r"predict\.path: .*new\.csv does not exist") as missing:
+        preflight.check_data(load_small(tmp_path, section))
+    assert "set predict.path to a file" in missing.value.remedy
