@@ -13,7 +13,7 @@ import functools
 import itertools
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple, TypeVar
+from typing import IO, NamedTuple, TypeVar
 
 import google_crc32c
 import numpy as np
@@ -76,17 +76,22 @@ def records(path: str, block: int = 1 << 20) -> Iterator[Chunk]:
         head = file.read(HEAD)
         file.seek(0)
         # A first record of 559,903 bytes starts as a gzip file does, but the checksum of its length matches.
-        stream = decompressed(path, file) if head.startswith(GZIP_MAGIC) and _length(head) is None else file
-        buffer, start, size = b"", 0, HEAD + FOOT
-        # The buffer at most doubles in one step, so a wrong length allocates no more than the file can fill.
-        while data := stream.read(min(max(size - len(buffer), block), max(len(buffer), block))):
-            buffer += data
-            ends, size = _record_ends(path, start, buffer)
-            if len(ends) > 1:
-                yield _verified(start, buffer, ends)
-                buffer, start = buffer[ends[-1] :], start + ends[-1]
-        if buffer:
-            raise _unreadable(path, start, f"a record of {size} bytes or more", f"{len(buffer)}: the file is cut off")
+        is_gzip = head.startswith(GZIP_MAGIC) and _length(head) is None
+        yield from records_of(path, decompressed(path, file) if is_gzip else file, block)
+
+
+def records_of(path: str, stream: IO[bytes], block: int = 1 << 20) -> Iterator[Chunk]:
+    """Reads the content of a file that is not compressed any more; see `records`."""
+    buffer, start, size = b"", 0, HEAD + FOOT
+    # The buffer at most doubles in one step, so a wrong length allocates no more than the file can fill.
+    while data := stream.read(min(max(size - len(buffer), block), max(len(buffer), block))):
+        buffer += data
+        ends, size = _record_ends(path, start, buffer)
+        if len(ends) > 1:
+            yield _verified(start, buffer, ends)
+            buffer, start = buffer[ends[-1] :], start + ends[-1]
+    if buffer:
+        raise _unreadable(path, start, f"a record of {size} bytes or more", f"{len(buffer)}: the file is cut off")
 
 
 def _record_ends(path: str, start: int, buffer: bytes) -> tuple[list[int], int]:

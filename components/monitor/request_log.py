@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import random
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +26,7 @@ from components.data.split_sample import first_values, joined
 from components.errors import InputError
 from components.files import is_remote
 
-_NAME = re.compile(r"^requests-(\d{19})-")
+_NAME = re.compile(r"^\.?requests-(\d{19})-")
 """A file of this project's server; the number is the time of its first record, in nanoseconds since 1970."""
 
 
@@ -56,11 +58,12 @@ class ServedRows:
         return len(next(iter(self.columns.values())))
 
 
-def files(patterns: Sequence[str]) -> list[LogFile]:
-    """Lists the files of a request log, the oldest first; hidden ones, which are being written, are left out.
+def files(patterns: Sequence[str], *, unfinished: bool = False) -> list[LogFile]:
+    """Lists the files of a request log, the oldest first.
 
     Args:
       patterns: folders, files or patterns, local or remote.
+      unfinished: whether to list files of folders that this project's server is still writing, too; they are hidden.
 
     Raises:
       InputError: there is no file.
@@ -69,6 +72,8 @@ def files(patterns: Sequence[str]) -> list[LogFile]:
     for pattern in patterns:
         io_ = file_io.file_system(pattern)
         inside = io_.glob(file_io.join(pattern, "[!.]*")) if io_.isdir(pattern) else io_.glob(pattern)
+        if unfinished and io_.isdir(pattern):
+            inside += io_.glob(file_io.join(pattern, ".requests-*"))
         found += [LogFile(path, _time(path)) for path in inside if not io_.isdir(path)]
     if not found:
         raise InputError(
@@ -132,12 +137,22 @@ class _Request(NamedTuple):
 
 def _records(paths: Iterable[str]) -> Iterator[bytes]:
     for path in paths:
+        is_unfinished = PurePosixPath(path).name.startswith(".")
         try:
-            for chunk in tfrecord.records(path):
+            for chunk in _unfinished_records(path) if is_unfinished else tfrecord.records(path):
                 yield from chunk.records
         except InputError as error:
-            # The server was killed while it wrote, or still writes.
-            logging.warning("the rest of the log is not read: %s", error.headline)
+            if not is_unfinished:
+                # The server was killed while it wrote.
+                logging.warning("the rest of the log is not read: %s", error.headline)
+
+
+def _unfinished_records(path: str) -> Iterator[tfrecord.Chunk]:
+    """The records so far; the file is 64 MB when it is finished."""
+    with file_io.open_binary(path) as file:
+        # Unlike a gzip file object, it returns what there is of a compressed file that has no end yet.
+        content = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(file.read())
+    return tfrecord.records_of(path, io.BytesIO(content))
 
 
 def _sample(records: Iterator[bytes], size: int, random_: random.Random) -> tuple[list[bytes], int]:

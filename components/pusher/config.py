@@ -37,11 +37,19 @@ class RolloutConfig(Section):
     """HAProxy's address for gRPC requests."""
     listen_metrics: Address = "127.0.0.1:8404"
     """HAProxy's address for its own metrics in Prometheus' format."""
+    sticky_header: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]+$")
+    """A header such as X-User-Id whose value decides who gets the canary: requests with the same value are answered by
+    the same version, and a greater share keeps those that the smaller one had. For HAProxy; requests without it are
+    drawn at random."""
     host: str | None = None
     """The Kubernetes service that Istio routes; by default the model's name."""
     storage_uri: str | None = None
     """The push folder for KServe, such as pvc://models/taxi or gs://bucket/models/taxi; by default pvc://models/ and
     the model's name."""
+
+    def service(self, model: str) -> str:
+        """Returns the name of the Kubernetes service of a model."""
+        return self.host or model.lower().replace("_", "-").replace(".", "-")
 
     @model_validator(mode="after")
     def _pairs(self) -> RolloutConfig:

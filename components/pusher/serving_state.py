@@ -11,9 +11,9 @@ import os
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, ValidationError
 
 from components.config_section import Section
 from components.errors import InputError
@@ -26,18 +26,21 @@ NAME = "registry.json"
 Action = Literal["promote", "unstage", "canary", "stop", "rollback"]
 
 
+def _hundredths(percent: float) -> float:
+    if round(percent, 2) != percent:
+        raise ValueError(f"expected at most two decimals, received {percent!r}")
+    return percent
+
+
+Percent = Annotated[float, Field(gt=0, lt=100), AfterValidator(_hundredths)]
+"""A share of the traffic in percent, with at most two decimals, as proxies take it."""
+
+
 class Canary(Section):
     """A version that gets a share of the traffic, in percent."""
 
     version: int
-    percent: float = Field(gt=0, lt=100)
-
-    @field_validator("percent")
-    @classmethod
-    def _fine_enough(cls, percent: float) -> float:
-        if round(percent, 2) != percent:
-            raise ValueError(f"expected at most two decimals, received {percent!r}")
-        return percent
+    percent: Percent
 
 
 class Stages(Section):

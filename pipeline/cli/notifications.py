@@ -19,6 +19,7 @@ from typing import Any
 from components.errors import GATE, PipelineError
 from components.evaluator.verdict import Check
 from components.processes import kill_group
+from components.pusher.serving_state import Change
 from components.serving.check_result import ServingCheckResult
 from pipeline.authoring.config.notify import Event, NotifyConfig
 from pipeline.core.records import FAILED, NOT_BLESSED, REJECTED, NodeOutcome, RunResult, error_to_json
@@ -57,6 +58,25 @@ def send(hooks: Iterable[NotifyConfig], notification: Notification) -> None:
     for call in calls:
         if problem := call.wait():
             sys.stderr.write(f"warning: notify.{call.index}: {problem}\n")
+
+
+def send_rollback(
+    hooks: Iterable[NotifyConfig], pipeline: str, folder: str, change: Change, before: int | None, now: int | None
+) -> None:
+    """Notifies of a version that has lost its traffic to another one.
+
+    Args:
+      hooks: the section `notify`.
+      pipeline: its name.
+      folder: the push folder.
+      change: the entry of its history.
+      before: the version that has lost the traffic.
+      now: the version that has it.
+    """
+    reason = f": {change.reason}" if change.reason else ""
+    text = f"{pipeline} was rolled back from version {before or 'none'} to {now} by {change.by}{reason}"
+    details = {"from": before, "to": now, "by": change.by, "reason": change.reason, "folder": folder}
+    send(hooks, Notification("rollback", pipeline, None, text, details))
 
 
 def send_run(hooks: Sequence[NotifyConfig], result: RunResult) -> None:

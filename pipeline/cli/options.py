@@ -202,4 +202,4 @@ def push_folder_of(config: Config) -> PushFolder:
     name = config.push.rollout.model_name or config.pipeline.name
     settings = config.push.rollout.model_copy(update={"model_name": name})
     key = version_manifest.signing_key(os.environ, config.push.signing_key_env)
-    return PushFolder(config.paths().pushed, key, settings)
+    return PushFolder(config.paths().pushed, key, settings, config.canary.apply)

@@ -5,27 +5,38 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
-from collections.abc import Callable
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from components.errors import InputError
+from components.errors import InputError, MachineError
 from components.pusher import rollout, serving_state
 from components.pusher.serving_state import Action, Canary, Stages, State
 from pipeline.registry.versions import PushFolder
 
 
-def promote(push_folder: PushFolder, number: int, reason: str | None = None) -> State:
+def promote(
+    push_folder: PushFolder, number: int, reason: str | None = None, *, expected: Stages | None = None
+) -> State:
     """Makes a version the stable one; if it was the canary, there is no canary afterwards.
 
+    Args:
+      push_folder: the push folder.
+      number: the version.
+      reason: for the history.
+      expected: the stages before the change; None: any.
+
     Raises:
-      InputError: the version does not exist, or does not match its manifest.
+      InputError: the version does not exist, does not match its manifest, or the stages are others than expected.
     """
 
     def decide(now: State) -> Stages:
         canary = None if now.canary and now.canary.version == number else now.canary
         return Stages(stable=number, canary=canary)
 
-    return _change(push_folder, "promote", decide, reason, number)
+    return _change(push_folder, "promote", decide, reason, number, expected)
 
 
 def unstage(push_folder: PushFolder, number: int, reason: str | None = None) -> State:
@@ -43,7 +54,9 @@ def unstage(push_folder: PushFolder, number: int, reason: str | None = None) -> 
     return _change(push_folder, "unstage", decide, reason)
 
 
-def canary(push_folder: PushFolder, number: int, percent: float, reason: str | None = None) -> State:
+def canary(
+    push_folder: PushFolder, number: int, percent: float, reason: str | None = None, *, expected: Stages | None = None
+) -> State:
     """Gives a version a share of the traffic, or another share.
 
     Args:
@@ -51,31 +64,34 @@ def canary(push_folder: PushFolder, number: int, percent: float, reason: str | N
       number: the version.
       percent: its share, between 0 and 100, with at most two decimals.
       reason: for the history.
+      expected: the stages before the change; None: any.
 
     Raises:
-      InputError: there is no stable version, or it is this one; or the version does not match its manifest.
+      InputError: there is no stable version, or it is this one; the version does not match its manifest; or the stages
+        are others than expected.
     """
 
     def decide(now: State) -> Stages:
-        if now.stable is None:
-            raise InputError(
-                "expected a stable version that gets the rest of the traffic, received none",
-                f"make the version stable: `python runner.py promote {number}`",
-            )
-        if now.stable == number:
+        stable = stable_version(now, number)
+        if stable == number:
             raise InputError(
                 f"version {number} is the stable one, which gets all of the traffic", "name another version"
             )
-        return Stages(stable=now.stable, canary=Canary(version=number, percent=percent))
+        return Stages(stable=stable, canary=Canary(version=number, percent=percent))
 
-    return _change(push_folder, "canary", decide, reason, number)
+    return _change(push_folder, "canary", decide, reason, number, expected)
 
 
-def stop(push_folder: PushFolder, reason: str | None = None) -> State:
+def stop(push_folder: PushFolder, reason: str | None = None, *, expected: Stages | None = None) -> State:
     """Ends the canary: the stable version gets all of the traffic.
 
+    Args:
+      push_folder: the push folder.
+      reason: for the history.
+      expected: the stages before the change; None: any.
+
     Raises:
-      InputError: there is no canary.
+      InputError: there is no canary, or the stages are others than expected.
     """
 
     def decide(now: State) -> Stages:
@@ -83,7 +99,7 @@ def stop(push_folder: PushFolder, reason: str | None = None) -> State:
             raise InputError(f"there is no canary to stop: {describe(now)}", "start one with `python runner.py canary`")
         return Stages(stable=now.stable)
 
-    return _change(push_folder, "stop", decide, reason)
+    return _change(push_folder, "stop", decide, reason, expected=expected)
 
 
 def rollback(push_folder: PushFolder, to: int | None = None, reason: str | None = None) -> State:
@@ -110,10 +126,34 @@ def rollback(push_folder: PushFolder, to: int | None = None, reason: str | None 
     return _change(push_folder, "rollback", lambda now: Stages(stable=number), reason, number)
 
 
+def stable_version(stages: Stages, number: int) -> int:
+    """The stable version, beside which version `number` is to be a canary.
+
+    Raises:
+      InputError: there is none.
+    """
+    if stages.stable is None:
+        raise InputError(
+            "expected a stable version that gets the rest of the traffic, received none",
+            f"make the version stable: `python runner.py promote {number}`",
+        )
+    return stages.stable
+
+
 def describe(stages: Stages) -> str:
     """Returns the stages in words, such as `stable 1, canary 2 at 10 %`."""
     stable = "no stable version" if stages.stable is None else f"stable {stages.stable}"
     return f"{stable}, canary {stages.canary.version} at {stages.canary.percent:g} %" if stages.canary else stable
+
+
+def changed_meanwhile(expected: Stages, now: State) -> InputError:
+    """Returns the error for stages that somebody else has changed."""
+    change = now.history[-1]
+    return InputError(
+        f"expected {describe(expected)}, received {describe(now)}: {change.by} has changed the stages at {change.at} "
+        f"({change.action}{f': {change.reason}' if change.reason else ''})",
+        "start again if the version is still to be rolled out",
+    )
 
 
 def _check_local(push_folder: PushFolder) -> None:
@@ -130,6 +170,7 @@ def _change(
     decide: Callable[[State], Stages],
     reason: str | None,
     number: int | None = None,
+    expected: Stages | None = None,
 ) -> State:
     """Changes the stages.
 
@@ -139,11 +180,14 @@ def _change(
       decide: state → new stages; called with the lock held.
       reason: for the history.
       number: the version that gets traffic, which is verified first; None: no version does.
+      expected: the stages before the change; None: any.
     """
     _check_local(push_folder)
     pipeline = None if number is None else push_folder.verify(number).pipeline
     with serving_state.lock(push_folder.path):
         now = serving_state.read(push_folder.path)
+        if expected is not None and now.stages != expected:
+            raise changed_meanwhile(expected, now)
         stages = decide(now)
         if number is not None:
             # A push may have removed the version since it was verified.
@@ -154,7 +198,28 @@ def _change(
         new = now.changed(action, stages, _user(), reason).model_copy(update={"rollout": settings})
         serving_state.save(push_folder.path, new)
         rollout.write(Path(push_folder.path), new)
+    # Also where nothing has changed: so a repeated command repairs what a failed one has left.
+    _apply(push_folder.apply)
     return new
+
+
+def _apply(command: Sequence[str]) -> None:
+    if not command:
+        return
+    try:
+        # Standard output belongs to --json.
+        ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+    except OSError as error:
+        raise _not_applied(command, f"it does not start: {error.strerror}") from error
+    if ended.returncode:
+        raise _not_applied(command, f"it ended with exit code {ended.returncode}")
+
+
+def _not_applied(command: Sequence[str], problem: str) -> MachineError:
+    return MachineError(
+        f"canary.apply: {command[0]}: {problem}; the stages and the files are changed, the proxy may have the old ones",
+        f"make the proxy read them: {shlex.join(command)}",
+    )
 
 
 def _user() -> str:

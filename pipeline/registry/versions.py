@@ -21,11 +21,13 @@ class PushFolder:
       path: its path or URL.
       key: the key that manifests must be signed with; None: signatures are not checked.
       settings: for the rollout's files; None: the settings that they were last written with.
+      apply: the command that makes the proxy read these files again; empty: none is run.
     """
 
     path: str
     key: bytes | None
     settings: RolloutConfig | None
+    apply: tuple[str, ...] = ()
 
     @property
     def is_remote(self) -> bool:

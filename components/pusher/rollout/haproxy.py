@@ -52,10 +52,9 @@ def _rest(snapshot: RolloutSnapshot) -> Iterator[str]:
     yield f"  acl unversioned path_reg ^/v1/models/{name}:(predict|classify|regress)$"
     yield "  http-request set-var(txn.label) str(stable) if unversioned"
     if snapshot.canary:
-        weights = snapshot.weights
         # Only while a server has loaded the canary.
         canary = "  http-request set-var(txn.label) str(canary) if unversioned { nbsrv(canary) gt 0 }"
-        yield f"{canary} {{ rand({sum(weights)}) lt {weights[1]} }}"
+        yield from (f"{canary} {chosen}" for chosen in _canary_conditions(snapshot, snapshot.canary.version))
         yield f"{canary} {{ req.hdr(x-canary) -m str always }}"
     rewritten = rf"/v1/models/{snapshot.name}/labels/%[var(txn.label)]:\1"
     yield f"  http-request replace-path ^/v1/models/{name}:(predict|classify|regress)$ {rewritten} if unversioned"
@@ -69,6 +68,20 @@ def _rest(snapshot: RolloutSnapshot) -> Iterator[str]:
         for index, server in enumerate(snapshot.settings.servers):
             yield f"  server {_server_name(index)} {server}"
         yield ""
+
+
+def _canary_conditions(snapshot: RolloutSnapshot, version: int) -> Iterator[str]:
+    """Conditions of which each alone sends a request to the canary."""
+    weights = snapshot.weights
+    total, share = sum(weights), weights[1]
+    drawn = f"{{ rand({total}) lt {share} }}"
+    header = snapshot.settings.sticky_header
+    if header:
+        # The seed makes each canary a new draw: otherwise the same clients would get every canary.
+        yield f"{{ req.fhdr({header}),xxh32({version % 2**32}),mod({total}) lt {share} }}"
+        yield f"!{{ req.fhdr({header}) -m found }} {drawn}"
+    else:
+        yield drawn
 
 
 def _grpc(snapshot: RolloutSnapshot) -> Iterator[str]:

@@ -17,7 +17,7 @@ def virtual_service(snapshot: RolloutSnapshot) -> str:
 
     See deploy/kubernetes.
     """
-    host = _name(snapshot)
+    host = snapshot.settings.service(snapshot.name)
     stable, canary = snapshot.weights
     to_canary = {"destination": {"host": host, "subset": "canary"}}
     to_stable = {"destination": {"host": host, "subset": "stable"}}
@@ -69,15 +69,10 @@ def inference_service(snapshot: RolloutSnapshot) -> str:
         {
             "apiVersion": "serving.kserve.io/v1beta1",
             "kind": "InferenceService",
-            "metadata": {"name": _name(snapshot)},
+            "metadata": {"name": snapshot.settings.service(snapshot.name)},
             "spec": {"predictor": predictor},
         }
     )
-
-
-def _name(snapshot: RolloutSnapshot) -> str:
-    """Returns a valid Kubernetes name."""
-    return snapshot.settings.host or snapshot.name.lower().replace("_", "-").replace(".", "-")
 
 
 def _documents(*documents: dict[str, Any]) -> str:

@@ -29,12 +29,16 @@ def _words(value: object) -> object:
     return shlex.split(value) if isinstance(value, str) else value
 
 
+Command = Annotated[tuple[str, ...], BeforeValidator(_words)]
+"""A program and its arguments, as a list or as a text in a shell's syntax."""
+
+
 class NotifyConfig(Section):
     """A webhook or a command that receives each event as JSON; its failure is a warning and changes no exit code."""
 
     webhook: Annotated[str, BeforeValidator(_variable)] | None = None
     """The environment variable with the URL, which no file contains; the JSON is sent by POST."""
-    command: Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1)] | None = None
+    command: Annotated[Command, Field(min_length=1)] | None = None
     """A program and its arguments, without a shell; it reads the JSON from standard input."""
     events: tuple[Event, ...] = get_args(Event)
     """failed: a run failed. rejected: a gate rejected the data or the model. drift: `due` or `monitor` found

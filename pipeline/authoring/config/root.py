@@ -19,6 +19,7 @@ from components.pusher.config import PushConfig
 from components.serving.config import ServingConfig
 from components.trainer.config import TrainingConfig
 from components.tuner.config import TuneConfig
+from pipeline.authoring.config.canary import CanaryConfig
 from pipeline.authoring.config.notify import NotifyConfig
 from pipeline.authoring.config.orchestrators import KubeflowConfig, ScheduleConfig, VertexPipelinesConfig
 from pipeline.authoring.config.own_nodes import OwnNodeConfig
@@ -41,6 +42,7 @@ class Config(Section):
     evaluation: EvaluationConfig
     serving: ServingConfig = Field(default_factory=ServingConfig)
     push: PushConfig = Field(default_factory=PushConfig)
+    canary: CanaryConfig = Field(default_factory=CanaryConfig)
     predict: PredictConfig | None = None
     monitor: MonitorConfig | None = None
     nodes: tuple[OwnNodeConfig, ...] = ()

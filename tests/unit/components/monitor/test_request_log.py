@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -119,3 +120,19 @@ def test_files_in_the_order_of_their_time(tmp_path: Path) -> None:
     assert len(request_log.files([str(tmp_path / "b*")])) == 1
     with pytest.raises(InputError, match="expected files of a request log, received none"):
         request_log.files([str(tmp_path / "none")])
+
+
+def test_file_that_is_still_written_is_read_on_request(tmp_path: Path) -> None:
+    write(tmp_path / "requests-1700000000000000000-1.tfrecord.gz", raw(1, [1.0], ["a"], [7]))
+    unfinished = tmp_path / ".requests-1700000060000000000-1.tfrecord.gz"
+    options = tf.io.TFRecordOptions(compression_type="GZIP", flush_mode=zlib.Z_SYNC_FLUSH)
+    with tf.io.TFRecordWriter(str(unfinished), options) as writer:
+        for hour in range(300):
+            writer.write(raw(2, [float(hour)], ["b"], [8]))
+        writer.flush()
+        assert [each.time for each in request_log.files([str(tmp_path)])] == [1.7e9]
+        files = request_log.files([str(tmp_path)], unfinished=True)
+        assert [each.time for each in files] == [1.7e9, 1.7e9 + 60]
+        read = request_log.read([each.path for each in files], 1000)
+    assert read[1].rows == 1
+    assert read[2].rows == 300

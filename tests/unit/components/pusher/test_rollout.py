@@ -143,7 +143,7 @@ def test_haproxy_takes_names_that_nobody_knows_yet(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def balanced(folder: Path, now: State, *servers: FakeModelServers) -> Iterator[Balancer]:
+def balanced(folder: Path, now: State, *servers: FakeModelServers, sticky: str | None = None) -> Iterator[Balancer]:
     with contextlib.ExitStack() as stack:
         for server in servers:
             stack.enter_context(server.run())
@@ -154,6 +154,7 @@ def balanced(folder: Path, now: State, *servers: FakeModelServers) -> Iterator[B
             grpc_servers=(),
             listen=rest,
             listen_metrics=metrics,
+            sticky_header=sticky,
         )
         config = written(folder, now, settings) / "haproxy.cfg"
         yield stack.enter_context(haproxy(config, rest, metrics))
@@ -177,6 +178,30 @@ def test_haproxy_sends_each_version_its_share(tmp_path: Path) -> None:
         for path in ("/v1/models/taxi/versions/7:predict", CANARY, "/v1/models/other:predict"):
             assert balancer.ask(path) == (200, path)
         assert balancer.ask("/v1/models/taxi:classify", {"x-canary": "always"})[1].endswith("canary:classify")
+
+
+def asked_by(users: list[str], folder: Path, percent: float, version: int = 4) -> set[str]:
+    """The users whose requests are answered by the canary, each time."""
+    now = staged(None).changed("canary", Stages(stable=2, canary=Canary(version=version, percent=percent)), "me")
+    with balanced(folder, now, FakeModelServers({"stable", "canary"}), sticky="X-User-Id") as balancer:
+        balancer.wait_until_up("canary", 1)
+        first, second = ([balancer.ask(PREDICT, {"x-user-id": user})[1] for user in users] for _ in range(2))
+        assert first == second
+        assert {balancer.ask(PREDICT)[1] for _ in range(60)} == {STABLE, CANARY}
+        return {user for user, path in zip(users, first, strict=True) if path == CANARY}
+
+
+def test_haproxy_keeps_a_user_at_a_version(tmp_path: Path) -> None:
+    users = [f"user {number}, of many" for number in range(400)]
+    some, more = (asked_by(users, tmp_path, percent) for percent in (20, 50))
+    # Five standard deviations.
+    assert 40 <= len(some) <= 120
+    assert 150 <= len(more) <= 250
+    assert some < more
+    # The next canary has other users: those of the last one are no more often among them than chance has it.
+    other = asked_by(users, tmp_path, 20, version=3)
+    assert 40 <= len(other) <= 120
+    assert len(some & other) < 40
 
 
 def test_haproxy_waits_for_a_canary_that_is_loading(tmp_path: Path) -> None:

@@ -1,0 +1,84 @@
+"""`runner.py rollout`: increases a version's share of the traffic until it is the stable one, or worse than that."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from components.errors import GATE, MACHINE
+from components.pusher import serving_state
+from components.pusher.config import RolloutConfig
+from pipeline.cli import notifications
+from pipeline.cli import options as shared
+from pipeline.cli.output import print_json, show, suppress_native_stderr
+from pipeline.registry import canary_rollout, promotion, traffic_metrics
+from pipeline.registry.canary_rollout import Measurement, State
+
+if TYPE_CHECKING:
+    from pipeline.authoring.config import Config
+
+HELP = (
+    "Give a version growing shares of the traffic (section canary) and make it the stable one; or stop it at the first "
+    "bound that it exceeds: exit code 3. Started again, it continues."
+)
+_EXIT_CODES: dict[State, int] = {"promoted": 0, "rolled back": GATE, "not judged": MACHINE}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    shared.add_config(parser)
+    parser.add_argument(
+        "version",
+        type=int,
+        nargs="?",
+        metavar="VERSION",
+        help="its number (default: the canary, or the newest version if it was no canary yet)",
+    )
+    shared.add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    config = shared.load_config(options).config
+    push_folder = shared.push_folder_of(config)
+    number = options.version or canary_rollout.candidate(push_folder)
+    if number is None:
+        now = promotion.describe(serving_state.read(push_folder.path))
+        if options.json:
+            print_json({"state": None})
+        else:
+            show(f"{push_folder.path}: {now}; no newer version that was no canary yet")
+        return 0
+    outcome = canary_rollout.roll_out(
+        push_folder,
+        number,
+        config.canary,
+        functools.partial(_measure, config, push_folder.settings or RolloutConfig()),
+        (lambda _: None) if options.json else show,
+    )
+    if options.json:
+        print_json(asdict(outcome) | {"change": outcome.change.model_dump(mode="json", by_alias=True)})
+    else:
+        show(f"{push_folder.path}: version {number} is {outcome.state}: {outcome.change.reason}")
+    if outcome.state != "promoted":
+        notifications.send_rollback(
+            config.notify, config.pipeline.name, push_folder.path, outcome.change, number, outcome.stable
+        )
+    return _EXIT_CODES[outcome.state]
+
+
+def _measure(config: Config, settings: RolloutConfig, stable: int, canary: int, since: float) -> Measurement:
+    """Both versions since a time, in seconds since 1970."""
+    seconds = time.time() - since
+    of_stable = traffic_metrics.read(config.canary, "stable", stable, settings, seconds)
+    of_canary = traffic_metrics.read(config.canary, "canary", canary, settings, seconds)
+    predictions = None
+    if config.monitor is not None and config.monitor.requests:
+        bounds = config.monitor.model_copy(update={"bound": config.canary.max_distance, "bounds": {}})
+        # Imported late: it imports TensorFlow.
+        with suppress_native_stderr():
+            from pipeline.registry import canary_predictions
+
+            predictions = canary_predictions.compare(stable, canary, since, bounds)
+    return Measurement(of_stable, of_canary, predictions)
