@@ -45,6 +45,7 @@ VERBS = {
     "models": "list the pushed versions and their stages",
     "promote": "make a version the stable one",
     "canary": "give a version a share of the traffic",
+    "rollout": "give a version growing shares of the traffic while it is no worse than the stable one",
     "rollback": "return to the version that was stable before",
     "verify": "verify pushed versions against their manifests",
     "doctor": "check this machine: what is wrong, and how to fix it",

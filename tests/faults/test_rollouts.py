@@ -11,13 +11,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import people
 import programs
 import pytest
-from balancer import free_address, haproxy
+from balancer import Balancer, free_address, haproxy
+from command import Ended, command
 from load import Answer, Load
+from prometheus import Prometheus, prometheus
 from serving import Server, example, line, serving
 
+from components.pusher import serving_state
 from components.pusher.config import RolloutConfig
+from components.pusher.serving_state import Stages
 from pipeline.registry import promotion
 from pipeline.registry.versions import PushFolder
 
@@ -39,9 +44,8 @@ def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextlib.contextmanager
 def server(pushed: Path, name: str) -> Iterator[Server]:
-    with serving(
-        pushed.parent / name, f"--model_config_file={pushed}/rollout/models.config", "--enable_batching"
-    ) as it:
+    models, log = f"--model_config_file={pushed}/rollout/models.config", f"--request_log={pushed.parent}/requests"
+    with serving(pushed.parent / name, models, "--enable_batching", log, "--request_log_rate=0.1") as it:
         yield it
 
 
@@ -69,15 +73,26 @@ def roll_back(pushed: Path, servers: list[Server]) -> PushFolder:
 @contextlib.contextmanager
 def load(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Load]:
     """A busy client of HAProxy, once all servers are up; no request of it fails, whatever is done meanwhile."""
+    with balanced(push_folder, backends) as balancer, asking(balancer) as load_:
+        yield load_
+
+
+@contextlib.contextmanager
+def balanced(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Balancer]:
     assert push_folder.settings is not None
     rest, metrics = push_folder.settings.listen, push_folder.settings.listen_metrics
     with haproxy(Path(push_folder.path, "rollout", "haproxy.cfg"), rest, metrics) as balancer:
         for backend, servers in backends.items():
             balancer.wait_until_up(backend, servers)
-        with Load(rest, PATH, BODY) as asking:
-            asking.wait(500)
-            yield asking
-        assert asking.answers.keys() <= {OLD, NEW}, asking.answers
+        yield balancer
+
+
+@contextlib.contextmanager
+def asking(balancer: Balancer) -> Iterator[Load]:
+    with Load(balancer.rest, PATH, BODY) as load_:
+        load_.wait(500)
+        yield load_
+    assert load_.answers.keys() <= {OLD, NEW}, load_.answers
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
@@ -114,3 +129,56 @@ def test_canary_gets_its_share(pushed: Path, servers: list[Server]) -> None:
         asking.wait(9500)
     assert asking.answers.total() >= 10_000
     assert abs(100 * asking.answers[NEW] / asking.answers.total() - 10) < 2
+
+
+def config(here: PushFolder, folder: Path, balancer: Balancer, metrics: Prometheus) -> tuple[str, ...]:
+    """The options of `rollout`: two short steps."""
+    assert here.settings is not None
+    sections = {
+        "pipeline": {"name": "line"},
+        "push": {"directory": here.path, "rollout": here.settings.model_dump(mode="json", exclude_unset=True)},
+        "canary": {
+            "prometheus": f"http://{metrics.address}",
+            "apply": list(balancer.reload),
+            "steps": [{"percent": 20, "duration": 2}, {"percent": 50, "duration": 2}],
+            "least_requests": 200,
+            "max_latency": 100,
+            "interval": 0.5,
+        },
+        "monitor": {"requests": str(Path(here.path).parent / "requests"), "least_rows": 50},
+    }
+    written = people.write_config(folder / "line.yaml", folder / "people.csv", **sections)
+    return ("--config", str(written), "--output", str(folder / "out"))
+
+
+def test_rollout_stops_a_worse_version_and_promotes_a_good_one(
+    pushed: Path, servers: list[Server], tmp_path: Path
+) -> None:
+    here = roll_back(pushed, servers)
+    # Version 4 answers as version 1 does, and version 3 otherwise.
+    for number, slope in ((3, 3.0), (4, 2.0)):
+        line(pushed, number, slope, manifest=True)
+
+    def rollout(number: int) -> Ended:
+        return command("rollout", str(number), *config(here, tmp_path, balancer, metrics))
+
+    with (
+        balanced(here, {"stable": 2}) as balancer,
+        prometheus(tmp_path / "prometheus", [balancer.metrics]) as metrics,
+        asking(balancer) as load_,
+    ):
+        metrics.wait_for("haproxy_backend_http_responses_total")
+        ended = rollout(3)
+        assert ended.exit_code == 3, ended
+        assert "version 3 is rolled back: rollout at 20 %: output y: distance" in ended.out
+        assert "step 2" not in ended.out
+        assert serving_state.read(here.path).stages == Stages(stable=1)
+        seen = load_.answers[NEW]
+        assert seen >= 50
+        ended = rollout(4)
+        assert ended.exit_code == 0, ended
+        assert "version 4 is promoted: rollout: canary " in ended.out
+        assert serving_state.read(here.path).stages == Stages(stable=4)
+        load_.wait(500)
+        # Nobody has got the worse version after it was stopped.
+        assert load_.answers[NEW] - seen < 50

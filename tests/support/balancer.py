@@ -72,10 +72,11 @@ def free_address() -> str:
 
 @dataclass
 class Balancer:
-    """HAProxy at work."""
+    """HAProxy at work; `reload` is the command that has it read its file again."""
 
     rest: str
     metrics: str
+    reload: tuple[str, ...]
 
     def ask(self, path: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
         """Status of the answer, and the path that a server was asked for."""
@@ -127,7 +128,7 @@ def haproxy(config: Path, rest: str, metrics: str) -> Iterator[Balancer]:
         text=True,
     )
     try:
-        balancer = Balancer(rest, metrics)
+        balancer = Balancer(rest, metrics, ("kill", "-USR2", str(process.pid)))
         soon = time.monotonic() + _SECONDS
         while not balancer.listens():
             assert process.poll() is None, process.communicate()[1]

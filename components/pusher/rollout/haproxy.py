@@ -22,6 +22,8 @@ defaults
   timeout server 30s
   timeout check 2s
   timeout http-request 10s
+  # A reload closes a connection with its next answer: a client that sends at the same moment would get none.
+  option idle-close-on-response
   # A request that a failed server did not answer is sent to another server; so a prediction may be computed twice.
   # 404: the server has not loaded the version yet. Only a completely buffered request can be sent again.
   option http-buffer-request
