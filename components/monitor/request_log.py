@@ -58,12 +58,11 @@ class ServedRows:
         return len(next(iter(self.columns.values())))
 
 
-def files(patterns: Sequence[str], *, unfinished: bool = False) -> list[LogFile]:
-    """Lists the files of a request log, the oldest first.
+def files(patterns: Sequence[str]) -> list[LogFile]:
+    """Lists the files of a request log, the oldest first; of a folder also those that the server is still writing.
 
     Args:
       patterns: folders, files or patterns, local or remote.
-      unfinished: whether to list files of folders that this project's server is still writing, too; they are hidden.
 
     Raises:
       InputError: there is no file.
@@ -71,10 +70,10 @@ def files(patterns: Sequence[str], *, unfinished: bool = False) -> list[LogFile]
     found = []
     for pattern in patterns:
         io_ = file_io.file_system(pattern)
-        inside = io_.glob(file_io.join(pattern, "[!.]*")) if io_.isdir(pattern) else io_.glob(pattern)
-        if unfinished and io_.isdir(pattern):
-            inside += io_.glob(file_io.join(pattern, ".requests-*"))
-        found += [LogFile(path, _time(path)) for path in inside if not io_.isdir(path)]
+        # This project's server hides the files that it is still writing.
+        inside = [file_io.join(pattern, name) for name in ("[!.]*", ".requests-*")] if io_.isdir(pattern) else [pattern]
+        paths = (path for each in inside for path in io_.glob(each))
+        found += [LogFile(path, _time(path)) for path in paths if not io_.isdir(path)]
     if not found:
         raise InputError(
             f"monitor.requests: expected files of a request log, received none at {', '.join(patterns) or 'no path'}",
@@ -197,6 +196,9 @@ def _both(one: ServedRows, other: ServedRows) -> ServedRows:
 
 def _time(path: str) -> float:
     name = _NAME.match(PurePosixPath(path).name)
-    if name:
-        return int(name[1]) / 1e9
+    return int(name[1]) / 1e9 if name else modified(path)
+
+
+def modified(path: str) -> float:
+    """When a file was last written, in seconds since 1970."""
     return Path(path).stat().st_mtime if not is_remote(path) else float(tf.io.gfile.stat(path).mtime_nsec) / 1e9

@@ -10,8 +10,6 @@ from components.predictor import output
 
 _MOST_ROWS = 10_000
 """Rows of a version that are compared at a look."""
-_LONGEST_FILE_SECONDS = 300.0
-"""The server begins a new file after this time, so a file that is older has no request of the step."""
 
 
 def compare(stable: int, canary: int, since: float, config: MonitorConfig) -> Judgement:
@@ -20,7 +18,7 @@ def compare(stable: int, canary: int, since: float, config: MonitorConfig) -> Ju
     Args:
       stable: the stable version.
       canary: the canary.
-      since: the requests from then on, and at most those of five minutes before; in seconds since 1970.
+      since: the files that were written since then are read; in seconds since 1970.
       config: the request log, bounds, and the least rows.
 
     Returns:
@@ -30,8 +28,7 @@ def compare(stable: int, canary: int, since: float, config: MonitorConfig) -> Ju
       MachineError: a file has got its final name, or was removed, while the log was read.
     """
     try:
-        files = request_log.files(config.requests, unfinished=True)
-        paths = [each.path for each in files if each.time >= since - _LONGEST_FILE_SECONDS]
+        paths = [each.path for each in request_log.files(config.requests) if request_log.modified(each.path) >= since]
         served = request_log.read(paths, _MOST_ROWS)
     except InputError:
         served = {}  # The log has no file yet.

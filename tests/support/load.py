@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import threading
 import time
@@ -16,12 +17,12 @@ _PATIENCE_SECONDS = 300.0
 
 
 class Load:
-    """Sends the same request again and again; enter it to start.
+    """Sends the same requests again and again; enter it to start.
 
     Args:
       address: host:port.
       path: what is asked.
-      body: what is sent.
+      bodies: what is sent, in turns.
       connections: that ask side by side.
 
     Attributes:
@@ -29,10 +30,11 @@ class Load:
       last: answer → when the last request that got it was sent, by time.monotonic.
     """
 
-    def __init__(self, address: str, path: str, body: bytes, connections: int = 16) -> None:
+    def __init__(self, address: str, path: str, *bodies: bytes, connections: int = 16) -> None:
         self._host, _, self._port = address.rpartition(":")
-        head = f"POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len(body)}\r\n\r\n"
-        self._request, self._connections = head.encode() + body, connections
+        head = f"POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: "
+        requests = [f"{head}{len(body)}\r\n\r\n".encode() + body for body in bodies]
+        self._requests, self._connections = itertools.cycle(requests), connections
         self.answers: Counter[Answer] = Counter()
         self.last: dict[Answer, float] = {}
         self._ended, self._total = False, 0
@@ -71,7 +73,7 @@ class Load:
             try:
                 if reader is None or writer is None:
                     reader, writer = await asyncio.open_connection(self._host, int(self._port))
-                writer.write(self._request)
+                writer.write(next(self._requests))
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 length = re.search(rb"content-length: (\d+)", head)
                 answer = int(head[9:12]), await reader.readexactly(int(length[1]) if length else 0)
