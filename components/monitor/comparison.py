@@ -35,7 +35,7 @@ _LEAST_SHARE = 1e-4
 """For PSI, whose terms have no limit for an empty bin."""
 
 Columns = Mapping[str, pa.Array]
-"""Name → a value for each row, null without one; int64, float32 or binary."""
+"""Name → a value for each row, null without one: a number, or a text as binary or string."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,23 @@ class ColumnComparison:
 
 
 def compare(reference: Columns, sample: Columns) -> list[ColumnComparison]:
-    """Compares the columns of the reference, the most different one first.
+    """Compares the columns of the reference, the most different one first; outputs of several values are left out.
 
     Args:
       reference: the rows that the model was trained on, or those of an earlier window.
       sample: other rows; at least one.
     """
-    compared = [_compare(name, column, sample.get(name)) for name, column in reference.items()]
+    compared = [
+        _compare(name, column, sample.get(name)) for name, column in reference.items() if not column.type.num_fields
+    ]
     corrected = _holm([each.p_value for each in compared])
     compared = [replace(each, p_value=p_value) for each, p_value in zip(compared, corrected, strict=True)]
     return sorted(compared, key=lambda each: -1.0 if each.distance is None else each.distance, reverse=True)
+
+
+def is_text(column: pa.Array) -> bool:
+    """Whether a column has texts, and not numbers."""
+    return any(test(column.type) for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string))
 
 
 def _compare(name: str, reference: pa.Array, sample: pa.Array | None) -> ColumnComparison:
@@ -124,7 +131,7 @@ class _Binned:
     @classmethod
     def of(cls, reference: pa.Array, sample: pa.Array) -> _Binned:
         """Counts values that are not missing."""
-        if pa.types.is_binary(reference.type) or pa.types.is_large_binary(reference.type):
+        if is_text(reference):
             return cls._of_texts(reference, sample)
         one, other = (np.asarray(each).astype(np.float64) for each in (reference, sample))
         values = np.unique(np.concatenate([one, other]))

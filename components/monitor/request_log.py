@@ -86,36 +86,70 @@ def read(paths: Iterable[str], most_rows: int, seed: int = 0) -> dict[int, Serve
     """Reads the rows of a log by the version that has answered.
 
     Predictions by the signature `raw` are read, and those by signatures that take serialized tf.Examples. Memory is
-    bounded: of more records than `most_rows`, a random sample is parsed.
+    bounded: of more records of a version than `most_rows`, a random sample is parsed.
 
     Args:
       paths: files of the log; one that was cut off is read up to there.
-      most_rows: the most records to parse.
-      seed: of the sample.
+      most_rows: the most records of a version to parse.
+      seed: of the samples.
     """
-    chosen, count = _sample(_records(paths), most_rows, random.Random(seed))  # noqa: S311 - not used for security
-    requests: dict[tuple[int, bool], list[_Request]] = defaultdict(list)
-    for record in chosen:
+    random_ = random.Random(seed)  # noqa: S311 - not used for security
+    samples: dict[int, _Sample] = defaultdict(lambda: _Sample(most_rows, random_))
+    for record in _records(paths):
+        samples[_version(prediction_log_pb2.PredictionLog.FromString(record).predict_log)].add(record)
+    served = {version: _served(sample) for version, sample in sorted(samples.items()) if version}
+    return {version: rows for version, rows in served.items() if rows is not None}
+
+
+class _Sample:
+    """A random sample of records: algorithm R of J. Vitter, ACM TOMS 11(1), 1985.
+
+    Args:
+      size: the most records that are kept.
+      random_: draws them.
+    """
+
+    def __init__(self, size: int, random_: random.Random) -> None:
+        self._size, self._random = size, random_
+        self.chosen: list[bytes] = []
+        self.count = 0
+
+    def add(self, record: bytes) -> None:
+        """Counts a record, and perhaps keeps it."""
+        self.count += 1
+        if self.count <= self._size:
+            self.chosen.append(record)
+        elif (at := self._random.randrange(self.count)) < self._size:
+            self.chosen[at] = record
+
+
+def _version(log: Any) -> int:
+    # TensorFlow Serving records the version that has answered in the response.
+    return int(log.response.model_spec.version.value or log.request.model_spec.version.value)
+
+
+def _served(sample: _Sample) -> ServedRows | None:
+    """The rows of a sample of a version's records; None if none of them is a prediction of one of the signatures."""
+    requests: dict[bool, list[_Request]] = defaultdict(list)
+    for record in sample.chosen:
         request = _Request.parse(record)
         if request is not None:
-            requests[request.version, request.is_raw].append(request)
-    scale = count / max(len(chosen), 1)
-    served: dict[int, ServedRows] = {}
-    for (version, is_raw), alike in sorted(requests.items()):
+            requests[request.is_raw].append(request)
+    served: ServedRows | None = None
+    for is_raw, alike in sorted(requests.items()):
         columns = _raw_columns(alike) if is_raw else _example_columns(alike)
         # A client of TensorFlow Serving may ask for some of the outputs.
         names = set.intersection(*(set(each.outputs) for each in alike))
         outputs = {name: np.concatenate([each.outputs[name] for each in alike]) for name in sorted(names)}
         one = ServedRows(0, columns, outputs)
-        one = replace(one, rows=round(scale * one.compared))
-        served[version] = one if version not in served else _both(served[version], one)
+        one = replace(one, rows=round(one.compared * sample.count / len(sample.chosen)))
+        served = one if served is None else _both(served, one)
     return served
 
 
 class _Request(NamedTuple):
     """A request and its answer."""
 
-    version: int
     is_raw: bool
     inputs: Mapping[str, npt.NDArray[Any]]
     outputs: Mapping[str, npt.NDArray[Any]]
@@ -125,13 +159,11 @@ class _Request(NamedTuple):
         """Parses a PredictionLog; None if it is no prediction of one of the signatures."""
         log = prediction_log_pb2.PredictionLog.FromString(record).predict_log
         asked, answered = log.request, log.response
-        # TensorFlow Serving records the version that has answered in the response.
-        version = answered.model_spec.version.value or asked.model_spec.version.value
         inputs = {name: tf.make_ndarray(each) for name, each in asked.inputs.items()}
         outputs = {name: tf.make_ndarray(each) for name, each in answered.outputs.items()}
         is_raw = asked.model_spec.signature_name == RAW
         is_known = is_raw or [each.dtype == object for each in inputs.values()] == [True]
-        return cls(version, is_raw, inputs, outputs) if version and outputs and is_known else None
+        return cls(is_raw, inputs, outputs) if outputs and is_known else None
 
 
 def _records(paths: Iterable[str]) -> Iterator[bytes]:
@@ -152,18 +184,6 @@ def _unfinished_records(path: str) -> Iterator[tfrecord.Chunk]:
         # Unlike a gzip file object, it returns what there is of a compressed file that has no end yet.
         content = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(file.read())
     return tfrecord.records_of(path, io.BytesIO(content))
-
-
-def _sample(records: Iterator[bytes], size: int, random_: random.Random) -> tuple[list[bytes], int]:
-    """A random sample of records and their number: algorithm R of J. Vitter, ACM TOMS 11(1), 1985."""
-    chosen: list[bytes] = []
-    count = 0
-    for count, record in enumerate(records, 1):
-        if count <= size:
-            chosen.append(record)
-        elif (at := random_.randrange(count)) < size:
-            chosen[at] = record
-    return chosen, count
 
 
 def _raw_columns(requests: Sequence[_Request]) -> dict[str, pa.Array]:

@@ -75,10 +75,9 @@ def _measure(config: Config, settings: RolloutConfig, stable: int, canary: int, 
     of_canary = traffic_metrics.read(config.canary, "canary", canary, settings, seconds)
     predictions = None
     if config.monitor is not None and config.monitor.requests:
-        bounds = config.monitor.model_copy(update={"bound": config.canary.max_distance, "bounds": {}})
         # Imported late: it imports TensorFlow.
         with suppress_native_stderr():
             from pipeline.registry import canary_predictions
 
-            predictions = canary_predictions.compare(stable, canary, since, bounds)
+            predictions = canary_predictions.read(stable, canary, since, config.monitor)
     return Measurement(of_stable, of_canary, predictions)

@@ -16,7 +16,6 @@ from typing import Literal
 from scipy import stats
 
 from components.errors import InputError, MachineError
-from components.monitor.judgement import Judgement
 from components.pusher import serving_state
 from components.pusher.serving_state import Change
 from pipeline.authoring.config.canary import CanaryConfig
@@ -26,6 +25,8 @@ from pipeline.registry.versions import PushFolder
 
 _CERTAIN = 1e-4
 """The probability that a share is below its lower limit. It is small, because each look is a test."""
+_LEVEL = 0.01
+"""Of the test of predictions."""
 _LATENCY_SECONDS = 0.005
 """A difference that is never too great: of latencies of a millisecond, noise is a multiple."""
 _SHORTEST_WAIT_SECONDS = 0.5
@@ -35,18 +36,48 @@ State = Literal["promoted", "rolled back", "not judged"]
 
 
 @dataclass(frozen=True)
+class OutputDifference:
+    """An output of two versions.
+
+    Attributes:
+      name: of the output.
+      difference: of the predictions; see canary_predictions.
+      p_value: of the test whether they are equally distributed, corrected for the number of outputs.
+    """
+
+    name: str
+    difference: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What the request log has of both versions.
+
+    Attributes:
+      canary: the number of its predictions.
+      stable: the number of the stable version's.
+      outputs: the most different one first; none before both have a prediction.
+    """
+
+    canary: int
+    stable: int
+    outputs: tuple[OutputDifference, ...]
+
+
+@dataclass(frozen=True)
 class Measurement:
     """Both versions since the step began.
 
     Attributes:
       stable: requests to the stable version.
       canary: requests to the canary.
-      predictions: the canary's against the stable version's; None if they are not compared.
+      predictions: of both; None if they are not compared.
     """
 
     stable: Traffic
     canary: Traffic
-    predictions: Judgement | None
+    predictions: Predictions | None
 
 
 @dataclass(frozen=True)
@@ -184,12 +215,15 @@ def judge(measured: Measurement, policy: CanaryConfig, *, complete: bool) -> tup
         missing.append("the latency of both")
     elif complete and is_enough and canary.latency > policy.max_latency * stable.latency + _LATENCY_SECONDS:
         worse.append(f"latency {_ms(canary)}, the stable version's {_ms(stable)}")
-    if predictions is not None and predictions.findings is None:
-        missing.append(f"more logged predictions (of both, {predictions.compared} and {predictions.reference_rows})")
-    for each in (predictions and predictions.findings) or ():
-        worse.append(
-            f"output {each.column}: {each.what} {each.value:.3f} from the stable version's, bound {each.bound:g}"
-        )
+    if predictions is not None:
+        if min(predictions.canary, predictions.stable) < policy.least_requests:
+            missing.append(f"{policy.least_requests} logged predictions of each")
+        else:
+            worse += [
+                f"output {each.name} differs by {each.difference:.3f} (bound {policy.max_difference:g})"
+                for each in predictions.outputs
+                if each.difference >= policy.max_difference and each.p_value < _LEVEL
+            ]
     if not is_enough:
         missing.append(f"{policy.least_requests} requests to the canary")
     if not complete:
@@ -203,11 +237,11 @@ def describe(measured: Measurement) -> str:
         f"{each.requests:.0f} requests, {each.error_share:.2%} failed, {_ms(each)}"
         for each in (measured.canary, measured.stable)
     )
-    distances = [
-        each for each in (measured.predictions.columns if measured.predictions else ()) if each.distance is not None
-    ]
-    apart = "".join(f"; {each.name} {each.distance:.3f} apart" for each in distances[:1])
-    return f"canary {canary}; stable {stable}{apart}"
+    predictions = measured.predictions
+    logged = f"; {predictions.canary} and {predictions.stable} logged" if predictions else ""
+    outputs = predictions.outputs[:1] if predictions else ()
+    differs = "".join(f", {each.name} differs by {each.difference:.3f}" for each in outputs)
+    return f"canary {canary}; stable {stable}{logged}{differs}"
 
 
 def _lower_limit(traffic: Traffic) -> float:

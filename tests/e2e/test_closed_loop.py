@@ -106,7 +106,12 @@ class Taxi:
             settings = {"servers": addresses, "grpc_servers": [], "listen": self.rest, "listen_metrics": self.metrics}
             self.values["push"]["rollout"] = settings
             # The files with the servers' addresses.
-            assert self.run("promote", str(serving_state.read(self.pushed).stable)).exit_code == 0
+            stable = serving_state.read(self.pushed).stable
+            assert stable
+            assert self.run("promote", str(stable)).exit_code == 0
+            # HAProxy takes a server for up until it has looked.
+            for each in servers:
+                each.wait("taxi", stable)
             balancer = stack.enter_context(haproxy(self.pushed / "rollout" / "haproxy.cfg", self.rest, self.metrics))
             balancer.wait_until_up("stable", 2)
             yield balancer
@@ -160,7 +165,7 @@ def test_requests_drift_and_canaries_are_judged(tmp_path: Path) -> None:
         assert worse.exit_code == 3, worse.err
         outcome = worse.result
         assert (outcome["state"], outcome["version"], len(outcome["steps"])) == ("rolled back", flipped, 1)
-        assert "output probability: distance" in outcome["change"]["reason"]
+        assert "output probability differs by" in outcome["change"]["reason"]
         assert "no newer version that was no canary yet" in taxi.run("rollout").out
         better = taxi.run("rollout", str(good))
         assert better.exit_code == 0, better.out

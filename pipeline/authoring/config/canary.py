@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from typing_extensions import Self
 
 from components.config_section import Section
 from components.ingest.config import Duration
-from components.monitor.config import Bound
 from components.pusher.serving_state import Percent
 from pipeline.authoring.config.notify import Command
 
@@ -49,15 +48,16 @@ class CanaryConfig(Section):
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that select the series of this model, such as {job: haproxy-taxi}, if the Prometheus server has others."""
     least_requests: PositiveInt = 500
-    """Requests to the canary in a step before it is judged, and before the next step."""
+    """Requests to the canary in a step, and logged predictions of each version, before they are judged."""
     max_errors: NonNegativeFloat = 0.01
     """How much greater the share of failed requests may be than the stable version's. A request has failed if its
     status is not 2xx: a version that rejects what the stable version accepts is worse, too."""
     max_latency: Annotated[float, Field(ge=1)] = 1.5
     """How many times the stable version's latency, and 5 ms more, the canary may take."""
-    max_distance: Bound = 0.1
-    """From which distance of the predictions from the stable version's the canary is worse; see the section `monitor`,
-    whose request log is read. Without `monitor.requests` predictions are not compared."""
+    max_difference: PositiveFloat = 0.2
+    """How far predictions may differ from the stable version's, as distributions: numbers by the mean distance in
+    standard deviations, texts by the share of the most different one. They are read from the log in `monitor.requests`;
+    without it predictions are not compared."""
     interval: Annotated[Duration, Field(gt=0)] = 30.0
     """Time between two looks at the metrics."""
     patience: Duration = 3600.0

@@ -124,3 +124,13 @@ def test_too_few_rows_are_not_judged() -> None:
     judged = judge(1, 100, ("r", rows(random)), rows(random, 100), MonitorConfig(least_rows=101))
     assert judged.findings is None
     assert len(judged.columns) == COLUMNS
+
+
+def test_outputs_of_a_classification() -> None:
+    def outputs(classes: list[str]) -> dict[str, pa.Array]:
+        several = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2 * len(classes))), 2)
+        return {"prediction": pa.array(classes), "embedding": several}
+
+    (compared,) = compare(outputs(["a"] * 300 + ["b"] * 100), outputs(["a"] * 100 + ["c"] * 300))
+    assert (compared.name, compared.distance, compared.new) == ("prediction", 0.75, 0.75)
+    assert compared.p_value < 1e-9

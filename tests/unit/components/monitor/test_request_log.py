@@ -122,6 +122,12 @@ def test_files_in_the_order_of_their_time(tmp_path: Path) -> None:
         request_log.files([str(tmp_path / "none")])
 
 
+def test_rare_version_has_a_sample_of_its_own(tmp_path: Path) -> None:
+    many = (raw(1 if at % 20 else 2, [float(at)], ["a"], [at]) for at in range(400))
+    read = request_log.read([write(tmp_path / "log", *many)], 50)
+    assert {version: (each.rows, each.compared) for version, each in read.items()} == {1: (380, 50), 2: (20, 20)}
+
+
 def test_file_that_is_still_written_is_read_up_to_now(tmp_path: Path) -> None:
     write(tmp_path / "requests-1700000000000000000-1.tfrecord.gz", raw(1, [1.0], ["a"], [7]))
     unfinished = tmp_path / ".requests-1700000060000000000-1.tfrecord.gz"

@@ -13,20 +13,19 @@ from pushed import push
 from pydantic import ValidationError
 
 from components.errors import InputError, MachineError
-from components.monitor.judgement import Finding, Judgement
 from components.pusher import serving_state
 from components.pusher.serving_state import Canary, Stages
 from pipeline.authoring.config.canary import CanaryConfig, CanaryStep
 from pipeline.registry import canary_rollout, promotion
-from pipeline.registry.canary_rollout import Measurement, Outcome, judge
+from pipeline.registry.canary_rollout import Measurement, Outcome, OutputDifference, Predictions, judge
 from pipeline.registry.traffic_metrics import Traffic
 from pipeline.registry.versions import PushFolder
 
 STEPS = (CanaryStep(percent=10, duration=60), CanaryStep(percent=50, duration=120))
 POLICY = CanaryConfig(steps=STEPS, interval=15, patience=100)
-SAME = Judgement(2, "version 1", 900, 900, 9000, (), ())
+SAME = Predictions(900, 9000, (OutputDifference("probability", 0.03, 0.2),))
 FINE = Measurement(Traffic(5000, 5, 0.010), Traffic(600, 1, 0.011), SAME)
-FINDING = Finding("probability", "distance", 0.4, 0.1)
+OTHER = Predictions(900, 9000, (OutputDifference("probability", 0.4, 0.001),))
 
 
 @pytest.fixture
@@ -89,7 +88,8 @@ def test_version_that_is_no_worse_is_promoted_after_the_last_step(push_folder: P
     ]
     assert now.history[-1] == ended.change
     assert ended.change.reason == (
-        "rollout: canary 600 requests, 0.17% failed, 11.0 ms; stable 5000 requests, 0.10% failed, 10.0 ms"
+        "rollout: canary 600 requests, 0.17% failed, 11.0 ms; stable 5000 requests, 0.10% failed, 10.0 ms; "
+        "900 and 9000 logged, probability differs by 0.030"
     )
     assert lines[0] == "rollout, step 1 of 2: stable 1, canary 2 at 10 %"
     assert lines[1].startswith("  15 s: canary 600 requests")
@@ -97,7 +97,7 @@ def test_version_that_is_no_worse_is_promoted_after_the_last_step(push_folder: P
 
 
 WORSE = {
-    "predictions": (replace(FINE, predictions=replace(SAME, findings=(FINDING,))), 15, "output probability: distance"),
+    "predictions": (replace(FINE, predictions=OTHER), 15, "output probability differs by 0.400 (bound 0.2)"),
     "certain failures": (replace(FINE, canary=Traffic(20, 10, 0.01)), 15, "50.00% of 20 requests failed"),
     "failures": (replace(FINE, canary=Traffic(1000, 14, 0.01)), 60, "1.40% of 1000 requests failed"),
     "latency": (replace(FINE, canary=Traffic(1000, 0, 0.021)), 60, "latency 21.0 ms, the stable version's 10.0 ms"),
@@ -128,10 +128,7 @@ def test_version_is_judged_by_its_difference_from_the_stable_one(push_folder: Pu
 MISSING = {
     "requests": (replace(FINE, canary=Traffic(499, 0, 0.01)), "waits for 500 requests to the canary"),
     "latency": (replace(FINE, stable=Traffic(5000, 0, None)), "waits for the latency of both"),
-    "predictions": (
-        replace(FINE, predictions=replace(SAME, compared=80, findings=None)),
-        "waits for more logged predictions (of both, 80 and 9000)",
-    ),
+    "predictions": (replace(FINE, predictions=replace(OTHER, canary=80)), "waits for 500 logged predictions of each"),
 }
 
 
@@ -142,6 +139,11 @@ def test_canary_without_a_judgement_is_stopped(push_folder: PushFolder, measured
     assert (ended.state, ended.change.reason) == ("not judged", f"rollout at 10 %: not judged: {missing}")
     assert 160 <= clock.now <= 175
     assert serving_state.read(push_folder.path).stages == Stages(stable=1)
+
+
+def test_difference_that_may_be_chance_is_no_finding() -> None:
+    chance = Predictions(900, 9000, (OutputDifference("probability", 0.4, 0.2),))
+    assert judge(replace(FINE, predictions=chance), POLICY, complete=True) == ("", "")
 
 
 def test_step_goes_on_until_there_are_enough_requests(push_folder: PushFolder) -> None:
