@@ -1,4 +1,4 @@
-"""A push folder in an object store, through TFX's fileio: without a rename, so saved_model.pb is written last."""
+"""A push folder in any object store, through TFX's fileio: without a rename, so saved_model.pb is written last."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import BinaryIO, cast
 from tfx.dsl.io import fileio
 
 from components import version_manifest
+from components.pusher.serving_state import State
+from components.pusher.store import Store, Update
 from components.version_manifest import File, Provenance
 
 _MODEL = "saved_model.pb"
@@ -39,6 +41,45 @@ class FileioFolder:
         return cast(BinaryIO, fileio.open(uri, "rb"))
 
 
+def open_folder(url: str) -> Store:
+    """Opens a push folder in an object store whose files TFX's fileio does not replace conditionally: no stages."""
+    return _FileioStore(url)
+
+
+class _FileioStore:
+    has_stages = False
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+
+    def read(self) -> State:
+        return State()
+
+    def change(self, update: Update) -> State:
+        return update(State())
+
+    def versions(self) -> list[int]:
+        return [number for number in versions(self._url) if self._is_complete(number)]
+
+    def leftovers(self) -> list[int]:
+        return [number for number in versions(self._url) if not self._is_complete(number)]
+
+    def version(self, number: int) -> FileioFolder:
+        return FileioFolder(f"{self._url}/{number}")
+
+    def add(self, model: str, number: int, provenance: Provenance, key: bytes | None) -> tuple[str, int]:
+        return add_version(model, self._url, number, provenance, key)
+
+    def remove(self, number: int) -> None:
+        # Without saved_model.pb no server loads it.
+        if self._is_complete(number):
+            fileio.remove(f"{self._url}/{number}/{_MODEL}")
+        fileio.rmtree(f"{self._url}/{number}")
+
+    def _is_complete(self, number: int) -> bool:
+        return bool(fileio.exists(f"{self._url}/{number}/{_MODEL}"))
+
+
 def add_version(model: str, directory: str, version: int, provenance: Provenance, key: bytes | None) -> tuple[str, int]:
     """Copies a model into the folder as a new version; saved_model.pb, without which no server loads it, comes last.
 
@@ -65,18 +106,6 @@ def add_version(model: str, directory: str, version: int, provenance: Provenance
     _write(f"{uri}/{version_manifest.NAME}", version_manifest.to_json(manifest))
     _write(f"{uri}/{_MODEL}", content)
     return uri, number
-
-
-def prune(directory: str, keep: int) -> None:
-    """Removes all but the newest `keep` versions, saved_model.pb first, and older leftovers of failed pushes."""
-    directory, existing = directory.rstrip("/"), versions(directory)
-    complete = [number for number in existing if fileio.exists(f"{directory}/{number}/{_MODEL}")]
-    oldest = complete[-keep:][0]
-    for number in existing:
-        if number < oldest:
-            if number in complete:
-                fileio.remove(f"{directory}/{number}/{_MODEL}")
-            fileio.rmtree(f"{directory}/{number}")
 
 
 def versions(directory: str) -> list[int]:

@@ -6,7 +6,6 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from components.pusher import serving_state
 from pipeline.cli.options import add_models, add_reason, find_push_folder, load_config
 from pipeline.registry import promotion
 
@@ -36,7 +35,7 @@ def _notify(config: Config, folder: str, before: int | None, now: State) -> None
 
 def run(options: argparse.Namespace) -> int:
     push_folder = find_push_folder(options)
-    before = serving_state.State() if push_folder.is_remote else serving_state.read(push_folder.path)
+    before = push_folder.state()
     new = promotion.rollback(push_folder, options.to, options.reason)
     sys.stdout.write(f"{push_folder.path}: {promotion.describe(new)}; it was {promotion.describe(before)}\n")
     if options.models is None:

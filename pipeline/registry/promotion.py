@@ -1,4 +1,4 @@
-"""Changes which versions serve: verifies the version, then updates the state and the rollout's files under one lock."""
+"""Changes which versions serve: verifies the version, then has its store update the state and the rollout's files."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import contextlib
 import getpass
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 from components.errors import InputError
-from components.pusher import rollout, serving_state
 from components.pusher.serving_state import Action, Canary, Stages, State
 from pipeline.registry.versions import PushFolder
 
@@ -99,8 +97,8 @@ def rollback(push_folder: PushFolder, to: int | None = None, reason: str | None 
     """
     number = to
     if number is None:
-        _check_local(push_folder)
-        now = serving_state.read(push_folder.path)
+        _check_has_stages(push_folder)
+        now = push_folder.state()
         number = now.previous(set(push_folder.versions()))
         if number is None:
             raise InputError(
@@ -116,11 +114,11 @@ def describe(stages: Stages) -> str:
     return f"{stable}, canary {stages.canary.version} at {stages.canary.percent:g} %" if stages.canary else stable
 
 
-def _check_local(push_folder: PushFolder) -> None:
-    if push_folder.is_remote:
+def _check_has_stages(push_folder: PushFolder) -> None:
+    if not push_folder.store.has_stages:
         raise InputError(
-            f"stages: expected a push folder on a file system, received {push_folder.path}",
-            "set push.directory to a folder, such as a mounted bucket; `models` and `verify` work with this one too",
+            f"stages: expected a push folder on a file system or at gs://, received {push_folder.path}",
+            "set push.directory to such a folder; `models` and `verify` work with this one too",
         )
 
 
@@ -136,25 +134,26 @@ def _change(
     Args:
       push_folder: the push folder.
       action: for the history.
-      decide: state → new stages; called with the lock held.
+      decide: state → new stages; called again if another process has changed the state in the meantime.
       reason: for the history.
       number: the version that gets traffic, which is verified first; None: no version does.
     """
-    _check_local(push_folder)
+    _check_has_stages(push_folder)
     pipeline = None if number is None else push_folder.verify(number).pipeline
-    with serving_state.lock(push_folder.path):
-        now = serving_state.read(push_folder.path)
+
+    def update(now: State) -> State:
         stages = decide(now)
         if number is not None:
-            # A push may have removed the version since it was verified.
+            # A push may have removed the version since it was verified, or be removing it.
+            if number in now.removing:
+                raise InputError(f"version {number} is being removed: push.keep", "name another version")
             push_folder.find(number)
         settings = push_folder.settings or now.rollout
         if settings.model_name is None:
             settings = settings.model_copy(update={"model_name": pipeline})
-        new = now.changed(action, stages, _user(), reason).model_copy(update={"rollout": settings})
-        serving_state.save(push_folder.path, new)
-        rollout.write(Path(push_folder.path), new)
-    return new
+        return now.changed(action, stages, _user(), reason).model_copy(update={"rollout": settings})
+
+    return push_folder.store.change(update)
 
 
 def _user() -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_gcs import Bucket, emulate
 from pydantic import ValidationError
 from tfx.extensions.google_cloud_ai_platform import prediction_clients
 from tfx.types import Channel
@@ -63,11 +65,16 @@ def test_version_is_deployed_from_the_push_folder(
     monkeypatch.setattr(prediction_clients, "aiplatform", vertex)
     monkeypatch.setattr(remote_folder, "add_version", lambda model, directory, *_: (f"{directory}/17", 17))
     (tmp_path / "model" / "Format-Serving").mkdir(parents=True)
+    bucket = Bucket(objects={"models/taxi/17/saved_model.pb": b"graph"})
     model, pushed = Model(), PushedModel()
     model.uri, pushed.uri = str(tmp_path / "model"), str(tmp_path / "out")
     plan = PushPlan(push=PushConfig.model_validate(SECTION), model_name="taxi")
     node = Pusher(plan, "gs://bucket/models/taxi", model=Channel(type=Model))
-    Executor().Do({"model": [model]}, {"pushed_model": [pushed]}, node.exec_properties)
+    with emulate(bucket) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        Executor().Do({"model": [model]}, {"pushed_model": [pushed]}, node.exec_properties)
+    assert json.loads(bucket.objects["models/taxi/registry.json"])["stable"] == 17
     created = [] if "taxi" in endpoints else [("create", {"display_name": "taxi"})]
     assert vertex.calls == [
         ("init", {"project": "trips", "location": "europe-west4"}),
