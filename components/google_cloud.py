@@ -10,6 +10,14 @@ from typing import Any
 from components.errors import InputError, MachineError
 
 
+def exceptions() -> Any:
+    """Returns `google.api_core.exceptions`, the errors that services answer with."""
+    with _without_warnings():
+        from google.api_core import exceptions
+
+    return exceptions
+
+
 def storage_client() -> Any:
     """Returns a client of Cloud Storage, or of the emulator that STORAGE_EMULATOR_HOST names."""
     with _without_warnings():
@@ -29,27 +37,26 @@ def errors(what: str) -> Iterator[None]:
       InputError: there are no credentials, they do not suffice, or the bucket, project or dataset does not exist.
       MachineError: the service did not answer, or failed.
     """
-    with _without_warnings():
-        from google.api_core import exceptions
+    refused = exceptions()
     from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
     from requests.exceptions import RequestException
 
     try:
         yield
-    except exceptions.PreconditionFailed:
+    except refused.PreconditionFailed:
         raise
     except DefaultCredentialsError as error:
         raise InputError(
             f"{what}: expected credentials of Google Cloud, found none",
             "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS",
         ) from error
-    except (exceptions.Forbidden, exceptions.Unauthorized) as error:
+    except (refused.Forbidden, refused.Unauthorized) as error:
         raise InputError(f"{what}: access is denied: {_text(error)}", "give your account the missing role") from error
-    except exceptions.NotFound as error:
+    except refused.NotFound as error:
         raise InputError(f"{what} does not exist: {_text(error)}", "create it, or correct the name") from error
-    except exceptions.ClientError as error:
+    except refused.ClientError as error:
         raise InputError(f"{what}: the request was refused: {_text(error)}", "correct what is named there") from error
-    except (exceptions.GoogleAPIError, GoogleAuthError, RequestException) as error:
+    except (refused.GoogleAPIError, GoogleAuthError, RequestException) as error:
         raise MachineError(f"{what} cannot be reached: {_text(error)}", "repeat the command") from error
 
 

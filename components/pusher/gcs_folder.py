@@ -52,8 +52,6 @@ class _GcsStore:
         return self._read()[0]
 
     def change(self, update: Update) -> State:
-        from google.api_core.exceptions import PreconditionFailed
-
         new: State | None = None
         while True:
             now, generation = self._read()
@@ -66,7 +64,7 @@ class _GcsStore:
             try:
                 self._write(serving_state.NAME, serving_state.to_json(new), generation)
                 break
-            except PreconditionFailed:
+            except google_cloud.exceptions().PreconditionFailed:
                 if len(new.history) == len(now.history):
                     new = None
         self._write_rollout()
@@ -100,14 +98,12 @@ class _GcsStore:
 
     def _read(self) -> tuple[State, int]:
         """The state and the generation of its object; 0: there is no object."""
-        from google.api_core.exceptions import NotFound
-
         where, blob = f"{self._url}/{serving_state.NAME}", self._bucket.blob(f"{self._prefix}{serving_state.NAME}")
         with google_cloud.errors(where):
             try:
                 # The response names the generation of what it contains.
                 content = blob.download_as_bytes()
-            except NotFound:
+            except google_cloud.exceptions().NotFound:
                 return State(), 0
         return serving_state.parse(content, where), int(blob.generation)
 
@@ -119,8 +115,6 @@ class _GcsStore:
             blob.upload_from_string(content, if_generation_match=generation)
 
     def _write_rollout(self) -> None:
-        from google.api_core.exceptions import PreconditionFailed
-
         start = f"{rollout.FOLDER}/"
         while True:
             # In this order, see above.
@@ -136,16 +130,14 @@ class _GcsStore:
                 for name in old:
                     self._delete(before[name], before[name].generation)
                 return
-            except PreconditionFailed:
+            except google_cloud.exceptions().PreconditionFailed:
                 continue
 
     def _delete(self, blob: Any, generation: int | None) -> None:
-        from google.api_core.exceptions import NotFound
-
         with google_cloud.errors(f"gs://{self._bucket_name}/{blob.name}"):
             try:
                 blob.delete(if_generation_match=generation)
-            except NotFound:
+            except google_cloud.exceptions().NotFound:
                 # Another process has deleted it.
                 return
 
@@ -183,13 +175,11 @@ class GcsFolder:
 
     def open(self, path: str) -> BinaryIO:
         """Opens one of these files for reading, as a temporary copy whose checksum the client has compared."""
-        from google.api_core.exceptions import NotFound
-
         file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - the caller closes it
         with google_cloud.errors(f"{self}/{path}"):
             try:
                 self._bucket.blob(f"{self._path}/{path}").download_to_file(file)
-            except NotFound as error:
+            except google_cloud.exceptions().NotFound as error:
                 file.close()
                 raise FileNotFoundError(f"{self}/{path}") from error
         file.seek(0)

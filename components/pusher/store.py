@@ -79,7 +79,6 @@ def open_store(path: str) -> Store:
         from components.pusher import gcs_folder
 
         return gcs_folder.open_folder(path)
-    # It imports TFX.
     from components.pusher import remote_folder
 
     return remote_folder.open_folder(path)

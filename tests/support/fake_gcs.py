@@ -41,6 +41,7 @@ class Bucket:
       objects: name → content.
       log: `write NAME` and `delete NAME`, as they came.
       refused: ends of names that are refused, each once, when they are to be written.
+      lost: ends of names whose writes are done but answered by an error, each once.
       uploads: name → the chunks that have come of an upload that is not complete.
       awaited: end of a name → what is called, once, when such an object has been written.
       generations: name → generation of the object; 1 if a test has stored it here.
@@ -50,6 +51,7 @@ class Bucket:
     objects: dict[str, bytes] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
     uploads: dict[str, bytes] = field(default_factory=dict)
     awaited: dict[str, Callable[[], object]] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
@@ -72,7 +74,10 @@ class Bucket:
                 return False
             self.objects[name] = content
             self.generations[name] = max(self.generations.values(), default=1) + 1
-            self.wrote(name)
+            self.log.append(f"write {name}")
+        # Not under the lock: what waits may use the bucket itself.
+        for end in [each for each in self.awaited if name.endswith(each)]:
+            self.awaited.pop(end)()
         return True
 
     def delete(self, name: str, expected: str | None = None) -> bool:
@@ -83,12 +88,6 @@ class Bucket:
             del self.objects[name]
             self.log.append(f"delete {name}")
         return True
-
-    def wrote(self, name: str) -> None:
-        """Notes an object that has been written, and calls whoever waits for it."""
-        self.log.append(f"write {name}")
-        for end in [each for each in self.awaited if name.endswith(each)]:
-            self.awaited.pop(end)()
 
     def files(self) -> dict[str, bytes]:
         """The objects that stand for files; those that stand for folders end with a slash."""
@@ -242,10 +241,13 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
             return content
 
         def _store(self, name: str, content: bytes, query: Mapping[str, str]) -> None:
-            if bucket.store(name, content, query.get("ifGenerationMatch")):
-                self._respond(_described(bucket, name))
-            else:
+            if not bucket.store(name, content, query.get("ifGenerationMatch")):
                 self.respond({}, 412)
+            elif (end := next(filter(name.endswith, bucket.lost), None)) is not None:
+                bucket.lost.remove(end)
+                self.respond({}, 503)
+            else:
+                self._respond(_described(bucket, name))
 
         def _content(self, name: str) -> None:
             content, generation = bucket.read(name)

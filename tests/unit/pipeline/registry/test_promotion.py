@@ -153,8 +153,17 @@ def test_same_change_again_writes_the_files_again(push_folder: PushFolder, files
     assert len(push_folder.state().history) == 1
 
 
+def canaries(push_folder: PushFolder, percents: list[int]) -> None:
+    for percent in percents:
+        promotion.canary(push_folder, 2 + percent % 3, percent)
+
+
 def test_concurrent_changes_are_all_recorded(push_folder: PushFolder, files: Files) -> None:
-    processes = [CONTEXT.Process(target=promotion.promote, args=(push_folder, number)) for number in (1, 2, 3, 4)]
+    promotion.promote(push_folder, 1)
+    # Each change has a percentage of its own, so none of them finds the stages that it makes.
+    percents = [list(range(start, start + 4)) for start in (1, 11, 21)]
+    another = PushFolder(files.path, None, None)
+    processes = [CONTEXT.Process(target=canaries, args=(another, each)) for each in percents]
     for process in processes:
         process.start()
     while any(process.is_alive() for process in processes):
@@ -162,9 +171,15 @@ def test_concurrent_changes_are_all_recorded(push_folder: PushFolder, files: Fil
     for process in processes:
         process.join()
     history = push_folder.state().history
-    assert {line.after.stable for line in history} == {1, 2, 3, 4}
-    assert len(history) == 4
-    assert f'key: "stable" value: {history[-1].after.stable}' in labels(files)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    shares = [line.after.canary.percent for line in history[1:] if line.after.canary]
+    assert sorted(shares) == sorted(itertools.chain(*percents))
+    assert all(earlier.after == later.before for earlier, later in itertools.pairwise(history))
+    assert all([each for each in shares if each in some] == some for some in percents)
+    last = history[-1].after.canary
+    assert last is not None
+    assert f'key: "canary" value: {last.version}' in labels(files)
+    assert f"weight: {last.percent:g}\n" in files.read("rollout/virtual-service.yaml").decode()
 
 
 def test_in_another_object_store_there_are_no_stages() -> None:
