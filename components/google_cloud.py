@@ -26,6 +26,18 @@ def storage_client() -> Any:
     return storage.Client()
 
 
+def bigquery_client(project: str) -> Any:
+    """Returns a client of BigQuery, or of the emulator that BIGQUERY_EMULATOR_HOST names.
+
+    Args:
+      project: the project that jobs run in.
+    """
+    with _without_warnings():
+        from google.cloud import bigquery
+
+    return bigquery.Client(project=project)
+
+
 @contextlib.contextmanager
 def errors(what: str) -> Iterator[None]:
     """Raises the errors of Google's clients as ours; an unmet precondition passes through.
