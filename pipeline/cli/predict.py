@@ -15,6 +15,7 @@ from pipeline.cli.options import DEFAULT_CONFIG, add_engine, add_json, find_push
 
 if TYPE_CHECKING:
     from components.predictor.batch_prediction import Predictions
+    from components.predictor.bigquery_table import NewTable
     from pipeline.authoring.config import Config
 
 _BIGQUERY = "bigquery"
@@ -74,10 +75,15 @@ def run(options: argparse.Namespace) -> int:
             f"--temp-location: expected a gs:// folder and --format bigquery, received {location}",
             "see python runner.py predict --help",
         )
-    config = _config(options)
+    config, table = _config(options), None
+    if options.format == _BIGQUERY:
+        from components.predictor import bigquery_table
+
+        # First of all: it takes a second, the other checks take more.
+        table = bigquery_table.NewTable(bigquery_table.parse(options.folder))
     model, title, provenance = _model(options, config)
     with suppress_native_stderr():
-        predictions, job = _predict(options, config, model, provenance)
+        predictions, job = _predict(options, config, model, provenance, table)
     if options.json:
         loaded = {} if job is None else {"job": job}
         print_json({"output": options.folder, "model": provenance, **vars(predictions), **loaded})
@@ -92,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _predict(
-    options: argparse.Namespace, config: Config | None, model: str, provenance: dict[str, Any]
+    options: argparse.Namespace, config: Config | None, model: str, provenance: dict[str, Any], table: NewTable | None
 ) -> tuple[Predictions, str | None]:
     """The predictions, and the id of the job that has loaded them into a table."""
     # Imported late: it imports TensorFlow and Beam.
@@ -105,12 +111,14 @@ def _predict(
     data = config.data_of(paths) if config else DataConfig(label="none", path=paths)
     runtime = config.runtime if config else RuntimeConfig()
     columns = tuple(name for name in options.columns.split(",") if name)
-    given = (model, provenance, data, runtime, options.folder)
-    if options.format == _BIGQUERY:
+    given = (model, provenance, data, runtime)
+    if table is not None:
         dataflow = runtime.dataflow.temp_location if runtime.engine == "dataflow" and runtime.dataflow else None
         location = options.temp_location or dataflow
-        return prediction.predict_to_table(*given, location, columns=columns, signature=options.signature)
-    predictions = prediction.predict(*given, columns=columns, format_=options.format, signature=options.signature)
+        return prediction.predict_to_table(*given, table, location, columns=columns, signature=options.signature)
+    predictions = prediction.predict(
+        *given, options.folder, columns=columns, format_=options.format, signature=options.signature
+    )
     return predictions, None
 
 

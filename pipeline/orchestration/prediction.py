@@ -20,8 +20,9 @@ from components.errors import InputError
 from components.files import is_remote
 from components.ingest import input_files
 from components.ingest.config import DataConfig
-from components.predictor import batch_prediction, bigquery_table, model_interface
+from components.predictor import batch_prediction, model_interface
 from components.predictor.batch_prediction import Predictions
+from components.predictor.bigquery_table import NewTable
 from components.predictor.config import OutputFormat
 from components.predictor.plan import PredictionPlan
 from pipeline.authoring.config.runtime import RuntimeConfig
@@ -72,7 +73,7 @@ def predict_to_table(
     provenance: Mapping[str, Any],
     data: DataConfig,
     runtime: RuntimeConfig,
-    table: str,
+    table: NewTable,
     temp_location: str | None,
     *,
     columns: tuple[str, ...] = (),
@@ -85,7 +86,7 @@ def predict_to_table(
       provenance: what the table's description says about the model.
       data: the rows, and how they are read.
       runtime: the engine.
-      table: `project.dataset.table`; its description has the fields of _manifest.json.
+      table: the table; its description has the fields of _manifest.json.
       temp_location: the gs:// folder for the files that BigQuery loads, which are removed; None: a temporary folder of
         this machine, from which they are uploaded.
       columns: columns of the rows to write beside the predictions.
@@ -95,11 +96,10 @@ def predict_to_table(
       The predictions, without files, and the id of the job that loaded them.
 
     Raises:
-      InputError: the table exists; the dataset does not; the model, the files or the columns do not fit; or BigQuery
-        does not take the rows.
+      InputError: the model, the files or the columns do not fit; BigQuery does not take the rows; or the table was
+        created in the meantime.
       MachineError: Beam's workers write to another disk, or BigQuery cannot be reached.
     """
-    new = bigquery_table.NewTable(bigquery_table.parse(table))
     with _temporary_folder(temp_location) as folder:
         output = file_io.join(folder, "predictions")
         predictions = predict(model, provenance, data, runtime, output, columns=columns, signature=signature)
@@ -108,7 +108,7 @@ def predict_to_table(
         # The table has the columns; the files are temporary; and a description has a limited length.
         described = {name: manifest[name] for name in ("created", "model", "rows", "predicted", "quarantined")}
         files = [file_io.join(output, name) for name in predictions.files]
-        job = new.load(files, {**described, "data": list(data.path), "tensorflow": manifest["tensorflow"]})
+        job = table.load(files, {**described, "data": list(data.path), "tensorflow": manifest["tensorflow"]})
     return dataclasses.replace(predictions, files={}), job
 
 

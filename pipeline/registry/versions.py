@@ -132,7 +132,7 @@ def entries(push_folder: PushFolder) -> list[VersionListEntry]:
 
 def _entry(push_folder: PushFolder, number: int, stage: str) -> VersionListEntry:
     try:
-        manifest = version_manifest.read(push_folder.find(number))
+        manifest = version_manifest.read(push_folder.store.version(number))
     except InputError as error:
         return VersionListEntry(number, stage, "none", problem=error.headline)
     return VersionListEntry(
