@@ -15,6 +15,7 @@ from tfx.utils import io_utils, path_utils, proto_utils
 
 from components import version_manifest
 from components.compat.tfx import executor_context
+from components.errors import MachineError
 from components.pusher import vertex_endpoint
 from components.pusher.plan import PushPlan
 from components.pusher.provenance import provenance
@@ -42,6 +43,7 @@ class Executor(executor.Executor):  # type: ignore[misc]
         Raises:
           OSError: the model could not be copied; no part of the copy remains in the push folder.
           InputError: the state of the push folder is damaged, or the signing key is empty; nothing was pushed.
+          MachineError: another push has removed the version before it got its stage.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         plan = PushPlan.model_validate_json(exec_properties["plan"])
@@ -83,6 +85,7 @@ def _stage(store: Store, plan: PushPlan, number: int, by: str) -> None:
     settings = plan.push.rollout.model_copy(update={"model_name": plan.model_name})
 
     def update(now: State) -> State:
+        _check_complete(store, number, now)
         new = _staged(now, number, plan.push.stage_on_push, by).model_copy(update={"rollout": settings})
         if plan.push.keep is None:
             return new
@@ -97,6 +100,17 @@ def _stage(store: Store, plan: PushPlan, number: int, by: str) -> None:
     if removing:
         store.change(lambda now: now.model_copy(update={"removing": tuple({*now.removing} - removing)}))
     logging.info("removed versions beyond push.keep: %s", sorted(removing) or "none")
+
+
+def _check_complete(store: Store, number: int, now: State) -> None:
+    """Raises a MachineError if another push has removed the version, or part of it (`push.keep`)."""
+    if number in store.versions() and number not in now.removing:
+        folder = store.version(number)
+        if version_manifest.read(folder).files.keys() <= set(folder.files()):
+            return
+    raise MachineError(
+        f"{store.version(number)} was removed by another push that ran at the same time: push.keep", "push again"
+    )
 
 
 def _staged(now: State, number: int, stage_on_push: str, by: str) -> State:

@@ -87,6 +87,20 @@ def test_saved_model_comes_last_and_old_versions_go(
     assert refused.startswith(f"{third}: refused: {TAXI}/{third}/variables/variables.index was changed after the push")
 
 
+def test_version_that_another_push_removes_gets_no_stage(
+    bucket: Bucket, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    def remove() -> None:
+        (name,) = [name for name in bucket.objects if name.endswith("variables.index")]
+        bucket.delete(name)
+
+    bucket.awaited["/saved_model.pb"] = remove
+    (result,) = push(tmp_path, environment, 1, directory=TAXI)
+    assert result.startswith("MachineError")
+    assert "was removed by another push that ran at the same time" in result
+    assert "models/taxi/registry.json" not in bucket.objects
+
+
 def test_push_that_breaks_off_is_no_version(bucket: Bucket, environment: Mapping[str, str], tmp_path: Path) -> None:
     bucket.refused.append("/manifest.json")
     result, version = push(tmp_path, environment, 2, directory=TAXI, keep=1)

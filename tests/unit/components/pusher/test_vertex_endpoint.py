@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pushed
 import pytest
 from fake_gcs import Bucket, emulate
 from pydantic import ValidationError
@@ -65,15 +66,18 @@ def test_version_is_deployed_from_the_push_folder(
     monkeypatch.setattr(prediction_clients, "aiplatform", vertex)
     monkeypatch.setattr(remote_folder, "add_version", lambda model, directory, *_: (f"{directory}/17", 17))
     (tmp_path / "model" / "Format-Serving").mkdir(parents=True)
-    bucket = Bucket(objects={"models/taxi/17/saved_model.pb": b"graph"})
-    model, pushed = Model(), PushedModel()
-    model.uri, pushed.uri = str(tmp_path / "model"), str(tmp_path / "out")
+    bucket = Bucket()
+    version = pushed.push(tmp_path / "versions", 17)
+    for file in ("saved_model.pb", "variables/variables.index", "manifest.json"):
+        bucket.store(f"models/taxi/17/{file}", (version / file).read_bytes())
+    model, result = Model(), PushedModel()
+    model.uri, result.uri = str(tmp_path / "model"), str(tmp_path / "out")
     plan = PushPlan(push=PushConfig.model_validate(SECTION), model_name="taxi")
     node = Pusher(plan, "gs://bucket/models/taxi", model=Channel(type=Model))
     with emulate(bucket) as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        Executor().Do({"model": [model]}, {"pushed_model": [pushed]}, node.exec_properties)
+        Executor().Do({"model": [model]}, {"pushed_model": [result]}, node.exec_properties)
     assert json.loads(bucket.objects["models/taxi/registry.json"])["stable"] == 17
     created = [] if "taxi" in endpoints else [("create", {"display_name": "taxi"})]
     assert vertex.calls == [
@@ -98,9 +102,9 @@ def test_version_is_deployed_from_the_push_folder(
             },
         ),
     ]
-    assert pushed.get_int_custom_property("pushed") == 1
-    assert pushed.get_string_custom_property("pushed_destination") == "models/17"
-    assert pushed.get_string_custom_property("pushed_version") == "17"
+    assert result.get_int_custom_property("pushed") == 1
+    assert result.get_string_custom_property("pushed_destination") == "models/17"
+    assert result.get_string_custom_property("pushed_version") == "17"
 
 
 @pytest.mark.parametrize(
