@@ -74,7 +74,7 @@ def create(path: str, format_: OutputFormat, schema: pa.Schema) -> Writer:
 class _Parquet:
     def __init__(self, path: str, schema: pa.Schema) -> None:
         self._file = file_io.create(path)
-        self._writer = parquet.ParquetWriter(self._file, schema, compression="zstd")
+        self._writer = parquet.ParquetWriter(self._file, schema, compression="zstd", use_compliant_nested_type=True)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)

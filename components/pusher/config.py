@@ -44,8 +44,8 @@ class RolloutConfig(Section):
     host: str | None = None
     """The Kubernetes service that Istio routes; by default the model's name."""
     storage_uri: str | None = None
-    """The push folder for KServe, such as pvc://models/taxi or gs://bucket/models/taxi; by default pvc://models/ and
-    the model's name."""
+    """The push folder for KServe, such as pvc://models/taxi; by default the push folder itself if it is a gs:// one, or
+    else pvc://models/ and the model's name."""
 
     def service(self, model: str) -> str:
         """Returns the name of the Kubernetes service of a model."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from tfx import types
@@ -17,11 +15,12 @@ from tfx.utils import io_utils, path_utils, proto_utils
 
 from components import version_manifest
 from components.compat.tfx import executor_context
-from components.files import is_remote
-from components.pusher import local_folder, remote_folder, rollout, serving_state, vertex_endpoint
+from components.errors import MachineError
+from components.pusher import vertex_endpoint
 from components.pusher.plan import PushPlan
 from components.pusher.provenance import provenance
 from components.pusher.serving_state import Stages, State
+from components.pusher.store import Store, beyond, open_store
 
 
 class Executor(executor.Executor):  # type: ignore[misc]
@@ -44,6 +43,7 @@ class Executor(executor.Executor):  # type: ignore[misc]
         Raises:
           OSError: the model could not be copied; no part of the copy remains in the push folder.
           InputError: the state of the push folder is damaged, or the signing key is empty; nothing was pushed.
+          MachineError: another push has removed the version before it got its stage.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         plan = PushPlan.model_validate_json(exec_properties["plan"])
@@ -57,19 +57,13 @@ class Executor(executor.Executor):  # type: ignore[misc]
         key = version_manifest.signing_key(os.environ, plan.push.signing_key_env)
         source = provenance(input_dict, executor_context(self))
         model = self.GetModelPath(input_dict)
-        if not is_remote(directory):
-            # A damaged state fails here, before anything is written.
-            serving_state.read(directory)
+        store = open_store(directory)
+        # A damaged state fails here, before anything is written.
+        store.read()
         # The output artifact comes first: a version in the push folder then always has one.
         io_utils.copy_dir(model, pushed.uri)
-        version = int(time.time())
-        if is_remote(directory):
-            path, number = remote_folder.add_version(model, directory, version, source, key)
-            if plan.push.keep is not None:
-                remote_folder.prune(directory, plan.push.keep)
-        else:
-            path, number = local_folder.add_version(model, directory, version, _manifest_writer(source, key))
-            _stage(plan, directory, number, by=f"run {source.run}")
+        path, number = store.add(model, int(time.time()), source, key)
+        _stage(store, plan, number, by=f"run {source.run}")
         if plan.push.vertex is not None and plan.push.target == "vertex":
             path = vertex_endpoint.deploy(plan.push.vertex, path, number)
         self._MarkPushed(pushed, pushed_destination=path, pushed_version=str(number))
@@ -82,22 +76,41 @@ class Executor(executor.Executor):  # type: ignore[misc]
         return str(super().GetModelPath(input_dict))
 
 
-def _manifest_writer(source: version_manifest.Provenance, key: bytes | None) -> Callable[[Path, int], object]:
-    """Returns a function that writes the manifest into a version which is still in its temporary folder."""
-    return lambda folder, number: version_manifest.write(folder, source.model_copy(update={"version": number}), key)
+def _stage(store: Store, plan: PushPlan, number: int, by: str) -> None:
+    """Makes the new version the stable one if configured, and removes old versions.
 
-
-def _stage(plan: PushPlan, directory: str, number: int, by: str) -> None:
-    """Makes the new version the stable one if configured, removes old versions, and writes the rollout's files."""
+    What is removed is recorded before, so that a command that runs at the same time gives it no stage; and a push that
+    is killed leaves it to the next one.
+    """
     settings = plan.push.rollout.model_copy(update={"model_name": plan.model_name})
-    with serving_state.lock(directory):
-        now = serving_state.read(directory)
+
+    def update(now: State) -> State:
+        _check_complete(store, number, now)
         new = _staged(now, number, plan.push.stage_on_push, by).model_copy(update={"rollout": settings})
-        serving_state.save(directory, new)
-        if plan.push.keep is not None:
-            removed = local_folder.prune(directory, plan.push.keep)
-            logging.info("removed versions beyond push.keep: %s", removed or "none")
-        rollout.write(directory, new)
+        if plan.push.keep is None:
+            return new
+        return new.model_copy(update={"removing": beyond(store, new, plan.push.keep)})
+
+    new = store.change(update)
+    if plan.push.keep is None:
+        return
+    removing = set(new.removing)
+    for each in sorted(removing):
+        store.remove(each)
+    if removing:
+        store.change(lambda now: now.model_copy(update={"removing": tuple({*now.removing} - removing)}))
+    logging.info("removed versions beyond push.keep: %s", sorted(removing) or "none")
+
+
+def _check_complete(store: Store, number: int, now: State) -> None:
+    """Raises a MachineError if another push has removed the version, or part of it (`push.keep`)."""
+    if number in store.versions() and number not in now.removing:
+        folder = store.version(number)
+        if version_manifest.read(folder).files.keys() <= set(folder.files()):
+            return
+    raise MachineError(
+        f"{store.version(number)} was removed by another push that ran at the same time: push.keep", "push again"
+    )
 
 
 def _staged(now: State, number: int, stage_on_push: str, by: str) -> State:

@@ -15,10 +15,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from components import version_manifest
 from components.errors import InputError
 from components.files import exclusive_lock, is_remote
-from components.pusher import serving_state
-from components.version_manifest import is_version
+from components.pusher import rollout, serving_state
+from components.pusher.serving_state import State
+from components.pusher.store import Store, Update
+from components.version_manifest import LocalFolder, Provenance, is_version
 
 _UNFINISHED = ".push-"
 _REMOVED = ".removed-"
@@ -98,32 +101,52 @@ def add_version(
     return str(folder / str(number)), number
 
 
-def prune(directory: str, keep: int) -> list[int]:
-    """Removes the oldest versions, each by a rename, so that a reader sees the complete version or none.
+def open_folder(path: str) -> Store:
+    """Opens a push folder on a local disk, whose changes wait for a lock."""
+    return _LocalStore(path)
 
-    A model server that has loaded one of them continues with the copy in its memory. The caller holds
-    `serving_state.lock`.
 
-    Args:
-      directory: the push folder.
-      keep: how many versions remain. The stable version, the canary and the previous stable version always remain.
+class _LocalStore:
+    has_stages = True
 
-    Returns:
-      The removed versions.
-    """
-    folder = Path(directory)
-    existing = serving_state.versions(folder)
-    now = serving_state.read(folder)
-    protected = {*now.versions, now.previous(set(existing))}
-    excess = max(0, len(existing) - keep)
-    # Only the oldest ones are candidates: protected versions do not make newer ones go.
-    removed = [version for version in existing[:excess] if version not in protected]
-    for version in removed:
-        (folder / str(version)).rename(folder / f"{_REMOVED}{version}")
-    _sync(folder)
-    for leftover in folder.glob(f"{_REMOVED}*"):
-        shutil.rmtree(leftover)
-    return removed
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def read(self) -> State:
+        return serving_state.read(self._path)
+
+    def change(self, update: Update) -> State:
+        with serving_state.lock(self._path):
+            new = update(self.read())
+            serving_state.save(self._path, new)
+            rollout.write(self._path, new)
+        return new
+
+    def versions(self) -> list[int]:
+        return serving_state.versions(self._path)
+
+    def leftovers(self) -> list[int]:
+        # The next push removes them.
+        return []
+
+    def version(self, number: int) -> LocalFolder:
+        return LocalFolder(f"{self._path.rstrip('/')}/{number}")
+
+    def add(self, model: str, number: int, provenance: Provenance, key: bytes | None) -> tuple[str, int]:
+        def complete(folder: Path, number: int) -> None:
+            version_manifest.write(folder, provenance.model_copy(update={"version": number}), key)
+
+        return add_version(model, self._path, number, complete)
+
+    def remove(self, number: int) -> None:
+        # A model server that has loaded it continues with the copy in its memory.
+        folder = Path(self._path)
+        with contextlib.suppress(FileNotFoundError):
+            (folder / str(number)).rename(folder / f"{_REMOVED}{number}")
+        _sync(folder)
+        for leftover in folder.glob(f"{_REMOVED}*"):
+            # Another push may remove it at the same time.
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _copy(source: Path, destination: Path) -> None:

@@ -1,14 +1,14 @@
-"""A push folder in an object store, through TFX's fileio: without a rename, so saved_model.pb is written last."""
+"""A push folder in any object store, through TFX's fileio: without a rename, so saved_model.pb is written last."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import BinaryIO, cast
-
-from tfx.dsl.io import fileio
+from typing import Any, BinaryIO, cast
 
 from components import version_manifest
+from components.pusher.serving_state import State
+from components.pusher.store import Store, Update
 from components.version_manifest import File, Provenance
 
 _MODEL = "saved_model.pb"
@@ -27,16 +27,55 @@ class FileioFolder:
 
     def files(self) -> Iterator[str]:
         """Yields the paths of all files below it."""
-        for folder, _, names in fileio.walk(self._uri):
+        for folder, _, names in _fileio().walk(self._uri):
             inside = folder.rstrip("/").removeprefix(self._uri).strip("/")
             yield from (f"{inside}/{name}" if inside else name for name in names)
 
     def open(self, path: str) -> BinaryIO:
         """Opens one of these files for reading."""
         uri = f"{self._uri}/{path}"
-        if not fileio.exists(uri):
+        if not _fileio().exists(uri):
             raise FileNotFoundError(uri)
-        return cast(BinaryIO, fileio.open(uri, "rb"))
+        return cast(BinaryIO, _fileio().open(uri, "rb"))
+
+
+def open_folder(url: str) -> Store:
+    """Opens a push folder in an object store whose files TFX's fileio does not replace conditionally: no stages."""
+    return _FileioStore(url)
+
+
+class _FileioStore:
+    has_stages = False
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+
+    def read(self) -> State:
+        return State()
+
+    def change(self, update: Update) -> State:
+        return update(State())
+
+    def versions(self) -> list[int]:
+        return [number for number in versions(self._url) if self._is_complete(number)]
+
+    def leftovers(self) -> list[int]:
+        return [number for number in versions(self._url) if not self._is_complete(number)]
+
+    def version(self, number: int) -> FileioFolder:
+        return FileioFolder(f"{self._url}/{number}")
+
+    def add(self, model: str, number: int, provenance: Provenance, key: bytes | None) -> tuple[str, int]:
+        return add_version(model, self._url, number, provenance, key)
+
+    def remove(self, number: int) -> None:
+        # Without saved_model.pb no server loads it.
+        if self._is_complete(number):
+            _fileio().remove(f"{self._url}/{number}/{_MODEL}")
+        _fileio().rmtree(f"{self._url}/{number}")
+
+    def _is_complete(self, number: int) -> bool:
+        return bool(_fileio().exists(f"{self._url}/{number}/{_MODEL}"))
 
 
 def add_version(model: str, directory: str, version: int, provenance: Provenance, key: bytes | None) -> tuple[str, int]:
@@ -58,7 +97,7 @@ def add_version(model: str, directory: str, version: int, provenance: Provenance
     source = FileioFolder(model)
     paths = sorted(source.files(), key=lambda path: (path == _MODEL, path))
     files = {path: _copy(f"{model}/{path}", f"{uri}/{path}") for path in paths if path != _MODEL}
-    with fileio.open(f"{model}/{_MODEL}", "rb") as file:
+    with _fileio().open(f"{model}/{_MODEL}", "rb") as file:
         content = file.read()
     files[_MODEL] = File(sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
     manifest = version_manifest.manifest(files, provenance.model_copy(update={"version": number}), key)
@@ -67,30 +106,25 @@ def add_version(model: str, directory: str, version: int, provenance: Provenance
     return uri, number
 
 
-def prune(directory: str, keep: int) -> None:
-    """Removes all but the newest `keep` versions, saved_model.pb first, and older leftovers of failed pushes."""
-    directory, existing = directory.rstrip("/"), versions(directory)
-    complete = [number for number in existing if fileio.exists(f"{directory}/{number}/{_MODEL}")]
-    oldest = complete[-keep:][0]
-    for number in existing:
-        if number < oldest:
-            if number in complete:
-                fileio.remove(f"{directory}/{number}/{_MODEL}")
-            fileio.rmtree(f"{directory}/{number}")
-
-
 def versions(directory: str) -> list[int]:
     """Returns the versions in the folder, in ascending order, incomplete ones included."""
-    if not fileio.exists(directory):
+    if not _fileio().exists(directory):
         return []
-    names = (name.strip("/") for name in fileio.listdir(directory))
+    names = (name.strip("/") for name in _fileio().listdir(directory))
     return sorted(int(name) for name in names if version_manifest.is_version(name))
+
+
+def _fileio() -> Any:
+    # Imported late: it imports TFX, and a command that finds out that there are no stages does not need it.
+    from tfx.dsl.io import fileio
+
+    return fileio
 
 
 def _copy(source: str, target: str) -> File:
     digest, size = hashlib.sha256(), 0
-    fileio.makedirs(target.rpartition("/")[0])
-    with fileio.open(source, "rb") as reader, fileio.open(target, "wb") as writer:
+    _fileio().makedirs(target.rpartition("/")[0])
+    with _fileio().open(source, "rb") as reader, _fileio().open(target, "wb") as writer:
         while block := reader.read(_BLOCK):
             digest.update(block)
             size += len(block)
@@ -99,6 +133,6 @@ def _copy(source: str, target: str) -> File:
 
 
 def _write(uri: str, content: bytes) -> None:
-    fileio.makedirs(uri.rpartition("/")[0])
-    with fileio.open(uri, "wb") as file:
+    _fileio().makedirs(uri.rpartition("/")[0])
+    with _fileio().open(uri, "wb") as file:
         file.write(content)

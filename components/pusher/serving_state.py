@@ -1,6 +1,7 @@
 """Which pushed versions serve: `registry.json` in the push folder, with its history.
 
-A change takes `lock`; reading takes no lock, since the file is replaced atomically. Imports nothing heavy.
+`State` is its content, wherever the push folder is. The functions below it are for a local one: a change takes `lock`;
+reading takes no lock, since the file is replaced atomically. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class State(Stages):
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
     """The settings that the rollout's files were last written with."""
     history: tuple[Change, ...] = ()
+    removing: tuple[int, ...] = ()
+    """Versions that a push is removing (`push.keep`). They get no stage any more, and no rollback goes back to them."""
 
     @property
     def stages(self) -> Stages:
@@ -98,7 +101,8 @@ class State(Stages):
                     stack.pop()
             elif stable is not None and stable not in stack[-1:]:
                 stack.append(stable)
-        return next((each for each in reversed(stack) if each != self.stable and each in existing), None)
+        possible = existing - {self.stable, *self.removing}
+        return next((each for each in reversed(stack) if each in possible), None)
 
     def changed(self, action: Action, to: Stages, by: str, reason: str | None = None) -> State:
         """Returns the state with other stages and one more entry in its history; the same state if nothing changes."""
@@ -118,25 +122,48 @@ def read(folder: str | Path) -> State:
       InputError: the file is damaged. It is not treated as empty, because then the serving versions would be unloaded.
     """
     file = Path(folder) / NAME
-    remedy = "restore a copy of the file; or delete it, and promote the version that is to serve"
     try:
-        return State.model_validate(json.loads(file.read_bytes()))
+        content = file.read_bytes()
     except FileNotFoundError:
         return State()
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}", "make the push folder readable") from error
+    return parse(content, str(file))
+
+
+def parse(content: bytes, where: str) -> State:
+    """Parses the content of registry.json.
+
+    Args:
+      content: of the file.
+      where: its path or URL, for messages.
+
+    Raises:
+      InputError: it is damaged.
+    """
+    remedy = "restore a copy of the file; or delete it, and promote the version that is to serve"
+    try:
+        return State.model_validate(json.loads(content))
     except ValidationError as error:
         first = error.errors()[0]
         problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise InputError(f"{file} is damaged: {problem}", remedy) from error
+        raise InputError(f"{where} is damaged: {problem}", remedy) from error
     except ValueError as error:
-        raise InputError(f"{file} is damaged: {error}", remedy) from error
+        raise InputError(f"{where} is damaged: {error}", remedy) from error
+
+
+def to_json(state: State) -> str:
+    """Returns the content of registry.json."""
+    fields = {"format": state.format, **state.model_dump(mode="json", by_alias=True)}
+    if not state.removing:
+        # Checkouts before this field read all other files.
+        del fields["removing"]
+    return json.dumps(fields, indent=2) + "\n"
 
 
 def save(folder: str | Path, state: State) -> None:
     """Replaces the file atomically; the caller holds `lock`."""
-    fields = {"format": state.format, **state.model_dump(mode="json", by_alias=True)}
-    write_atomically(Path(folder) / NAME, json.dumps(fields, indent=2) + "\n")
+    write_atomically(Path(folder) / NAME, to_json(state))
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from components.errors import InputError
 from pipeline.cli.options import add_config, add_json, load_config, open_own
@@ -37,9 +36,7 @@ def run(options: argparse.Namespace) -> int:
             f"gc removes what lies in {paths.root}, and runtime.artifacts is {config.runtime.artifacts}",
             "define a lifecycle rule for that folder in its storage",
         )
-    push_folder = PushFolder(paths.pushed, None, None)
-    # Nothing may have been pushed yet.
-    versions = map(str, push_folder.versions()) if push_folder.is_remote or Path(paths.pushed).exists() else ()
+    versions = map(str, PushFolder(paths.pushed, None, None).versions())
     removable = unused(store, paths.root / "artifacts", config.pipeline.name, options.keep, tuple(versions))
     if options.delete:
         remove(paths.store, removable)

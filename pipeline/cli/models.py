@@ -6,7 +6,6 @@ import argparse
 import sys
 from dataclasses import asdict
 
-from components.pusher import serving_state
 from pipeline.cli.options import add_models, find_push_folder
 from pipeline.cli.output import print_json
 from pipeline.registry import versions
@@ -23,8 +22,7 @@ def run(options: argparse.Namespace) -> int:
     push_folder = find_push_folder(options)
     rows = versions.entries(push_folder)
     if options.json:
-        now = serving_state.State() if push_folder.is_remote else serving_state.read(push_folder.path)
-        stages = now.model_dump(mode="json", by_alias=True, include={"stable", "canary", "history"})
+        stages = push_folder.state().model_dump(mode="json", by_alias=True, include={"stable", "canary", "history"})
         listing = {"folder": push_folder.path, **stages, "versions": [asdict(row) for row in rows]}
         print_json(listing)
     elif rows:

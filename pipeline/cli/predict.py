@@ -14,8 +14,11 @@ from components.files import is_remote
 from pipeline.cli.options import DEFAULT_CONFIG, add_engine, add_json, find_push_folder, load_config
 
 if TYPE_CHECKING:
+    from components.predictor.batch_prediction import Predictions
+    from components.predictor.bigquery_table import NewTable
     from pipeline.authoring.config import Config
 
+_BIGQUERY = "bigquery"
 HELP = "Predict the rows of files with a pushed version, or with any SavedModel."
 
 
@@ -28,8 +31,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "SavedModel (default: the stable version)",
     )
     parser.add_argument("--data", metavar="PATTERN", action="append", required=True, help="the rows, as data.path")
-    parser.add_argument("--output", metavar="DIR", dest="folder", required=True, help="new folder for the predictions")
-    parser.add_argument("--format", choices=("parquet", "csv", "tfrecord"), default="parquet", help="default: parquet")
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        dest="folder",
+        required=True,
+        help="new folder for the predictions; with --format bigquery a new table, PROJECT.DATASET.TABLE",
+    )
+    parser.add_argument(
+        "--format", choices=("parquet", "csv", "tfrecord", _BIGQUERY), default="parquet", help="default: parquet"
+    )
+    parser.add_argument(
+        "--temp-location",
+        metavar="URL",
+        help="gs:// folder for the files that BigQuery loads (default: that of Dataflow, if it is the engine; or else "
+        "they are uploaded from this machine)",
+    )
     parser.add_argument(
         "--columns", metavar="NAME,...", default="", help="columns of the rows to write beside the predictions"
     )
@@ -50,37 +67,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from components.ingest.config import DataConfig
-    from pipeline.authoring.config.runtime import RuntimeConfig
     from pipeline.cli.output import print_json, show, suppress_native_stderr
 
-    config = _config(options)
-    model, title, provenance = _model(options, config)
-    paths = tuple(options.data)
-    with suppress_native_stderr():
-        # Imported late: it imports TensorFlow and Beam.
-        from pipeline.orchestration import prediction
-
-        predictions = prediction.predict(
-            model,
-            provenance,
-            # The label is not read.
-            config.data_of(paths) if config else DataConfig(label="none", path=paths),
-            config.runtime if config else RuntimeConfig(),
-            options.folder,
-            columns=tuple(name for name in options.columns.split(",") if name),
-            format_=options.format,
-            signature=options.signature,
+    location = options.temp_location
+    if location and (options.format != _BIGQUERY or not location.startswith("gs://")):
+        raise InputError(
+            f"--temp-location: expected a gs:// folder and --format bigquery, received {location}",
+            "see python runner.py predict --help",
         )
+    config, table = _config(options), None
+    if options.format == _BIGQUERY:
+        from components.predictor import bigquery_table
+
+        # First of all: it takes a second, the other checks take more.
+        table = bigquery_table.NewTable(bigquery_table.parse(options.folder))
+    model, title, provenance = _model(options, config)
+    with suppress_native_stderr():
+        predictions, job = _predict(options, config, model, provenance, table)
     if options.json:
-        print_json({"output": options.folder, "model": provenance, **vars(predictions)})
+        loaded = {} if job is None else {"job": job}
+        print_json({"output": options.folder, "model": provenance, **vars(predictions), **loaded})
         return 0
-    quarantined = f", {predictions.quarantined:,} in quarantine" if predictions.quarantined else ""
+    kept = "in quarantine" if job is None else "bad and not kept"
+    quarantined = f", {predictions.quarantined:,} {kept}" if predictions.quarantined else ""
     show(
         f"{options.folder}: {title} predicted {predictions.predicted:,} of {predictions.rows:,} rows{quarantined}",
         *(f"  {name}: {type_}" for name, type_ in predictions.columns.items()),
     )
     return 0
+
+
+def _predict(
+    options: argparse.Namespace, config: Config | None, model: str, provenance: dict[str, Any], table: NewTable | None
+) -> tuple[Predictions, str | None]:
+    """The predictions, and the id of the job that has loaded them into a table."""
+    # Imported late: it imports TensorFlow and Beam.
+    from components.ingest.config import DataConfig
+    from pipeline.authoring.config.runtime import RuntimeConfig
+    from pipeline.orchestration import prediction
+
+    paths = tuple(options.data)
+    # The label is not read.
+    data = config.data_of(paths) if config else DataConfig(label="none", path=paths)
+    runtime = config.runtime if config else RuntimeConfig()
+    columns = tuple(name for name in options.columns.split(",") if name)
+    given = (model, provenance, data, runtime)
+    if table is not None:
+        dataflow = runtime.dataflow.temp_location if runtime.engine == "dataflow" and runtime.dataflow else None
+        location = options.temp_location or dataflow
+        return prediction.predict_to_table(*given, table, location, columns=columns, signature=options.signature)
+    predictions = prediction.predict(
+        *given, options.folder, columns=columns, format_=options.format, signature=options.signature
+    )
+    return predictions, None
 
 
 def _config(options: argparse.Namespace) -> Config | None:

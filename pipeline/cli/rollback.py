@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from components.pusher import serving_state
 from pipeline.cli.options import add_models, add_reason, find_push_folder, load_config
 from pipeline.registry import promotion
 
@@ -20,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     push_folder = find_push_folder(options)
-    before = serving_state.State() if push_folder.is_remote else serving_state.read(push_folder.path)
+    before = push_folder.state()
     new = promotion.rollback(push_folder, options.to, options.reason)
     sys.stdout.write(f"{push_folder.path}: {promotion.describe(new)}; it was {promotion.describe(before)}\n")
     if options.models is None:

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from components.errors import GATE, MACHINE
-from components.pusher import serving_state
 from components.pusher.config import RolloutConfig
 from pipeline.cli import notifications
 from pipeline.cli import options as shared
@@ -44,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     push_folder = shared.push_folder_of(config)
     number = options.version or canary_rollout.candidate(push_folder)
     if number is None:
-        now = promotion.describe(serving_state.read(push_folder.path))
+        now = promotion.describe(push_folder.state())
         if options.json:
             print_json({"state": None})
         else:

@@ -16,7 +16,6 @@ from typing import Literal
 from scipy import stats
 
 from components.errors import InputError, MachineError
-from components.pusher import serving_state
 from components.pusher.serving_state import Change
 from pipeline.authoring.config.canary import CanaryConfig
 from pipeline.registry import promotion
@@ -117,7 +116,7 @@ class Outcome:
 
 def candidate(push_folder: PushFolder) -> int | None:
     """The canary, or else the newest version if it is newer than the stable one and was no canary before."""
-    now = serving_state.read(push_folder.path)
+    now = push_folder.state()
     if now.canary:
         return now.canary.version
     newest = max(push_folder.versions(), default=0)
@@ -152,7 +151,7 @@ def roll_out(
         has changed the stages meanwhile.
       MachineError: the proxy does not take a change (`canary.apply`).
     """
-    stages = serving_state.read(push_folder.path).stages
+    stages = push_folder.state().stages
     if stages.canary and stages.canary.version != number:
         raise InputError(
             f"expected no canary, or version {number}, received {promotion.describe(stages)}",
@@ -170,7 +169,7 @@ def roll_out(
         worse, missing = "", "unmeasured"
         while missing and not worse and clock() < start + step.duration + policy.patience:
             wait(min(policy.interval, max(start + step.duration - clock(), _SHORTEST_WAIT_SECONDS)))
-            if (now := serving_state.read(push_folder.path)).stages != stages:
+            if (now := push_folder.state()).stages != stages:
                 raise promotion.changed_meanwhile(stages, now)
             elapsed = clock() - start
             try:

@@ -1,4 +1,4 @@
-"""Changes which versions serve: verifies the version, then updates the state and the rollout's files under one lock."""
+"""Changes which versions serve: verifies the version, then has its store update the state and the rollout's files."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from components.errors import InputError, MachineError
-from components.pusher import rollout, serving_state
 from components.pusher.serving_state import Action, Canary, Stages, State
 from pipeline.registry.versions import PushFolder
 
@@ -115,8 +113,8 @@ def rollback(push_folder: PushFolder, to: int | None = None, reason: str | None 
     """
     number = to
     if number is None:
-        _check_local(push_folder)
-        now = serving_state.read(push_folder.path)
+        _check_has_stages(push_folder)
+        now = push_folder.state()
         number = now.previous(set(push_folder.versions()))
         if number is None:
             raise InputError(
@@ -156,11 +154,11 @@ def changed_meanwhile(expected: Stages, now: State) -> InputError:
     )
 
 
-def _check_local(push_folder: PushFolder) -> None:
-    if push_folder.is_remote:
+def _check_has_stages(push_folder: PushFolder) -> None:
+    if not push_folder.store.has_stages:
         raise InputError(
-            f"stages: expected a push folder on a file system, received {push_folder.path}",
-            "set push.directory to a folder, such as a mounted bucket; `models` and `verify` work with this one too",
+            f"stages: expected a push folder on a file system or at gs://, received {push_folder.path}",
+            "set push.directory to such a folder; `models` and `verify` work with this one too",
         )
 
 
@@ -177,27 +175,29 @@ def _change(
     Args:
       push_folder: the push folder.
       action: for the history.
-      decide: state → new stages; called with the lock held.
+      decide: state → new stages; called again if another process has changed the state in the meantime.
       reason: for the history.
       number: the version that gets traffic, which is verified first; None: no version does.
       expected: the stages before the change; None: any.
     """
-    _check_local(push_folder)
+    _check_has_stages(push_folder)
     pipeline = None if number is None else push_folder.verify(number).pipeline
-    with serving_state.lock(push_folder.path):
-        now = serving_state.read(push_folder.path)
+
+    def update(now: State) -> State:
         if expected is not None and now.stages != expected:
             raise changed_meanwhile(expected, now)
         stages = decide(now)
         if number is not None:
-            # A push may have removed the version since it was verified.
+            # A push may have removed the version since it was verified, or be removing it.
+            if number in now.removing:
+                raise InputError(f"version {number} is being removed: push.keep", "name another version")
             push_folder.find(number)
         settings = push_folder.settings or now.rollout
         if settings.model_name is None:
             settings = settings.model_copy(update={"model_name": pipeline})
-        new = now.changed(action, stages, _user(), reason).model_copy(update={"rollout": settings})
-        serving_state.save(push_folder.path, new)
-        rollout.write(Path(push_folder.path), new)
+        return now.changed(action, stages, _user(), reason).model_copy(update={"rollout": settings})
+
+    new = push_folder.store.change(update)
     # Also where nothing has changed: so a repeated command repairs what a failed one has left.
     _apply(push_folder.apply)
     return new

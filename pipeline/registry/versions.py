@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from components import version_manifest
 from components.errors import InputError
 from components.files import is_remote
-from components.pusher import serving_state
 from components.pusher.config import RolloutConfig
-from components.pusher.serving_state import Stages
-from components.version_manifest import Folder, LocalFolder, Manifest
+from components.pusher.serving_state import Stages, State
+from components.pusher.store import Store, open_store
+from components.version_manifest import Folder, Manifest
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,18 @@ class PushFolder:
         """Whether it is in an object store."""
         return is_remote(self.path)
 
+    @functools.cached_property
+    def store(self) -> Store:
+        """Where it is kept."""
+        return open_store(self.path)
+
+    def state(self) -> State:
+        """Returns which versions serve; an empty state if its object store has no stages."""
+        return self.store.read()
+
     def versions(self) -> list[int]:
         """Returns the versions in it, in ascending order."""
-        if self.is_remote:
-            # Imported late: it imports TFX.
-            from components.pusher import remote_folder
-
-            return remote_folder.versions(self.path)
-        return serving_state.versions(self.path)
+        return self.store.versions()
 
     def find(self, number: int) -> Folder:
         """Returns the folder of a version.
@@ -55,28 +60,23 @@ class PushFolder:
             raise InputError(
                 f"{self.path} has no version {number}; {newest}", "list the versions: `python runner.py models`"
             )
-        uri = f"{self.path.rstrip('/')}/{number}"
-        if self.is_remote:
-            from components.pusher import remote_folder
-
-            return remote_folder.FileioFolder(uri)
-        return LocalFolder(uri)
+        return self.store.version(number)
 
     def number(self, reference: str) -> int:
         """The version that a reference means.
 
         Args:
           reference: a number, `stable` or `canary`; "" for the stable version, or for the newest one in an object
-            store, which has no stages.
+            store that has no stages.
 
         Raises:
           InputError: no version has this stage.
         """
         if version_manifest.is_version(reference):
             return int(reference)
-        if self.is_remote and not reference and (existing := self.versions()):
+        if not self.store.has_stages and not reference and (existing := self.versions()):
             return existing[-1]
-        stages = Stages() if self.is_remote else serving_state.read(self.path).stages
+        stages = self.state()
         staged = {"stable": stages.stable, "canary": stages.canary.version if stages.canary else None}
         number = staged.get(reference or "stable")
         if number is None:
@@ -128,13 +128,13 @@ class VersionListEntry:
 
 def entries(push_folder: PushFolder) -> list[VersionListEntry]:
     """Lists all versions, the newest first; their manifests are read, their files are not."""
-    stages = Stages() if push_folder.is_remote else serving_state.read(push_folder.path).stages
+    stages = push_folder.state()
     return [_entry(push_folder, number, _stage(stages, number)) for number in reversed(push_folder.versions())]
 
 
 def _entry(push_folder: PushFolder, number: int, stage: str) -> VersionListEntry:
     try:
-        manifest = version_manifest.read(push_folder.find(number))
+        manifest = version_manifest.read(push_folder.store.version(number))
     except InputError as error:
         return VersionListEntry(number, stage, "none", problem=error.headline)
     return VersionListEntry(

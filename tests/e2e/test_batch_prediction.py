@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
+import fake_bigquery
+import fake_gcs
 import numpy as np
 import people
 import pytest
@@ -25,9 +28,10 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def predict(runs: Runs, output: Path, *arguments: str) -> Ended:
+def predict(runs: Runs, output: Path | str, *arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
     models = ("--models", str(runs.output / "pushed"))
-    return command("predict", *runs.config, *models, "--output", str(output), *arguments, "--json")
+    given = ("predict", *runs.config, *models, "--output", str(output), *arguments, "--json")
+    return command(*given, environment=environment)
 
 
 def answers(model: str, rows: Path) -> np.ndarray:
@@ -66,6 +70,37 @@ def test_predictions_are_those_of_the_served_signature(small: Runs, rows: Path, 
     # Float32 rounding: how a product is summed up depends on the size of the batch.
     np.testing.assert_allclose(predicted, answers(pushed, rows), rtol=1e-5, atol=1e-7)
     assert np.ptp(predicted) > 0.5
+
+
+@pytest.mark.parametrize("location", [None, "gs://bucket/tmp"])
+def test_predictions_are_a_new_table(small: Runs, rows: Path, tmp_path: Path, location: str | None):
+    pushed = small.first.result["pushed"]
+    warehouse = fake_bigquery.Warehouse()
+    arguments = ["--model", pushed, "--data", str(rows), "--columns", "id", "--format", "bigquery"]
+    arguments += [] if location is None else ["--temp-location", location]
+    with (
+        fake_gcs.serve(warehouse.bucket, tmp_path) as of_bucket,
+        fake_bigquery.serve(warehouse, tmp_path) as of_warehouse,
+    ):
+        environment = {**of_bucket, **of_warehouse}
+        first = predict(small, "mine.rides.income", *arguments, environment=environment)
+        second = predict(small, "mine:rides.income", *arguments, environment=environment)
+    assert first.exit_code == 0, first.err
+    [job] = warehouse.jobs
+    assert (first.result["predicted"], first.result["job"]) == (300, job["jobReference"]["jobId"])
+    assert ("sourceUris" in job["configuration"]["load"]) is (location is not None)
+    table = warehouse.tables["rides.income"]
+    assert {field.name: str(field.type) for field in table.rows.schema} == {"id": "string", "probability": "float"}
+    assert table.rows.column("id").to_pylist() == [f"{at:04}" for at in range(300)]
+    np.testing.assert_allclose(np.asarray(table.rows["probability"]), answers(pushed, rows), rtol=1e-5, atol=1e-7)
+    description = json.loads(table.properties["description"])
+    assert description["model"]["version"] == int(Path(pushed).name)
+    assert (description["rows"], description["data"]) == (300, [str(rows)])
+    assert table.properties["labels"]["model_digest"] == description["model"]["digest"][:12]
+    # The temporary files are gone.
+    assert not warehouse.bucket.files()
+    assert second.exit_code == 2
+    assert "expected a new table, received mine.rides.income, which exists" in second.err
 
 
 def test_forked_workers_predict_the_same_as_a_folder_in_csv(small: Runs, rows: Path, tmp_path: Path):

@@ -1,7 +1,8 @@
-"""A fake of Google Cloud Storage at its HTTP boundary, which the clients of TensorFlow and Beam reach by a proxy.
+"""A fake of Google Cloud Storage at its HTTP boundary, with generations and their preconditions.
 
-They know one address, https://….googleapis.com, so this is their configured proxy; the proxy opens the
-connection itself, with a certificate of its own that they are configured to trust.
+TensorFlow's client knows one address, https://….googleapis.com, so `serve` is its configured proxy; the proxy opens the
+connection itself, with a certificate of its own that the client is configured to trust. Google's own client also takes
+the address of an emulator: `emulate`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import email
 import json
 import re
 import ssl
+import threading
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -39,21 +41,53 @@ class Bucket:
       objects: name → content.
       log: `write NAME` and `delete NAME`, as they came.
       refused: ends of names that are refused, each once, when they are to be written.
+      lost: ends of names whose writes are done but answered by an error, each once.
       uploads: name → the chunks that have come of an upload that is not complete.
       awaited: end of a name → what is called, once, when such an object has been written.
+      generations: name → generation of the object; 1 if a test has stored it here.
+      missing: names of buckets that do not exist.
     """
 
     objects: dict[str, bytes] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
     uploads: dict[str, bytes] = field(default_factory=dict)
     awaited: dict[str, Callable[[], object]] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def wrote(self, name: str) -> None:
-        """Notes an object that has been written, and calls whoever waits for it."""
-        self.log.append(f"write {name}")
+    def generation(self, name: str) -> int:
+        """The generation of an object; 0: there is none."""
+        return self.generations.get(name, 1) if name in self.objects else 0
+
+    def read(self, name: str) -> tuple[bytes | None, int]:
+        """The content of an object, or None, and its generation."""
+        with self._lock:
+            return self.objects.get(name), self.generation(name)
+
+    def store(self, name: str, content: bytes, expected: str | None = None) -> bool:
+        """Stores an object, unless it has another generation than expected; says whether it did."""
+        with self._lock:
+            if expected is not None and self.generation(name) != int(expected):
+                return False
+            self.objects[name] = content
+            self.generations[name] = max(self.generations.values(), default=1) + 1
+            self.log.append(f"write {name}")
+        # Not under the lock: what waits may use the bucket itself.
         for end in [each for each in self.awaited if name.endswith(each)]:
             self.awaited.pop(end)()
+        return True
+
+    def delete(self, name: str, expected: str | None = None) -> bool:
+        """Deletes an object that exists, unless it has another generation than expected; says whether it did."""
+        with self._lock:
+            if expected is not None and self.generation(name) != int(expected):
+                return False
+            del self.objects[name]
+            self.log.append(f"delete {name}")
+        return True
 
     def files(self) -> dict[str, bytes]:
         """The objects that stand for files; those that stand for folders end with a slash."""
@@ -75,7 +109,7 @@ def serve(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
     """
     context = _certificate(folder)
     credentials = google_credentials.write(folder, f"https://{HOSTS[0]}/token")
-    with serving(_handler(bucket, context)) as port:
+    with serving(_handler(bucket, context, f"https://{HOSTS[0]}")) as port:
         yield {
             "https_proxy": f"http://127.0.0.1:{port}",
             # gRPC between processes on this machine goes straight.
@@ -88,12 +122,20 @@ def serve(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
         }
 
 
-def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[JsonHandler]:
+@contextlib.contextmanager
+def emulate(bucket: Bucket) -> Iterator[Mapping[str, str]]:
+    """Serves a bucket as an emulator; gives the environment in which Google's client finds it, under any name."""
+    with serving(_handler(bucket)) as port:
+        yield {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{port}"}
+
+
+def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str = "") -> type[JsonHandler]:
     class Handler(JsonHandler):
         # An answer is two small packets, and the second must not wait for a word on the first.
         disable_nagle_algorithm = True
 
         def do_CONNECT(self) -> None:
+            assert context is not None
             self.send_response(200)
             self.end_headers()
             self.connection = context.wrap_socket(self.connection, server_side=True)
@@ -114,14 +156,14 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[JsonHandler]:
                 case ["storage", "v1", "b", _, "storageLayout"]:
                     # TensorFlow 2.21 wants to know whether a folder can be renamed as such.
                     self._respond({"kind": "storage#storageLayout", "hierarchicalNamespace": {"enabled": False}})
-                case ["storage", "v1", "b", _, "o"]:
-                    self._respond(_listed(bucket.objects, query.get("prefix", ""), query.get("delimiter")))
+                case ["storage", "v1", "b", name, "o"]:
+                    self._respond(None if name in bucket.missing else _listed(bucket, query))
                 case ["download", "storage", "v1", "b", _, "o", name]:
-                    self._content(bucket.objects.get(name))
+                    self._content(name)
                 case ["storage", "v1", "b", _, "o", name]:
-                    self._respond(_described(name, bucket.objects[name]) if name in bucket.objects else None)
+                    self._respond(_described(bucket, name) if name in bucket.objects else None)
                 case [_, *parts]:
-                    self._content(bucket.objects.get("/".join(parts)))
+                    self._content("/".join(parts))
 
         def do_POST(self) -> None:
             path, query = self._target()
@@ -132,7 +174,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[JsonHandler]:
                 case ["batch", *_]:
                     self._batch(body)
                 case ["storage", *_]:
-                    self.answer(*_changed(bucket, "POST", path))
+                    self.answer(*_changed(bucket, "POST", path, query))
                 case _:
                     self._upload(query, body)
 
@@ -145,11 +187,11 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[JsonHandler]:
                 bucket.uploads[name] = whole
                 self.answer(308, b"", {"Range": f"bytes=0-{len(whole) - 1}"})
             else:
-                self._store(name, whole)
+                self._store(name, whole, query)
 
         def do_DELETE(self) -> None:
-            path, _ = self._target()
-            self.answer(*_changed(bucket, "DELETE", path))
+            path, query = self._target()
+            self.answer(*_changed(bucket, "DELETE", path, query))
 
         def _upload(self, query: dict[str, str], body: bytes) -> None:
             """All of an object, or the beginning of one that comes in chunks."""
@@ -164,16 +206,19 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[JsonHandler]:
                 self.answer(403, b"{}")
             elif query["uploadType"] == "resumable":
                 session = urllib.parse.urlencode({**query, "name": name})
-                self.answer(200, b"", {"Location": f"https://{HOSTS[0]}/session?{session}"})
+                base = address or f"http://{self.headers['Host']}"
+                self.answer(200, b"", {"Location": f"{base}/session?{session}"})
             else:
-                self._store(name, content)
+                self._store(name, content, query)
 
         def _batch(self, body: bytes) -> None:
             """Several changes in one request."""
             answers = []
             for number, part in enumerate(_parts(self.headers["Content-Type"], body), 1):
                 method, target, *_ = part.decode().split(None, 2)
-                status, content = _changed(bucket, method, _path(urllib.parse.urlsplit(target).path))
+                url = urllib.parse.urlsplit(target)
+                query = dict(urllib.parse.parse_qsl(url.query))
+                status, content = _changed(bucket, method, _path(url.path), query)
                 answers.append(
                     f"--b\r\nContent-Type: application/http\r\nContent-ID: <response-a+{number}>\r\n\r\n"
                     f"HTTP/1.1 {status} Done\r\nContent-Type: application/json\r\n\r\n{content.decode()}\r\n"
@@ -195,22 +240,30 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[JsonHandler]:
             self.rfile.readline()
             return content
 
-        def _store(self, name: str, content: bytes) -> None:
-            bucket.objects[name] = content
-            bucket.wrote(name)
-            self._respond(_described(name, content))
+        def _store(self, name: str, content: bytes, query: Mapping[str, str]) -> None:
+            if not bucket.store(name, content, query.get("ifGenerationMatch")):
+                self.respond({}, 412)
+            elif (end := next(filter(name.endswith, bucket.lost), None)) is not None:
+                bucket.lost.remove(end)
+                self.respond({}, 503)
+            else:
+                self._respond(_described(bucket, name))
 
-        def _content(self, content: bytes | None) -> None:
+        def _content(self, name: str) -> None:
+            content, generation = bucket.read(name)
             if content is None:
                 self.answer(404, b"")
                 return
-            first, last = 0, len(content) - 1
-            if wanted := self.headers.get("Range"):
-                first, end = (int(number or last) for number in wanted.removeprefix("bytes=").split("-"))
-                last = min(last, end)
-            part = content[first : last + 1]
+            headers = {"X-Goog-Generation": str(generation)}
+            wanted = self.headers.get("Range")
+            if wanted is None:
+                self.answer(200, content, headers)
+                return
+            last = len(content) - 1
+            first, end = (int(number or last) for number in wanted.removeprefix("bytes=").split("-"))
+            part = content[first : min(last, end) + 1]
             # Such as the real one: past the end there is nothing to range over.
-            self.answer(206 if part else 416, part)
+            self.answer(206 if part else 416, part, headers)
 
         def _respond(self, payload: Any) -> None:
             self.respond(payload or {}, 404 if payload is None else 200)
@@ -218,27 +271,27 @@ def _handler(bucket: Bucket, context: ssl.SSLContext) -> type[JsonHandler]:
     return Handler
 
 
-def _described(name: str, content: bytes) -> dict[str, str]:
+def _described(bucket: Bucket, name: str) -> dict[str, str]:
+    content, generation = bucket.read(name)
+    content = content or b""
     checksum = base64.b64encode(google_crc32c.value(content).to_bytes(4, "big")).decode()
     at = "2026-11-21T16:24:01.000Z"
-    return {"name": name, "size": str(len(content)), "generation": "1", "updated": at, "crc32c": checksum}
+    described = {"name": name, "size": str(len(content)), "generation": str(generation)}
+    return {**described, "updated": at, "crc32c": checksum}
 
 
 def _path(url: str) -> list[str]:
     return [urllib.parse.unquote(part) for part in url.strip("/").split("/")]
 
 
-def _changed(bucket: Bucket, method: str, path: list[str]) -> tuple[int, bytes]:
+def _changed(bucket: Bucket, method: str, path: list[str], query: Mapping[str, str]) -> tuple[int, bytes]:
     """Deletes or copies an object; the status and the content of the answer."""
     match method, path:
         case "DELETE", [*_, "o", name] if name in bucket.objects:
-            del bucket.objects[name]
-            bucket.log.append(f"delete {name}")
-            return 204, b""
+            return (204, b"") if bucket.delete(name, query.get("ifGenerationMatch")) else (412, b"{}")
         case "POST", [*_, source, ("copyTo" | "rewriteTo") as how, "b", _, "o", name] if source in bucket.objects:
-            bucket.objects[name] = bucket.objects[source]
-            bucket.wrote(name)
-            described = _described(name, bucket.objects[name])
+            bucket.store(name, bucket.objects[source])
+            described = _described(bucket, name)
             return 200, json.dumps({"done": True, "resource": described} if how == "rewriteTo" else described).encode()
     return 404, b"{}"
 
@@ -249,16 +302,17 @@ def _parts(kind: str, body: bytes) -> list[bytes]:
     return [part.get_payload(decode=True) for part in whole.get_payload()]
 
 
-def _listed(objects: Mapping[str, bytes], prefix: str, delimiter: str | None) -> dict[str, Any]:
+def _listed(bucket: Bucket, query: Mapping[str, str]) -> dict[str, Any]:
     items, prefixes = [], set()
-    for name in sorted(objects):
+    prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
+    for name in sorted(bucket.objects):
         if not name.startswith(prefix):
             continue
         inside, found, _ = name.removeprefix(prefix).partition(delimiter) if delimiter else (name, "", "")
         if found:
             prefixes.add(f"{prefix}{inside}{delimiter}")
         else:
-            items.append(_described(name, objects[name]))
+            items.append(_described(bucket, name))
     return {"items": items, "prefixes": sorted(prefixes)}
 
 

@@ -52,7 +52,8 @@ def inference_service(snapshot: RolloutSnapshot) -> str:
     loads the canary, or else the stable version. `latest` in KServe means the greatest number, so the version is set
     by a file under `rollout/versions/`.
     """
-    uri = snapshot.settings.storage_uri or f"pvc://models/{snapshot.name}"
+    in_bucket = snapshot.base_path.startswith("gs://")
+    uri = snapshot.settings.storage_uri or (snapshot.base_path if in_bucket else f"pvc://models/{snapshot.name}")
     newest = snapshot.canary.version if snapshot.canary else snapshot.stable
     file = "models-stable.config" if newest is None else f"versions/{newest}.config"
     predictor: dict[str, Any] = {

@@ -1,8 +1,9 @@
-"""Writes the rollout's files into the push folder, each atomically, because model servers poll them."""
+"""The rollout's files, and how a local push folder gets them: each atomically, because model servers poll them."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 
 from components.files import write_atomically
@@ -10,49 +11,55 @@ from components.pusher.rollout import haproxy, kubernetes, model_server_config
 from components.pusher.rollout.snapshot import RolloutSnapshot
 from components.pusher.serving_state import State, versions
 
-FOLDER = "rollout"
+FOLDER, VERSIONS = "rollout", "versions"
+"""The folder in the push folder, and the one in it with a file for each version."""
 _KSERVE = "/mnt/models"
 """Where KServe mounts the push folder."""
 
 
 def write(folder: str | Path, state: State) -> None:
-    """Writes all files; the caller holds `serving_state.lock`.
+    """Writes all files of a local push folder; the caller holds `serving_state.lock`.
 
     Args:
       folder: the push folder.
       state: its current state, whose rollout settings name the model.
     """
-    push, out = Path(folder).absolute(), Path(folder) / FOLDER
-    snapshot = _snapshot(push, state)
-    files = {
+    out = Path(folder) / FOLDER
+    content = files(str(Path(folder).absolute()), state, versions(folder))
+    for name, text in content.items():
+        write_atomically(out / name, text)
+    for old in (out / VERSIONS).glob("*.config"):
+        if f"{VERSIONS}/{old.name}" not in content:
+            old.unlink()
+
+
+def files(push_folder: str, state: State, existing: Iterable[int]) -> dict[str, str]:
+    """Returns the files, path below `rollout/` → content, in the order in which they are to be written.
+
+    Args:
+      push_folder: its absolute path or its URL.
+      state: its state, whose rollout settings name the model.
+      existing: the versions in it.
+    """
+    settings = state.rollout
+    snapshot = RolloutSnapshot(
+        name=settings.model_name or push_folder.rpartition("/")[2],
+        base_path=settings.base_path or push_folder,
+        settings=settings,
+        stable=state.stable,
+        canary=state.canary,
+        previous=state.previous(set(existing)),
+    )
+    in_kserve = dataclasses.replace(snapshot, base_path=_KSERVE)
+    return {
         "models.config": model_server_config.labelled(snapshot),
         "models-stable.config": model_server_config.of_track(snapshot, "stable"),
         "models-canary.config": model_server_config.of_track(snapshot, "canary"),
         "haproxy.cfg": haproxy.config(snapshot),
         "virtual-service.yaml": kubernetes.virtual_service(snapshot),
         "inference-service.yaml": kubernetes.inference_service(snapshot),
+        **{
+            f"{VERSIONS}/{version}.config": model_server_config.of_version(in_kserve, version)
+            for version in snapshot.versions
+        },
     }
-    in_kserve = dataclasses.replace(snapshot, base_path=_KSERVE)
-    of_versions = {
-        f"{version}.config": model_server_config.of_version(in_kserve, version) for version in snapshot.versions
-    }
-    (out / "versions").mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        write_atomically(out / name, content)
-    for name, content in of_versions.items():
-        write_atomically(out / "versions" / name, content)
-    for old in (out / "versions").glob("*.config"):
-        if old.name not in of_versions:
-            old.unlink()
-
-
-def _snapshot(push: Path, state: State) -> RolloutSnapshot:
-    settings = state.rollout
-    return RolloutSnapshot(
-        name=settings.model_name or push.name,
-        base_path=settings.base_path or str(push),
-        settings=settings,
-        stable=state.stable,
-        canary=state.canary,
-        previous=state.previous(set(versions(push))),
-    )

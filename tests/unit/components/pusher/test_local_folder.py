@@ -18,6 +18,7 @@ from pushed import PROVENANCE
 from components import version_manifest
 from components.errors import InputError
 from components.pusher import local_folder
+from components.pusher.store import beyond, open_store
 
 CONTEXT = multiprocessing.get_context("spawn")
 
@@ -95,9 +96,11 @@ def write_manifest(unfinished: Path, number: int) -> None:
 
 
 def push_and_prune(model: Path, pushed: Path) -> None:
+    store = open_store(str(pushed))
     for _ in range(20):
         local_folder.add_version(str(model), str(pushed), 1, write_manifest)
-        local_folder.prune(str(pushed), 2)
+        for version in beyond(store, store.read(), 2):
+            store.remove(version)
 
 
 def test_reader_sees_complete_versions_only(model: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,10 @@ def push(folder: Path, environment: Mapping[str, str], times: int, **section: An
     return list(json.loads(out))
 
 
+def versions(names: Iterable[str]) -> set[str]:
+    return {part for name in names if (part := name.split("/")[2]).isdecimal()}
+
+
 def in_version(bucket: Bucket, version: str) -> list[str]:
     start = f"models/taxi/{version}/"
     return [name.removeprefix(start) for name in bucket.written() if name.startswith(start)]
@@ -63,9 +67,14 @@ def test_saved_model_comes_last_and_old_versions_go(
             "manifest.json",
             "saved_model.pb",
         ]
-    assert {name.split("/")[2] for name in bucket.files()} == {second, third}
+    assert versions(bucket.files()) == {second, third}
     deleted = [line for line in bucket.log if line.startswith(f"delete models/taxi/{first}/")]
     assert deleted[0] == f"delete models/taxi/{first}/saved_model.pb"
+    # Nothing names the version any more when its files go.
+    assert bucket.log.index(deleted[0]) > bucket.log.index("write models/taxi/rollout/models.config")
+    registry = json.loads(bucket.files()["models/taxi/registry.json"])
+    assert (registry["stable"], len(registry["history"]), "removing" in registry) == (int(third), 3, False)
+    assert f"versions: {second} versions: {third}" in bucket.files()["models/taxi/rollout/models.config"].decode()
     manifest = json.loads(bucket.files()[f"models/taxi/{third}/manifest.json"])
     assert (manifest["version"], manifest["signature"]["algorithm"]) == (int(third), "hmac-sha256")
 
@@ -78,13 +87,27 @@ def test_saved_model_comes_last_and_old_versions_go(
     assert refused.startswith(f"{third}: refused: {TAXI}/{third}/variables/variables.index was changed after the push")
 
 
+def test_version_that_another_push_removes_gets_no_stage(
+    bucket: Bucket, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    def remove() -> None:
+        (name,) = [name for name in bucket.objects if name.endswith("variables.index")]
+        bucket.delete(name)
+
+    bucket.awaited["/saved_model.pb"] = remove
+    (result,) = push(tmp_path, environment, 1, directory=TAXI)
+    assert result.startswith("MachineError")
+    assert "was removed by another push that ran at the same time" in result
+    assert "models/taxi/registry.json" not in bucket.objects
+
+
 def test_push_that_breaks_off_is_no_version(bucket: Bucket, environment: Mapping[str, str], tmp_path: Path) -> None:
     bucket.refused.append("/manifest.json")
     result, version = push(tmp_path, environment, 2, directory=TAXI, keep=1)
     assert result.startswith("PermissionDeniedError")
-    (broken,) = {name.split("/")[2] for name in bucket.written()} - {version}
+    (broken,) = versions(bucket.written()) - {version}
     assert "variables/variables.index" in in_version(bucket, broken)
     assert "saved_model.pb" not in in_version(bucket, broken)
     # The next push is a version as any other, and clears up.
     assert in_version(bucket, version)[-2:] == ["manifest.json", "saved_model.pb"]
-    assert {name.split("/")[2] for name in bucket.files()} == {version}
+    assert versions(bucket.files()) == {version}

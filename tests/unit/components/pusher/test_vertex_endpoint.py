@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pushed
 import pytest
+from fake_gcs import Bucket, emulate
 from pydantic import ValidationError
 from tfx.extensions.google_cloud_ai_platform import prediction_clients
 from tfx.types import Channel
@@ -63,11 +66,19 @@ def test_version_is_deployed_from_the_push_folder(
     monkeypatch.setattr(prediction_clients, "aiplatform", vertex)
     monkeypatch.setattr(remote_folder, "add_version", lambda model, directory, *_: (f"{directory}/17", 17))
     (tmp_path / "model" / "Format-Serving").mkdir(parents=True)
-    model, pushed = Model(), PushedModel()
-    model.uri, pushed.uri = str(tmp_path / "model"), str(tmp_path / "out")
+    bucket = Bucket()
+    version = pushed.push(tmp_path / "versions", 17)
+    for file in ("saved_model.pb", "variables/variables.index", "manifest.json"):
+        bucket.store(f"models/taxi/17/{file}", (version / file).read_bytes())
+    model, result = Model(), PushedModel()
+    model.uri, result.uri = str(tmp_path / "model"), str(tmp_path / "out")
     plan = PushPlan(push=PushConfig.model_validate(SECTION), model_name="taxi")
     node = Pusher(plan, "gs://bucket/models/taxi", model=Channel(type=Model))
-    Executor().Do({"model": [model]}, {"pushed_model": [pushed]}, node.exec_properties)
+    with emulate(bucket) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        Executor().Do({"model": [model]}, {"pushed_model": [result]}, node.exec_properties)
+    assert json.loads(bucket.objects["models/taxi/registry.json"])["stable"] == 17
     created = [] if "taxi" in endpoints else [("create", {"display_name": "taxi"})]
     assert vertex.calls == [
         ("init", {"project": "trips", "location": "europe-west4"}),
@@ -91,9 +102,9 @@ def test_version_is_deployed_from_the_push_folder(
             },
         ),
     ]
-    assert pushed.get_int_custom_property("pushed") == 1
-    assert pushed.get_string_custom_property("pushed_destination") == "models/17"
-    assert pushed.get_string_custom_property("pushed_version") == "17"
+    assert result.get_int_custom_property("pushed") == 1
+    assert result.get_string_custom_property("pushed_destination") == "models/17"
+    assert result.get_string_custom_property("pushed_version") == "17"
 
 
 @pytest.mark.parametrize(

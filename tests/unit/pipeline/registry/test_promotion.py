@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pushed import push
+from push_folders import KINDS, Files
+from push_folders import push_folder as make_push_folder
 
 from components.errors import InputError
-from components.pusher import rollout, serving_state
 from components.pusher.config import RolloutConfig
 from components.pusher.serving_state import Canary, Stages, State
 from pipeline.registry import promotion
@@ -20,22 +20,28 @@ from pipeline.registry.versions import PushFolder
 CONTEXT = multiprocessing.get_context("spawn")
 
 
+@pytest.fixture(params=KINDS)
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
+    with make_push_folder(request.param, tmp_path) as files:
+        for number in range(1, 5):
+            files.push(number)
+        yield files
+
+
 @pytest.fixture
-def push_folder(tmp_path: Path) -> PushFolder:
-    for number in range(1, 5):
-        push(tmp_path / "pushed", number)
-    return PushFolder(str(tmp_path / "pushed"), None, None)
+def push_folder(files: Files) -> PushFolder:
+    return PushFolder(files.path, None, None)
 
 
-def labels(push_folder: PushFolder) -> str:
-    return (Path(push_folder.path) / rollout.FOLDER / "models.config").read_text()
+def labels(files: Files) -> str:
+    return files.read("rollout/models.config").decode()
 
 
-def test_from_the_first_version_to_a_rollback(push_folder: PushFolder) -> None:
+def test_from_the_first_version_to_a_rollback(push_folder: PushFolder, files: Files) -> None:
     assert promotion.promote(push_folder, 1).stages == Stages(stable=1)
     canary = Canary(version=2, percent=10)
     assert promotion.canary(push_folder, 2, 10, "a try").stages == Stages(stable=1, canary=canary)
-    assert 'version_labels { key: "canary" value: 2 }' in labels(push_folder)
+    assert 'version_labels { key: "canary" value: 2 }' in labels(files)
     assert promotion.canary(push_folder, 2, 50).canary == Canary(version=2, percent=50)
     # Another version becomes stable while a canary runs: the canary goes on.
     assert promotion.promote(push_folder, 3).stages == Stages(stable=3, canary=Canary(version=2, percent=50))
@@ -43,8 +49,8 @@ def test_from_the_first_version_to_a_rollback(push_folder: PushFolder) -> None:
     assert promotion.canary(push_folder, 4, 1).stages == Stages(stable=2, canary=Canary(version=4, percent=1))
     assert promotion.rollback(push_folder).stages == Stages(stable=3)
     assert promotion.rollback(push_folder, reason="worse still").stages == Stages(stable=1)
-    assert 'version_labels { key: "stable" value: 1 }' in labels(push_folder)
-    history = serving_state.read(push_folder.path).history
+    assert 'version_labels { key: "stable" value: 1 }' in labels(files)
+    history = push_folder.state().history
     assert [line.action for line in history] == [
         "promote",
         "canary",
@@ -60,18 +66,18 @@ def test_from_the_first_version_to_a_rollback(push_folder: PushFolder) -> None:
     assert all(line.by for line in history)
 
 
-def test_version_can_be_unstaged(push_folder: PushFolder) -> None:
+def test_version_can_be_unstaged(push_folder: PushFolder, files: Files) -> None:
     promotion.promote(push_folder, 1)
     promotion.canary(push_folder, 2, 10)
     assert promotion.unstage(push_folder, 2).stages == Stages(stable=1)
     promotion.canary(push_folder, 2, 10)
     assert promotion.stop(push_folder).stages == Stages(stable=1)
     assert promotion.unstage(push_folder, 1).stages == Stages()
-    assert labels(push_folder) == "model_config_list {\n}\n"
+    assert labels(files) == "model_config_list {\n}\n"
     assert promotion.rollback(push_folder).stages == Stages(stable=1)
 
 
-def test_rollback_can_name_the_version(push_folder: PushFolder) -> None:
+def test_rollback_can_name_the_version(push_folder: PushFolder, files: Files) -> None:
     for number in (1, 2, 3):
         promotion.promote(push_folder, number)
     assert promotion.rollback(push_folder, to=1).stages == Stages(stable=1)
@@ -91,16 +97,16 @@ REFUSED: dict[str, tuple[Callable[[PushFolder], State], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_impossible_change_is_an_error_and_changes_nothing(push_folder: PushFolder, case: str) -> None:
+def test_impossible_change_is_an_error_and_changes_nothing(push_folder: PushFolder, files: Files, case: str) -> None:
     promotion.promote(push_folder, 1)
-    before = serving_state.read(push_folder.path)
+    before = push_folder.state()
     act, message = REFUSED[case]
     with pytest.raises(InputError, match=message):
         act(push_folder)
-    assert serving_state.read(push_folder.path) == before
+    assert push_folder.state() == before
 
 
-def test_canary_needs_a_stable_version(push_folder: PushFolder) -> None:
+def test_canary_needs_a_stable_version(push_folder: PushFolder, files: Files) -> None:
     with pytest.raises(InputError, match="expected a stable version") as raised:
         promotion.canary(push_folder, 2, 10)
     assert "promote 2" in raised.value.remedy
@@ -110,66 +116,80 @@ def test_canary_needs_a_stable_version(push_folder: PushFolder) -> None:
     "act", [promotion.promote, lambda push_folder, number: promotion.canary(push_folder, number, 5), promotion.rollback]
 )
 def test_version_that_was_modified_gets_no_stage(
-    push_folder: PushFolder, act: Callable[[PushFolder, int], State]
+    push_folder: PushFolder, files: Files, act: Callable[[PushFolder, int], State]
 ) -> None:
     promotion.promote(push_folder, 1)
-    file = Path(push_folder.path, "2", "saved_model.pb")
-    content = file.read_bytes()
-    file.write_bytes(content[:77] + b"X" + content[78:])
+    content = files.read("2/saved_model.pb")
+    files.write("2/saved_model.pb", content[:77] + b"X" + content[78:])
     with pytest.raises(InputError, match=r"2/saved_model\.pb was changed after the push"):
         act(push_folder, 2)
-    assert serving_state.read(push_folder.path).stages == Stages(stable=1)
+    assert push_folder.state().stages == Stages(stable=1)
 
 
-def test_with_a_key_an_unsigned_version_gets_no_stage(push_folder: PushFolder) -> None:
-    push(Path(push_folder.path), 5, b"key")
+def test_with_a_key_an_unsigned_version_gets_no_stage(push_folder: PushFolder, files: Files) -> None:
+    files.push(5, b"key")
     push_folder = PushFolder(push_folder.path, b"key", None)
     with pytest.raises(InputError, match="expected a signature"):
         promotion.promote(push_folder, 4)
     assert promotion.promote(push_folder, 5).stable == 5
 
 
-def test_settings_are_kept_unless_a_config_has_others(push_folder: PushFolder) -> None:
+def test_settings_are_kept_unless_a_config_has_others(push_folder: PushFolder, files: Files) -> None:
     promotion.promote(push_folder, 1)
-    assert 'name: "taxi"' in labels(push_folder)
+    assert 'name: "taxi"' in labels(files)
     other_settings = RolloutConfig(model_name="trips", base_path="/models/trips")
     promotion.promote(PushFolder(push_folder.path, None, other_settings), 1)
-    assert len(serving_state.read(push_folder.path).history) == 1
+    assert len(push_folder.state().history) == 1
     promotion.promote(push_folder, 2)
-    assert 'name: "trips"' in labels(push_folder)
-    assert 'base_path: "/models/trips"' in labels(push_folder)
+    assert 'name: "trips"' in labels(files)
+    assert 'base_path: "/models/trips"' in labels(files)
 
 
-def test_same_change_again_writes_the_files_again(push_folder: PushFolder) -> None:
+def test_same_change_again_writes_the_files_again(push_folder: PushFolder, files: Files) -> None:
     promotion.promote(push_folder, 1)
-    (Path(push_folder.path) / rollout.FOLDER / "models.config").unlink()
+    files.delete("rollout/models.config")
     promotion.promote(push_folder, 1)
-    assert "value: 1" in labels(push_folder)
-    assert len(serving_state.read(push_folder.path).history) == 1
+    assert "value: 1" in labels(files)
+    assert len(push_folder.state().history) == 1
 
 
-def test_concurrent_changes_are_all_recorded(push_folder: PushFolder) -> None:
-    processes = [CONTEXT.Process(target=promotion.promote, args=(push_folder, number)) for number in (1, 2, 3, 4)]
+def canaries(push_folder: PushFolder, percents: list[int]) -> None:
+    for percent in percents:
+        promotion.canary(push_folder, 2 + percent % 3, percent)
+
+
+def test_concurrent_changes_are_all_recorded(push_folder: PushFolder, files: Files) -> None:
+    promotion.promote(push_folder, 1)
+    # Each change has a percentage of its own, so none of them finds the stages that it makes.
+    percents = [list(range(start, start + 4)) for start in (1, 11, 21)]
+    another = PushFolder(files.path, None, None)
+    processes = [CONTEXT.Process(target=canaries, args=(another, each)) for each in percents]
     for process in processes:
         process.start()
     while any(process.is_alive() for process in processes):
-        serving_state.read(push_folder.path)
+        PushFolder(files.path, None, None).state()
     for process in processes:
         process.join()
-    history = serving_state.read(push_folder.path).history
-    assert {line.after.stable for line in history} == {1, 2, 3, 4}
-    assert len(history) == 4
-    assert f'key: "stable" value: {history[-1].after.stable}' in labels(push_folder)
+    history = push_folder.state().history
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    shares = [line.after.canary.percent for line in history[1:] if line.after.canary]
+    assert sorted(shares) == sorted(itertools.chain(*percents))
+    assert all(earlier.after == later.before for earlier, later in itertools.pairwise(history))
+    assert all([each for each in shares if each in some] == some for some in percents)
+    last = history[-1].after.canary
+    assert last is not None
+    assert f'key: "canary" value: {last.version}' in labels(files)
+    assert f"weight: {last.percent:g}\n" in files.read("rollout/virtual-service.yaml").decode()
 
 
-def test_in_an_object_store_there_are_no_stages() -> None:
-    push_folder = PushFolder("gs://bucket/models", None, None)
+def test_in_another_object_store_there_are_no_stages() -> None:
+    push_folder = PushFolder("s3://bucket/models", None, None)
     for act in (promotion.stop, promotion.rollback, lambda push_folder: promotion.promote(push_folder, 1)):
-        with pytest.raises(InputError, match="expected a push folder on a file system, received gs://bucket/models"):
+        with pytest.raises(InputError, match="expected a push folder on a file system or at gs://, received s3://"):
             act(push_folder)
 
 
-def test_version_by_number_or_stage(push_folder: PushFolder) -> None:
+def test_version_by_number_or_stage(push_folder: PushFolder, files: Files) -> None:
     assert push_folder.number("3") == 3
     with pytest.raises(InputError, match="received no stable version"):
         push_folder.number("")

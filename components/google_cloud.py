@@ -1,0 +1,84 @@
+"""Google Cloud's own clients: imported without their warnings, and their errors as errors of this project."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from components.errors import InputError, MachineError
+
+
+def exceptions() -> Any:
+    """Returns `google.api_core.exceptions`, the errors that services answer with."""
+    with _without_warnings():
+        from google.api_core import exceptions
+
+    return exceptions
+
+
+def storage_client() -> Any:
+    """Returns a client of Cloud Storage, or of the emulator that STORAGE_EMULATOR_HOST names."""
+    with _without_warnings():
+        from google.cloud import storage
+
+    return storage.Client()
+
+
+def bigquery_client(project: str) -> Any:
+    """Returns a client of BigQuery, or of the emulator that BIGQUERY_EMULATOR_HOST names.
+
+    Args:
+      project: the project that jobs run in.
+    """
+    with _without_warnings():
+        from google.cloud import bigquery
+
+    return bigquery.Client(project=project)
+
+
+@contextlib.contextmanager
+def errors(what: str) -> Iterator[None]:
+    """Raises the errors of Google's clients as ours; an unmet precondition passes through.
+
+    Args:
+      what: what is read or written, such as a URL.
+
+    Raises:
+      InputError: there are no credentials, they do not suffice, or the bucket, project or dataset does not exist.
+      MachineError: the service did not answer, or failed.
+    """
+    refused = exceptions()
+    from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
+    from requests.exceptions import RequestException
+
+    try:
+        yield
+    except refused.PreconditionFailed:
+        raise
+    except DefaultCredentialsError as error:
+        raise InputError(
+            f"{what}: expected credentials of Google Cloud, found none",
+            "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS",
+        ) from error
+    except (refused.Forbidden, refused.Unauthorized) as error:
+        raise InputError(f"{what}: access is denied: {_text(error)}", "give your account the missing role") from error
+    except refused.NotFound as error:
+        raise InputError(f"{what} does not exist: {_text(error)}", "create it, or correct the name") from error
+    except refused.ClientError as error:
+        raise InputError(f"{what}: the request was refused: {_text(error)}", "correct what is named there") from error
+    except (refused.GoogleAPIError, GoogleAuthError, RequestException) as error:
+        raise MachineError(f"{what} cannot be reached: {_text(error)}", "repeat the command") from error
+
+
+def _text(error: Exception) -> str:
+    return str(getattr(error, "message", None) or error).strip().splitlines()[0]
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    # Google's clients warn that they will no longer be released for Python 3.10.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield

@@ -1,0 +1,108 @@
+"""Push folders of each kind with the same content, for tests of what does not depend on the kind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+from unittest import mock
+
+import fake_gcs
+import pushed
+
+KINDS = ("local", "gs")
+
+
+class Files(Protocol):
+    """A push folder by its path or URL, and its files by their paths in it."""
+
+    path: str
+
+    def push(self, number: int, key: bytes | None = None) -> None:
+        """Adds a version."""
+
+    def read(self, name: str) -> bytes:
+        """The content of a file."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Replaces a file."""
+
+    def delete(self, name: str) -> None:
+        """Deletes a file."""
+
+    def names(self) -> set[str]:
+        """All files, without those whose names begin with a dot."""
+
+
+@contextlib.contextmanager
+def push_folder(kind: str, folder: Path) -> Iterator[Files]:
+    """An empty push folder, and the environment of this process in which it is found.
+
+    Args:
+      kind: one of KINDS.
+      folder: for what is on this disk.
+    """
+    if kind == "local":
+        (folder / "pushed").mkdir()
+        yield Local(folder / "pushed")
+        return
+    bucket = fake_gcs.Bucket()
+    with fake_gcs.emulate(bucket) as environment, mock.patch.dict(os.environ, environment):
+        yield Remote(bucket, folder, environment)
+
+
+class Local:
+    """On this disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder)
+        self._folder = folder
+
+    def push(self, number: int, key: bytes | None = None) -> None:
+        pushed.push(self._folder, number, key)
+
+    def read(self, name: str) -> bytes:
+        return (self._folder / name).read_bytes()
+
+    def write(self, name: str, content: bytes) -> None:
+        (self._folder / name).write_bytes(content)
+
+    def delete(self, name: str) -> None:
+        (self._folder / name).unlink()
+
+    def names(self) -> set[str]:
+        files = [file for file in self._folder.rglob("*") if file.is_file() and not file.name.startswith(".")]
+        return {str(file.relative_to(self._folder)) for file in files}
+
+
+class Remote:
+    """In a bucket of the fake of Cloud Storage.
+
+    Attributes:
+      bucket: its objects.
+      environment: in which processes find it.
+    """
+
+    def __init__(self, bucket: fake_gcs.Bucket, folder: Path, environment: Mapping[str, str]) -> None:
+        self.path, self.bucket, self.environment = "gs://bucket/models/taxi", bucket, environment
+        self._folder = folder / "versions"
+
+    def push(self, number: int, key: bytes | None = None) -> None:
+        version = pushed.push(self._folder, number, key)
+        for file in sorted(version.rglob("*")):
+            if file.is_file():
+                self.write(f"{number}/{file.relative_to(version)}", file.read_bytes())
+
+    def read(self, name: str) -> bytes:
+        return self.bucket.objects[f"models/taxi/{name}"]
+
+    def write(self, name: str, content: bytes) -> None:
+        self.bucket.store(f"models/taxi/{name}", content)
+
+    def delete(self, name: str) -> None:
+        self.bucket.delete(f"models/taxi/{name}")
+
+    def names(self) -> set[str]:
+        return {name.removeprefix("models/taxi/") for name in self.bucket.objects}
