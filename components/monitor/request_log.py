@@ -161,7 +161,7 @@ def _raw_columns(requests: Sequence[_Request]) -> dict[str, pa.Array]:
         missing = MISSING[tf.dtypes.as_dtype(dtype)]
         values = np.concatenate([_values(each, name, dtype, missing) for each in requests])
         mask = np.isnan(values) if dtype == np.float32 else values == missing
-        columns[name] = pa.array(values, pa.large_binary() if dtype == object else None, mask=mask)
+        columns[name] = pa.array(values, pa.large_binary() if dtype.kind == "O" else None, mask=mask)
     return columns
 
 

@@ -38,10 +38,11 @@ NODES = {
     "InfraValidator": StandardNode(("blessing",), ("ExampleGen", "Trainer")),
     "Pusher": StandardNode(("pushed_model",), ("ExampleGen", "Trainer", "Evaluator", "InfraValidator")),
     "Predictor": StandardNode(("predictions",), ("Pusher",)),
+    "Monitor": StandardNode(("monitoring",)),
 }
 """Every node that a pipeline of `build.py` may have beside those of the section `nodes`, so that names and dependencies
 can be checked without TFX. The config decides whether there is a Tuner, a BaseModel, an
-InfraValidator and a Predictor."""
+InfraValidator, a Predictor and a Monitor."""
 LOOKED_UP = ("BaseModel", "LatestBlessedModel")
 """Nodes that only look up an artifact of an earlier run, which does not have to exist."""
 

@@ -418,7 +418,9 @@ def test_key_is_recorded_and_not_given_to_the_model(models: Path, tmp_path: Path
             assert outputs(stub.Predict(predict(signature="raw", **columns, id=["t"])))["y"] == [4.0]
             with pytest.raises(grpc.RpcError) as refused:
                 stub.Predict(predict(signature="raw", **columns, id=["t", "u"]))
-        assert "expected the key 'id' to have an integer or a text for each row, received [2]" in refused.value.details()
+        assert (
+            "expected the key 'id' to have an integer or a text for each row, received [2]" in refused.value.details()
+        )
         for row, signature, message in (
             ({"x": 1, "name": "a", "id": 1.5}, "raw", "input 'id': expected string"),
             ({"x": 1, "name": "a", "idd": 1}, "raw", "expected inputs of ['name', 'x'], received 'idd'"),
