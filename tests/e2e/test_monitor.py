@@ -9,10 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import people
 import pytest
+import tensorflow as tf
 from command import Ended, Runs, command
 from serving import serving
+from tensorflow_serving.apis import prediction_log_pb2
 
 pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
 
@@ -27,19 +30,33 @@ def sent(row: Row) -> Row:
 
 
 def log(pushed: str, folder: Path, change: Callable[[Row], Row]) -> Path:
-    """The log of a server that has answered new people's requests to a version, each changed."""
+    """The log of a server that has answered new people's requests to a version, each changed; the key is `id`."""
     version = Path(pushed)
     # Other tests push into the same folder.
     shutil.copytree(version, folder / "people" / version.name)
     models = ("--model_name=people", f"--model_base_path={folder / 'people'}")
-    with serving(folder, *models, f"--request_log={folder / 'log'}") as server:
+    with serving(folder, *models, f"--request_log={folder / 'log'}", "--request_log_key=id") as server:
         server.wait("people", int(version.name))
-        for row in people.rows(ROWS, seed=11):
-            body = {"signature_name": "raw", "instances": [sent(change(row))]}
+        table = people.rows(ROWS, seed=11)
+        for at in range(0, ROWS, 50):
+            rows = [{**sent(change(row)), "id": number} for number, row in enumerate(table[at : at + 50], at)]
+            body = {"signature_name": "raw", "instances": rows}
             status, answer = server.ask("POST", "/v1/models/people:predict", body)
             assert status == 200, answer
         assert server.stop() == 0
     return folder / "log"
+
+
+def labels(path: Path, count: int, key: str = "id", **more: Callable[[int, Row], Any]) -> Path:
+    """A file with the incomes of the first of the people of `log`."""
+    rows = enumerate(people.rows(ROWS, seed=11)[:count])
+    return people.write(
+        path,
+        [
+            {key: at, "income": row["income"], **{name: value(at, row) for name, value in more.items()}}
+            for at, row in rows
+        ],
+    )
 
 
 def monitor(runs: Runs, requests: Path, *arguments: str) -> Ended:
@@ -93,6 +110,81 @@ def test_drifted_columns_are_named_and_no_others(small: Runs, tmp_path: Path):
     version = Path(small.first.result["pushed"]).name
     assert f'tfx_pipeline_monitor_drifted{{column="hours",reference="training",version="{version}"}} 1.0' in metrics
     assert f'tfx_pipeline_monitor_drifted{{column="age",reference="training",version="{version}"}} 0.0' in metrics
+
+
+def area(scores: np.ndarray, positive: np.ndarray) -> float:
+    """The area under the ROC curve: the share of pairs in the right order."""
+    above = scores[positive][:, np.newaxis] - scores[~positive]
+    return float((above > 0).mean() + (above == 0).mean() / 2)
+
+
+def answered(requests: Path) -> np.ndarray:
+    """The recorded predictions, in the order of the rows that were sent; without the code of monitoring."""
+    records = tf.data.TFRecordDataset([str(path) for path in requests.iterdir()], "GZIP").as_numpy_iterator()
+    logs = [prediction_log_pb2.PredictionLog.FromString(each).predict_log for each in records]
+    return np.concatenate([tf.make_ndarray(each.response.outputs["probability"]).ravel() for each in logs])
+
+
+def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Path):
+    requests = log(small.first.result["pushed"], tmp_path, lambda row: row)
+    file = labels(tmp_path / "labels" / "1.csv", 560)
+    section = {"labels": str(tmp_path / "labels"), "key": "id", "thresholds": {"auc": {"worse_by": 0.02}}}
+    settings = ("--set", f"monitor={json.dumps({'requests': str(requests), **section})}")
+
+    def monitored(*arguments: str) -> Ended:
+        return command("monitor", *shared(small), *settings, *arguments)
+
+    ended = monitored("--json", "--prometheus", str(tmp_path / "metrics.prom"))
+    assert ended.exit_code == 0, ended.out + ended.err
+    [outcome] = ended.result["outcomes"]
+    assert {name: outcome[name] for name in ("rows", "keyed", "labelled")} == {
+        "rows": ROWS,
+        "keyed": ROWS,
+        "labelled": 560,
+    }
+    overall, *slices = outcome["slices"]
+    rich = np.array([row["income"] == ">50K" for row in people.rows(ROWS, seed=11)[:560]])
+    # Ten thousand bins.
+    assert overall["metrics"]["auc"] == pytest.approx(area(answered(requests)[:560], rich), abs=1e-3)
+    low, high = overall["intervals"]["auc"]
+    assert low < overall["metrics"]["auc"] < high
+    assert overall["baseline"]["auc"] == pytest.approx(small.first.result["metrics"]["auc"])
+    cities = [row["city"] for row in people.rows(ROWS, seed=11)[:560]]
+    assert {each["slice"]["city"]: each["rows"] for each in slices} == {
+        city: cities.count(city) for city in {*cities} - {""}
+    }
+    [check] = outcome["checks"]
+    assert check["bound"] == "at most 0.02 below the baseline"
+    metrics = (tmp_path / "metrics.prom").read_text()
+    assert 'tfx_pipeline_monitor_labelled_rows{version="' in metrics
+    assert 'tfx_pipeline_monitor_bound_exceeded{metric="auc",version="' in metrics
+    assert "560 of 600 rows with a label (600 with a key): no bound exceeded" in monitored().out
+
+    # Of several rows with a key the last one counts: these people earn as the others do.
+    opposite = {">50K": "<=50K", "<=50K": ">50K"}
+    wrong = labels(tmp_path / "labels" / "2.csv", 300, income=lambda at, row: opposite[row["income"]])
+    refused = monitored("--json")
+    assert refused.exit_code == 3, refused.err
+    [outcome] = refused.result["outcomes"]
+    [check] = outcome["checks"]
+    assert (check["metric"], check["passed"]) == ("auc", False)
+    assert "95 % interval -" in check["why"]
+    rich[:300] = ~rich[:300]
+    assert check["value"] == pytest.approx(area(answered(requests)[:560], rich), abs=1e-3)
+    due = monitored("--set", "monitor.least_rows=561")
+    assert (due.exit_code, "not judged: too few labels" in due.out) == (0, True), due.out
+
+    # A label that is not known yet, and a value that does not fit: neither is an error.
+    wrong.unlink()
+    labels(file, 560, income=lambda at, row: "NA" if at < 60 else row["income"])
+    [outcome] = monitored("--json").result["outcomes"]
+    assert outcome["labelled"] == 500
+    file.unlink()
+    early = monitored()
+    assert (early.exit_code, "600 with a key, of which none has a label yet" in early.out) == (0, True), early.err
+    labels(file, 10, key="idd")
+    ended = monitored()
+    assert (ended.exit_code, "monitor.key: expected a column of" in ended.err) == (2, True), ended.err
 
 
 def test_what_cannot_be_compared_is_named(small: Runs, tmp_path: Path):
