@@ -3,13 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from components.evaluator.importance import Estimate
 from components.evaluator.verdict import Check, SliceMetrics, slice_metrics
-from components.monitor.comparison import Bin, ColumnComparison
-from components.monitor.judgement import Finding, Judgement
+
+
+@dataclass(frozen=True)
+class Bin:
+    """A value, or the numbers from the end of the bin before up to `label`, with its share in both samples."""
+
+    label: str
+    reference: float
+    sample: float
+
+
+@dataclass(frozen=True)
+class ColumnComparison:
+    """A column in two samples.
+
+    Attributes:
+      name: of the column.
+      distance: 0 (equal) to 1, see comparison. None if one sample has no value.
+      psi: population stability index; from 0.
+      p_value: of the test, corrected for the number of columns by Holm's method.
+      missing: share of rows without a value, in the reference and in the sample.
+      new: share of the sample's values that the reference does not have; of texts only.
+      bins: the distributions.
+    """
+
+    name: str
+    distance: float | None
+    psi: float | None
+    p_value: float
+    missing: tuple[float, float]
+    new: float | None
+    bins: tuple[Bin, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A column that has drifted.
+
+    Attributes:
+      column: its name.
+      what: `distance`, `missing` or `new values`.
+      value: what was measured.
+      bound: of the config.
+    """
+
+    column: str
+    what: str
+    value: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The requests of a version in a window, compared with other rows.
+
+    Attributes:
+      version: the version that has answered.
+      reference: what they are compared with.
+      rows: rows in the window.
+      compared: how many of them were compared.
+      reference_rows: the number of the others that were compared.
+      columns: every column, the most different one first; predictions have the names of the outputs.
+      findings: those that have drifted; None if there are too few rows to judge.
+    """
+
+    version: int
+    reference: str
+    rows: int
+    compared: int
+    reference_rows: int
+    columns: tuple[ColumnComparison, ...]
+    findings: tuple[Finding, ...] | None
 
 
 @dataclass(frozen=True)
@@ -80,9 +150,13 @@ class Monitoring:
         for outcome in self.outcomes:
             yield from (f"version {outcome.version}: {check}" for check in outcome.failed)
 
+    def brief(self) -> Monitoring:
+        """Returns the result without the comparison of each column, which may have thousands of bins."""
+        return replace(self, judgements=tuple(replace(each, columns=()) for each in self.judgements))
+
     def to_dict(self) -> dict[str, Any]:
-        """Returns the result as plain JSON values."""
-        return asdict(self)
+        """Returns the result, with its findings in words, as plain JSON values."""
+        return {**asdict(self), "findings": list(self.findings())}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Monitoring:

@@ -19,7 +19,7 @@ from pipeline.inspection.evaluation_tables import slice_name
 from pipeline.registry import versions
 
 if TYPE_CHECKING:
-    from components.monitor.judgement import Judgement
+    from components.monitor.result import Judgement
     from components.monitor.result import Monitoring, Outcome, VersionDifference
     from pipeline.authoring.config import Config
 

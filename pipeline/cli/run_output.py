@@ -242,6 +242,8 @@ def _end(result: RunResult) -> Text:
         text.append(f"\n  - {check}", style="default")
     for warning in summary.warnings:
         text.append(f"\n  - warning: {warning}", style="default")
+    for finding in summary.monitoring.findings() if summary.monitoring else ():
+        text.append(f"\n  - requests: {finding}", style="default")
     if summary.serving is not None:
         text.append(f"\n{summary.serving}", style="default")
     if summary.pushed:

@@ -215,3 +215,78 @@ def test_run_is_due_when_requests_have_drifted(tmp_path: Path):
     due = command("due", *arguments)
     assert due.exit_code == 0
     assert due.out.startswith("due: requests have drifted, and span 2 is new: hours ")
+
+
+@pytest.mark.slow
+def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
+    section = {"requests": str(tmp_path / "log"), "labels": str(tmp_path / "labels.csv"), "key": "id"}
+    bound = {"auc": {"worse_by": 0.2}}
+    config = people.project(tmp_path, "people", monitor={**section, "least_rows": 200, "thresholds": bound})
+    arguments = ("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--json")
+    first = command(*arguments)
+    assert first.exit_code == 0, first.err
+    # Nobody has asked the first version yet.
+    assert (first.states["Monitor"], first.result["monitoring"]["judgements"]) == ("done", [])
+    # Hardly trained: a worse model, which the gate lets pass.
+    worse = (
+        "--set",
+        "training.steps=1",
+        "--set",
+        "evaluation={metrics: [auc], constant: warn, thresholds: {auc: {min: 0}}}",
+    )
+    second = command(*arguments, *worse)
+    assert second.exit_code == 0, second.err
+    a, b = sorted(int(Path(each.result["pushed"]).name) for each in (first, second))
+
+    models = ("--model_name=people", f"--model_base_path={tmp_path / 'out' / 'people' / 'pushed'}")
+    serve = tmp_path / "models.config"
+    serve.write_text(
+        f'model_config_list {{ config {{ name: "people" base_path: "{models[1].partition("=")[2]}" '
+        "model_version_policy { all { } } } }"
+    )
+    table = people.rows(ROWS, seed=11)
+    with serving(
+        tmp_path, f"--model_config_file={serve}", f"--request_log={tmp_path / 'log'}", "--request_log_key=id"
+    ) as server:
+        for number in (a, b):
+            server.wait("people", number)
+        for at in range(0, ROWS, 50):
+            # Each key has two rows.
+            rows = [{**sent(table[number // 2]), "id": number // 2} for number in range(at, at + 50)]
+            path = f"/v1/models/people/versions/{(a, b)[at // 50 % 2]}:predict"
+            status, answer = server.ask("POST", path, {"signature_name": "raw", "instances": rows})
+            assert status == 200, answer
+        assert server.stop() == 0
+    incomes = [{"id": at, "income": row["income"]} for at, row in enumerate(table[: ROWS // 2])]
+    people.write(tmp_path / "labels.csv", incomes)
+
+    third = command(*arguments)
+    assert (third.states["Pusher"], third.states["Monitor"]) == ("cached", "done"), third.err
+    found = third.result["monitoring"]
+    assert [(each["version"], each["labelled"]) for each in found["outcomes"]] == [(a, ROWS // 2), (b, ROWS // 2)]
+    [difference] = found["differences"]
+    assert (difference["a"], difference["b"], difference["units"]) == (a, b, ROWS // 2)
+    worse_by = difference["metrics"]["auc"]
+    assert worse_by["interval"][1] < 0
+    by_version = [each["slices"][0]["metrics"]["auc"] for each in found["outcomes"]]
+    assert worse_by["value"] == pytest.approx(by_version[1] - by_version[0])
+    assert "mean label" in difference["metrics"]
+    assert command(*arguments).states["Monitor"] == "cached"
+
+    # The command finds the same.
+    ended = command("monitor", *arguments[1:-1], "--json")
+    assert {name: ended.result[name] for name in ("outcomes", "differences")} == {
+        name: found[name] for name in ("outcomes", "differences")
+    }
+    show = command("show", *arguments[1:-1])
+    assert "monitoring" in show.out
+
+    # Labels that have changed are read again; whether findings stop a run is up to the config.
+    people.write(tmp_path / "labels.csv", [{"id": at, "income": (">50K", "<=50K")[at % 2]} for at in range(ROWS // 2)])
+    warned = command(*arguments)
+    assert (warned.exit_code, warned.states["Monitor"]) == (0, "done"), warned.err
+    findings = [each for each in warned.result["monitoring"]["outcomes"][0]["checks"] if not each["passed"]]
+    assert [each["metric"] for each in findings] == ["auc"]
+    stopped = command(*arguments, "--set", "monitor.findings=refuse")
+    assert (stopped.exit_code, stopped.states["Monitor"], stopped.result["state"]) == (3, "failed", "rejected")
+    assert "monitoring stops the run: 1 finding in the requests" in stopped.result["error"]["headline"]
