@@ -19,8 +19,7 @@ from pipeline.inspection.evaluation_tables import slice_name
 from pipeline.registry import versions
 
 if TYPE_CHECKING:
-    from components.monitor.result import Judgement
-    from components.monitor.result import Monitoring, Outcome, VersionDifference
+    from components.monitor.result import Judgement, Monitoring, Outcome, VersionDifference
     from pipeline.authoring.config import Config
 
 HELP = (
@@ -34,6 +33,7 @@ _COLUMNS = 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_config(parser)
     parser.add_argument("--requests", metavar="FOLDER", help="the request log (default: monitor.requests)")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write a page with the distributions and metrics")
     parser.add_argument("--prometheus", metavar="FILE", help="write the figures for Prometheus' textfile collector")
     shared.add_json(parser)
 
@@ -45,6 +45,11 @@ def run(options: argparse.Namespace) -> int:
         result = monitor(config)
     if options.prometheus:
         write_atomically(Path(options.prometheus), _metrics(result))
+    if options.html:
+        # Imported late, as it is only needed here.
+        from pipeline.inspection.report import run_page, write
+
+        write.write_text(options.html, run_page.render_monitoring(result, config.pipeline.name), "--html")
     if options.json:
         print_json(result.to_dict())
     else:
