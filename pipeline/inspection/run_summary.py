@@ -78,10 +78,12 @@ def monitoring(store: Store, run: str) -> Monitoring | None:
       run: its id.
     """
     execution = store.execution(run, "Monitor")
-    made = store.outputs(execution).get("monitoring") if execution and execution.succeeded else None
-    if not made:
+    outputs = store.outputs(execution) if execution and execution.succeeded else {}
+    # It has one.
+    artifact = next((each for artifacts in outputs.values() for each in artifacts), None)
+    if artifact is None:
         return None
-    with file_io.open_binary(made[-1].uri) as file:
+    with file_io.open_binary(artifact.uri) as file:
         return Monitoring.from_dict(json.loads(file.read()))
 
 
