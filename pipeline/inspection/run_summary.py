@@ -71,7 +71,7 @@ def _newest(store: Store, run: str, type_name: str, first: bool = False) -> Arti
 
 
 def monitoring(store: Store, run: str) -> Monitoring | None:
-    """Reads what the served requests showed; None if the node Monitor has not succeeded in the run.
+    """Reads what the served requests showed; None if no Monitor succeeded in the run, or its output was deleted.
 
     Args:
       store: with the run.
@@ -81,7 +81,7 @@ def monitoring(store: Store, run: str) -> Monitoring | None:
     outputs = store.outputs(execution) if execution and execution.succeeded else {}
     # It has one.
     artifact = next((each for artifacts in outputs.values() for each in artifacts), None)
-    if artifact is None:
+    if artifact is None or not file_io.file_system(artifact.uri).exists(artifact.uri):
         return None
     with file_io.open_binary(artifact.uri) as file:
         return Monitoring.from_dict(json.loads(file.read()))
