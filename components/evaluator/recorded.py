@@ -67,7 +67,8 @@ class RecordedAnswers:
         counted = BatchCounter(self._what).count_evaluated(self._batch, {"": self.evaluated})
         combined = ResultsFn(self._what)
         combined.setup()
-        with tempfile.TemporaryDirectory() as folder:
+        # TFMA divides by zero where a slice has one class.
+        with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
             # TFMA's messages have one reader, that of its files.
             evaluation.write(folder, combined.extract_output([counted]), self._what.config(), self._what.models)
             return tfma_results.read(folder)
@@ -105,11 +106,14 @@ def differences(
         before, after = (side.values(times[of_rows]) for side, of_rows in sides)
         return {name: after[name] - before[name] for name in after if name in before}
 
-    random = np.random.default_rng(seed)
-    draws = [difference(random.multinomial(count, np.full(count, 1 / count)).astype(float)) for _ in range(_DRAWS)]
+    random, shares = np.random.default_rng(seed), np.full(count, 1 / count)
+    # As in `slices`.
+    with np.errstate(all="ignore"):
+        found = difference(np.ones(count))
+        draws = [difference(random.multinomial(count, shares).astype(float)) for _ in range(_DRAWS)]
     return {
         name: Estimate(value, _interval(value, [each.get(name, np.nan) for each in draws]))
-        for name, value in difference(np.ones(count)).items()
+        for name, value in found.items()
         if np.isfinite(value)
     }
 

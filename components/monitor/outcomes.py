@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -153,7 +154,7 @@ def _judged(
     bounds: EvaluationConfig,
     enough: bool,
 ) -> Outcome:
-    before = {_name(each): each for each in evaluated}
+    before = {_name(each): _reported(each) for each in evaluated}
     none = SliceMetrics({}, 0, {}, {})
     with_baseline = [replace(each, baseline=before.get(_name(each), none).metrics) for each in measured]
     verdict = gate.judge(bounds, with_baseline, bool(evaluated), None)
@@ -162,6 +163,11 @@ def _judged(
     same = tuple(before[name] for name in map(_name, slices) if name in before)
     checks = tuple(_beyond_chance(each, slices, same) for each in verdict.checks) if enough else None
     return replace(outcome, slices=slices, evaluated=same, checks=checks)
+
+
+def _reported(evaluated: SliceMetrics) -> SliceMetrics:
+    metrics = {name: value for name, value in evaluated.metrics.items() if math.isfinite(value)}
+    return SliceMetrics(evaluated.slice, evaluated.rows, metrics, {}, evaluated.intervals)
 
 
 def _name(measured: SliceMetrics) -> tuple[tuple[str, str], ...]:
