@@ -41,6 +41,9 @@ class MonitorConfig(Section):
     column `key` and those of `data.label` that requests do not have."""
     key: str | None = None
     """The column of requests and labels by which they are joined, such as the id of an order or of a user."""
+    label_window: Duration | None = None
+    """The newest requests that are joined with labels, of so much time; default: `window`. It has to be longer than the
+    time until a label arrives."""
     thresholds: dict[MetricName, Threshold] = Field(default_factory=dict)
     """Metric → bounds on its value in the window, as in `evaluation.thresholds`; `worse_by` and `worse_by_fraction` are
     relative to the Evaluator's value of the version, and a difference within its interval does not count."""
@@ -52,6 +55,7 @@ class MonitorConfig(Section):
     def _can_join(self) -> MonitorConfig:
         if self.labels and self.key is None:
             raise ValueError("expected a key with labels, received none; name the column that both have")
-        if self.thresholds and not self.labels:
-            raise ValueError("expected labels with thresholds, received none; name their files")
+        for name in ("thresholds", "label_window"):
+            if getattr(self, name) and not self.labels:
+                raise ValueError(f"expected labels with {name}, received none; name their files")
         return self

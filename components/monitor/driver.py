@@ -77,7 +77,7 @@ def _text(artifact: Any, name: str) -> str:
 def _fingerprint(plan: MonitorPlan) -> str:
     """A digest of the requests in the windows and of the labels: names, sizes and times of the files."""
     try:
-        requests = [path for window in monitoring.windows(plan) for path in window]
+        requests = sorted({path for window in monitoring.windows(plan) for path in window})
     except InputError:
         requests = []
     paths = [*requests, *(labels.files(plan.labels) if plan.labels else ())]

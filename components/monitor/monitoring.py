@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import pyarrow as pa
 
@@ -53,8 +53,22 @@ def example_files(uri: str) -> tuple[str, ...]:
     return tuple(sorted(file_io.file_system(uri).glob(f"{uri}/Split-{SPLIT}/*")))
 
 
-def windows(plan: MonitorPlan) -> tuple[list[str], list[str]]:
-    """Lists the files of the newest window of the request log, and of the one before.
+class Windows(NamedTuple):
+    """The files of a request log by their time.
+
+    Attributes:
+      now: those of the newest window.
+      before: those of the window before.
+      labelled: those whose answers are joined with labels.
+    """
+
+    now: list[str]
+    before: list[str]
+    labelled: list[str]
+
+
+def windows(plan: MonitorPlan) -> Windows:
+    """Divides the files of the request log.
 
     Raises:
       InputError: there is no file.
@@ -62,7 +76,8 @@ def windows(plan: MonitorPlan) -> tuple[list[str], list[str]]:
     files, window = request_log.files(plan.monitor.requests), plan.monitor.window
     ages = {each.path: files[-1].time - each.time for each in files}
     now, before = ([path for path, age in ages.items() if age // window == number] for number in (0, 1))
-    return now, before
+    longest = plan.monitor.label_window or window
+    return Windows(now, before, [path for path, age in ages.items() if age < longest] if plan.labels else [])
 
 
 def monitor(versions: Mapping[int, Version], plan: MonitorPlan) -> Monitoring:
@@ -78,24 +93,31 @@ def monitor(versions: Mapping[int, Version], plan: MonitorPlan) -> Monitoring:
     Raises:
       InputError: there are no requests; or labels do not fit.
     """
-    now, before = (request_log.read(paths, plan.monitor.most_rows) for paths in windows(plan))
-    outcomes = Outcomes(plan) if plan.labels else None
-    judged, labelled = [], []
+    files, rows = windows(plan), plan.monitor.most_rows
+    now, before = (request_log.read(paths, rows) for paths in (files.now, files.before))
+    answered = now if files.labelled == files.now else request_log.read(files.labelled, rows)
+    known = {number: versions.get(number) for number in {*now, *answered}}
+    training = {number: _draw(version, rows) for number, version in known.items() if version}
+    judged = []
     for number, served in now.items():
-        version = versions.get(number)
+        version = known[number]
         if version is None:
             continue
         model = model_interface.read(version.model)
-        training = _draw(version, plan.monitor.most_rows)
-        references = {TRAINING: _compared(training, model, plan)}
+        references = {TRAINING: _compared(training[number], model, plan)}
         if number in before:
             references[BEFORE] = _columns(before[number], model)
         sample = _columns(served, model)
         judged += [judgement.judge(number, served.rows, each, sample, plan.monitor) for each in references.items()]
-        if outcomes is not None:
+    if plan.labels is None:
+        return Monitoring(tuple(judged))
+    outcomes, labelled = Outcomes(plan), []
+    for number, served in answered.items():
+        version = known[number]
+        if version is not None:
             evaluated = tfma_results.read(version.evaluation) if version.evaluation else []
-            labelled.append(outcomes.measure(number, served, version.model, _kinds(training), evaluated))
-    compared = _differences(outcomes, labelled) if outcomes else ()
+            labelled.append(outcomes.measure(number, served, version.model, _kinds(training[number]), evaluated))
+    compared = _differences(outcomes, labelled)
     return Monitoring(tuple(judged), tuple(each.outcome for each in labelled), compared)
 
 

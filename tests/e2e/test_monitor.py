@@ -179,6 +179,12 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     labels(file, 560, income=lambda at, row: "NA" if at < 60 else row["income"])
     [outcome] = monitored("--json").result["outcomes"]
     assert outcome["labelled"] == 500
+    # The same requests a day and a half earlier.
+    [recent] = requests.iterdir()
+    _, time, rest = recent.name.split("-")
+    shutil.copy(recent, requests / f"requests-{int(time) - 129_600 * 10**9}-{rest}")
+    [outcome] = monitored("--json", "--set", "monitor.label_window=3d").result["outcomes"]
+    assert (outcome["rows"], outcome["labelled"]) == (2 * ROWS, 1000)
     file.unlink()
     early = monitored()
     assert (early.exit_code, "600 with a key, of which none has a label yet" in early.out) == (0, True), early.err
