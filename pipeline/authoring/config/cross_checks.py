@@ -307,6 +307,8 @@ def _importance(config: Config) -> Iterator[Problem]:
 def _monitor(config: Config) -> Iterator[Problem]:
     """Bounds of metrics that the Evaluator does not compute, so that there is no value to compare with."""
     of_loss = LOSS_METRICS.get(config.model.loss, ()) if config.model.loss else ()
+    if config.model.loss == "tweedie":
+        of_loss = (f"tweedie_deviance_at_{config.model.tweedie_power}",)
     measured = config.evaluation.metrics_for(config.data.task, of_loss)
     for name in config.monitor.thresholds if config.monitor else ():
         if name not in measured and config.data.task in metric(name).tasks:
