@@ -46,7 +46,7 @@ def _column(column: ColumnComparison, drifted: bool, reference: str) -> dict[str
     charts = {}
     for name, shares in (
         (reference, [each.reference for each in column.bins]),
-        ("requests", [each.sample for each in column.bins]),
+        ("served", [each.sample for each in column.bins]),
     ):
         most = max(range(len(shares)), key=lambda at, of=shares: of[at], default=None)  # type: ignore[misc]
         text = "" if most is None else f"most in {column.bins[most].label}: {100 * shares[most]:.1f} %"
@@ -59,7 +59,7 @@ def _column(column: ColumnComparison, drifted: bool, reference: str) -> dict[str
         "drifted": drifted,
         "charts": charts if column.bins else {},
         "bins": apart,
-        "figures": [(name, svg.figure(round(value, 4))) for name, value in figures.items() if value is not None],
+        "figures": [(name, f"{value:.4f}") for name, value in figures.items() if value is not None],
         "missing": column.missing,
     }
 
