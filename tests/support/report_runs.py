@@ -107,7 +107,7 @@ def monitoring(harm: str = "") -> Monitoring:
     check = Check("auc", {}, "at most 0.1 below the baseline", 0.625, 0.75, 800, False, f"difference -0.125{harm}")
     return Monitoring(
         (
-            Judgement(17, f"training{harm}", 1000, 900, 8, (company, empty), (finding,)),
+            Judgement(17, "training", 1000, 900, 8, (company, empty), (finding,)),
             Judgement(18, "training", 10, 10, 8, (), None),
         ),
         (Outcome(17, 900, 850, 800, (live, of_slice), (evaluated,), (check,)), Outcome(18, 10, 0, 0)),
