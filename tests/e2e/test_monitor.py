@@ -158,7 +158,9 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     metrics = (tmp_path / "metrics.prom").read_text()
     assert 'tfx_pipeline_monitor_labelled_rows{version="' in metrics
     assert 'tfx_pipeline_monitor_bound_exceeded{metric="auc",version="' in metrics
-    assert "560 of 600 rows with a label (600 with a key): no bound exceeded" in monitored().out
+    shown = monitored("--html", str(tmp_path / "page.html"))
+    assert "560 of 600 rows with a label (600 with a key): no bound exceeded" in shown.out
+    assert "560 of 600 rows have a label; 600 have a key." in (tmp_path / "page.html").read_text()
 
     # Of several rows with a key the last one counts: these people earn as the others do.
     opposite = {">50K": "<=50K", "<=50K": ">50K"}

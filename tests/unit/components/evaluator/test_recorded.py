@@ -40,8 +40,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def config(task: Task = "binary", weight: str | None = None, **section: Any) -> tfma.EvalConfig:
-    thresholds = {"auc": {"min": 0}} if task == "binary" else {"mean_absolute_error": {"max": 9}}
-    evaluation = EvaluationConfig.model_validate({"thresholds": thresholds, **section})
+    metric = {"binary": "auc", "multiclass": "accuracy", "regression": "mean_absolute_error"}[task]
+    evaluation = EvaluationConfig.model_validate({"thresholds": {metric: {"min": 0}}, **section})
     plan = EvaluationPlan(evaluation=evaluation, task=task, label="label", weight=weight)
     made = eval_config(plan, "label", (), None)
     return tfma.utils.update_eval_config_with_defaults(made, has_baseline=False, rubber_stamp=True)
@@ -51,7 +51,8 @@ def answers(model: str, made: tfma.EvalConfig, labels: Floats, predictions: Floa
     given = {"label": labels.astype(np.float32), **columns}
     batch = to_lists(pa.RecordBatch.from_arrays([pa.array(each) for each in given.values()], list(given)))
     what = Evaluation(made.SerializeToString(), {made.model_specs[0].name: model}, None)
-    return RecordedAnswers(what, batch, {"probability": predictions.astype(np.float32)[:, np.newaxis]})
+    recorded = predictions.astype(np.float32).reshape(len(labels), -1)
+    return RecordedAnswers(what, batch, {"probability": recorded})
 
 
 def drawn(count: int, seed: int, better: float = 1.0) -> tuple[Floats, Floats]:
@@ -132,6 +133,19 @@ def test_answers_to_the_same_units_are_compared_in_pairs(model: str) -> None:
     low, high = found["mean_absolute_error"].interval or (0, 0)
     assert high - low < 1e-3
     assert found[MEAN_LABEL].interval == (0, 0)
+
+
+def test_classes_have_an_accuracy_and_no_mean(model: str) -> None:
+    made = config("multiclass")
+    random = np.random.default_rng(5)
+    labels, scores = random.integers(0, 3, (2, 400)).astype(float), random.dirichlet(np.ones(3), (2, 400))
+    one, other = (answers(model, made, *each) for each in zip(labels, scores, strict=True))
+    found = differences(one, other, (np.arange(400), np.arange(400)), made, ["accuracy", "crossentropy"])
+    accuracies = (scores.argmax(axis=2) == labels).mean(axis=1)
+    assert found.keys() == {"accuracy", "crossentropy"}
+    assert found["accuracy"].value == pytest.approx(accuracies[1] - accuracies[0])
+    [overall] = one.slices()
+    assert overall.metrics["accuracy"] == pytest.approx(accuracies[0])
 
 
 def test_interval_of_two_independent_values() -> None:
