@@ -140,8 +140,19 @@ class BatchCounter:
         Raises:
           InputError: a row has no label or no weight, or slices are not text.
         """
+        return self.count_evaluated(batch, {name: model.evaluate(batch) for name, model in self._models.items()})
+
+    def count_evaluated(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated]) -> Counted:
+        """Computes the sums of a batch from labels and predictions.
+
+        Args:
+          batch: the rows, with the columns of slices and weights.
+          evaluated: name of each model, "" for the only one → its labels and predictions.
+
+        Raises:
+          InputError: a row has no weight, or slices are not text.
+        """
         weights = weights_of(batch, self._weight) if self._weight else None
-        evaluated = {name: model.evaluate(batch) for name, model in self._models.items()}
         slices = slices_of(batch.num_rows, lambda name: slice_column(batch, evaluated.values(), name), self._specs)
         tables = []
         for model, metric, weighted in self._metrics.columnar:

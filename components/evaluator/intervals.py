@@ -85,6 +85,18 @@ def of_difference(mean: float, squares: float, rows: float) -> Interval | None:
     return mean - half, mean + half
 
 
+def of_independent(one: float, of_one: Interval, other: float, of_other: Interval) -> Interval:
+    """Computes the interval of a difference, other - one, of two values of different rows, from the values' intervals.
+
+    Source: G. Y. Zou and A. Donner, Construction of confidence limits about effect measures: a general approach,
+    Statistics in Medicine 27, 2008 (the method of variance estimates recovery).
+    """
+    difference = other - one
+    below = math.hypot(other - of_other[0], of_one[1] - one)
+    above = math.hypot(of_other[1] - other, one - of_one[0])
+    return difference - below, difference + above
+
+
 def of_auc(auc: float, bins: ScoreBins) -> Interval | None:
     """Computes the interval of the area under the ROC curve: by DeLong's variance, in logits, so that it is in (0, 1).
 

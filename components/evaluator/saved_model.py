@@ -90,24 +90,29 @@ class Model:
         if spec.prediction_key and label_columns is not None and RAW in self._signatures:
             self._raw = self._signatures[RAW]
 
-    def evaluate(self, batch: pa.RecordBatch) -> Evaluated:
+    def evaluate(self, batch: pa.RecordBatch, outputs: Columns | None = None) -> Evaluated:
         """Computes labels and predictions.
 
         Args:
           batch: a batch of components.data.examples.
+          outputs: what the model has answered for these rows; None: it predicts them. [rows, ...].
 
         Raises:
           InputError: a row has no label, or several ones.
         """
-        predictions, outputs = self.predict(batch)
+        outputs = self._outputs(batch) if outputs is None else outputs
+        predictions = self._prediction(outputs)
         transformed = self._transformed(batch)
         return Evaluated(self._labels(batch, transformed), predictions, transformed, outputs)
 
     def predict(self, batch: pa.RecordBatch) -> tuple[Numbers, Columns]:
         """Computes predictions and all outputs; see Evaluated."""
         outputs = self._outputs(batch)
+        return self._prediction(outputs), outputs
+
+    def _prediction(self, outputs: Columns) -> Numbers:
         predictions = outputs[self._spec.prediction_key or next(iter(outputs))]
-        return predictions[:, 0] if predictions.shape[1:] == (1,) else predictions, outputs
+        return predictions[:, 0] if predictions.shape[1:] == (1,) else predictions
 
     def _transformed(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[Any]]:
         transformed: dict[str, npt.NDArray[Any]] = {}

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from components.errors import InputError
+from components.ingest.blocks import ReaderProperties
 from components.ingest.config import ValueType
 
 _INT64 = range(-(2**63), 2**63)
@@ -123,6 +124,30 @@ class ColumnConverter:
     def _with_encoding(self, reason: str) -> str:
         """Names the configured encoding in the reason for text that cannot be decoded."""
         return reason.replace(_EXPECTED[Kind.BYTES], f"{self._encoding or 'UTF-8'} text", 1)
+
+
+def as_kinds(
+    columns: pa.RecordBatch, kinds: Mapping[str, Kind], properties: ReaderProperties
+) -> tuple[pa.RecordBatch | None, dict[int, tuple[str, str]]]:
+    """Converts columns to given kinds.
+
+    Args:
+      columns: as a reader yields them.
+      kinds: name → kind of each column.
+      properties: of the reader.
+
+    Returns:
+      The columns, or None if a value does not fit. And the rows with such a value: index → column, and what was
+      expected and received.
+    """
+    if not properties.encoding:
+        # Typed values are cast; only if one would change, the values are converted by their text.
+        converted, _ = ColumnConverter({}, kinds, None).convert(columns)
+        if converted is not None:
+            return converted, {}
+    converter = ColumnConverter(kinds, {}, properties.encoding, decimal=properties.decimal)
+    converted, invalid = converter.convert(columns)
+    return converted, {value.row: (value.column, value.reason) for value in reversed(invalid)}
 
 
 def merge(kinds: Iterable[Mapping[str, Kind]]) -> dict[str, Kind]:

@@ -26,6 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import stats
 
+from components.monitor.result import Bin, ColumnComparison
+
 _FEW = 20
 """A column of numbers with at most so many different ones is compared value by value."""
 _TEXTS = 50
@@ -36,38 +38,6 @@ _LEAST_SHARE = 1e-4
 
 Columns = Mapping[str, pa.Array]
 """Name → a value for each row, null without one: a number, or a text as binary or string."""
-
-
-@dataclass(frozen=True)
-class Bin:
-    """A value, or the numbers from the end of the bin before up to `label`, with its share in both samples."""
-
-    label: str
-    reference: float
-    sample: float
-
-
-@dataclass(frozen=True)
-class ColumnComparison:
-    """A column in two samples.
-
-    Attributes:
-      name: of the column.
-      distance: 0 (equal) to 1; see the module. None if one sample has no value.
-      psi: population stability index; from 0.
-      p_value: of the test, corrected for the number of columns by Holm's method.
-      missing: share of rows without a value, in the reference and in the sample.
-      new: share of the sample's values that the reference does not have; of texts only.
-      bins: the distributions.
-    """
-
-    name: str
-    distance: float | None
-    psi: float | None
-    p_value: float
-    missing: tuple[float, float]
-    new: float | None
-    bins: tuple[Bin, ...]
 
 
 def compare(reference: Columns, sample: Columns) -> list[ColumnComparison]:

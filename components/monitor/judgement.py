@@ -3,50 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from components.monitor.comparison import ColumnComparison, Columns, compare
+from components.monitor.comparison import Columns, compare
 from components.monitor.config import MonitorConfig
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A column that has drifted.
-
-    Attributes:
-      column: its name.
-      what: `distance`, `missing` or `new values`.
-      value: what was measured.
-      bound: of the config.
-    """
-
-    column: str
-    what: str
-    value: float
-    bound: float
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """The requests of a version in a window, compared with other rows.
-
-    Attributes:
-      version: the version that has answered.
-      reference: what they are compared with.
-      rows: rows in the window.
-      compared: how many of them were compared.
-      reference_rows: the number of the others that were compared.
-      columns: every column, the most different one first; predictions have the names of the outputs.
-      findings: those that have drifted; None if there are too few rows to judge.
-    """
-
-    version: int
-    reference: str
-    rows: int
-    compared: int
-    reference_rows: int
-    columns: tuple[ColumnComparison, ...]
-    findings: tuple[Finding, ...] | None
+from components.monitor.result import ColumnComparison, Finding, Judgement
 
 
 def judge(version: int, rows: int, reference: tuple[str, Columns], sample: Columns, config: MonitorConfig) -> Judgement:

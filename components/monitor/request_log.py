@@ -187,13 +187,23 @@ def _unfinished_records(path: str) -> Iterator[tfrecord.Chunk]:
 
 
 def _raw_columns(requests: Sequence[_Request]) -> dict[str, pa.Array]:
+    """The inputs. Only the server's --request_log_key may be missing in a request, or be of two types."""
     columns = {}
-    for name in requests[0].inputs:
-        values = np.concatenate([each.inputs[name] for each in requests])
-        missing = MISSING[tf.dtypes.as_dtype(values.dtype)]
-        mask = np.isnan(values) if values.dtype == np.float32 else values == missing
-        columns[name] = pa.array(values, pa.large_binary() if values.dtype == object else None, mask=mask)
+    for name in dict.fromkeys(name for each in requests for name in each.inputs):
+        types = {each.inputs[name].dtype for each in requests if name in each.inputs}
+        dtype = types.pop() if len(types) == 1 else np.dtype(object)
+        missing = MISSING[tf.dtypes.as_dtype(dtype)]
+        values = np.concatenate([_values(each, name, dtype, missing) for each in requests])
+        mask = np.isnan(values) if dtype == np.float32 else values == missing
+        columns[name] = pa.array(values, pa.large_binary() if dtype.kind == "O" else None, mask=mask)
     return columns
+
+
+def _values(request: _Request, name: str, dtype: np.dtype[Any], missing: Any) -> npt.NDArray[Any]:
+    if name not in request.inputs:
+        return np.full(len(next(iter(request.inputs.values()))), missing, dtype)
+    values = request.inputs[name]
+    return values if values.dtype == dtype else np.array([str(each).encode() for each in values.tolist()], object)
 
 
 def _example_columns(requests: Sequence[_Request]) -> dict[str, pa.Array]:

@@ -30,7 +30,7 @@ from components.ingest import beam_pipeline, quarantine, readers
 from components.ingest.beam_pipeline import FileRanges
 from components.ingest.blocks import Block, Reader, RowCounts, RowLog, merge_small, without_bad_rows
 from components.ingest.bundle_writer import IngestSettings, guess_kinds
-from components.ingest.column_types import KINDS, ColumnConverter, Kind
+from components.ingest.column_types import KINDS, Kind, as_kinds
 from components.ingest.config import IngestConfig, SplitConfig
 from components.names import did_you_mean
 from components.predictor import output
@@ -211,7 +211,9 @@ class _Task:
 
     def _predicted(self, block: Block, log: RowLog) -> pa.RecordBatch | None:
         """The rows of a block with their predictions; None if all are bad."""
-        converted, bad = self._converted(block.columns)
+        names = [name for name in self.read if name in block.columns.schema.names]
+        selected = pa.RecordBatch.from_arrays([block.columns.column(name) for name in names], names)
+        converted, bad = as_kinds(selected, self.kinds, self.reader.properties)
         if converted is not None:
             converted = to_lists(converted)
             bad = self.model.invalid(converted)
@@ -226,20 +228,6 @@ class _Task:
             )
         arrays |= predictions
         return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
-
-    def _converted(self, columns: pa.RecordBatch) -> tuple[pa.RecordBatch | None, dict[int, tuple[str, str]]]:
-        """The columns that the model reads, or the rows whose values it does not take."""
-        names = [name for name in self.read if name in columns.schema.names]
-        selected = pa.RecordBatch.from_arrays([columns.column(name) for name in names], names)
-        properties = self.reader.properties
-        if not properties.encoding:
-            # Typed values are cast; only if one would change, the values are converted by their text.
-            converted, _ = ColumnConverter({}, self.kinds, None).convert(selected)
-            if converted is not None:
-                return converted, {}
-        converter = ColumnConverter(self.kinds, {}, properties.encoding, decimal=properties.decimal)
-        converted, invalid = converter.convert(selected)
-        return converted, {value.row: (value.column, value.reason) for value in reversed(invalid)}
 
     def _passed(self, columns: pa.RecordBatch, name: str, type_: pa.DataType) -> pa.Array:
         at = columns.schema.get_field_index(name)

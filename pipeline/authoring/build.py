@@ -21,12 +21,11 @@ from components.data_gate.inferred_schema import SchemaGen
 from components.data_gate.plan import GatePlan
 from components.evaluator.baseline import baseline
 from components.evaluator.component import Evaluator
-from components.evaluator.plan import EvaluationPlan
-from components.features import feature_names, preprocessing
-from components.features.plan import FeaturePlan, RowKey
+from components.features import preprocessing
+from components.features.plan import FeaturePlan
 from components.ingest.component import example_gen
-from components.ingest.config import SplitConfig
 from components.ingest.input_files import FilePatterns
+from components.monitor.component import Monitor
 from components.predictor.component import Predictor
 from components.predictor.plan import PredictionPlan
 from components.pusher.component import Pusher
@@ -36,14 +35,20 @@ from components.statistics.component import StatisticsGen
 from components.trainer import run_fn as trainer_run
 from components.trainer.component import base_model
 from components.trainer.executor import Executor
-from components.trainer.plan import TrainingPlan
-from components.trainer.prediction_head import PREDICTION_KEY
 from components.transform.component import Transform
 from components.tuner.component import Tuner
 from components.tuner.plan import tuning_plan
 from pipeline.authoring import own_nodes
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.examples_format import examples_format
+from pipeline.authoring.plans import (
+    evaluation_plan,
+    label_key,
+    label_signatures,
+    monitor_plan,
+    prediction_key,
+    training_plan,
+)
 from pipeline.core.metadata.connection import to_ir
 
 
@@ -62,6 +67,7 @@ class BuildInputs:
       evaluator_code: the same for the Evaluator.
       predicted: the files of the section `predict`, if there is one.
       predictor_code: digest of the code that Predictor runs.
+      monitor_code: the same for Monitor.
       own_components: the component of each entry of `nodes`.
       managed: whether a service runs the pipeline that keeps the metadata itself: the baseline is looked up as that
         service can.
@@ -76,6 +82,7 @@ class BuildInputs:
     tuner_code: str
     evaluator_code: str
     predictor_code: str
+    monitor_code: str
     predicted: FilePatterns | None = None
     own_components: tuple[own_nodes.OwnComponent, ...] = ()
     managed: bool = False
@@ -90,7 +97,6 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
       force_bless: the reason for blessing the model although thresholds fail; None: the thresholds decide.
     """
     paths = config.paths()
-    own_model = config.model.run_fn is not None
     plan = training_plan(config)
     features = plan.features
 
@@ -148,26 +154,14 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     )
     latest = baseline(candidate=None if inputs.managed else trainer.outputs["model"])
     evaluation = Evaluator(
-        EvaluationPlan(
-            evaluation=config.evaluation,
-            task=config.data.task,
-            force_bless=force_bless,
-            label=config.data.label,
-            label_columns=None if own_model else features.label_expression().columns,
-            feature_columns=None if config.features.preprocessing_fn else config.features.columns_read,
-            class_weights=config.training.class_weights is not None,
-            loss=config.model.loss,
-            quantiles=config.model.quantiles if config.model.loss == "quantile" else (),
-            tweedie_power=config.model.tweedie_power,
-            weight=config.data.weight,
-        ),
+        evaluation_plan(config, force_bless),
         inputs.evaluator_code,
         examples=examples.outputs["examples"],
         model=trainer.outputs["model"],
         baseline=latest.outputs["model"],
-        label_key=config.evaluation.label_key or feature_names.LABEL,
-        preprocessing=config.evaluation.preprocessing if own_model else ("transform_labels",),
-        prediction_key=None if own_model else PREDICTION_KEY[config.data.task],
+        label_key=label_key(config),
+        preprocessing=label_signatures(config),
+        prediction_key=prediction_key(config),
         vectorised=config.runtime.is_vectorised("Evaluator"),
     )
     if config.runtime.is_vectorised("Evaluator"):
@@ -190,6 +184,9 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         examples=examples.outputs["examples"],
     )
     predictor = _predictor(config, inputs, push)
+    monitored = monitor_plan(config, inputs.monitor_code)
+    # A service that keeps the metadata itself has no driver that would find the pushed versions in it.
+    monitor = Monitor(monitored, paths.pushed) if monitored and not inputs.managed else None
 
     nodes = [
         *(examples, statistics, schema, validator, gate, transform),
@@ -199,6 +196,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         *([check] if checks else []),
         push,
         *([predictor] if predictor else []),
+        *([monitor] if monitor else []),
     ]
     return pipeline.Pipeline(
         pipeline_name=config.pipeline.name,
@@ -224,19 +222,6 @@ def _predictor(config: Config, inputs: BuildInputs, push: Pusher) -> Predictor |
     return predictor
 
 
-def training_plan(config: Config) -> TrainingPlan:
-    """What the Trainer depends on."""
-    own = config.model.run_fn or config.features.preprocessing_fn
-    features = FeaturePlan(
-        features=config.features,
-        label=config.data.label,
-        task=config.data.task,
-        row_key=None if own else _row_key(config.data.split),
-        weight=config.data.weight,
-    )
-    return TrainingPlan(features=features, model=config.model, training=config.training)
-
-
 def _schema(schema: Path | str | None, statistics: StockStatisticsGen, shapes: bool) -> Any:
     """The curated schema, or an inferred one; without shapes, every column may be missing in a row."""
     if schema is None:
@@ -244,14 +229,6 @@ def _schema(schema: Path | str | None, statistics: StockStatisticsGen, shapes: b
     if isinstance(schema, str):
         return CuratedSchema(schema).with_id("SchemaGen")
     return ImportSchemaGen(schema_file=str(schema)).with_id("SchemaGen")
-
-
-def _row_key(split: SplitConfig) -> RowKey | None:
-    """What the Trainer's validation part keeps together, as the splits do."""
-    if split.by == "time":
-        return RowKey(by="time", columns=split.columns)
-    grouped = split.by in ("hash", "group") and split.columns
-    return RowKey(by="group", columns=split.columns) if grouped else None
 
 
 def _gate_plan(config: Config, features: FeaturePlan) -> GatePlan:

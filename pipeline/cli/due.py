@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from components.errors import InputError
 from pipeline.authoring.config import Config
-from pipeline.cli import notifications
+from pipeline.cli import monitor, notifications
 from pipeline.cli.notifications import Notification
 from pipeline.cli.options import add_config, load_config
 from pipeline.cli.output import show
@@ -63,7 +63,7 @@ def due(config: Config) -> Decision:
     if config.schedule.only_if == "new_span":
         return Decision(True, f"the newest span is {newest}, and the last run that judged a model took {taken}")
     if config.monitor is not None and (drifted := _drifted_requests(config)):
-        shown = ", ".join(f"{name} {value:.3f}" for name, value in itertools.islice(drifted.items(), _SHOWN))
+        shown = ", ".join(itertools.islice(monitor.in_words(drifted), _SHOWN))
         why = f"requests have drifted, and span {newest} is new: {shown}"
         return Decision(True, why, _drift(config, None, newest, why, drifted))
     return _drifted(config, store, last, newest, config.schedule.drift)
@@ -83,17 +83,14 @@ def _last_judged(config: Config, store: Store) -> run_history.RunListEntry | Non
     return next((row for row in rows if row.verdict and row.spans), None)
 
 
-def _drifted_requests(config: Config) -> dict[str, float]:
-    """The columns in which served requests differ from the training rows; none if no version was asked."""
-    from pipeline.cli import monitor
-
+def _drifted_requests(config: Config) -> dict[str, float | None]:
+    """What has drifted in served requests, and metrics beyond their bounds; nothing if no version was asked."""
     try:
-        judged = monitor.judge(config)
+        return monitor.drifted(monitor.monitor(config))
     except InputError as error:
         # On the first day no version has been asked yet; the span decides.
         print_error(error)
         return {}
-    return {finding.column: finding.value for each in judged for finding in each.findings or ()}
 
 
 def _drifted(config: Config, store: Store, last: run_history.RunListEntry, newest: int, bound: float) -> Decision:

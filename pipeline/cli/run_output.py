@@ -107,7 +107,7 @@ def print_summary(result: RunResult, mode: Mode) -> None:
     if summary.metrics:
         console.print(*_metrics(summary), sep="")
     if summary.checks:
-        console.print(_checks(check_rows(summary.checks)))
+        console.print(checks_table(check_rows(summary.checks)))
     console.print(_end(result))
     if result.error is not None:
         failed = next((node for node in result.nodes if node.error is result.error), None)
@@ -178,14 +178,15 @@ def _metrics(summary: RunSummary) -> list[Table]:
     """A table of metrics, one row per slice; and one of the rates of groups, if there are any."""
     rows = metric_rows(summary)
     quality, rates = metric_names(sorted(summary.metrics))
-    tables = [_metric_table(rows, quality, constant_values(summary))]
+    tables = [metric_table(rows, quality, constant_values(summary))]
     if rates:
         groups = [row for row in rows[1:] if row.metrics.keys() & set(rates)]
-        tables.append(_metric_table([rows[0], *groups], rates, {}))
+        tables.append(metric_table([rows[0], *groups], rates, {}))
     return tables
 
 
-def _metric_table(rows: Sequence[SliceMetrics], names: Sequence[str], constant: Mapping[str, float]) -> Table:
+def metric_table(rows: Sequence[SliceMetrics], names: Sequence[str], constant: Mapping[str, float]) -> Table:
+    """A row for each slice, the first one being all rows, with the value of the best constant below it."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("slice")
     for name in ("rows", *names):
@@ -205,7 +206,7 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:,.4f}".rstrip("0").rstrip(".")
 
 
-def _checks(rows: Sequence[CheckRow]) -> Table:
+def checks_table(rows: Sequence[CheckRow]) -> Table:
     """The bounds and their outcomes: all that failed, then some that passed."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("check", "slice", "expected"):
@@ -241,6 +242,8 @@ def _end(result: RunResult) -> Text:
         text.append(f"\n  - {check}", style="default")
     for warning in summary.warnings:
         text.append(f"\n  - warning: {warning}", style="default")
+    for finding in summary.monitoring.findings() if summary.monitoring else ():
+        text.append(f"\n  - requests: {finding}", style="default")
     if summary.serving is not None:
         text.append(f"\n{summary.serving}", style="default")
     if summary.pushed:

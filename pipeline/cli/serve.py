@@ -33,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-wait", type=float, default=2.0, metavar="MS", help="how long a request waits for others (default: 2)"
     )
     parser.add_argument("--log", metavar="FOLDER", help="record requests and answers there, as PredictionLog records")
+    parser.add_argument(
+        "--log-key", metavar="COLUMN", default="", help="a column that requests may have in addition: only recorded"
+    )
     parser.add_argument("--log-rate", type=float, default=1.0, metavar="SHARE", help="of the requests (default: all)")
 
 
@@ -53,6 +56,9 @@ def run(options: argparse.Namespace) -> int:
         command += [f"--batch_timeout_micros={microseconds}"]
     if options.log:
         command += [f"--request_log={options.log}", f"--request_log_rate={options.log_rate}"]
+    # Also without a log: clients that send the key are not refused because the log is off.
+    if options.log_key:
+        command.append(f"--request_log_key={options.log_key}")
     environment = {**ENVIRONMENT, **QUIET, **os.environ}
     # The working directory can be any folder; relative paths start there.
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])

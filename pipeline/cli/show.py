@@ -61,6 +61,8 @@ def _show_run(described: dict[str, Any]) -> None:
     for key in ("verdict", "pushed_version", "error", "logs"):
         if described[key]:
             show(f"{key.replace('_', ' ')}: {plain(described[key], 2000)}")
+    for finding in described["monitoring"]:
+        show(f"requests: {plain(finding, 2000)}")
 
 
 def _show_node(name: str, node: dict[str, Any]) -> None:

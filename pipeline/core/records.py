@@ -8,6 +8,7 @@ from typing import Any
 
 from components.errors import PipelineError
 from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics
+from components.monitor.result import Monitoring
 from components.serving.check_result import ServingCheckResult
 
 RUN, REUSE, EXCLUDE = "run", "reuse", "exclude"
@@ -38,10 +39,11 @@ NODES = {
     "InfraValidator": StandardNode(("blessing",), ("ExampleGen", "Trainer")),
     "Pusher": StandardNode(("pushed_model",), ("ExampleGen", "Trainer", "Evaluator", "InfraValidator")),
     "Predictor": StandardNode(("predictions",), ("Pusher",)),
+    "Monitor": StandardNode(("monitoring",)),
 }
 """Every node that a pipeline of `build.py` may have beside those of the section `nodes`, so that names and dependencies
 can be checked without TFX. The config decides whether there is a Tuner, a BaseModel, an
-InfraValidator and a Predictor."""
+InfraValidator, a Predictor and a Monitor."""
 LOOKED_UP = ("BaseModel", "LatestBlessedModel")
 """Nodes that only look up an artifact of an earlier run, which does not have to exist."""
 
@@ -218,7 +220,9 @@ class RunSummary:
     pushed_version: str | None = None
     model: str | None = None
     """The folder of the trained model's artifact."""
+    monitoring: Monitoring | None = None
+    """What the served requests show, without the comparison of each column; None without the node Monitor."""
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain JSON values."""
-        return asdict(self)
+        return {**asdict(self), "monitoring": None if self.monitoring is None else self.monitoring.to_dict()}

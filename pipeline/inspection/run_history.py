@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -176,9 +177,9 @@ def describe_run(store: Store, logs: Path, run: Run) -> dict[str, Any]:
 
     Returns:
       run, pipeline, state, started (seconds since the epoch), seconds, verdict, metrics, pushed_version, error, logs,
-      and `nodes`: by name, in their order, each with state, seconds, cpu_seconds, peak_memory_mb, rows, attempts, log,
-      jobs, upstream (None where the run has no record of its own), execution, inputs, outputs (each with key, id, type,
-      uri), parameters and `tries`, the lines of attempts.jsonl.
+      monitoring (the findings of the node Monitor), and `nodes`: by name, in their order, each with state, seconds,
+      cpu_seconds, peak_memory_mb, rows, attempts, log, jobs, upstream (None where the run has no record of its own),
+      execution, inputs, outputs (each with key, id, type, uri), parameters and `tries`, the lines of attempts.jsonl.
     """
     record = run_record.record(logs, run.name) or {}
     entry = list_entry(store, logs, run)
@@ -208,8 +209,17 @@ def describe_run(store: Store, logs: Path, run: Run) -> dict[str, Any]:
         "pushed_version": entry.version,
         "error": (record.get("error") or {}).get("headline"),
         "logs": str(logs / run.name) if record else None,
+        "monitoring": _findings(nodes),
         "nodes": nodes,
     }
+
+
+def _findings(nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    for each in nodes.get("Monitor", {}).get("outputs", ()):
+        # The artifact may have been deleted.
+        with contextlib.suppress(OSError):
+            return list(json.loads(Path(each["uri"]).read_text(encoding="utf-8"))["findings"])
+    return []
 
 
 def describe_record(logs: Path, record: Mapping[str, Any]) -> dict[str, Any]:

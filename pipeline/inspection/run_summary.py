@@ -11,10 +11,12 @@ from typing import Any
 
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
+from components.data import file_io
 from components.evaluator import importance, plot_data, verdict
 from components.evaluator.importance import Importance
 from components.evaluator.plot_data import Plots
 from components.evaluator.verdict import SliceMetrics, Verdict
+from components.monitor.result import Monitoring
 from components.serving.check_result import FILE, ServingCheckResult
 from components.tuner.trial_values import plain
 from pipeline.core.metadata.store import Artifact, Store
@@ -58,6 +60,7 @@ def summarize(store: Store, run: str) -> RunSummary:
         pushed=_text(pushed, "pushed_destination") if _count(pushed, "pushed") else None,
         pushed_version=_text(pushed, "pushed_version") if _count(pushed, "pushed") else None,
         model=model.uri if model else None,
+        monitoring=_monitoring(store, run),
     )
 
 
@@ -65,6 +68,28 @@ def _newest(store: Store, run: str, type_name: str, first: bool = False) -> Arti
     """Returns the last artifact of a type; with `first` the first: the ingested examples, not Transform's."""
     artifacts = store.artifacts(run, type_name)
     return (artifacts[0] if first else artifacts[-1]) if artifacts else None
+
+
+def monitoring(store: Store, run: str) -> Monitoring | None:
+    """Reads what the served requests showed; None if no Monitor succeeded in the run, or its output was deleted.
+
+    Args:
+      store: with the run.
+      run: its id.
+    """
+    execution = store.execution(run, "Monitor")
+    outputs = store.outputs(execution) if execution and execution.succeeded else {}
+    # It has one.
+    artifact = next((each for artifacts in outputs.values() for each in artifacts), None)
+    if artifact is None or not file_io.file_system(artifact.uri).exists(artifact.uri):
+        return None
+    with file_io.open_binary(artifact.uri) as file:
+        return Monitoring.from_dict(json.loads(file.read()))
+
+
+def _monitoring(store: Store, run: str) -> Monitoring | None:
+    found = monitoring(store, run)
+    return None if found is None else found.brief()
 
 
 def _rows(store: Store, run: str, examples: Artifact | None) -> dict[str, int]:

@@ -120,7 +120,7 @@ def _train(config: Config, folder: Path) -> Mapping[Kind, Scores]:
     from components.trainer import strategy
     from components.trainer.run_fn import Training
     from components.trainer.strategy import Distribution
-    from pipeline.authoring.build import training_plan
+    from pipeline.authoring.plans import training_plan
 
     transform = Path(config.paths().artifacts, "Transform")
     (examples,) = (transform / "transformed_examples").iterdir()

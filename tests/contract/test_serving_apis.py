@@ -35,6 +35,7 @@ from tensorflow_serving.apis import (
 )
 
 from components import version_manifest as pushed
+from components.monitor import request_log
 
 pytestmark = pytest.mark.both_lines
 
@@ -398,6 +399,39 @@ def test_after_sigterm_what_is_in_flight_is_answered_and_recorded(models: Path, 
     assert found["serving_default"][0]["examples"].string_val[:] == [example(5)]
     assert found["serving_default"][1] == {"y": [16]}
     assert found["loop"][1] == {"steps": [100_000]}
+
+
+def test_key_is_recorded_and_not_given_to_the_model(models: Path, tmp_path: Path) -> None:
+    options = ("--model_name=line", f"--model_base_path={models / 'line'}", f"--request_log={tmp_path / 'log'}")
+    with serving(tmp_path / "server", *options, "--request_log_key=id", "--enable_batching") as server:
+        server.wait("line", 2)
+
+        def ask(*rows: dict[str, Any], signature: str = "raw") -> tuple[int, Any]:
+            body = {"signature_name": signature, "instances": list(rows)}
+            return server.ask("POST", "/v1/models/line:predict", body)
+
+        for rows in ([{"x": 1, "name": "a", "id": 7}, {"x": 2, "name": "b", "id": 8}], [{"x": 1, "name": "a"}]):
+            status, answer = ask(*rows)
+            assert (status, [each["y"] for each in answer["predictions"]]) == (200, [4.0, 7.0][: len(rows)])
+        with server.stubs() as (stub, _):
+            columns = {"x": np.float32([1]), "name": ["a"]}
+            assert outputs(stub.Predict(predict(signature="raw", **columns, id=["t"])))["y"] == [4.0]
+            with pytest.raises(grpc.RpcError) as refused:
+                stub.Predict(predict(signature="raw", **columns, id=["t", "u"]))
+        assert (
+            "expected the key 'id' to have an integer or a text for each row, received [2]" in refused.value.details()
+        )
+        for row, signature, message in (
+            ({"x": 1, "name": "a", "id": 1.5}, "raw", "input 'id': expected string"),
+            ({"x": 1, "name": "a", "idd": 1}, "raw", "expected inputs of ['name', 'x'], received 'idd'"),
+            ({"n": 1, "id": 1}, "loop", "expected the inputs ['n'], received ['id', 'n']"),
+        ):
+            status, answer = ask(row, signature=signature)
+            assert (status, message in answer["error"]) == (400, True), answer
+        assert server.stop() == 0
+    read = request_log.read([each.path for each in request_log.files([str(tmp_path / "log")])], 100)[2]
+    assert read.columns["id"].to_pylist() == [b"7", b"8", None, b"t"]
+    assert read.columns["x"].to_pylist() == [1.0, 2.0, 1.0, 1.0]
 
 
 def _listens(port: int) -> bool:

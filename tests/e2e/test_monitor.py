@@ -9,10 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import people
 import pytest
+import tensorflow as tf
 from command import Ended, Runs, command
 from serving import serving
+from tensorflow_serving.apis import prediction_log_pb2
 
 pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
 
@@ -27,19 +30,33 @@ def sent(row: Row) -> Row:
 
 
 def log(pushed: str, folder: Path, change: Callable[[Row], Row]) -> Path:
-    """The log of a server that has answered new people's requests to a version, each changed."""
+    """The log of a server that has answered new people's requests to a version, each changed; the key is `id`."""
     version = Path(pushed)
     # Other tests push into the same folder.
     shutil.copytree(version, folder / "people" / version.name)
     models = ("--model_name=people", f"--model_base_path={folder / 'people'}")
-    with serving(folder, *models, f"--request_log={folder / 'log'}") as server:
+    with serving(folder, *models, f"--request_log={folder / 'log'}", "--request_log_key=id") as server:
         server.wait("people", int(version.name))
-        for row in people.rows(ROWS, seed=11):
-            body = {"signature_name": "raw", "instances": [sent(change(row))]}
+        table = people.rows(ROWS, seed=11)
+        for at in range(0, ROWS, 50):
+            rows = [{**sent(change(row)), "id": number} for number, row in enumerate(table[at : at + 50], at)]
+            body = {"signature_name": "raw", "instances": rows}
             status, answer = server.ask("POST", "/v1/models/people:predict", body)
             assert status == 200, answer
         assert server.stop() == 0
     return folder / "log"
+
+
+def labels(path: Path, count: int, key: str = "id", **more: Callable[[int, Row], Any]) -> Path:
+    """A file with the incomes of the first of the people of `log`."""
+    rows = enumerate(people.rows(ROWS, seed=11)[:count])
+    return people.write(
+        path,
+        [
+            {key: at, "income": row["income"], **{name: value(at, row) for name, value in more.items()}}
+            for at, row in rows
+        ],
+    )
 
 
 def monitor(runs: Runs, requests: Path, *arguments: str) -> Ended:
@@ -95,6 +112,89 @@ def test_drifted_columns_are_named_and_no_others(small: Runs, tmp_path: Path):
     assert f'tfx_pipeline_monitor_drifted{{column="age",reference="training",version="{version}"}} 0.0' in metrics
 
 
+def area(scores: np.ndarray, positive: np.ndarray) -> float:
+    """The area under the ROC curve: the share of pairs in the right order."""
+    above = scores[positive][:, np.newaxis] - scores[~positive]
+    return float((above > 0).mean() + (above == 0).mean() / 2)
+
+
+def answered(requests: Path) -> np.ndarray:
+    """The recorded predictions, in the order of the rows that were sent; without the code of monitoring."""
+    records = tf.data.TFRecordDataset([str(path) for path in requests.iterdir()], "GZIP").as_numpy_iterator()
+    logs = [prediction_log_pb2.PredictionLog.FromString(each).predict_log for each in records]
+    return np.concatenate([tf.make_ndarray(each.response.outputs["probability"]).ravel() for each in logs])
+
+
+def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Path):
+    requests = log(small.first.result["pushed"], tmp_path, lambda row: row)
+    file = labels(tmp_path / "labels" / "1.csv", 560)
+    section = {"labels": str(tmp_path / "labels"), "key": "id", "thresholds": {"auc": {"worse_by": 0.02}}}
+    settings = ("--set", f"monitor={json.dumps({'requests': str(requests), **section})}")
+
+    def monitored(*arguments: str) -> Ended:
+        return command("monitor", *shared(small), *settings, *arguments)
+
+    ended = monitored("--json", "--prometheus", str(tmp_path / "metrics.prom"))
+    assert ended.exit_code == 0, ended.out + ended.err
+    [outcome] = ended.result["outcomes"]
+    assert {name: outcome[name] for name in ("rows", "keyed", "labelled")} == {
+        "rows": ROWS,
+        "keyed": ROWS,
+        "labelled": 560,
+    }
+    overall, *slices = outcome["slices"]
+    rich = np.array([row["income"] == ">50K" for row in people.rows(ROWS, seed=11)[:560]])
+    # Ten thousand bins.
+    assert overall["metrics"]["auc"] == pytest.approx(area(answered(requests)[:560], rich), abs=1e-3)
+    low, high = overall["intervals"]["auc"]
+    assert low < overall["metrics"]["auc"] < high
+    assert overall["baseline"]["auc"] == pytest.approx(small.first.result["metrics"]["auc"])
+    cities = [row["city"] for row in people.rows(ROWS, seed=11)[:560]]
+    assert {each["slice"]["city"]: each["rows"] for each in slices} == {
+        city: cities.count(city) for city in {*cities} - {""}
+    }
+    [check] = outcome["checks"]
+    assert check["bound"] == "at most 0.02 below the baseline"
+    metrics = (tmp_path / "metrics.prom").read_text()
+    assert 'tfx_pipeline_monitor_labelled_rows{version="' in metrics
+    assert 'tfx_pipeline_monitor_bound_exceeded{metric="auc",version="' in metrics
+    shown = monitored("--html", str(tmp_path / "page.html"))
+    assert "560 of 600 rows with a label (600 with a key): no bound exceeded" in shown.out
+    assert "560 of 600 rows have a label; 600 have a key." in (tmp_path / "page.html").read_text()
+
+    # Of several rows with a key the last one counts: these people earn as the others do.
+    opposite = {">50K": "<=50K", "<=50K": ">50K"}
+    wrong = labels(tmp_path / "labels" / "2.csv", 300, income=lambda at, row: opposite[row["income"]])
+    refused = monitored("--json")
+    assert refused.exit_code == 3, refused.err
+    [outcome] = refused.result["outcomes"]
+    [check] = outcome["checks"]
+    assert (check["metric"], check["passed"]) == ("auc", False)
+    assert "95 % interval -" in check["why"]
+    rich[:300] = ~rich[:300]
+    assert check["value"] == pytest.approx(area(answered(requests)[:560], rich), abs=1e-3)
+    due = monitored("--set", "monitor.least_rows=561")
+    assert (due.exit_code, "not judged: too few labels" in due.out) == (0, True), due.out
+
+    # A label that is not known yet, and a value that does not fit: neither is an error.
+    wrong.unlink()
+    labels(file, 560, income=lambda at, row: "NA" if at < 60 else row["income"])
+    [outcome] = monitored("--json").result["outcomes"]
+    assert outcome["labelled"] == 500
+    # The same requests a day and a half earlier.
+    [recent] = requests.iterdir()
+    _, time, rest = recent.name.split("-")
+    shutil.copy(recent, requests / f"requests-{int(time) - 129_600 * 10**9}-{rest}")
+    [outcome] = monitored("--json", "--set", "monitor.label_window=3d").result["outcomes"]
+    assert (outcome["rows"], outcome["labelled"]) == (2 * ROWS, 1000)
+    file.unlink()
+    early = monitored()
+    assert (early.exit_code, "600 with a key, of which none has a label yet" in early.out) == (0, True), early.err
+    labels(file, 10, key="idd")
+    ended = monitored()
+    assert (ended.exit_code, "monitor.key: expected a column of" in ended.err) == (2, True), ended.err
+
+
 def test_what_cannot_be_compared_is_named(small: Runs, tmp_path: Path):
     ended = monitor(small, tmp_path)
     assert (ended.exit_code, "expected files of a request log, received none" in ended.err) == (2, True)
@@ -123,3 +223,72 @@ def test_run_is_due_when_requests_have_drifted(tmp_path: Path):
     due = command("due", *arguments)
     assert due.exit_code == 0
     assert due.out.startswith("due: requests have drifted, and span 2 is new: hours ")
+
+
+@pytest.mark.slow
+def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
+    section = {"requests": str(tmp_path / "log"), "labels": str(tmp_path / "labels.csv"), "key": "id"}
+    bound = {"auc": {"worse_by": 0.2}}
+    config = people.project(tmp_path, "people", monitor={**section, "least_rows": 200, "thresholds": bound})
+    arguments = ("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--json")
+    # Hardly trained, and the gate lets it pass.
+    evaluation = "evaluation={metrics: [auc], constant: warn, thresholds: {auc: {min: 0}}}"
+    first = command(*arguments, "--set", "training.steps=1", "--set", evaluation)
+    assert first.exit_code == 0, first.err
+    # Nobody has asked a version yet.
+    assert (first.states["Monitor"], first.result["monitoring"]["judgements"]) == ("done", [])
+    second = command(*arguments)
+    assert second.exit_code == 0, second.err
+    a, b = (int(Path(each.result["pushed"]).name) for each in (first, second))
+
+    serve = tmp_path / "models.config"
+    serve.write_text(
+        f'model_config_list {{ config {{ name: "people" base_path: "{tmp_path / "out" / "people" / "pushed"}" '
+        "model_version_policy { all { } } } }"
+    )
+    table = people.rows(ROWS, seed=11)
+    with serving(
+        tmp_path, f"--model_config_file={serve}", f"--request_log={tmp_path / 'log'}", "--request_log_key=id"
+    ) as server:
+        for number in (a, b):
+            server.wait("people", number)
+        for at in range(0, ROWS, 50):
+            # Each key has two rows.
+            rows = [{**sent(table[number // 2]), "id": number // 2} for number in range(at, at + 50)]
+            path = f"/v1/models/people/versions/{(a, b)[at // 50 % 2]}:predict"
+            status, answer = server.ask("POST", path, {"signature_name": "raw", "instances": rows})
+            assert status == 200, answer
+        assert server.stop() == 0
+    incomes = [{"id": at, "income": row["income"]} for at, row in enumerate(table[: ROWS // 2])]
+    people.write(tmp_path / "labels.csv", incomes)
+
+    third = command(*arguments)
+    assert (third.states["Pusher"], third.states["Monitor"]) == ("cached", "done"), third.err
+    found = third.result["monitoring"]
+    assert [(each["version"], each["labelled"]) for each in found["outcomes"]] == [(a, ROWS // 2), (b, ROWS // 2)]
+    [difference] = found["differences"]
+    assert (difference["a"], difference["b"], difference["units"]) == (a, b, ROWS // 2)
+    better_by = difference["metrics"]["auc"]
+    assert better_by["interval"][0] > 0
+    by_version = [each["slices"][0]["metrics"]["auc"] for each in found["outcomes"]]
+    assert better_by["value"] == pytest.approx(by_version[1] - by_version[0])
+    assert "mean label" in difference["metrics"]
+    assert command(*arguments).states["Monitor"] == "cached"
+
+    # The command finds the same.
+    ended = command("monitor", *arguments[1:-1], "--json")
+    assert {name: ended.result[name] for name in ("outcomes", "differences")} == {
+        name: found[name] for name in ("outcomes", "differences")
+    }
+    show = command("show", *arguments[1:-1])
+    assert "monitoring" in show.out
+
+    # Labels that have changed are read again; whether findings stop a run is up to the config.
+    people.write(tmp_path / "labels.csv", [{"id": at, "income": (">50K", "<=50K")[at % 2]} for at in range(ROWS // 2)])
+    warned = command(*arguments)
+    assert (warned.exit_code, warned.states["Monitor"]) == (0, "done"), warned.err
+    findings = [each for each in warned.result["monitoring"]["outcomes"][1]["checks"] if not each["passed"]]
+    assert [each["metric"] for each in findings] == ["auc"]
+    stopped = command(*arguments, "--set", "monitor.findings=refuse")
+    assert (stopped.exit_code, stopped.states["Monitor"], stopped.result["state"]) == (3, "failed", "rejected")
+    assert "monitoring stops the run: 1 finding in the requests" in stopped.result["error"]["headline"]

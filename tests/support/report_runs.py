@@ -16,6 +16,15 @@ from components.config_section import Task
 from components.evaluator.importance import ColumnImportance, Estimate, Importance, SliceImportance
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
 from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics, Verdict
+from components.monitor.result import (
+    Bin,
+    ColumnComparison,
+    Finding,
+    Judgement,
+    Monitoring,
+    Outcome,
+    VersionDifference,
+)
 from pipeline.core.metadata.store import Run, Store
 from pipeline.inspection.report import content
 from pipeline.inspection.report.content import Content
@@ -77,11 +86,33 @@ def write_run(
     (here / "evaluation" / "importance.json").write_text(importance(harm).to_json())
     (here / "evaluation" / "plots.json").write_text(plots(task, classes).to_json())
     evaluation = writer.artifact("ModelEvaluation", str(here / "evaluation"))
+    (here / "monitoring").write_text(json.dumps(monitoring(harm).to_dict()))
+    writer.execution(run, "Monitor", outputs=(writer.artifact("JsonValue", str(here / "monitoring")),))
     blessing = writer.artifact("ModelBlessing", blessed=0)
     writer.execution(run, "Evaluator", outputs=(evaluation, blessing))
     config = {**CONFIG, "pipeline": {"name": harm}}
     writer.run(run, json.dumps(config))
     return writer
+
+
+def monitoring(harm: str = "") -> Monitoring:
+    """Two versions that have answered: a column of the first one has drifted, and a metric is below its bound."""
+    bins = (Bin(f"Blue{harm}", 0.75, 0.25), Bin("others", 0.25, 0.75))
+    company = ColumnComparison(f"company{harm}", 0.5, 1.25, 0.0, (0.1, 0.2), 0.625, bins)
+    empty = ColumnComparison("fare", None, None, 1.0, (0.0, 1.0), None, ())
+    finding = Finding(f"company{harm}", "distance", 0.5, 0.1)
+    live = SliceMetrics({}, 800, {"auc": 0.625}, {"auc": 0.75}, {"auc": (0.5, 0.7)})
+    of_slice = SliceMetrics({f"company{harm}": f"Blue{harm}"}, 20, {"auc": 0.6}, {})
+    evaluated = SliceMetrics({}, 4, {"auc": 0.75}, {}, {"auc": (0.625, 0.875)})
+    check = Check("auc", {}, "at most 0.1 below the baseline", 0.625, 0.75, 800, False, f"difference -0.125{harm}")
+    return Monitoring(
+        (
+            Judgement(17, "training", 1000, 900, 8, (company, empty), (finding,)),
+            Judgement(18, "training", 10, 10, 8, (), None),
+        ),
+        (Outcome(17, 900, 850, 800, (live, of_slice), (evaluated,), (check,)), Outcome(18, 10, 0, 0)),
+        (VersionDifference(17, 18, 70, {"auc": Estimate(-0.25, (-0.5, 0.125)), "mean label": Estimate(0.1)}),),
+    )
 
 
 def verdict(harm: str = "", slices: int = 0) -> Verdict:

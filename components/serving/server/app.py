@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--idle_timeout_seconds", type=float, default=75.0, help="until a connection without a request is closed")
     add("--request_log", type=Path, metavar="FOLDER", help="record requests and answers there")
     add("--request_log_rate", type=float, default=1.0, help="share of requests that are recorded")
+    add("--request_log_key", default="", metavar="INPUT", help="an input of the signature raw that is only recorded")
     add("--request_log_max_bytes", type=int, default=1 << 30, help="of all files there; the oldest are deleted")
     add("--ready_file", type=Path, help="written when the server listens: its ports as JSON")
     add("--die_with_parent", type=int, metavar="PID", help="end when this parent process ends")
@@ -120,6 +121,7 @@ async def _serve(options: argparse.Namespace) -> None:
         max_in_flight=options.max_in_flight,
         read_seconds=options.read_timeout_seconds,
         reload_root=options.reload_root,
+        key=options.request_log_key,
     )
     manager.on_unload = service.remove
     application, idle_seconds = RestApi(service).application(options.max_body_bytes), options.idle_timeout_seconds

@@ -36,8 +36,14 @@ def parse(body: bytes) -> dict[str, Any]:
     return value
 
 
-def inputs(request: Mapping[str, Any], signature: Signature) -> Arrays:
-    """Convert `instances`, a list of rows, or `inputs`, columns; raise RequestError unless they match the signature."""
+def inputs(request: Mapping[str, Any], signature: Signature, key: str = "") -> Arrays:
+    """Convert `instances`, a list of rows, or `inputs`, columns; raise RequestError unless they match the signature.
+
+    Args:
+      request: the body.
+      signature: its inputs.
+      key: a further input that is accepted, of integers or texts; "" for none.
+    """
     if ("instances" in request) == ("inputs" in request):
         raise RequestError("expected either instances (a list of rows) or inputs (columns)")
     columns: Any = request.get("inputs")
@@ -57,9 +63,14 @@ def inputs(request: Mapping[str, Any], signature: Signature) -> Arrays:
         if len(signature.inputs) != 1:
             raise signature.error(f"expected its inputs by name: {sorted(signature.inputs)}")
         columns = dict.fromkeys(signature.inputs, columns)
-    if unknown := columns.keys() - signature.inputs.keys():
-        raise signature.error(f"expected inputs of {sorted(signature.inputs)}, received {min(unknown)!r}")
-    return {name: to_array(name, values, signature.inputs[name]) for name, values in columns.items()}
+    specs = dict(signature.inputs)
+    if key and key in columns and key not in specs:
+        values = columns[key]
+        whole = isinstance(values, list) and all(type(each) is int for each in values)
+        specs[key] = TensorSpec(tf.int64 if whole else tf.string, (-1,))
+    if unknown := columns.keys() - specs.keys():
+        raise signature.error(f"expected inputs of {sorted(specs)}, received {min(unknown)!r}")
+    return {name: to_array(name, values, specs[name]) for name, values in columns.items()}
 
 
 def outputs(arrays: Arrays, by_row: bool) -> dict[str, Any]:

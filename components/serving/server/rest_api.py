@@ -63,7 +63,7 @@ class RestApi:
             except (TypeError, ValueError) as error:
                 raise RequestError(f"signature_name: expected a string: {error}") from error
             if method == "predict":
-                read = functools.partial(json_codec.inputs, body)
+                read = functools.partial(json_codec.inputs, body, key=self._service.key)
                 *_, outputs = await self._service.run(spec, "REST", method, read)
                 return _json(json_codec.outputs(outputs, "instances" in body))
             # The messages of both methods have the same fields.

@@ -39,6 +39,8 @@ if sys.version_info >= (3, 11):
 else:
     from async_timeout import timeout
 
+_COLUMNS = "raw"
+"""The signature of our models that takes columns. In one that takes tf.Examples, the key is a feature of them."""
 _UNKNOWN = 2
 """tensorflow.error.Code of a version that is not loaded."""
 _T = TypeVar("_T")
@@ -58,8 +60,11 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
       max_in_flight: requests in progress; more are rejected.
       read_seconds: that a client may take to send a request.
       reload_root: folder within which HandleReloadConfigRequest accepts models; None to reject all.
+      key: an input of the signature `raw` that identifies a row: it is recorded, and not given to the model; "" for
+        none.
 
     Attributes:
+      key: see above.
       stopping: whether clients should close their connections.
     """
 
@@ -74,7 +79,9 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
         max_in_flight: int,
         read_seconds: float,
         reload_root: Path | None,
+        key: str = "",
     ) -> None:
+        self.key = key
         self.manager, self.metrics, self.read_seconds, self.stopping = manager, metrics, read_seconds, False
         self._log, self._batching, self._max_in_flight, self._reload_root = log, batching, max_in_flight, reload_root
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="run")
@@ -127,10 +134,11 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
             with version as saved_model:
                 signature = saved_model.signature(spec.signature_name)
                 inputs = read_inputs(signature)
+                recorded, inputs = inputs, self._without_key(signature, inputs)
                 signature.check(inputs)
                 outputs = await self._call(version, signature, inputs)
             if self._log is not None and method == "predict":
-                self._log.add(functools.partial(_prediction_log, _spec(version, signature.name), inputs, outputs))
+                self._log.add(functools.partial(_prediction_log, _spec(version, signature.name), recorded, outputs))
             status = StatusCode.OK
             return version, signature, outputs
         except Exception as error:
@@ -138,6 +146,17 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
             raise
         finally:
             self.metrics.request(version, method, api, status.name, time.perf_counter() - started)
+
+    def _without_key(self, signature: Signature, inputs: Arrays) -> Arrays:
+        """Return the inputs of the model; raise RequestError unless the key has a value for each row."""
+        if not self.key or signature.name != _COLUMNS or self.key in signature.inputs or self.key not in inputs:
+            return inputs
+        others = {name: value for name, value in inputs.items() if name != self.key}
+        key = inputs[self.key]
+        if key.dtype not in (object, np.int64) or any(value.shape[:1] != key.shape for value in others.values()):
+            expected = "an integer or a text for each row"
+            raise signature.error(f"expected the key {self.key!r} to have {expected}, received {list(key.shape)}")
+        return others
 
     def _call(self, version: Version, signature: Signature, inputs: Arrays) -> Awaitable[dict[str, Any]]:
         if self._batching is None or not signature.batches:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pydantic import ValidationError
 
 from components.config_section import LOSSES
-from components.evaluator.config import METRICS, Threshold, metric
+from components.evaluator.config import LOSS_METRICS, METRICS, Threshold, metric
 from components.features import expression
 from components.features.base_op import Dtype, Embedded
 from components.ingest import spans
@@ -40,6 +40,7 @@ def check_config(config: Config) -> list[Problem]:
         *_tune(config),
         *_metrics(config),
         *_importance(config),
+        *_monitor(config),
         *_schedule(config),
         *check_nodes(config.nodes, config.pipeline.name),
         *_resources(config),
@@ -303,6 +304,18 @@ def _importance(config: Config) -> Iterator[Problem]:
             yield Problem(key, f"{name!r} is no column of the features{did_you_mean(name, read)}")
 
 
+def _monitor(config: Config) -> Iterator[Problem]:
+    """Bounds of metrics that the Evaluator does not compute, so that there is no value to compare with."""
+    of_loss = LOSS_METRICS.get(config.model.loss, ()) if config.model.loss else ()
+    if config.model.loss == "tweedie":
+        of_loss = (f"tweedie_deviance_at_{config.model.tweedie_power}",)
+    measured = config.evaluation.metrics_for(config.data.task, of_loss)
+    for name in config.monitor.thresholds if config.monitor else ():
+        if name not in measured and config.data.task in metric(name).tasks:
+            message = f"expected a metric of the evaluation, received {name}; add it to evaluation.metrics"
+            yield Problem(("monitor", "thresholds", name), message)
+
+
 def _thresholds(config: Config) -> Iterator[tuple[Key, Threshold]]:
     """Yields every bound of a metric with its key, which ends with the metric's name."""
     for name, threshold in config.evaluation.thresholds.items():
@@ -310,6 +323,8 @@ def _thresholds(config: Config) -> Iterator[tuple[Key, Threshold]]:
     for slice_, thresholds in config.evaluation.slice_thresholds.items():
         for name, threshold in thresholds.items():
             yield ("evaluation", "slice_thresholds", slice_, name), threshold
+    for name, threshold in config.monitor.thresholds.items() if config.monitor else ():
+        yield ("monitor", "thresholds", name), threshold
 
 
 def _of_quantiles(config: Config, name: str) -> str | None:

@@ -19,6 +19,7 @@ from components.evaluator.importance import Importance
 from components.evaluator.plot_data import Plots
 from components.features import feature_names
 from components.features.config import FeaturesConfig
+from components.monitor.result import Monitoring
 from pipeline.core.metadata.store import Artifact, Run, Store
 from pipeline.core.records import RunSummary
 from pipeline.inspection import column_statistics, lineage, run_history, run_summary
@@ -111,6 +112,7 @@ class Content:
       importance: of the columns, with slices.
       classes: names of a multiclass task's classes, by number; empty where they are unknown.
       manifest: of the pushed version.
+      monitoring: what the served requests show; None without the node Monitor.
       lineage: of the pushed version, or else of the model.
       environment: library → its version.
       missing: part → why it is left out.
@@ -131,6 +133,7 @@ class Content:
     importance: Importance | None = None
     classes: list[str] = field(default_factory=list)
     manifest: version_manifest.Manifest | None = None
+    monitoring: Monitoring | None = None
     lineage: Lineage | None = None
     environment: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
@@ -167,6 +170,7 @@ def collect(store: Store, logs: Path, run: Run) -> Content:
     if content.plots and content.plots.task == "multiclass":
         content.classes = _part(missing, "classes", lambda: _classes(outputs), [])
     content.manifest = _part(missing, "pushed", lambda: _manifest(content.summary), None)
+    content.monitoring = _part(missing, "monitoring", lambda: run_summary.monitoring(store, run.name), None)
     content.lineage = _part(missing, "lineage", lambda: _lineage(store, outputs), None)
     content.environment = _environment(outputs, content.manifest)
     return content

@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from components.evaluator.importance import Importance
+from components.monitor.result import Monitoring
 from components.tuner import trial_values
 from pipeline.core.records import RunSummary
 from pipeline.core.text import clock, duration, plain
@@ -30,7 +31,7 @@ from pipeline.inspection.evaluation_tables import (
     metric_rows,
     slice_name,
 )
-from pipeline.inspection.report import evaluation_charts, node_graph, svg
+from pipeline.inspection.report import evaluation_charts, monitoring_section, node_graph, svg
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -93,6 +94,7 @@ def render(content: Content, folder: Path, tag: str = "") -> str:
             training=_training(content),
             evaluation=_evaluation(content),
             manifest=content.manifest,
+            monitoring=None if content.monitoring is None else monitoring_section.of(content.monitoring),
             lineage=_lineage(content),
             environment=content.environment,
             config=_config(content.config),
@@ -100,6 +102,17 @@ def render(content: Content, folder: Path, tag: str = "") -> str:
             tag=tag,
         )
     )
+
+
+def render_monitoring(result: Monitoring, pipeline: str) -> str:
+    """Returns the page of a monitoring outside of a run: the section of the report alone.
+
+    Args:
+      result: of the monitoring.
+      pipeline: its name.
+    """
+    template = environment().get_template("monitoring_page.html")
+    return template.render(monitoring=monitoring_section.of(result), pipeline=pipeline, tag="")
 
 
 def render_progress(run: Mapping[str, Any], folder: Path, tag: str) -> str:

@@ -91,18 +91,26 @@ def histogram(bins: Sequence[Bin], over: tuple[float, float], title: str) -> Mar
             left = start if bar == first else low + bar * width
             right = stop if bar == last else low + (bar + 1) * width
             shares[bar] += share * min((right - left) / (stop - start), 1.0) if stop > start else share
-    tallest = max(shares) or 1.0
-    path = "".join(
-        f"M{5 * bar:g} 40v{-max(38 * share / tallest, 1):.1f}h4v{max(38 * share / tallest, 1):.1f}z"
-        for bar, share in enumerate(shares)
-        if share > 0
-    )
     most = max(range(BARS), key=lambda bar: shares[bar])
     peak = (
         f"most between {figure(low + most * (high - low) / BARS)} and {figure(low + (most + 1) * (high - low) / BARS)}"
     )
     description = f"from {figure(low)} to {figure(high)}, {peak}" if high > low else f"all {figure(low)}"
-    return svg(5 * BARS - 1, 40, "bars", title, description, f'<path d="{path}"/>')
+    return bars(shares, max(shares), title, description)
+
+
+def bars(shares: Sequence[float], tallest: float, title: str, description: str) -> Markup:
+    """Draws a bar for each share.
+
+    Args:
+      shares: 0 to 1.
+      tallest: the share that is as high as the chart, so that charts can be compared.
+      title: of the chart.
+      description: of the chart.
+    """
+    heights = [max(38 * share / (tallest or 1.0), 1) if share > 0 else 0.0 for share in shares]
+    path = "".join(f"M{5 * at:g} 40v{-height:.1f}h4v{height:.1f}z" for at, height in enumerate(heights) if height)
+    return svg(5 * max(len(shares), 1) - 1, 40, "bars", title, description, f'<path d="{path}"/>')
 
 
 def ranges(rows: Sequence[tuple[str, float, tuple[float, float] | None]], title: str) -> Markup:

@@ -57,8 +57,13 @@ def write_report(store: Store, logs: Path, run: Run, file: Path, with_card: bool
     return list(texts)
 
 
-def write_text(file: Path, text: str) -> None:
+def write_text(file: Path, text: str, option: str = "--to") -> None:
     """Replaces a file's content, or leaves it as it was.
+
+    Args:
+      file: the file; its folder is created if it does not exist.
+      text: the content.
+      option: that named the file, for errors.
 
     Raises:
       MachineError: the file cannot be written.
@@ -68,5 +73,5 @@ def write_text(file: Path, text: str) -> None:
         write_atomically(file, text.encode(errors="replace"))
     except OSError as error:
         raise MachineError(
-            f"{file} cannot be written: {error.strerror or error}", "name another file with --to"
+            f"{file} cannot be written: {error.strerror or error}", f"name another file with {option}"
         ) from error

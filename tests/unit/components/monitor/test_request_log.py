@@ -4,42 +4,16 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from request_logs import raw, record, write
 from tensorflow_serving.apis import prediction_log_pb2
 
 from components.errors import InputError
 from components.monitor import request_log
-
-
-def record(version: int, signature: str, answers: Sequence[float], answered_by: int = 0, **inputs: Any) -> bytes:
-    log = prediction_log_pb2.PredictionLog()
-    request, response = log.predict_log.request, log.predict_log.response
-    request.model_spec.signature_name = signature
-    request.model_spec.version.value = version
-    if answered_by:
-        response.model_spec.version.value = answered_by
-    for name, value in inputs.items():
-        request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
-    response.outputs["score"].CopyFrom(tf.make_tensor_proto(np.array(answers, np.float32)[:, np.newaxis]))
-    return bytes(log.SerializeToString())
-
-
-def raw(version: int, hours: Sequence[float], zip_: Sequence[str], count: Sequence[int], **more: Any) -> bytes:
-    columns = {"hours": np.array(hours, np.float32), "zip": np.array(zip_, object), "count": np.array(count, np.int64)}
-    return record(version, "raw", hours, **columns, **more)
-
-
-def write(path: Path, *records: bytes) -> str:
-    with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(compression_type="GZIP")) as writer:
-        for each in records:
-            writer.write(each)
-    return str(path)
 
 
 def test_columns_with_missing_values_by_version(tmp_path: Path) -> None:

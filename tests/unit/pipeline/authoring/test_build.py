@@ -29,7 +29,7 @@ def rows(tmp_path: Path) -> str:
     return str(path)
 
 
-ALWAYS = set(NODES) - {"Tuner", "BaseModel", "Predictor"}
+ALWAYS = set(NODES) - {"Tuner", "BaseModel", "Predictor", "Monitor"}
 """The nodes of a config without the sections of the others."""
 
 
@@ -68,6 +68,7 @@ def test_table_of_nodes_has_their_outputs_and_dependencies(tmp_path: Path, rows:
         "tune={learning_rate: {log: [0.001, 0.1]}}",
         "training.warm_start=true",
         f"predict={{path: {rows}}}",
+        "monitor={requests: log}",
     )
     nodes = {node.id: node for node in build(config, resolve_inputs(config)).components}
     assert nodes.keys() == NODES.keys()
@@ -81,7 +82,7 @@ def test_table_of_nodes_has_their_outputs_and_dependencies(tmp_path: Path, rows:
 
 def test_predictor_follows_the_push(tmp_path: Path, rows: str) -> None:
     nodes = compiled(tmp_path, rows, f"predict={{path: {rows}, columns: [fare]}}")
-    assert set(nodes) == set(NODES) - {"Tuner", "BaseModel"}
+    assert set(nodes) == set(NODES) - {"Tuner", "BaseModel", "Monitor"}
     assert list(nodes["Predictor"].upstream_nodes) == ["Pusher"]
     assert '"columns":["fare"]' in parameter(nodes["Predictor"], "plan")
 

@@ -325,6 +325,27 @@ def test_loss_that_fits_is_accepted(config: Path, assignments: list[str]) -> Non
     assert load(str(config), assignments).config.model.loss
 
 
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("{labels: l.csv}", "expected a key with labels, received none; name the column that both have"),
+        ("{thresholds: {auc: {min: 0.5}}}", "expected labels with thresholds, received none; name their files"),
+        ("{label_window: 7d}", "expected labels with label_window, received none"),
+        (
+            "{labels: l.csv, key: id, thresholds: {f1: {min: 0.5}}}",
+            "expected a metric of the evaluation, received f1; add it to evaluation.metrics",
+        ),
+        ("{labels: l.csv, key: id, thresholds: {accuracy: {min: 0.5}}}", "accuracy does not fit a binary task"),
+    ],
+)
+def test_later_labels_need_a_key_and_bounds_of_metrics_that_are_measured(
+    config: Path, section: str, message: str
+) -> None:
+    assert message in " | ".join(refused(config, f"monitor={section}"))
+    accepted = "monitor={labels: l.csv, key: id, label_window: 7d, thresholds: {auc: {worse_by: 0.1}}}"
+    assert load(str(config), [accepted]).config.monitor
+
+
 def test_wrong_assignment_is_reported_as_typed(config: Path) -> None:
     assert refused(config, "training.steps=lots") == [
         "--set training.steps=lots: training.steps: expected a whole number, received 'lots'"

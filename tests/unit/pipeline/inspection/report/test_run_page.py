@@ -12,12 +12,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from report_runs import HARM, content_of, write_run
+from report_runs import HARM, content_of, monitoring, write_run
 from store_writer import Writer
 
 from components.config_section import Task
 from components.evaluator.importance import Importance
-from pipeline.inspection.report.run_page import environment, render
+from components.monitor.result import Monitoring
+from pipeline.inspection.report.run_page import environment, render, render_monitoring
 
 _VOID = {"meta", "br", "rect", "circle", "path", "polyline"}
 
@@ -128,8 +129,46 @@ def test_importance_of_columns_is_shown_by_slice(tmp_path: Path):
     assert "Left out: it was not recorded." in Parsed(page_of(tmp_path)).text
 
 
+def test_served_requests_are_compared_side_by_side(tmp_path: Path):
+    write_run(tmp_path)
+    page = page_of(tmp_path)
+    found = Parsed(page).text
+    for expected in (
+        "warning : version 17 against training: company: distance 0.500, bound 0.1",
+        "warning : version 17: auc: expected at most 0.1 below the baseline, received 0.625",
+        "1,000 rows in the window, of which 900 are compared with 8.",
+        "10 are compared with 8; too few to judge.",
+        "company in served most in others: 75.0 %",
+        "most different training served Blue 75.0 % 25.0 % others 25.0 % 75.0 %",
+        "distance 0.5000 PSI 1.2500 p-value 0.0000 new values 0.6250 missing 10.0 % / 20.0 %",
+        "800 of 900 rows have a label; 850 have a key.",
+        "auc at most 0.1 below the baseline 0.6250 0.7500 fail difference -0.125",
+        "overall 800 0.6250 0.5000 to 0.7000 0.7500 (0.6250 to 0.8750)",
+        "company = Blue 20 0.6000",
+        "Version 18 minus version 17 70 keys with a label",
+        "auc -0.2500 -0.5000 to 0.1250 mean label 0.1000",
+    ):
+        assert expected in found, expected
+    # Both charts have one scale.
+    assert '<path d="M0 40v-38.0h4v38.0zM5 40v-12.7h4v12.7z"/>' in page
+    assert '<path d="M0 40v-12.7h4v12.7zM5 40v-38.0h4v38.0z"/>' in page
+    alone = Parsed(render_monitoring(monitoring(), "taxi")).text
+    assert "taxi: served requests" in alone
+    assert "auc -0.2500 -0.5000 to 0.1250" in alone
+    (tmp_path / "r1" / "monitoring").write_text(json.dumps(Monitoring().to_dict()))
+    assert "No version of the push folder has answered a request" in Parsed(page_of(tmp_path)).text
+    (tmp_path / "r1" / "monitoring").unlink()
+    assert "Served requests" not in Parsed(page_of(tmp_path)).text
+
+
+def test_result_of_a_monitoring_is_restored_from_its_json():
+    assert Monitoring.from_dict(json.loads(json.dumps(monitoring().to_dict()))) == monitoring()
+    assert [each.columns for each in monitoring().brief().judgements] == [(), ()]
+
+
 def test_evaluation_without_plots_or_intervals_is_marked_so(tmp_path: Path):
     write_run(tmp_path)
+    (tmp_path / "r1" / "monitoring").unlink()
     folder = tmp_path / "r1" / "evaluation"
     (folder / "plots.json").unlink()
     record = json.loads((folder / "verdict.json").read_text())

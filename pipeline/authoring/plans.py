@@ -1,0 +1,90 @@
+"""What nodes depend on, from the config: the plans that commands need as well as the pipeline."""
+
+from __future__ import annotations
+
+from components.evaluator.plan import EvaluationPlan
+from components.features import feature_names
+from components.features.plan import FeaturePlan, RowKey
+from components.ingest.config import SplitConfig
+from components.monitor.plan import MonitorPlan
+from components.trainer.plan import TrainingPlan
+from pipeline.authoring.config import Config
+
+
+def training_plan(config: Config) -> TrainingPlan:
+    """What the Trainer depends on."""
+    own = config.model.run_fn or config.features.preprocessing_fn
+    features = FeaturePlan(
+        features=config.features,
+        label=config.data.label,
+        task=config.data.task,
+        row_key=None if own else _row_key(config.data.split),
+        weight=config.data.weight,
+    )
+    return TrainingPlan(features=features, model=config.model, training=config.training)
+
+
+def evaluation_plan(config: Config, force_bless: str | None = None) -> EvaluationPlan:
+    """What the verdict depends on; `force_bless` as for `build`."""
+    features = training_plan(config).features
+    return EvaluationPlan(
+        evaluation=config.evaluation,
+        task=config.data.task,
+        force_bless=force_bless,
+        label=config.data.label,
+        label_columns=None if config.model.run_fn else features.label_expression().columns,
+        feature_columns=None if config.features.preprocessing_fn else config.features.columns_read,
+        class_weights=config.training.class_weights is not None,
+        loss=config.model.loss,
+        quantiles=config.model.quantiles if config.model.loss == "quantile" else (),
+        tweedie_power=config.model.tweedie_power,
+        weight=config.data.weight,
+    )
+
+
+def label_key(config: Config) -> str:
+    """The key of the label in the outputs of `label_signatures`, or among the columns."""
+    return config.evaluation.label_key or feature_names.LABEL
+
+
+def label_signatures(config: Config) -> tuple[str, ...]:
+    """The signatures of the model that compute the label."""
+    return config.evaluation.preprocessing if config.model.run_fn else ("transform_labels",)
+
+
+def prediction_key(config: Config) -> str | None:
+    """The output of the model that is the prediction; None if it has one output."""
+    # Imported late: it imports TensorFlow.
+    from components.trainer.prediction_head import PREDICTION_KEY
+
+    return None if config.model.run_fn else PREDICTION_KEY[config.data.task]
+
+
+def monitor_plan(config: Config, code: str = "") -> MonitorPlan | None:
+    """What the result of a monitoring depends on; None without requests.
+
+    Args:
+      config: the config.
+      code: digest of the code of the node.
+    """
+    if config.monitor is None or not config.monitor.requests:
+        return None
+    found = config.monitor.labels
+    return MonitorPlan(
+        monitor=config.monitor,
+        evaluation=evaluation_plan(config),
+        label_key=label_key(config),
+        preprocessing=label_signatures(config),
+        prediction_key=prediction_key(config),
+        # The format is that of these files: that of the data may be another one, such as a query.
+        labels=config.data_of(found).model_copy(update={"format": None}) if found else None,
+        code=code,
+    )
+
+
+def _row_key(split: SplitConfig) -> RowKey | None:
+    """What the Trainer's validation part keeps together, as the splits do."""
+    if split.by == "time":
+        return RowKey(by="time", columns=split.columns)
+    grouped = split.by in ("hash", "group") and split.columns
+    return RowKey(by="group", columns=split.columns) if grouped else None

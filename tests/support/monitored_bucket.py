@@ -1,0 +1,24 @@
+"""Reads a request log and labels from URLs in a fork of the node server, whose TensorFlow reaches a fake object store.
+
+The arguments are the folder of the log and that of the labels; it prints the keys, and the tips of the labels.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from components.ingest.column_types import Kind
+from components.ingest.config import DataConfig
+from components.monitor import labels, request_log
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Reads both."""
+    requests, path = arguments
+    served = request_log.read([each.path for each in request_log.files([requests])], 100)[1]
+    keys = labels.texts(served.columns["id"])
+    found = labels.read(DataConfig(label="tips > 1", path=(path,)), "id", keys, {"tips": Kind.FLOAT})
+    read = {"keys": [each.decode() for each in keys.to_pylist()], "tips": found.columns["tips"].to_pylist()}
+    print(json.dumps(read))  # noqa: T201 - the answer
+    return 0

@@ -1,0 +1,158 @@
+"""Metrics of recorded answers, and intervals of their differences that respect units with several rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+
+from components.config_section import Task
+from components.data.examples import to_lists
+from components.evaluator import intervals
+from components.evaluator.columnar import Evaluation
+from components.evaluator.component import eval_config
+from components.evaluator.config import EvaluationConfig
+from components.evaluator.intervals import ScoreBins, Z
+from components.evaluator.plan import EvaluationPlan
+from components.evaluator.recorded import MEAN_LABEL, RecordedAnswers, differences
+
+Floats = npt.NDArray[np.float64]
+
+
+class _Model(tf.Module):
+    """Its signature is never called: the answers are recorded ones."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def serving_default(self, examples: Any) -> Any:
+        return {"probability": tf.zeros_like(tf.strings.length(examples), tf.float32)}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder, module = str(tmp_path_factory.mktemp("model")), _Model()
+    tf.saved_model.save(module, folder, signatures={"serving_default": module.serving_default})
+    return folder
+
+
+def config(task: Task = "binary", weight: str | None = None, **section: Any) -> tfma.EvalConfig:
+    metric = {"binary": "auc", "multiclass": "accuracy", "regression": "mean_absolute_error"}[task]
+    evaluation = EvaluationConfig.model_validate({"thresholds": {metric: {"min": 0}}, **section})
+    plan = EvaluationPlan(evaluation=evaluation, task=task, label="label", weight=weight)
+    made = eval_config(plan, "label", (), None)
+    return tfma.utils.update_eval_config_with_defaults(made, has_baseline=False, rubber_stamp=True)
+
+
+def answers(model: str, made: tfma.EvalConfig, labels: Floats, predictions: Floats, **columns: Any) -> RecordedAnswers:
+    given = {"label": labels.astype(np.float32), **columns}
+    batch = to_lists(pa.RecordBatch.from_arrays([pa.array(each) for each in given.values()], list(given)))
+    what = Evaluation(made.SerializeToString(), {made.model_specs[0].name: model}, None)
+    recorded = predictions.astype(np.float32).reshape(len(labels), -1)
+    return RecordedAnswers(what, batch, {"probability": recorded})
+
+
+def drawn(count: int, seed: int, better: float = 1.0) -> tuple[Floats, Floats]:
+    random = np.random.default_rng(seed)
+    scores = random.normal(0, 1, count)
+    labels = (random.random(count) < 1 / (1 + np.exp(-better * scores))).astype(float)
+    return labels, 1 / (1 + np.exp(-scores))
+
+
+def test_metrics_and_slices_are_those_of_the_recorded_predictions(model: str) -> None:
+    labels, predictions = drawn(500, 1)
+    cities = np.array([b"a", b"b"], object)[np.arange(500) % 2]
+    made = config(slices=["city"])
+    found = answers(model, made, labels, predictions, city=cities).slices()
+    by_slice = {tuple(each.slice.items()): each for each in found}
+    for name, rows in ((), slice(None)), ((("city", "a"),), slice(0, None, 2)):
+        y, p = labels[rows], predictions[rows].astype(np.float32).astype(float)
+        metrics = by_slice[name].metrics
+        assert by_slice[name].rows == len(y)
+        assert metrics["binary_crossentropy"] == pytest.approx(-np.log(np.where(y == 1, p, 1 - p)).mean())
+        assert metrics["binary_accuracy"] == pytest.approx(((p > 0.5) == y).mean())
+        assert by_slice[name].intervals["auc"][0] < metrics["auc"] < by_slice[name].intervals["auc"][1]
+
+
+def test_interval_of_independent_rows_is_that_of_the_formulas(model: str) -> None:
+    made = config()
+    (one, p), (other, q) = drawn(1500, 1, better=0.5), drawn(1500, 2, better=1.5)
+    units = np.arange(1500), np.arange(1500, 3000)
+    found = differences(answers(model, made, one, p), answers(model, made, other, q), units, made, ["auc"])
+    assert set(found) == {"auc", MEAN_LABEL}
+    assert found[MEAN_LABEL].value == pytest.approx(other.mean() - one.mean())
+    for name, half in (
+        (MEAN_LABEL, Z * np.sqrt(one.var() / 1500 + other.var() / 1500)),
+        ("auc", np.hypot(half_of_auc(one, p), half_of_auc(other, q))),
+    ):
+        low, high = found[name].interval or (0, 0)
+        assert (low + high) / 2 == pytest.approx(found[name].value)
+        # The standard error over 200 draws has a standard deviation of 5 %.
+        assert (high - low) / 2 == pytest.approx(half, rel=0.2)
+    assert (found["auc"].interval or (0, 0))[0] > 0
+
+
+def half_of_auc(labels: Floats, scores: Floats) -> float:
+    order = np.argsort(scores)
+    bins = ScoreBins(np.ones(len(labels)), labels[order], scores[order])
+    ranks = np.empty(len(labels))
+    ranks[order] = np.arange(len(labels))
+    positives = labels.sum()
+    area = (ranks[labels == 1].sum() - positives * (positives - 1) / 2) / positives / (len(labels) - positives)
+    low, high = intervals.of_auc(float(area), bins) or (0, 0)
+    return (high - low) / 2
+
+
+def test_rows_of_a_unit_are_drawn_together(model: str) -> None:
+    made = config("regression")
+    labels = np.repeat(np.random.default_rng(3).normal(10, 2, 400), 4)
+    before, after = labels[:800], labels[800:]
+    one, other = (answers(model, made, each, each + 1) for each in (before, after))
+    units = np.repeat(np.arange(400), 4)
+    by_unit = differences(one, other, (units[:800], units[800:]), made, [])[MEAN_LABEL]
+    by_row = differences(one, other, (np.arange(800), np.arange(800, 1600)), made, [])[MEAN_LABEL]
+    widths = [high - low for low, high in (each.interval or (0, 0) for each in (by_unit, by_row))]
+    # Four equal rows have the information of one.
+    assert widths[0] / widths[1] == pytest.approx(2, rel=0.25)
+    assert widths[0] / 2 == pytest.approx(Z * np.sqrt(before.var() / 200 + after.var() / 200), rel=0.2)
+
+
+def test_answers_to_the_same_units_are_compared_in_pairs(model: str) -> None:
+    made = config("regression", weight="weight", metrics=["mean_absolute_error"])
+    random = np.random.default_rng(4)
+    labels, weights = random.normal(0, 100, 300), random.uniform(0.5, 2, 300)
+    units = np.arange(300)
+    one, other = (
+        answers(model, made, labels, labels + error, weight=weights) for error in (np.full(300, 2.0), np.full(300, 3.0))
+    )
+    found = differences(one, other, (units, units), made, ["mean_absolute_error"])
+    assert found["mean_absolute_error"].value == pytest.approx(1, rel=1e-4)
+    low, high = found["mean_absolute_error"].interval or (0, 0)
+    assert high - low < 1e-3
+    assert found[MEAN_LABEL].interval == (0, 0)
+
+
+def test_classes_have_an_accuracy_and_no_mean(model: str) -> None:
+    made = config("multiclass")
+    random = np.random.default_rng(5)
+    labels, scores = random.integers(0, 3, (2, 400)).astype(float), random.dirichlet(np.ones(3), (2, 400))
+    one, other = (answers(model, made, *each) for each in zip(labels, scores, strict=True))
+    found = differences(one, other, (np.arange(400), np.arange(400)), made, ["accuracy", "crossentropy"])
+    accuracies = (scores.argmax(axis=2) == labels).mean(axis=1)
+    assert found.keys() == {"accuracy", "crossentropy"}
+    assert found["accuracy"].value == pytest.approx(accuracies[1] - accuracies[0])
+    [overall] = one.slices()
+    assert overall.metrics["accuracy"] == pytest.approx(accuracies[0])
+
+
+def test_interval_of_two_independent_values() -> None:
+    # Of symmetrical intervals, the halves add up in squares.
+    low, high = intervals.of_independent(1.0, (0.7, 1.3), 3.0, (2.6, 3.4))
+    assert (low, high) == (pytest.approx(1.5), pytest.approx(2.5))
+    assert intervals.of_independent(0.9, (0.8, 0.95), 0.9, (0.8, 0.95)) == (
+        pytest.approx(-np.hypot(0.1, 0.05)),
+        pytest.approx(np.hypot(0.1, 0.05)),
+    )

@@ -1,0 +1,91 @@
+"""Labels by key, from files of several formats and from a bucket."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import monitored_bucket
+import pyarrow as pa
+import pytest
+from command import ROOT, SECONDS
+from fake_gcs import Bucket, serve
+from forked_command import ForkedCommand
+from pyarrow import csv, parquet
+from request_logs import raw, write
+
+from components.errors import InputError
+from components.ingest.column_types import Kind
+from components.ingest.config import DataConfig
+from components.monitor import labels, request_log
+
+KINDS = {"tips": Kind.FLOAT, "paid": Kind.BYTES, "none": Kind.INT}
+
+
+def data(path: object, **more: Any) -> DataConfig:
+    return DataConfig(label="tips > 1", path=(str(path),), **more)
+
+
+def read(path: object, *keys: object, **more: Any) -> dict[object, dict[str, Any]]:
+    wanted = labels.texts(pa.array(keys))
+    found = labels.read(data(path, **more), "id", wanted, KINDS)
+    rows = pa.table({"id": found.keys, **found.columns}).to_pylist()
+    return {row.pop("id"): row for row in reversed(rows)}
+
+
+def test_last_row_of_a_key_counts_whatever_the_format(tmp_path: Path) -> None:
+    first = pa.table({"id": [7, 8, 9], "tips": [1.5, None, 3.0], "paid": ["a", "b", None]})
+    second = pa.table({"id": [8], "tips": [2.0], "paid": ["c"]})
+    expected = {
+        b"7": {"tips": 1.5, "paid": b"a"},
+        b"8": {"tips": 2.0, "paid": b"c"},
+    }
+    for folder, write_file in (("csv", csv.write_csv), ("parquet", parquet.write_table)):
+        (tmp_path / folder).mkdir()
+        for number, table in enumerate((first, second)):
+            write_file(table, tmp_path / folder / f"{number}.{folder}")
+        assert read(tmp_path / folder, 7, 8) == expected
+        assert read(f"{tmp_path / folder}/*", b"8", b"7", None, b"x") == expected
+    assert read(tmp_path / "csv" / "0.csv", 9) == {b"9": {"tips": 3.0, "paid": None}}
+
+
+def test_rows_that_do_not_fit_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "1.csv").write_text("id,tips\n1,2.5\n2,many\n3,4\n4\n")
+    assert read(tmp_path / "1.csv", 1, 2, 3, 4) == {b"1": {"tips": 2.5}, b"3": {"tips": 4.0}}
+    assert "2 rows cannot be read, or have a value of another type" in caplog.text
+
+
+def test_files_that_are_not_there_yet_are_no_error_and_a_missing_key_is(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path in ("none.csv", "none/*.csv", "empty", "{SPAN}/l.csv"):
+        assert read(tmp_path / path, 1) == {}
+    (tmp_path / "1.csv").write_text("idd,tips\n1,2.5\n")
+    with pytest.raises(InputError, match=r"monitor.key: expected a column of .*1.csv, received 'id'; did you mean"):
+        read(tmp_path / "1.csv", 1)
+
+
+def test_requests_and_labels_in_a_bucket_are_read_as_local_ones(tmp_path: Path) -> None:
+    log, folder = tmp_path / "log", tmp_path / "labels"
+    log.mkdir()
+    folder.mkdir()
+    newer = write(log / "requests-1700000100000000000-7.tfrecord.gz", raw(1, [1.0], ["a"], [7], id=[b"x"]))
+    older = write(log / "requests-1700000000000000000-7.tfrecord.gz", raw(1, [2.0], ["b"], [8], id=[b"y"]))
+    shutil.copy(newer, log / ".requests-1700000200000000000-7.tfrecord.gz")
+    (folder / "1.csv").write_text("id,tips\ny,2.5\nx,4\nz,5\n")
+    bucket = Bucket()
+    for path in (*log.iterdir(), *folder.iterdir()):
+        bucket.objects[f"served/{path.relative_to(tmp_path)}"] = path.read_bytes()
+    with serve(bucket, tmp_path) as environment:
+        arguments = ["gs://bucket/served/log", "gs://bucket/served/labels"]
+        code, out, err = ForkedCommand(monitored_bucket.main, arguments, ROOT, {**os.environ, **environment}).wait(
+            SECONDS
+        )
+    assert code == 0, err
+    assert json.loads(out) == {"keys": ["y", "x"], "tips": [4.0, 2.5]}
+    assert [Path(each.path).name for each in request_log.files([f"file://{log}"])] == [
+        Path(older).name,
+        Path(newer).name,
+    ]
