@@ -73,7 +73,8 @@ def test_requests_and_labels_in_a_bucket_are_read_as_local_ones(tmp_path: Path) 
     folder.mkdir()
     newer = write(log / "requests-1700000100000000000-7.tfrecord.gz", raw(1, [1.0], ["a"], [7], id=[b"x"]))
     older = write(log / "requests-1700000000000000000-7.tfrecord.gz", raw(1, [2.0], ["b"], [8], id=[b"y"]))
-    shutil.copy(newer, log / ".requests-1700000200000000000-7.tfrecord.gz")
+    unfinished = log / ".requests-1700000200000000000-7.tfrecord.gz"
+    shutil.copy(newer, unfinished)
     (folder / "1.csv").write_text("id,tips\ny,2.5\nx,4\nz,5\n")
     bucket = Bucket()
     for path in (*log.iterdir(), *folder.iterdir()):
@@ -84,8 +85,9 @@ def test_requests_and_labels_in_a_bucket_are_read_as_local_ones(tmp_path: Path) 
             SECONDS
         )
     assert code == 0, err
-    assert json.loads(out) == {"keys": ["y", "x"], "tips": [4.0, 2.5]}
+    assert json.loads(out) == {"keys": ["y", "x", "x"], "tips": [4.0, 2.5]}
     assert [Path(each.path).name for each in request_log.files([f"file://{log}"])] == [
         Path(older).name,
         Path(newer).name,
+        unfinished.name,
     ]
