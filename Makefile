@@ -22,8 +22,10 @@ test: ARGS := -m "not slow and not orchestrator"
 test: data lint pytest ## what has to pass before a commit; CI runs the tests of the orchestrators as well
 
 # Many tests wait for processes that they have started: one worker more than there are cores.
+WORKERS := $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
+# Without files of bytecode, each of these processes would compile what it imports of the project.
 pytest: setup ## the tests alone, without the slow ones, in parallel; some of them: ARGS="tests/unit -k names"
-	$(BIN)/python -m pytest -n $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4))) --dist loadgroup --no-loadscope-reorder \
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder \
 	  -m "not slow" $(ARGS)
 
 test-slow: ARGS := -m slow
@@ -55,7 +57,7 @@ lint: setup ## style, types, import contracts, secrets
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	git ls-files -z | xargs -0 $(BIN)/detect-secrets-hook --no-verify --baseline .secrets.baseline
+	git ls-files -z | xargs -0 -n 250 -P $$(nproc) $(BIN)/detect-secrets-hook --no-verify --baseline .secrets.baseline
 
 format: setup ## formats the code
 	$(BIN)/ruff check --fix .

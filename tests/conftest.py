@@ -4,7 +4,9 @@ and, where there are the rights for it, a network without an outside. And what t
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -24,6 +26,10 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 private_network.enter()
 import_jsonschema()
+# A shell starts what runs in its background with SIGINT ignored, and so would the processes of the tests.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+# Collecting imports TensorFlow, TFX and Beam: millions of objects, and hardly any garbage.
+gc.disable()
 
 ROOT = Path(__file__).parent.parent
 os.chdir(ROOT)
@@ -53,6 +59,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return [*_FIRST, folder].index(folder), [*_LONG, file].index(file)
 
     items.sort(key=order)
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector what the tests have imported."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

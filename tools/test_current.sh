@@ -12,6 +12,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ROOT=$PWD/.cache/trixie
 PACKAGES=ca-certificates,g++,git,iproute2,make,mariadb-server,postgresql,python3,python3-dev,python3-venv
 
+# Only files that have such tests: pytest imports all that it is given, in each worker.
+TESTS='ARGS=-m "both_lines and not slow" $$(grep -rl both_lines tests --include="test_*.py")'
+
 die() {
   echo "test-current: $*" >&2
   exit 1
@@ -94,13 +97,13 @@ if [[ ${1-} == --in-namespace ]]; then
   copy_checkout
   inside make --no-print-directory data
   if [[ ${2-} == --prepare ]]; then exit; fi
-  export ROOT
+  export ROOT TESTS
   export -f inside
   # shellcheck disable=SC2016  # for the inner shell
-  unshare --net bash -c 'inside ip link set lo up && inside make --no-print-directory pytest "ARGS=-m \"both_lines and not slow\""'
+  unshare --net bash -c 'inside ip link set lo up && inside make --no-print-directory pytest "$TESTS"'
 elif .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
   if [[ ${1-} == --prepare ]]; then exit; fi
-  exec make --no-print-directory pytest 'ARGS=-m "both_lines and not slow"'
+  exec make --no-print-directory pytest "$TESTS"
 else
   check_machine
   exec unshare --mount --propagation private --pid --fork --kill-child --mount-proc tools/test_current.sh --in-namespace "$@"

@@ -97,5 +97,6 @@ def test_on_paper_there_is_the_content_alone(opened: Any):
     assert all(each.is_visible() for each in opened.query_selector_all("h2"))
 
 
+@pytest.mark.slow
 def test_pictures_of_it_are_kept(opened: Any, page: Path, request: pytest.FixtureRequest):
     keep(opened, request.node.callspec.params["page"].replace(" ", "-"))

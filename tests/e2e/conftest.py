@@ -85,12 +85,13 @@ def _files(folder: Path) -> Runs:
 
 
 def _built(folder: Path) -> Runs:
-    """The same rows, with a network that the user's function builds."""
+    """The same rows, with a network that the user's function builds, which predicts other rows after its push."""
     config = people.project(
         folder,
         "built",
         features={"columns": {"age": "z_score", "hours": "z_score", "city": "vocab"}},
         model={"build": str(SUPPORT / "own_code.py")},
+        predict={"path": str(people.write_new(folder / "new.csv")), "columns": ["id"], "format": "tfrecord"},
     )
     return first_run(folder, "built", "--config", str(config))
 

@@ -20,12 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """New people with a key, and without the label."""
-    table = [{"id": f"{at:04}", **row} for at, row in enumerate(people.rows(300, seed=7))]
-    return people.write(
-        tmp_path_factory.mktemp("new") / "people.csv",
-        [{name: value for name, value in row.items() if name != "income"} for row in table],
-    )
+    return people.write_new(tmp_path_factory.mktemp("new") / "people.csv")
 
 
 def predict(runs: Runs, output: Path | str, *arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
@@ -135,14 +130,14 @@ def test_what_is_refused_leaves_nothing(small: Runs, rows: Path, tmp_path: Path)
         assert {path.name for path in tmp_path.iterdir()} == {"full"}
 
 
-def test_node_predicts_with_the_version_that_the_run_has_pushed(rows: Path, tmp_path: Path):
-    section = {"path": str(rows), "columns": ["id"], "format": "tfrecord"}
-    config = people.project(tmp_path, "people", predict=section)
-    arguments = ("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--json")
-    first = command(*arguments)
+# It makes further runs into the folder that test_own_code uses.
+@pytest.mark.xdist_group("own")
+def test_node_predicts_with_the_version_that_the_run_has_pushed(built: Runs):
+    first, rows = built.first, built.output.parents[1] / "new.csv"
     assert first.exit_code == 0, first.err
     assert first.states["Predictor"] == "done"
-    [folder] = (tmp_path / "out" / "people" / "artifacts" / "Predictor" / "predictions").iterdir()
+    predictions = built.output / "artifacts" / "Predictor" / "predictions"
+    folder = min(predictions.iterdir(), key=lambda each: int(each.name))
     manifest = json.loads((folder / "_manifest.json").read_text())
     assert (manifest["predicted"], manifest["model"]["version"]) == (300, int(Path(first.result["pushed"]).name))
     [file] = folder.glob("*.tfrecord.gz")
@@ -155,16 +150,13 @@ def test_node_predicts_with_the_version_that_the_run_has_pushed(rows: Path, tmp_
     np.testing.assert_allclose(predicted, answers(first.result["pushed"], rows), rtol=1e-5, atol=1e-7)
 
     # Nothing has changed: neither model nor rows.
-    assert command(*arguments).states["Predictor"] == "cached"
+    assert built.again().states["Predictor"] == "cached"
     people.write(rows, [{"id": "1", **people.rows(1)[0]}])
-    changed = command(*arguments)
+    changed = built.again()
     assert (changed.states["Pusher"], changed.states["Predictor"]) == ("cached", "done")
 
-    refused = command(*arguments, "--set", "evaluation.thresholds={auc: {min: 0.999}}")
+    refused = built.again("--set", "evaluation.thresholds={auc: {min: 0.9999}}")
     assert refused.exit_code == 3
     assert refused.result["pushed"] is None
-    newest = max(
-        (tmp_path / "out" / "people" / "artifacts" / "Predictor" / "predictions").iterdir(),
-        key=lambda each: int(each.name),
-    )
+    newest = max(predictions.iterdir(), key=lambda each: int(each.name))
     assert not list(newest.iterdir())

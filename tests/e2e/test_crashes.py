@@ -76,10 +76,9 @@ def test_kill_from_outside(own: Runs, tmp_path: Path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     another = ("--set", "training.steps=12")
-    running = start(*own.arguments, *another, environment=environment(tmp_path / "deed", f"wait {pipe}"))
     killer = threading.Thread(target=lambda: os.kill(int(pipe.read_text()), signal.SIGKILL), daemon=True)
     killer.start()
-    died = wait(running)
+    died = own.again(*another, environment=environment(tmp_path / "deed", f"wait {pipe}"))
     assert_died(own, died, "Trainer was killed by SIGKILL", before)
     assert_resumes(own, died, before, *another)
 

@@ -22,6 +22,8 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+import forked_export_check
+
 from components.processes import kill_group, signal_at_parents_death
 from pipeline.orchestration.local import processes
 from pipeline.orchestration.local.processes import context, start_server
@@ -51,7 +53,7 @@ class ForkedCommand:
         self._title = " ".join(arguments)
         self._scratch = tempfile.TemporaryDirectory()
         files = [Path(self._scratch.name, name) for name in ("out", "err")]
-        given = (main, tuple(arguments), folder, dict(environment), *files)
+        given = (main, tuple(arguments), folder, dict(environment), forked_export_check.python(), *files)
         self._process = context().Process(target=_enter, args=given)
         self._process.start()
         self._files = files
@@ -133,6 +135,7 @@ def _enter(
     arguments: tuple[str, ...],
     folder: Path,
     environment: dict[str, str],
+    checking: str,
     out: Path,
     err: Path,
 ) -> None:
@@ -148,25 +151,28 @@ def _enter(
     sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
     os.chdir(folder)
     _set_environment(environment)
-    _fork_nodes_from_the_same_server(environment)
+    forked_export_check.use(checking)
+    _fork_nodes_from_the_same_server(environment, checking)
     sys.argv = [main.__module__, *arguments]
     sys.exit(main(arguments))
 
 
-def _fork_nodes_from_the_same_server(environment: dict[str, str]) -> None:
+def _fork_nodes_from_the_same_server(environment: dict[str, str], checking: str) -> None:
     """By itself, a child of a fork server starts one of its own; and nodes have the environment of their server."""
     forkserver._forkserver.ensure_running = _do_nothing
     forkserver.ensure_running = _do_nothing
 
     def run_work(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
-        return pickle.dumps((_in_environment, (environment, function, arguments)))
+        return pickle.dumps((_in_environment, (environment, checking, function, arguments)))
 
     processes.run_work = run_work
 
 
-def _in_environment(environment: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def _in_environment(
+    environment: dict[str, str], checking: str, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> Any:
     _set_environment(environment)
-    return function(*arguments)
+    return forked_export_check.call(checking, function, *arguments)
 
 
 def _set_environment(environment: dict[str, str]) -> None:

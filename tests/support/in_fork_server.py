@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forked_export_check
+
 from pipeline.orchestration.local.processes import ChildProcess, start_server
 
 
@@ -20,7 +22,8 @@ def in_child(log: Path, function: Callable[..., Any], *arguments: Any) -> Any:
       arguments: its arguments.
     """
     start_server()
-    return result_of(ChildProcess(function.__name__, log, function, *arguments))
+    checking = forked_export_check.python()
+    return result_of(ChildProcess(function.__name__, log, forked_export_check.call, checking, function, *arguments))
 
 
 def main_of(module: str, *arguments: Any) -> Any:

@@ -76,6 +76,12 @@ def write(path: Path, table: list[dict[str, Any]], delimiter: str = ";") -> Path
     return path
 
 
+def write_new(path: Path) -> Path:
+    """Writes 300 rows to predict: with a key, `id`, and without the label."""
+    table = [{"id": f"{at:04}", **row} for at, row in enumerate(rows(300, seed=7))]
+    return write(path, [{name: value for name, value in row.items() if name != "income"} for row in table])
+
+
 def project(folder: Path, name: str = "people", **sections: Any) -> Path:
     """Writes 500 rows and a config with these sections into a folder; returns the config."""
     return write_config(folder / f"{name}.yaml", write(folder / "people.csv", rows()), **sections)

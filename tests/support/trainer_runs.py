@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import forked_export_check
 import people
 import psutil
 from command import command
@@ -62,7 +63,9 @@ class Training:
         self.config = training
         self.log = folder / "node.log"
         start_server()
-        self._task = ChildProcess("Trainer", self.log, train, prepared, folder, dict(training), small_disk, model, base)
+        checking = (forked_export_check.call, forked_export_check.python())
+        given = (prepared, folder, dict(training), small_disk, model, base)
+        self._task = ChildProcess("Trainer", self.log, *checking, train, *given)
         self.supervisor = psutil.Process(self._task._process.pid)
 
     def process(self, task: str) -> int:

@@ -11,7 +11,6 @@ import pushed
 import pytest
 from fake_gcs import Bucket, emulate
 from pydantic import ValidationError
-from tfx.extensions.google_cloud_ai_platform import prediction_clients
 from tfx.types import Channel
 from tfx.types.standard_artifacts import Model, PushedModel
 
@@ -62,6 +61,9 @@ class FakeModelServers:
 def test_version_is_deployed_from_the_push_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoints: list[str]
 ) -> None:
+    # Imported here, as it takes 5 CPU-seconds in each process that collects the tests.
+    from tfx.extensions.google_cloud_ai_platform import prediction_clients
+
     vertex = FakeModelServers(endpoints)
     monkeypatch.setattr(prediction_clients, "aiplatform", vertex)
     monkeypatch.setattr(remote_folder, "add_version", lambda model, directory, *_: (f"{directory}/17", 17))

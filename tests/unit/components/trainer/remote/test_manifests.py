@@ -1,4 +1,7 @@
-"""Each manifest by its published schema, and its tasks by the config."""
+"""Each manifest by its published schema, and its tasks by the config.
+
+The packages of the schemas are imported by the tests, as they take 5 CPU-seconds in each process that collects these.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from google.cloud.aiplatform_v1.types import CustomJob
 from google.protobuf import json_format
-from kubeflow.training import ApiClient
-from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
 
 from components.errors import InputError
 from components.trainer.remote import manifests
@@ -73,6 +73,8 @@ def tf_configs(shape: tuple[str, ...]) -> list[dict[str, Any]]:
 
 @every_shape
 def test_tfjob_is_one_by_kubeflows_own_model(shape: tuple[str, ...]):
+    from kubeflow.training import ApiClient
+
     made = manifests.tfjob_manifest(job_of(*shape))
     client = ApiClient()
     read = client.deserialize(SimpleNamespace(data=json.dumps(made)), "KubeflowOrgV1TFJob")
@@ -82,6 +84,8 @@ def test_tfjob_is_one_by_kubeflows_own_model(shape: tuple[str, ...]):
 
 @every_shape
 def test_custom_job_is_one_by_vertex_ais_own_message(shape: tuple[str, ...]):
+    from google.cloud.aiplatform_v1.types import CustomJob
+
     made = manifests.vertex_manifest(job_of(*shape))
     # A field that the message does not know is refused.
     read = json_format.ParseDict(made, CustomJob.pb(CustomJob()))
@@ -90,6 +94,8 @@ def test_custom_job_is_one_by_vertex_ais_own_message(shape: tuple[str, ...]):
 
 @every_shape
 def test_jobset_is_one_by_kubeflow_trainers_own_model(shape: tuple[str, ...]):
+    from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
+
     made = manifests.jobset_manifest(job_of(*shape))
     read = JobsetV1alpha2JobSet.model_validate(made)
     assert read.model_dump(by_alias=True, exclude_unset=True) == made

@@ -1,0 +1,121 @@
+"""The program that loads an exported model, in forks of a process that has imported TensorFlow, as the program does.
+
+Nearly every training of the tests starts the program, and importing is most of its work. The program itself is started
+by unit/components/trainer/test_export_check.py, and by runs that are processes of their own (`command_process`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import json
+import os
+import runpy
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+from components.compat.tensorflow import import_for_predictions
+from components.processes import signal_at_parents_death
+
+_ROOT = Path(__file__).parents[2]
+_PROGRAM = "components.trainer.export_check_process"
+# Hands its environment and its three files to the server, and ends as the fork does.
+_CLIENT = """
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect(sys.argv[1])
+    socket.send_fds(connection, [b"-"], [0, 1, 2])
+    connection.sendall(json.dumps([sys.argv[3], dict(os.environ)]).encode())
+    connection.shutdown(socket.SHUT_WR)
+    sys.exit((connection.recv(1) or b"\\1")[0])
+"""
+
+
+@functools.cache
+def python() -> str:
+    """Starts the server, which ends with this process; returns an interpreter that runs the program in forks of it."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    address, interpreter = Path(folder.name, "socket"), Path(folder.name, "python")
+    client = shlex.join([sys.executable, "-S", "-E", "-c", _CLIENT, str(address)])
+    interpreter.write_text(f'#!/bin/sh\nexec {client} "$@"\n')
+    interpreter.chmod(0o755)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(address))
+    # Before it has imported anything: its first clients wait.
+    listener.listen()
+    server = subprocess.Popen(
+        [sys.executable, __file__, str(listener.fileno()), str(os.getpid())],
+        env={**os.environ, "PYTHONPATH": str(_ROOT)},
+        pass_fds=[listener.fileno()],
+        stdin=subprocess.DEVNULL,
+    )
+    listener.close()
+    atexit.register(server.wait)
+    atexit.register(server.kill)
+    return str(interpreter)
+
+
+def use(interpreter: str) -> None:
+    """Lets the trainings of this process, a fork of the node server, start the program by this interpreter."""
+    from components.trainer import export_check
+
+    export_check.sys = SimpleNamespace(executable=interpreter)
+
+
+def call(interpreter: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function whose trainings start the program by this interpreter."""
+    use(interpreter)
+    return function(*arguments)
+
+
+def _serve(listener: socket.socket) -> None:
+    import_for_predictions()
+    gc.freeze()
+    # The kernel reaps the forks.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        connection, _ = listener.accept()
+        if not os.fork():
+            _run(connection)
+        connection.close()
+
+
+def _run(connection: socket.socket) -> NoReturn:
+    code = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _, files, *_ = socket.recv_fds(connection, 1, 3)
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+            os.close(file)
+        with connection.makefile() as text:
+            module, environment = json.load(text)
+        assert module == _PROGRAM
+        os.environ.update(environment)
+        runpy.run_module(module, run_name="__main__")
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        # The client may have been killed.
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            connection.sendall(bytes([code]))
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    signal_at_parents_death(signal.SIGKILL, parent=int(sys.argv[2]))
+    _serve(socket.socket(fileno=int(sys.argv[1])))
