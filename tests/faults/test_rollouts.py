@@ -45,7 +45,7 @@ def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextlib.contextmanager
 def server(pushed: Path, name: str) -> Iterator[Server]:
     models, log = f"--model_config_file={pushed}/rollout/models.config", f"--request_log={pushed.parent}/requests"
-    with serving(pushed.parent / name, models, "--enable_batching", log, "--request_log_rate=0.1") as it:
+    with serving(pushed.parent / name, models, "--enable_batching", log, "--request_log_rate=0.5") as it:
         yield it
 
 
