@@ -45,7 +45,7 @@ def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextlib.contextmanager
 def server(pushed: Path, name: str) -> Iterator[Server]:
     models, log = f"--model_config_file={pushed}/rollout/models.config", f"--request_log={pushed.parent}/requests"
-    with serving(pushed.parent / name, models, "--enable_batching", log, "--request_log_rate=0.5") as it:
+    with serving(pushed.parent / name, models, "--enable_batching", log) as it:
         yield it
 
 
@@ -88,8 +88,8 @@ def balanced(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Bala
 
 
 @contextlib.contextmanager
-def asking(balancer: Balancer, connections: int = 16) -> Iterator[Load]:
-    with Load(balancer.rest, PATH, BODY, connections=connections) as load_:
+def asking(balancer: Balancer, pause: float = 0.0) -> Iterator[Load]:
+    with Load(balancer.rest, PATH, BODY, pause=pause) as load_:
         load_.wait(500)
         yield load_
     assert load_.answers.keys() <= {OLD, NEW}, load_.answers
@@ -165,7 +165,7 @@ def test_rollout_stops_a_worse_version_and_promotes_a_good_one(
     with (
         balanced(here, {"stable": 2}) as balancer,
         prometheus(tmp_path / "prometheus", [balancer.metrics]) as metrics,
-        asking(balancer, connections=2) as load_,
+        asking(balancer, pause=0.04) as load_,
     ):
         metrics.wait_for("haproxy_backend_http_responses_total")
         ended = rollout(3)

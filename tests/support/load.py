@@ -23,6 +23,7 @@ class Load:
       address: host:port.
       path: what is asked.
       bodies: what is sent, in turns.
+      pause: seconds between an answer and the next request of the same connection.
       connections: that ask side by side.
 
     Attributes:
@@ -30,11 +31,11 @@ class Load:
       last: answer → when the last request that got it was sent, by time.monotonic.
     """
 
-    def __init__(self, address: str, path: str, *bodies: bytes, connections: int = 16) -> None:
+    def __init__(self, address: str, path: str, *bodies: bytes, connections: int = 16, pause: float = 0.0) -> None:
         self._host, _, self._port = address.rpartition(":")
         head = f"POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: "
         requests = [f"{head}{len(body)}\r\n\r\n".encode() + body for body in bodies]
-        self._requests, self._connections = itertools.cycle(requests), connections
+        self._requests, self._connections, self._pause = itertools.cycle(requests), connections, pause
         self.answers: Counter[Answer] = Counter()
         self.last: dict[Answer, float] = {}
         self._ended, self._total = False, 0
@@ -81,6 +82,7 @@ class Load:
             except (OSError, asyncio.IncompleteReadError) as error:
                 answer = 0, type(error).__name__.encode()
             self._note(answer, sent)
+            await asyncio.sleep(self._pause)
             if not stays and writer is not None:
                 writer.close()
                 reader = writer = None
