@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
@@ -86,5 +87,7 @@ def _fingerprint(plan: MonitorPlan) -> str:
 
 def _described(paths: Iterable[str]) -> Iterator[str]:
     for path in paths:
-        found = tf.io.gfile.stat(path)
-        yield f"{path} {found.length} {found.mtime_nsec}"
+        # The file that the server is writing may get its final name meanwhile.
+        with contextlib.suppress(tf.errors.NotFoundError):
+            found = tf.io.gfile.stat(path)
+            yield f"{path} {found.length} {found.mtime_nsec}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import random
@@ -168,22 +169,33 @@ class _Request(NamedTuple):
 
 def _records(paths: Iterable[str]) -> Iterator[bytes]:
     for path in paths:
-        is_unfinished = PurePosixPath(path).name.startswith(".")
         try:
-            for chunk in _unfinished_records(path) if is_unfinished else tfrecord.records(path):
+            for chunk in _chunks(path):
                 yield from chunk.records
         except InputError as error:
-            if not is_unfinished:
-                # The server was killed while it wrote.
-                logging.warning("the rest of the log is not read: %s", error.headline)
+            # The server was killed while it wrote.
+            logging.warning("the rest of the log is not read: %s", error.headline)
 
 
-def _unfinished_records(path: str) -> Iterator[tfrecord.Chunk]:
+def _chunks(path: str) -> Iterator[tfrecord.Chunk]:
+    name = PurePosixPath(path).name
+    if name.startswith("."):
+        with contextlib.suppress(FileNotFoundError):
+            yield from _unfinished_chunks(path)
+            return
+        # It has got its final name since it was listed.
+        path = file_io.join(path.removesuffix(name), name[1:])
+    yield from tfrecord.records(path)
+
+
+def _unfinished_chunks(path: str) -> Iterator[tfrecord.Chunk]:
     """The records so far; the file is 64 MB when it is finished."""
     with file_io.open_binary(path) as file:
         # Unlike a gzip file object, it returns what there is of a compressed file that has no end yet.
         content = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(file.read())
-    return tfrecord.records_of(path, io.BytesIO(content))
+    # The last record may be half written.
+    with contextlib.suppress(InputError):
+        yield from tfrecord.records_of(path, io.BytesIO(content))
 
 
 def _raw_columns(requests: Sequence[_Request]) -> dict[str, pa.Array]:

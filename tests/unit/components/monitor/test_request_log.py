@@ -115,3 +115,11 @@ def test_file_that_is_still_written_is_read_up_to_now(tmp_path: Path) -> None:
         read = request_log.read([each.path for each in files], 1000)
     assert read[1].rows == 1
     assert read[2].rows == 300
+
+
+def test_file_that_was_finished_since_it_was_listed_is_read(tmp_path: Path) -> None:
+    name = "requests-1700000000000000000-1.tfrecord.gz"
+    write(tmp_path / f".{name}", raw(1, [1.0], ["a"], [7]))
+    [listed] = request_log.files([str(tmp_path)])
+    (tmp_path / f".{name}").rename(tmp_path / name)
+    assert request_log.read([listed.path], 10)[1].rows == 1
