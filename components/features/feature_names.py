@@ -29,3 +29,8 @@ WEIGHT_SCALE = "weight_scale"
 def feature(column: str, suffix: str) -> str:
     """Returns the name of a transformed feature, from the column's name and the operation's suffix."""
     return f"{column}_{suffix}"
+
+
+def analysis_tensor(name: str) -> str:
+    """Returns the name of the tensor in the transform graph that has the numbers of a feature's analysis."""
+    return f"analysis_{name.encode().hex()}"

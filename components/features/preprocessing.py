@@ -71,7 +71,7 @@ class DeclaredOperations:
 
     def outputs(self, results: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the features, the label, the weight and the key of a row, from the result of each requirement."""
-        analyzed = dict(zip(self._analyzed, results, strict=False))
+        analyzed = {name: _named(name, result) for name, result in zip(self._analyzed, results, strict=False)}
         outputs = {name: ops.apply(op, source, analyzed.get(name)) for name, (op, source) in self._features.items()}
         outputs[feature_names.LABEL] = self._label.finish(results[len(analyzed) :])
         if self._weight is not None:
@@ -79,6 +79,11 @@ class DeclaredOperations:
         if self._row_key is not None:
             outputs[feature_names.ROW_KEY] = self._row_key
         return outputs
+
+
+def _named(feature: str, result: tf.Tensor) -> tf.Tensor:
+    """Names the numbers of an analysis in the graph; the path of a file stays an eager tensor, see `constants`."""
+    return result if result.dtype == tf.string else tf.identity(result, feature_names.analysis_tensor(feature))
 
 
 def columns_read(plan: FeaturePlan) -> list[str]:

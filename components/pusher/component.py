@@ -9,13 +9,14 @@ from tfx.dsl.components.base import base_component, executor_spec
 from tfx.proto import pusher_pb2
 from tfx.types import BaseChannel, Channel, component_spec, standard_artifacts, standard_component_specs
 
+from components.data.edge_models import EdgeModels
 from components.files import is_remote
 from components.pusher.executor import Executor
 from components.pusher.plan import PushPlan
 
 
 class PusherSpec(component_spec.ComponentSpec):  # type: ignore[misc]
-    """TFX's PusherSpec, plus a plan, an evaluation and examples."""
+    """TFX's PusherSpec, plus a plan, an evaluation, examples and variants for small devices."""
 
     PARAMETERS: ClassVar = {
         **standard_component_specs.PusherSpec.PARAMETERS,
@@ -25,6 +26,7 @@ class PusherSpec(component_spec.ComponentSpec):  # type: ignore[misc]
         **standard_component_specs.PusherSpec.INPUTS,
         "evaluation": component_spec.ChannelParameter(type=standard_artifacts.ModelEvaluation, optional=True),
         "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples, optional=True),
+        "edge": component_spec.ChannelParameter(type=EdgeModels, optional=True),
     }
     OUTPUTS: ClassVar = standard_component_specs.PusherSpec.OUTPUTS
     TYPE_ANNOTATION = standard_component_specs.PusherSpec.TYPE_ANNOTATION
@@ -46,6 +48,7 @@ class Pusher(base_component.BaseComponent):  # type: ignore[misc]
         infra_blessing: BaseChannel | None = None,
         evaluation: BaseChannel | None = None,
         examples: BaseChannel | None = None,
+        edge: BaseChannel | None = None,
     ) -> None:
         """Creates the component.
 
@@ -57,6 +60,7 @@ class Pusher(base_component.BaseComponent):  # type: ignore[misc]
           infra_blessing: the serving check's blessing; if it holds a model with warm-up requests, that one is pushed.
           evaluation: the Evaluator's results, for the manifest.
           examples: ExampleGen's output, for the manifest.
+          edge: the variants for small devices, of which those that passed are pushed with the model.
         """
         base = directory if is_remote(directory) else str(Path(directory).absolute())
         spec = PusherSpec(
@@ -69,6 +73,7 @@ class Pusher(base_component.BaseComponent):  # type: ignore[misc]
             infra_blessing=infra_blessing,
             evaluation=evaluation,
             examples=examples,
+            edge=edge,
             pushed_model=Channel(type=standard_artifacts.PushedModel),
         )
         super().__init__(spec=spec)

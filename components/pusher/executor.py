@@ -9,12 +9,14 @@ from typing import Any
 
 from tfx import types
 from tfx.components.pusher import executor
+from tfx.dsl.io import fileio
 from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, path_utils, proto_utils
 
 from components import version_manifest
 from components.compat.tfx import executor_context
+from components.data.edge_models import PASSED, PUSHED
 from components.errors import MachineError
 from components.pusher import vertex_endpoint
 from components.pusher.plan import PushPlan
@@ -35,7 +37,7 @@ class Executor(executor.Executor):  # type: ignore[misc]
         """Pushes the model if it is blessed.
 
         Args:
-          input_dict: `model`; optional: `model_blessing`, `infra_blessing`, `evaluation` and `examples`.
+          input_dict: `model`; optional: `model_blessing`, `infra_blessing`, `evaluation`, `examples` and `edge`.
           output_dict: `pushed_model`; gets a copy of the model and the properties `pushed`, `pushed_destination`
             and `pushed_version`, as TFX's Pusher sets them.
           exec_properties: `push_destination`, a PushDestination as JSON, and `plan`, a PushPlan as JSON.
@@ -62,6 +64,8 @@ class Executor(executor.Executor):  # type: ignore[misc]
         store.read()
         # The output artifact comes first: a version in the push folder then always has one.
         io_utils.copy_dir(model, pushed.uri)
+        if _copy_edge(input_dict, f"{pushed.uri}/{PUSHED}"):
+            model = pushed.uri
         path, number = store.add(model, int(time.time()), source, key)
         _stage(store, plan, number, by=f"run {source.run}")
         if plan.push.vertex is not None and plan.push.target == "vertex":
@@ -74,6 +78,17 @@ class Executor(executor.Executor):  # type: ignore[misc]
         if checked and artifact_utils.get_single_instance(checked).get_int_custom_property("has_model"):
             return str(path_utils.stamped_model_path(artifact_utils.get_single_uri(checked)))
         return str(super().GetModelPath(input_dict))
+
+
+def _copy_edge(input_dict: dict[str, list[types.Artifact]], folder: str) -> bool:
+    """Copies the variants for small devices that passed; returns whether there are any."""
+    if not input_dict.get("edge"):
+        return False
+    passed = f"{artifact_utils.get_single_uri(input_dict['edge'])}/{PASSED}"
+    if not fileio.exists(passed):
+        return False
+    io_utils.copy_dir(passed, folder)
+    return True
 
 
 def _stage(store: Store, plan: PushPlan, number: int, by: str) -> None:

@@ -4,6 +4,7 @@
     raw                 one tensor per raw column → predictions
     transform_features  serialized tf.Examples → the network's inputs
     transform_labels    serialized tf.Examples → the label; for evaluation
+    transformed         the network's inputs → the prediction; for devices, which have no transform graph
 
 Only `transform_labels` reads the columns of the label.
 
@@ -26,6 +27,7 @@ from components.compat.tfx import transform_resources
 from components.features import feature_names
 from components.features.plan import FeaturePlan
 from components.trainer import export_check
+from components.trainer.prediction_head import PREDICTION_KEY
 from components.trainer.probe_rows import MISSING_INT, probe_rows
 
 RawColumns = dict[str, Any]
@@ -64,6 +66,11 @@ def export(
     def predictions(columns: RawColumns) -> dict[str, tf.Tensor]:
         return outputs_by_name(network(features(columns), training=False))
 
+    def prediction(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        # Without the names of classes: devices have no texts.
+        key = PREDICTION_KEY[plan.task]
+        return {key: outputs_by_name(network(inputs, training=False))[key]}
+
     def label(columns: RawColumns) -> dict[str, tf.Tensor]:
         return {feature_names.LABEL: loader.apply_transform_model(columns)[feature_names.LABEL]}
 
@@ -81,6 +88,7 @@ def export(
             lambda serialized: features(tf.io.parse_example(serialized, feature_spec)), examples
         ),
         "transform_labels": _graph(lambda serialized: label(tf.io.parse_example(serialized, label_spec)), examples),
+        "transformed": _graph(prediction, {tensor.name: _spec_of(tensor) for tensor in network.inputs}),
     }
     # The process imports TensorFlow while the model is written.
     with export_check.prediction_process() as predict:
@@ -107,6 +115,10 @@ class _Resources(tf.Module):  # type: ignore[misc]
 def _graph(function: Callable[[Any], dict[str, tf.Tensor]], signature: Any) -> tf.types.experimental.GenericFunction:
     # Without AutoGraph: there is no Python control flow to convert, and AutoGraph would search all of tf_keras for it.
     return tf.function(function, input_signature=[signature], autograph=False)
+
+
+def _spec_of(tensor: Any) -> tf.TensorSpec:
+    return tf.TensorSpec(tensor.shape, tensor.dtype, name=tensor.name)
 
 
 def _as_parsed(values: tf.Tensor, spec: Any) -> tf.Tensor | tf.SparseTensor:

@@ -19,6 +19,8 @@ from components.data_gate.component import DataGate
 from components.data_gate.curated_schema import CuratedSchema
 from components.data_gate.inferred_schema import SchemaGen
 from components.data_gate.plan import GatePlan
+from components.edge.component import EdgeExporter
+from components.edge.plan import EdgePlan
 from components.evaluator.baseline import baseline
 from components.evaluator.component import Evaluator
 from components.features import preprocessing
@@ -65,6 +67,7 @@ class BuildInputs:
       trainer_code: the same for the Trainer.
       tuner_code: the same for the Tuner.
       evaluator_code: the same for the Evaluator.
+      edge_code: digest of the code that EdgeExporter runs.
       predicted: the files of the section `predict`, if there is one.
       predictor_code: digest of the code that Predictor runs.
       monitor_code: the same for Monitor.
@@ -83,6 +86,7 @@ class BuildInputs:
     evaluator_code: str
     predictor_code: str
     monitor_code: str
+    edge_code: str
     predicted: FilePatterns | None = None
     own_components: tuple[own_nodes.OwnComponent, ...] = ()
     managed: bool = False
@@ -174,6 +178,16 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         examples=examples.outputs["examples"],
     )
     checks = config.serving.check != "none"
+    edge = None
+    if config.edge:
+        edge = EdgeExporter(
+            EdgePlan(variants=config.edge, features=features, code=inputs.edge_code),
+            model=trainer.outputs["model"],
+            blessing=evaluation.outputs["blessing"],
+            transform_graph=transform.outputs["transform_graph"],
+            transformed_examples=transform.outputs["transformed_examples"],
+            examples=examples.outputs["examples"],
+        )
     push = Pusher(
         PushPlan(push=config.push, model_name=name),
         paths.pushed,
@@ -181,6 +195,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         model_blessing=evaluation.outputs["blessing"],
         infra_blessing=check.outputs["blessing"] if checks else None,
         evaluation=evaluation.outputs["evaluation"],
+        edge=edge.outputs["variants"] if edge else None,
         examples=examples.outputs["examples"],
     )
     predictor = _predictor(config, inputs, push)
@@ -193,6 +208,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         *([tuner] if tuner else []),
         *([base] if base else []),
         *(trainer, latest, evaluation),
+        *([edge] if edge else []),
         *([check] if checks else []),
         push,
         *([predictor] if predictor else []),

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from components.edge.verdict import EdgeVerdict
 from components.errors import PipelineError
 from components.evaluator.verdict import SliceMetrics
 from components.tuner import trial_values
@@ -25,6 +26,9 @@ from pipeline.inspection.evaluation_tables import (
     CheckRow,
     check_rows,
     constant_values,
+    edge_failures,
+    edge_header,
+    edge_rows,
     metric_names,
     metric_rows,
     slice_name,
@@ -108,6 +112,8 @@ def print_summary(result: RunResult, mode: Mode) -> None:
         console.print(*_metrics(summary), sep="")
     if summary.checks:
         console.print(checks_table(check_rows(summary.checks)))
+    if summary.edge and summary.edge.variants:
+        console.print(edge_table(summary.edge))
     console.print(_end(result))
     if result.error is not None:
         failed = next((node for node in result.nodes if node.error is result.error), None)
@@ -221,6 +227,19 @@ def checks_table(rows: Sequence[CheckRow]) -> Table:
     if len(rows) > most:
         table.add_row(f"… {len(rows) - most} more passed")
     return table
+
+
+def edge_table(verdict: EdgeVerdict) -> Group:
+    """The variants for small devices, and why some are not pushed."""
+    first, *figures, last = edge_header(verdict)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first)
+    for name in figures:
+        table.add_column(name, justify="right")
+    table.add_column(last)
+    for *cells, outcome in edge_rows(verdict):
+        table.add_row(*cells, Text(outcome, style="green" if outcome == "pass" else "bold red"))
+    return Group(table, *(f"  - {line}" for line in edge_failures(verdict)))
 
 
 def _outcome(row: CheckRow) -> Text:

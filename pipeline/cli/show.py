@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import Any
 
 from components.errors import InputError
 from components.names import did_you_mean
 from pipeline.cli import options as shared
 from pipeline.cli.output import LATEST, find_run, print_json, show, table
+from pipeline.cli.run_output import edge_table
 from pipeline.core.text import clock, duration, plain
 
 HELP = "Show a run: its nodes with state, time, memory, inputs, outputs, parameters, attempts and logs."
@@ -22,23 +24,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pipeline.inspection import run_history
+    from pipeline.inspection import run_history, run_summary
 
     opened = shared.open_store(options)
     selected = find_run(opened.store, opened.pipeline, options.run)
     described = run_history.describe_run(opened.store, opened.logs, selected)
     nodes = described["nodes"]
+    edge = run_summary.edge_verdict(opened.store, selected.name)
     if options.node is not None and options.node not in nodes:
         raise InputError(
             f"run {described['run']} has no node {options.node!r}{did_you_mean(options.node, nodes)}",
             "name one of its nodes",
         )
     if options.json:
-        print_json(described if options.node is None else nodes[options.node])
+        print_json({**described, "edge": edge and asdict(edge)} if options.node is None else nodes[options.node])
     elif options.node is not None:
         _show_node(options.node, nodes[options.node])
     else:
         _show_run(described)
+        if edge and edge.variants:
+            show(edge_table(edge))
     return 0
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from components.edge.verdict import EdgeVerdict
 from components.errors import PipelineError
 from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics
 from components.monitor.result import Monitoring
@@ -36,14 +37,15 @@ NODES = {
     "Trainer": StandardNode(("model", "model_run"), ("SchemaGen", "Transform", "Tuner", "BaseModel")),
     "LatestBlessedModel": StandardNode(("model",), ("Trainer",)),
     "Evaluator": StandardNode(("evaluation", "blessing"), ("ExampleGen", "Trainer", "LatestBlessedModel")),
+    "EdgeExporter": StandardNode(("variants",), ("ExampleGen", "Transform", "Trainer", "Evaluator")),
     "InfraValidator": StandardNode(("blessing",), ("ExampleGen", "Trainer")),
-    "Pusher": StandardNode(("pushed_model",), ("ExampleGen", "Trainer", "Evaluator", "InfraValidator")),
+    "Pusher": StandardNode(("pushed_model",), ("ExampleGen", "Trainer", "Evaluator", "EdgeExporter", "InfraValidator")),
     "Predictor": StandardNode(("predictions",), ("Pusher",)),
     "Monitor": StandardNode(("monitoring",)),
 }
 """Every node that a pipeline of `build.py` may have beside those of the section `nodes`, so that names and dependencies
 can be checked without TFX. The config decides whether there is a Tuner, a BaseModel, an
-InfraValidator, a Predictor and a Monitor."""
+EdgeExporter, an InfraValidator, a Predictor and a Monitor."""
 LOOKED_UP = ("BaseModel", "LatestBlessedModel")
 """Nodes that only look up an artifact of an earlier run, which does not have to exist."""
 
@@ -215,6 +217,8 @@ class RunSummary:
     """The reason given for blessing the model although checks failed."""
     serving: ServingCheckResult | None = None
     """Result of the serving check."""
+    edge: EdgeVerdict | None = None
+    """The variants for small devices."""
     pushed: str | None = None
     """The folder of the pushed model."""
     pushed_version: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from components.edge.verdict import EdgeVerdict, VariantResult
 from components.evaluator.config import RATES
 from components.evaluator.verdict import Check, SliceMetrics, format_slice
 from pipeline.core.records import RunSummary
@@ -53,6 +54,36 @@ def check_rows(checks: Iterable[Check]) -> list[CheckRow]:
         )
         for check in sorted(checks, key=lambda check: check.passed)
     ]
+
+
+def edge_header(verdict: EdgeVerdict) -> list[str]:
+    """Returns the names of the columns of `edge_rows`."""
+    latency = ("p50 / p99 ms", "2 threads", "speed")
+    return ["variant", "kB", "gzip kB", verdict.metric, "mean |Δp|", "max |Δp|", *latency, "outcome"]
+
+
+def edge_rows(verdict: EdgeVerdict) -> list[list[str]]:
+    """Returns the cells of a row for each variant.
+
+    Latencies are those of one thread and of two; the speed, with one and with two, is that of the float32 file = 1.
+    """
+    return [[*_edge_cells(each), "pass" if each.passed else "fail"] for each in verdict.variants]
+
+
+def _edge_cells(variant: VariantResult) -> list[str]:
+    if variant.bytes is None:
+        return [variant.name, *[""] * 8]
+    sizes = [f"{(size or 0) / 1000:,.1f}" for size in (variant.bytes, variant.gzip_bytes)]
+    quality = [variant.metric, variant.mean_difference, variant.max_difference]
+    figures = ["" if value is None else f"{value:.4f}" for value in quality]
+    latencies = [f"{each.p50_ms:.3g} / {each.p99_ms:.3g}" for each in variant.latencies]
+    speeds = " / ".join(f"{each.speedup:.2f}" for each in variant.latencies)
+    return [variant.name, *sizes, *figures, *(latencies or ["", ""]), speeds]
+
+
+def edge_failures(verdict: EdgeVerdict) -> list[str]:
+    """Returns a line for each variant that is not pushed, with the reasons."""
+    return [f"{each.name} is not pushed: {'; '.join(each.why)}" for each in verdict.variants if each.why]
 
 
 def metric_rows(summary: RunSummary, most: int | None = None) -> list[SliceMetrics]:

@@ -12,6 +12,8 @@ from typing import Any
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from components.data import file_io
+from components.edge.verdict import FILE as EDGE_FILE
+from components.edge.verdict import EdgeVerdict
 from components.evaluator import importance, plot_data, verdict
 from components.evaluator.importance import Importance
 from components.evaluator.plot_data import Plots
@@ -57,6 +59,7 @@ def summarize(store: Store, run: str) -> RunSummary:
         verdict=_verdict(_newest(store, run, "ModelBlessing")),
         forced=verdict.forced if verdict else None,
         serving=_serving(_newest(store, run, "InfraBlessing")),
+        edge=edge_verdict(store, run),
         pushed=_text(pushed, "pushed_destination") if _count(pushed, "pushed") else None,
         pushed_version=_text(pushed, "pushed_version") if _count(pushed, "pushed") else None,
         model=model.uri if model else None,
@@ -136,6 +139,18 @@ def _serving(blessing: Artifact | None) -> ServingCheckResult | None:
     if file.exists():
         return ServingCheckResult.from_json(file.read_text())
     return ServingCheckResult(server="", passed=bool(_count(blessing, "blessed")))
+
+
+def edge_verdict(store: Store, run: str) -> EdgeVerdict | None:
+    """Returns the verdict on the variants for small devices; None if the run has none.
+
+    Args:
+      store: with the run.
+      run: its id.
+    """
+    variants = _newest(store, run, "EdgeModels")
+    file = Path(variants.uri) / EDGE_FILE if variants else None
+    return EdgeVerdict.from_json(file.read_text(encoding="utf-8")) if file and file.exists() else None
 
 
 def _count(artifact: Artifact | None, key: str) -> int | None:

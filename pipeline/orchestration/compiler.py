@@ -105,6 +105,7 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
         evaluator_code=user_code.digest(*evaluator, *config.evaluation.modules()),
         predictor_code=user_code.digest("components.predictor", "components.data.saved_model"),
         monitor_code=user_code.digest("components.monitor", *evaluator, *config.evaluation.modules()),
+        edge_code=user_code.digest("components.edge", "components.features.feature_names"),
         predicted=None if predicted is None else input_files.find(predicted),
         own_components=own_nodes.load(config.nodes),
         managed=managed,

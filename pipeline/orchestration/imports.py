@@ -10,7 +10,7 @@ import traceback
 from components.compat.jsonschema import import_jsonschema
 from components.compat.tensorflow import set_environment
 
-_PLANS = ("data_gate", "evaluator", "features", "monitor", "predictor", "pusher", "trainer", "tuner")
+_PLANS = ("data_gate", "edge", "evaluator", "features", "monitor", "predictor", "pusher", "trainer", "tuner")
 MODULES = (
     # All config sections first: a section reads its fields' docstrings from its source, which it looks for among all
     # imported modules; once TensorFlow's are imported, that takes a second.

@@ -16,9 +16,12 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
-from all_operations import NO_DATES, NOTHING, OPTIONS, SPEC, example, plan, rows, values
+from all_operations import NO_DATES, NOTHING, OPTIONS, SPEC, example, plan, rows, table, values
 from tensorflow_transform.tf_metadata import dataset_metadata, metadata_io, schema_utils
 
+from components.edge import export as export_of_edge
+from components.edge.config import EXPORTED_OPS
+from components.edge.preprocessing import Preprocessing
 from components.errors import InputError
 from components.features import feature_names, ops
 from components.features.base_op import Op
@@ -26,6 +29,7 @@ from components.features.column import column
 from components.features.config import OPS, Cross, Feature, FeaturesConfig
 from components.features.date_ops import DatePart
 from components.features.ops import Dense, Ids
+from components.features.plan import FeaturePlan
 from components.features.preprocessing import preprocessing_fn
 from components.features.text_ops import MultiHot, Split, Text
 from components.models.build import build
@@ -96,6 +100,35 @@ def is_known(row: dict[str, Any], feature: Feature) -> bool:
 
 FEATURES = plan().features.declared
 by_feature = pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
+
+
+def exported_plan() -> FeaturePlan:
+    """The part of the plan that hosts without TensorFlow can compute."""
+    every = plan()
+    columns = {
+        name: tuple(op for op in ops_of if op.op in EXPORTED_OPS) for name, ops_of in every.features.columns.items()
+    }
+    features = FeaturesConfig(
+        columns={name: ops_of for name, ops_of in columns.items() if ops_of}, crosses=every.features.crosses
+    )
+    return every.model_copy(update={"features": features})
+
+
+def test_exported_preprocessing_equals_the_graph(transformed: tuple[Any, Any, Any], tmp_path: Path) -> None:
+    exported = exported_plan()
+    assert {feature.op.op for feature in exported.features.declared} == set(EXPORTED_OPS)
+    file = tmp_path / "preprocessing.json"
+    file.write_text(export_of_edge.preprocessing(exported, transformed[2]), encoding="utf-8")
+    given = [*rows(1000, seed=5), NOTHING]
+    expected = serve(transformed[2], given)
+    expected = {feature.name: expected[feature.name] for feature in exported.features.declared}
+    batch = table(1000, 5, NOTHING)
+    reference = Preprocessing(file)
+    assert export_of_edge.difference(reference, batch, expected) is None
+    # It is the comparison that finds nothing, not that it compares nothing.
+    name = exported.features.declared[0].name
+    wrong = {**expected, name: expected[name] + 1}
+    assert f"preprocessing: {name}, row 0" in str(export_of_edge.difference(reference, batch, wrong))
 
 
 def test_every_registered_operation_is_tested_here() -> None:
@@ -236,7 +269,7 @@ def test_model_of_all_operations_is_exported_with_both_signatures(transformed: A
     _, _, transform = transformed
     network = build(ModelConfig(hidden=(8,)), inputs(plan(), transform.vocabulary_size_by_name), 1)
     # It holds the answers of a fresh process, by both signatures, against the network's.
-    export(network, lambda logits: {"logit": logits}, plan(), transform, str(tmp_path / "model"))
+    export(network, lambda logits: {"probability": logits}, plan(), transform, str(tmp_path / "model"))
 
 
 def test_label_is_false_where_a_value_is_missing(transformed: Any) -> None:

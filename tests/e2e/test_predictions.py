@@ -85,7 +85,7 @@ def _first(column: pa.ChunkedArray) -> pa.Array:
 
 def test_model_has_four_signatures_and_none_requires_the_label(taxi: Runs, answers: Any):
     signatures = answers["signatures"]
-    assert set(signatures) == {"serving_default", "raw", "transform_features", "transform_labels"}
+    assert set(signatures) == {"serving_default", "raw", "transform_features", "transform_labels", "transformed"}
     # The answers above came from examples without tips, too.
     assert "tips" not in signatures.pop("raw")
     assert set(map(tuple, signatures.values())) == {("examples",)}

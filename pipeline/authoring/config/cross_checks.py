@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pydantic import ValidationError
 
 from components.config_section import LOSSES
+from components.edge.config import EXPORTED_OPS
 from components.evaluator.config import LOSS_METRICS, METRICS, Threshold, metric
 from components.features import expression
 from components.features.base_op import Dtype, Embedded
@@ -38,6 +39,7 @@ def check_config(config: Config) -> list[Problem]:
         *_loss(config),
         *_own_code(config),
         *_tune(config),
+        *_edge(config),
         *_metrics(config),
         *_importance(config),
         *_monitor(config),
@@ -242,6 +244,20 @@ def _own_code(config: Config) -> Iterator[Problem]:
         for section, fields in own.items():
             for field in getattr(config, section).model_fields_set.intersection(fields):
                 yield Problem((section, field), "requires a model.run_fn of your own; remove it")
+
+
+def _edge(config: Config) -> Iterator[Problem]:
+    """Models and operations that EdgeExporter cannot convert."""
+    if not config.edge:
+        return
+    if config.model.run_fn or config.model.has_forest:
+        kind = "a model.run_fn of your own" if config.model.run_fn else config.model.kind
+        yield Problem(("edge",), f"expected a network of model.kind or model.build, received {kind}; remove edge")
+        return
+    for feature in config.features.declared:
+        if feature.op.op not in EXPORTED_OPS:
+            message = f"edge exports {', '.join(EXPORTED_OPS)}, received {feature.op.op}; choose another or remove edge"
+            yield Problem(("features", *feature.key), message)
 
 
 def _tune(config: Config) -> Iterator[Problem]:

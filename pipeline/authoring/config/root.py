@@ -8,6 +8,7 @@ from pydantic import Field
 
 from components.config_section import Section
 from components.data_gate.config import SchemaConfig, ValidationConfig
+from components.edge.config import EdgeConfig
 from components.evaluator.config import EvaluationConfig
 from components.features.config import FeaturesConfig
 from components.files import is_remote
@@ -41,6 +42,7 @@ class Config(Section):
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     evaluation: EvaluationConfig
     serving: ServingConfig = Field(default_factory=ServingConfig)
+    edge: EdgeConfig = ()
     push: PushConfig = Field(default_factory=PushConfig)
     canary: CanaryConfig = Field(default_factory=CanaryConfig)
     predict: PredictConfig | None = None

@@ -27,6 +27,9 @@ from pipeline.inspection.evaluation_tables import (
     CONSTANT,
     check_rows,
     constant_values,
+    edge_failures,
+    edge_header,
+    edge_rows,
     metric_names,
     metric_rows,
     slice_name,
@@ -93,6 +96,7 @@ def render(content: Content, folder: Path, tag: str = "") -> str:
             vocabularies=dict(list(content.vocabularies.items())[:_FEATURES]),
             training=_training(content),
             evaluation=_evaluation(content),
+            edge=_edge(summary),
             manifest=content.manifest,
             monitoring=None if content.monitoring is None else monitoring_section.of(content.monitoring),
             lineage=_lineage(content),
@@ -171,6 +175,18 @@ def _printed(value: Any) -> Any:
     if isinstance(value, Markup):
         return value
     return "" if value is None else plain(value, 300)
+
+
+def _edge(summary: RunSummary) -> dict[str, Any] | None:
+    verdict = summary.edge
+    if verdict is None:
+        return None
+    return {
+        "verdict": verdict,
+        "header": edge_header(verdict),
+        "rows": edge_rows(verdict),
+        "failures": edge_failures(verdict),
+    }
 
 
 def _headlines(summary: RunSummary) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from tfx.types import Channel
 from tfx.types.standard_artifacts import Examples, InfraBlessing, Model, ModelBlessing, ModelEvaluation, PushedModel
 
 from components import version_manifest
+from components.data.edge_models import EdgeModels
 from components.errors import InputError
 from components.pusher import serving_state
 from components.pusher.component import Pusher
@@ -84,6 +85,19 @@ def test_blessed_model_is_pushed_and_kept(model: Model, tmp_path: Path, scheme: 
     actual = version_manifest.verify(folder)
     assert (actual.version, actual.blessed_by, actual.signature) == (number(pushed), "thresholds", None)
     assert set(actual.files) == {"saved_model.pb", "variables/variables.index"}
+
+
+def test_variants_that_passed_are_part_of_the_version(model: Model, tmp_path: Path) -> None:
+    (tmp_path / "edge" / "passed").mkdir(parents=True)
+    (tmp_path / "edge" / "failed").mkdir()
+    (tmp_path / "edge" / "passed" / "tflite_none.tflite").write_text("file")
+    (tmp_path / "edge" / "failed" / "tflite_int8.tflite").write_text("other")
+    edge = EdgeModels()
+    edge.uri = str(tmp_path / "edge")
+    pushed = push(model, True, f"{tmp_path}/pushed", tmp_path / "out", edge=edge)
+    actual = version_manifest.verify(tmp_path / "pushed" / f"{number(pushed)}")
+    assert set(actual.files) == {"saved_model.pb", "variables/variables.index", "edge/tflite_none.tflite"}
+    assert not Path(model.uri, "Format-Serving", "edge").exists()
 
 
 def test_same_second_twice_is_two_versions(

@@ -29,7 +29,7 @@ def rows(tmp_path: Path) -> str:
     return str(path)
 
 
-ALWAYS = set(NODES) - {"Tuner", "BaseModel", "Predictor", "Monitor"}
+ALWAYS = set(NODES) - {"Tuner", "BaseModel", "EdgeExporter", "Predictor", "Monitor"}
 """The nodes of a config without the sections of the others."""
 
 
@@ -67,6 +67,7 @@ def test_table_of_nodes_has_their_outputs_and_dependencies(tmp_path: Path, rows:
         rows,
         "tune={learning_rate: {log: [0.001, 0.1]}}",
         "training.warm_start=true",
+        "edge=[{quantize: int8}]",
         f"predict={{path: {rows}}}",
         "monitor={requests: log}",
     )
@@ -80,9 +81,17 @@ def test_table_of_nodes_has_their_outputs_and_dependencies(tmp_path: Path, rows:
             assert set(node.outputs) == set(NODES[name].outputs), name
 
 
+def test_edge_exporter_precedes_the_push(tmp_path: Path, rows: str) -> None:
+    nodes = compiled(tmp_path, rows, "edge=[{quantize: int8}]")
+    assert set(nodes) == ALWAYS | {"EdgeExporter"}
+    assert set(nodes["EdgeExporter"].upstream_nodes) == set(NODES["EdgeExporter"].upstream)
+    assert "EdgeExporter" in nodes["Pusher"].upstream_nodes
+    assert '"quantize":"int8"' in parameter(nodes["EdgeExporter"], "plan")
+
+
 def test_predictor_follows_the_push(tmp_path: Path, rows: str) -> None:
     nodes = compiled(tmp_path, rows, f"predict={{path: {rows}, columns: [fare]}}")
-    assert set(nodes) == set(NODES) - {"Tuner", "BaseModel", "Monitor"}
+    assert set(nodes) == set(NODES) - {"Tuner", "BaseModel", "EdgeExporter", "Monitor"}
     assert list(nodes["Predictor"].upstream_nodes) == ["Pusher"]
     assert '"columns":["fare"]' in parameter(nodes["Predictor"], "plan")
 

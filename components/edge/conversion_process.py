@@ -1,0 +1,167 @@
+"""A program that converts a model's signature to TensorFlow Lite, runs the files and measures their latency.
+
+    python -m components.edge.conversion_process < request.json
+
+A process of its own, since the converter can abort. The request has `model`, its folder; `signature`; `folder`, with
+`eval.npz` and `train.npz`, the signature's inputs; and `variants`, each with `name`, `quantize` and `representative`.
+
+For each variant it writes `NAME.tflite`; `NAME.npy`, the predictions of the rows of eval.npz; and last `NAME.json`,
+with `latencies` or `error`. The float32 file that latencies are compared with is `reference.tflite`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from components.compat.tensorflow import import_for_predictions
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
+
+_BATCH = 1024
+_THREADS = (1, 2)
+_WARM_UP, _PAIRS = 50, 500
+_OPERATION = re.compile(r"(?:'|^\s*)(tfl?\.[A-Z]\w+)(?:'|\(tensor)", re.MULTILINE)
+REFERENCE = "reference"
+
+
+def main(request: dict[str, Any]) -> None:
+    """Converts, runs and measures the variants."""
+    import tensorflow as tf
+
+    folder = Path(request["folder"])
+    model = tf.saved_model.load(request["model"])
+    signature = model.signatures[request["signature"]]
+    rows, representative = (_columns(folder / name) for name in ("eval.npz", "train.npz"))
+    reference = folder / f"{REFERENCE}.tflite"
+    if not reference.exists():
+        reference.write_bytes(_convert(model, signature, {"quantize": "none"}, representative))
+    for variant in request["variants"]:
+        name = variant["name"]
+        try:
+            content = _convert(model, signature, variant, representative)
+            (folder / f"{name}.tflite").write_bytes(content)
+            np.save(folder / f"{name}.npy", _predictions(content, rows))
+            result: dict[str, Any] = {
+                "latencies": [_latency(content, reference.read_bytes(), rows, each) for each in _THREADS]
+            }
+        except Exception as error:
+            result = {"error": failure(str(error))}
+        (folder / f"{name}.json").write_text(json.dumps(result))
+
+
+def failure(text: str) -> str:
+    """Returns an error of the converter or the interpreter in one line: the operations that it names, and its end."""
+    operations = ", ".join(dict.fromkeys(_OPERATION.findall(text)))
+    last = next(iter(reversed(text.strip().splitlines())), "no message").strip()[:200]
+    if _OPERATION.search(last):
+        return operations
+    return f"{operations}: {last}" if operations else last
+
+
+def _columns(path: Path) -> Columns:
+    with np.load(path) as file:
+        return dict(file)
+
+
+def _convert(model: Any, signature: Any, variant: Mapping[str, Any], representative: Columns) -> bytes:
+    """Converts a signature of a loaded model; returns the file."""
+    import tensorflow as tf
+
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([signature], model)
+    quantize = variant["quantize"]
+    if quantize != "none":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if quantize == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    if quantize in ("int8", "int16x8"):
+        ops = tf.lite.OpsSet
+        # Without the float operations: those that cannot be quantized are an error, which names them.
+        converter.target_spec.supported_ops = [
+            ops.TFLITE_BUILTINS_INT8
+            if quantize == "int8"
+            else ops.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
+        ]
+        count = min(variant["representative"], len(next(iter(representative.values()))))
+        converter.representative_dataset = lambda: (_row(representative, row) for row in range(count))
+    return bytes(converter.convert())
+
+
+def _row(columns: Columns, row: int) -> Columns:
+    return {name: values[row : row + 1] for name, values in columns.items()}
+
+
+def _predictions(content: bytes, rows: Columns) -> npt.NDArray[Any]:
+    """The predictions of all rows, [rows, ...]."""
+    return np.concatenate([_called(_interpreter(content, batch, max(_THREADS))) for batch in _batches(rows)])
+
+
+def _batches(rows: Columns) -> Iterator[Columns]:
+    for start in range(0, len(next(iter(rows.values()))), _BATCH):
+        yield {name: values[start : start + _BATCH] for name, values in rows.items()}
+
+
+def _interpreter(content: bytes, batch: Columns, threads: int) -> tf.lite.Interpreter:
+    """An interpreter with these inputs."""
+    import tensorflow as tf
+
+    interpreter = tf.lite.Interpreter(model_content=content, num_threads=threads)
+    # By name: the tensors of a signature's inputs have another order in each file.
+    inputs = {name: each["index"] for name, each in interpreter.get_signature_runner().get_input_details().items()}
+    for name, index in inputs.items():
+        interpreter.resize_tensor_input(index, batch[name].shape)
+    interpreter.allocate_tensors()
+    for name, index in inputs.items():
+        interpreter.set_tensor(index, batch[name])
+    return interpreter
+
+
+def _called(interpreter: tf.lite.Interpreter) -> npt.NDArray[Any]:
+    interpreter.invoke()
+    (output,) = interpreter.get_output_details()
+    return np.array(interpreter.get_tensor(output["index"]))
+
+
+def _latency(content: bytes, reference: bytes, rows: Columns, threads: int) -> dict[str, Any]:
+    """The latency of one row in this many threads, in pairs with the reference, after a warm-up."""
+    one = _row(rows, 0)
+    both = [_interpreter(each, one, threads) for each in (content, reference)]
+    for _ in range(_WARM_UP):
+        for each in both:
+            each.invoke()
+    # Pairs, in alternating order: what else the machine does slows both.
+    times = np.array([_pair(both, swapped=bool(number % 2)) for number in range(_PAIRS)])
+    own = times[:, 0]
+    return {
+        "threads": threads,
+        "p50_ms": float(np.median(own)),
+        "p99_ms": float(np.percentile(own, 99)),
+        "speedup": float(np.median(times[:, 1] / own)),
+    }
+
+
+def _pair(both: list[tf.lite.Interpreter], swapped: bool) -> tuple[float, float]:
+    first = [_milliseconds(each) for each in (reversed(both) if swapped else both)]
+    return (first[1], first[0]) if swapped else (first[0], first[1])
+
+
+def _milliseconds(interpreter: tf.lite.Interpreter) -> float:
+    start = time.perf_counter_ns()
+    interpreter.invoke()
+    return (time.perf_counter_ns() - start) / 1e6
+
+
+if __name__ == "__main__":
+    import_for_predictions()
+    main(json.load(sys.stdin))

@@ -1,0 +1,218 @@
+"""EdgeExporter's executor: converts a blessed model in a process of its own, and judges each variant."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import tensorflow_transform as tft
+from tfx import types
+from tfx.components.util import model_utils
+from tfx.dsl.components.base import base_executor
+from tfx.types import artifact_utils
+from tfx.utils import io_utils, path_utils
+
+from components.data.edge_models import FAILED, PASSED
+from components.data.example_artifacts import examples_of
+from components.data.saved_model import call, column_of, load, serialized
+from components.edge import export, preprocessing
+from components.edge.config import TfliteConfig
+from components.edge.conversion_process import failure
+from components.edge.gate import Rows, finite, judge
+from components.edge.plan import EdgePlan
+from components.edge.verdict import FILE, EdgeVerdict, Latency, VariantResult
+from components.features import feature_names
+from components.files import is_remote
+
+_SIGNATURE, _TRANSFORM = "transformed", "transform_features"
+_ROWS = 50_000
+"""Rows of the eval split that are compared, from the first on."""
+_PREPROCESSING_ROWS = 1000
+
+Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
+
+
+class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
+    """Writes `verdict.json`; in `passed`, which the Pusher copies, the variants that passed, `preprocessing.json`,
+    `preprocessing.py` and the verdict; in `failed` the others that could be converted.
+    """
+
+    def Do(  # noqa: N802 - TFX's name
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Makes and judges the variants.
+
+        Args:
+          input_dict: `model`, `blessing`, `transform_graph`, `transformed_examples` and `examples`.
+          output_dict: `variants`.
+          exec_properties: `plan`, an EdgePlan as JSON.
+        """
+        self._log_startup(input_dict, output_dict, exec_properties)
+        plan = EdgePlan.model_validate_json(exec_properties["plan"])
+        given = {name: artifact_utils.get_single_instance(artifacts) for name, artifacts in input_dict.items()}
+        with tempfile.TemporaryDirectory() as folder:
+            output = Path(folder, "output")
+            output.mkdir()
+            verdict = (
+                _variants(plan, given, Path(folder), output)
+                if model_utils.is_model_blessed(given["blessing"])
+                else EdgeVerdict(why="the model is not blessed")
+            )
+            (output / FILE).write_text(verdict.to_json())
+            if (output / PASSED).exists():
+                shutil.copy(output / FILE, output / PASSED)
+            uri = artifact_utils.get_single_uri(output_dict["variants"])
+            for path in sorted(each for each in output.rglob("*") if each.is_file()):
+                io_utils.copy_file(str(path), f"{uri}/{path.relative_to(output)}", overwrite=True)
+        for each in verdict.variants:
+            logging.info("%s: %s", each.name, "; ".join(each.why) or "pass")
+
+
+def _variants(plan: EdgePlan, given: Mapping[str, types.Artifact], folder: Path, output: Path) -> EdgeVerdict:
+    """Makes the variants, in `passed` and `failed` of the output folder."""
+    model = path_utils.serving_model_path(given["model"].uri)
+    signatures = load(model)
+    signature = signatures[_SIGNATURE]
+    spec = signature.structured_input_signature[1]
+    transform = tft.TFTransformOutput(given["transform_graph"].uri)
+    text = export.preprocessing(plan.features, transform)
+    (output / "preprocessing.json").write_text(text, encoding="utf-8")
+    raw = _head(given["examples"], "eval", _PREPROCESSING_ROWS)
+    expected = call(signatures[_TRANSFORM], serialized(raw, plan.features.features.columns_read))
+    wrong = export.difference(preprocessing.Preprocessing(output / "preprocessing.json"), raw, expected)
+
+    batch = _head(given["transformed_examples"], "eval", _ROWS, transform)
+    inputs = _inputs(batch, spec)
+    (predictions,) = call(signature, inputs).values()
+    rows = _rows(plan, batch, predictions)
+    _save(folder / "eval.npz", inputs)
+    most = max(each.representative for each in plan.variants)
+    _save(folder / "train.npz", _inputs(_head(given["transformed_examples"], "train", most, transform), spec))
+    errors = convert(model, _SIGNATURE, plan.variants, folder)
+
+    results = []
+    for variant in plan.variants:
+        result = _judged(variant, rows, folder, errors.get(variant.name), wrong)
+        results.append(result)
+        file = folder / f"{variant.name}.tflite"
+        if file.exists():
+            place = output / (PASSED if result.passed else FAILED)
+            place.mkdir(exist_ok=True)
+            shutil.copy(file, place)
+    if (output / PASSED).exists():
+        shutil.copy(output / "preprocessing.json", output / PASSED)
+        shutil.copy(preprocessing.__file__, output / PASSED)
+    return EdgeVerdict(
+        metric=rows.metric_name,
+        full=finite(rows.metric(rows.predictions)),
+        rows=len(rows.labels),
+        preprocessing_rows=raw.num_rows,
+        variants=tuple(results),
+    )
+
+
+def convert(model: str, signature: str, variants: Sequence[TfliteConfig], folder: Path) -> dict[str, str]:
+    """Converts a signature in processes of their own: one, and another one for the rest if the converter aborts it.
+
+    Args:
+      model: the folder of the SavedModel.
+      signature: with one output.
+      variants: what to make.
+      folder: with `eval.npz` and `train.npz`; gets the files, see `conversion_process`.
+
+    Returns:
+      Variant → why it could not be made or run.
+    """
+    errors: dict[str, str] = {}
+    remaining = list(variants)
+    while remaining:
+        request = {
+            "model": model if is_remote(model) else str(Path(model).absolute()),
+            "signature": signature,
+            "folder": str(folder),
+            "variants": [{"name": each.name, **each.model_dump()} for each in remaining],
+        }
+        # Without accelerators: the files run on a CPU.
+        child = subprocess.run(
+            [sys.executable, "-m", "components.edge.conversion_process"],
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        unfinished = [each for each in remaining if not (folder / f"{each.name}.json").exists()]
+        if unfinished:
+            logging.error("the converter ended with exit code %d:\n%s", child.returncode, child.stderr)
+            end = f"the converter ended with exit code {child.returncode}: {failure(child.stderr)}"
+            if not (folder / "reference.tflite").exists():
+                return {each.name: f"the float32 file: {end}" for each in variants}
+            errors[unfinished[0].name] = end
+        remaining = unfinished[1:]
+    return errors
+
+
+def _judged(variant: TfliteConfig, rows: Rows, folder: Path, error: str | None, wrong: str | None) -> VariantResult:
+    if error is None:
+        measured = json.loads((folder / f"{variant.name}.json").read_text())
+        error = measured.get("error")
+    if error is not None:
+        return VariantResult(variant.name, (f"not converted: {error}",))
+    predictions = np.load(folder / f"{variant.name}.npy").reshape(rows.predictions.shape)
+    content = (folder / f"{variant.name}.tflite").read_bytes()
+    latencies = [Latency(**each) for each in measured["latencies"]]
+    result = judge(variant, rows, content, predictions, latencies)
+    return VariantResult(**{**vars(result), "why": (wrong, *result.why)}) if wrong else result
+
+
+def _head(
+    artifact: types.Artifact, split: str, count: int, transform: tft.TFTransformOutput | None = None
+) -> pa.RecordBatch:
+    """The first rows of a split, raw or with the transformed schema."""
+    schema = transform.transformed_metadata.schema if transform else None
+    batches, rows = [], 0
+    for batch in examples_of(artifact, split, schema).batches():
+        batches.append(batch)
+        rows += batch.num_rows
+        if rows >= count:
+            break
+    return pa.Table.from_batches(batches).slice(0, count).combine_chunks().to_batches()[0]
+
+
+def _inputs(batch: pa.RecordBatch, spec: Mapping[str, Any]) -> Columns:
+    """The inputs of the signature, [rows] or [rows, width]."""
+    return {
+        name: _dense(batch, name).reshape(-1, *each.shape[1:]).astype(each.dtype.as_numpy_dtype)
+        for name, each in spec.items()
+    }
+
+
+def _dense(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
+    return np.asarray(column_of(batch, name).flatten())
+
+
+def _rows(plan: EdgePlan, batch: pa.RecordBatch, predictions: npt.NDArray[Any]) -> Rows:
+    labels = _dense(batch, feature_names.LABEL).astype("f8")
+    weights = _dense(batch, feature_names.WEIGHT).astype("f8") if plan.features.weight else np.ones(len(labels))
+    shape = predictions.shape if plan.features.task == "multiclass" else (-1,)
+    return Rows(plan.features.task, labels, weights, predictions.reshape(shape))
+
+
+def _save(path: Path, columns: Columns) -> None:
+    with path.open("wb") as file:
+        np.savez(file, **columns)

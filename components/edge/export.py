@@ -1,0 +1,101 @@
+"""Exports what precedes a model as data: the operations, with vocabularies, boundaries and moments; and checks it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from components.data.saved_model import column_of
+from components.edge.preprocessing import Preprocessing
+from components.features import feature_names
+from components.features.config import Feature, Vocab
+from components.features.plan import FeaturePlan
+
+_DTYPES = {tf.int64: "int", tf.float32: "float", tf.string: "bytes"}
+_TOLERANCE = 1e-5
+"""Of floats, relative and absolute: NumPy and TensorFlow round logarithms, sines and cosines differently."""
+
+
+def preprocessing(plan: FeaturePlan, transform: tft.TFTransformOutput) -> str:
+    """Returns the content of preprocessing.json.
+
+    Args:
+      plan: the operations.
+      transform: the transform graph, with the results of the analysis.
+    """
+    specs = transform.raw_feature_spec()
+    analysis = _analysis(transform)
+    content = {
+        "inputs": {name: _DTYPES[specs[name].dtype] for name in plan.features.columns_read},
+        "features": [_feature(each, analysis, transform) for each in plan.features.declared],
+    }
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def _feature(
+    feature: Feature, analysis: Mapping[str, npt.NDArray[np.float32]], transform: tft.TFTransformOutput
+) -> dict[str, Any]:
+    options = feature.op.model_dump(exclude={"op", "embedding", "columns", "size", "min_frequency"})
+    content = {"name": feature.name, "op": feature.op.op, "columns": list(feature.columns), "options": options}
+    if feature.name in analysis:
+        content["analysis"] = analysis[feature.name].tolist()
+    if isinstance(feature.op, Vocab):
+        entries = transform.vocabulary_by_name(feature.name)
+        content["vocabulary"] = [entry.decode(errors="surrogateescape") for entry in entries]
+    return content
+
+
+def _analysis(transform: tft.TFTransformOutput) -> dict[str, npt.NDArray[np.float32]]:
+    """The numbers of the analysis by feature, which the graph names, see `feature_names.analysis_tensor`."""
+    module = tf.saved_model.load(transform.transform_savedmodel_dir)
+    function = module.transform_fn
+    prefix = feature_names.analysis_tensor("")
+    names = {each.name.rpartition("/")[2]: each for each in function.graph.get_operations() if each.type == "Identity"}
+    tensors = {
+        bytes.fromhex(name.removeprefix(prefix)).decode(): operation.outputs[0]
+        for name, operation in names.items()
+        if name.startswith(prefix)
+    }
+    # The numbers are constants of the graph; of TFT's own analysis, inputs that the function has captured.
+    captured = zip(function.captured_inputs, function.graph.internal_captures, strict=True)
+    feeds = {inside.name: value.numpy() for value, inside in captured if value.dtype == tf.float32}
+    with tf.compat.v1.Session(graph=function.graph) as session:
+        return {name: session.run(tensor, feeds) for name, tensor in tensors.items()}
+
+
+def difference(
+    preprocessing: Preprocessing, batch: pa.RecordBatch, expected: Mapping[str, npt.NDArray[Any]]
+) -> str | None:
+    """Compares the reference with the transform graph.
+
+    Args:
+      preprocessing: the reference.
+      batch: raw rows.
+      expected: the model's inputs, computed by the graph.
+
+    Returns:
+      The first feature and row that differ, and both values; None if all are equal, floats within 1e-5.
+    """
+    computed = preprocessing({name: _first_values(column_of(batch, name)) for name in preprocessing.inputs})
+    for name, values in expected.items():
+        received = computed[name].reshape(values.shape)
+        if values.dtype.kind == "f":
+            same = np.isclose(received, values, rtol=_TOLERANCE, atol=_TOLERANCE)
+        else:
+            same = received == values
+        if not same.all():
+            row = int(np.argwhere(~same)[0][0])
+            return f"preprocessing: {name}, row {row}: expected {values[row]}, received {received[row]}"
+    return None
+
+
+def _first_values(column: pa.Array) -> list[Any]:
+    """The first value of each row; None where it has none."""
+    return [values[0] if values else None for values in column.to_pylist()]

@@ -1,0 +1,130 @@
+"""The gate of a variant: the config's bounds of what it loses against the full model, of its size and its latency."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from components.config_section import Task
+from components.edge.config import TfliteConfig
+from components.edge.verdict import Latency, VariantResult
+
+Array: TypeAlias = "npt.NDArray[Any]"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows on which variants are compared.
+
+    Attributes:
+      task: the task.
+      labels: 0 or 1, the number of the class, or a number; [rows].
+      weights: [rows].
+      predictions: the full model's; probabilities, [rows] or [rows, classes], or numbers, [rows].
+    """
+
+    task: Task
+    labels: Array
+    weights: Array
+    predictions: Array
+
+    @property
+    def metric_name(self) -> str:
+        """The metric of the task."""
+        return {"binary": "auc", "multiclass": "accuracy", "regression": "r2"}[self.task]
+
+    def metric(self, predictions: Array) -> float:
+        """Returns the metric of predictions that have the form of `predictions`; greater is better."""
+        return _METRICS[self.task](self.labels, predictions, self.weights)
+
+    def differences(self, predictions: Array) -> Array:
+        """Returns how far each row's prediction is from the full model's, [rows].
+
+        Of several classes the greatest difference counts; a regression's unit is the label's standard deviation.
+        """
+        moved = np.abs(predictions.astype("f8") - self.predictions)
+        if self.task == "regression":
+            return moved / (np.std(self.labels) or 1.0)
+        return moved.max(axis=1) if moved.ndim == 2 else moved
+
+
+def judge(
+    variant: TfliteConfig, rows: Rows, content: bytes, predictions: Array, latencies: Sequence[Latency]
+) -> VariantResult:
+    """Holds a variant against its bounds.
+
+    Args:
+      variant: the bounds.
+      rows: the rows, with the full model's predictions.
+      content: the file.
+      predictions: its predictions of these rows.
+      latencies: as measured.
+    """
+    if not np.isfinite(predictions).all():
+        return VariantResult(variant.name, ("expected finite predictions, received others",), len(content))
+    metric, differences = rows.metric(predictions), rows.differences(predictions)
+    measured = VariantResult(
+        name=variant.name,
+        why=(),
+        bytes=len(content),
+        gzip_bytes=len(gzip.compress(content, mtime=0)),
+        metric=finite(metric),
+        mean_difference=float(np.average(differences, weights=rows.weights)),
+        max_difference=float(differences.max()),
+        latencies=tuple(latencies),
+    )
+    drop = rows.metric(rows.predictions) - metric
+    return VariantResult(**{**vars(measured), "why": tuple(_failures(variant, measured, rows.metric_name, drop))})
+
+
+def _failures(variant: TfliteConfig, measured: VariantResult, metric: str, drop: float) -> Iterator[str]:
+    bounds = (
+        (f"drop of {metric}", variant.max_metric_drop, drop),
+        ("mean difference", variant.max_mean_difference, measured.mean_difference),
+        ("greatest difference", variant.max_difference, measured.max_difference),
+        ("kilobytes", variant.max_kilobytes, None if measured.bytes is None else measured.bytes / 1000),
+        ("p99 in ms", variant.max_p99_ms, measured.latencies[0].p99_ms if measured.latencies else None),
+    )
+    for name, bound, value in bounds:
+        # A metric that cannot be computed, such as AUC of one class, is NaN and does not count.
+        if bound is not None and value is not None and value > bound:
+            yield f"{name}: expected at most {bound:g}, received {value:.4g}"
+
+
+def finite(metric: float) -> float | None:
+    """Returns a metric; None if it cannot be computed."""
+    return metric if math.isfinite(metric) else None
+
+
+def auc(labels: Array, scores: Array, weights: Array) -> float:
+    """Returns the area under the ROC curve, by ranks (Mann & Whitney 1947); NaN if there is one class only."""
+    _, ranks = np.unique(scores, return_inverse=True)
+    positive = np.bincount(ranks, weights * (labels == 1))
+    negative = np.bincount(ranks, weights * (labels != 1))
+    pairs = positive.sum() * negative.sum()
+    below = np.cumsum(negative) - negative
+    return float((positive * (below + negative / 2)).sum() / pairs) if pairs else math.nan
+
+
+def _accuracy(labels: Array, probabilities: Array, weights: Array) -> float:
+    return float(np.average(probabilities.argmax(axis=1) == labels, weights=weights))
+
+
+def _r2(labels: Array, predictions: Array, weights: Array) -> float:
+    """The coefficient of determination; NaN if all labels are equal."""
+    spread = np.average((labels - np.average(labels, weights=weights)) ** 2, weights=weights)
+    error = np.average((labels - predictions.astype("f8")) ** 2, weights=weights)
+    return float(1 - error / spread) if spread else math.nan
+
+
+_METRICS: dict[Task, Callable[[Array, Array, Array], float]] = {
+    "binary": auc,
+    "multiclass": _accuracy,
+    "regression": _r2,
+}

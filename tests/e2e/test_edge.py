@@ -1,0 +1,73 @@
+"""Variants for small devices: made, judged and pushed by a run; a host predicts raw rows with NumPy and one file."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import people
+import pytest
+import tensorflow as tf
+from command import Ended, command, first_run
+
+from components import version_manifest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("edge")
+    variants = [{"quantize": "dynamic"}, {"quantize": "float16", "max_kilobytes": 0.5}]
+    return first_run(folder, "people", "--config", str(people.project(folder, edge=variants)))
+
+
+def test_version_has_the_variants_that_passed(run: Any) -> None:
+    edge = run.first.result["edge"]
+    passed, failed = edge["variants"]
+    assert (passed["name"], passed["why"]) == ("tflite_dynamic", [])
+    assert passed["mean_difference"] < 0.01
+    assert edge["preprocessing_rows"] == edge["rows"] > 100
+    [reason] = failed["why"]
+    assert reason.startswith("kilobytes: expected at most 0.5, received ")
+    manifest = version_manifest.verify(run.first.result["pushed"])
+    assert {path for path in manifest.files if path.startswith("edge/")} == {
+        f"edge/{name}" for name in ("preprocessing.json", "preprocessing.py", "tflite_dynamic.tflite", "verdict.json")
+    }
+    [artifact] = (run.output / "artifacts" / "EdgeExporter" / "variants").iterdir()
+    assert (artifact / "failed" / "tflite_float16.tflite").exists()
+
+
+def test_show_and_the_report_have_the_verdict(run: Any) -> None:
+    shown: Ended = command("show", *run.config, *run.arguments[-2:])
+    assert "tflite_float16 is not pushed: kilobytes: expected at most 0.5" in shown.out
+    assert "tflite_float16 is not pushed" in Path(run.first.result["report"]).read_text()
+
+
+def test_host_predicts_raw_rows(run: Any) -> None:
+    folder = Path(run.first.result["pushed"])
+    spec = importlib.util.spec_from_file_location("host_preprocessing", folder / "edge" / "preprocessing.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    inputs = module.Preprocessing(folder / "edge" / "preprocessing.json")(
+        {"age": [34.5, None, 60.5], "hours": [20, 40, 58], "city": ["Łódź", "Nowhere", None]}
+    )
+    interpreter = tf.lite.Interpreter(str(folder / "edge" / "tflite_dynamic.tflite"))
+    received = interpreter.get_signature_runner()(**inputs)["probability"]
+    raw = tf.saved_model.load(str(folder)).signatures["raw"]
+    expected = raw(
+        age=tf.constant([34.5, np.nan, 60.5]),
+        hours=tf.constant([20, 40, 58], tf.int64),
+        city=tf.constant(["Łódź", "Nowhere", ""]),
+    )["probability"]
+    np.testing.assert_allclose(received, expected.numpy(), atol=0.05)
+    assert json.loads((folder / "edge" / "preprocessing.json").read_text())["inputs"] == {
+        "age": "float",
+        "hours": "int",
+        "city": "bytes",
+    }

@@ -1,0 +1,51 @@
+"""Conversions in processes of their own: operations without TensorFlow Lite are named, the other variants are made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from components.edge.config import TfliteConfig
+from components.edge.conversion_process import failure
+from components.edge.executor import convert
+
+pytestmark = pytest.mark.both_lines
+
+
+def save(function: object, folder: Path) -> str:
+    """A model whose signature `transformed` takes `x`, float32 [batch]; and rows for it."""
+    module = tf.Module()
+    spec = tf.TensorSpec([None], tf.float32, name="x")
+    module.transformed = tf.function(function, input_signature=[spec])
+    tf.saved_model.save(module, str(folder / "model"), signatures={"transformed": module.transformed})
+    for name in ("eval", "train"):
+        np.savez(folder / f"{name}.npz", x=np.linspace(-1, 1, 40, dtype=np.float32))
+    return str(folder / "model")
+
+
+def test_variants_predict_as_the_model(tmp_path: Path) -> None:
+    model = save(lambda x: {"y": tf.sigmoid(3 * x)}, tmp_path)
+    variants = [TfliteConfig(), TfliteConfig(quantize="int8", representative=40)]
+    assert convert(model, "transformed", variants, tmp_path) == {}
+    expected = 1 / (1 + np.exp(-3 * np.linspace(-1, 1, 40)))
+    for variant, tolerance in zip(variants, (1e-6, 0.03), strict=True):
+        np.testing.assert_allclose(np.load(tmp_path / f"{variant.name}.npy"), expected, atol=tolerance)
+        latencies = json.loads((tmp_path / f"{variant.name}.json").read_text())["latencies"]
+        assert [each["threads"] for each in latencies] == [1, 2]
+        assert all(0 < each["p50_ms"] <= each["p99_ms"] for each in latencies)
+
+
+def test_operation_that_cannot_be_converted_is_named(tmp_path: Path) -> None:
+    model = save(lambda x: {"y": tf.math.digamma(x)}, tmp_path)
+    errors = convert(model, "transformed", [TfliteConfig(), TfliteConfig(quantize="dynamic")], tmp_path)
+    assert set(errors) == {"tflite_none", "tflite_dynamic"}
+    assert all(error.endswith("exit code 1: tf.Digamma") for error in errors.values())
+
+
+def test_failure_of_an_abort_names_the_operations() -> None:
+    assert failure("loc: error: 'tf.Foo' op is bad\nAborted") == "tf.Foo: Aborted"
+    assert failure("") == "no message"
