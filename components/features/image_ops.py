@@ -1,4 +1,4 @@
-"""Settings of the operation on pictures: `image`."""
+"""Settings of the operation on images: `image`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from components.features.base_op import Dtype, Op
 
 
 class Image(Op):
-    """An encoded picture (PNG, JPEG, GIF, BMP), decoded to grey or colour and resized, as floats in [0, 1].
+    """An encoded image (PNG, JPEG), decoded to grey or colour and resized, as floats in [0, 1].
 
-    A missing picture is black, that is, 0.
+    Transformed examples hold the encoded image; training and the exported model decode it. A missing image is black,
+    that is, 0.
     """
 
     takes = frozenset[Dtype]({"bytes"})

@@ -47,10 +47,13 @@ class Dense:
     Attributes:
       width: how many numbers.
       ordered: whether the number, or the sum of the numbers, never decreases as the column's value increases.
+      image: height, width and channels if the numbers are the pixels of an image, row by row. The transformed feature
+        is then the encoded image, string [batch], from which `images.decoded` computes the numbers.
     """
 
     width: int = 1
     ordered: bool = False
+    image: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class Operation:
     """The functions of an operation.
 
     Attributes:
-      transform: (settings, column, result of the analysis or None) → the feature.
+      transform: (settings, column, result of the analysis or None) → the feature; of an image, the encoded one.
       requirement: (settings, column, feature's name) → the statistics of the training split that it uses, or None.
       output_spec: (settings, feature's name, vocabulary sizes) → the feature's dtype and shape.
     """
@@ -331,20 +334,15 @@ def _cyclical(op: Cyclical, column: Column, _analyzed: None) -> tf.Tensor:
     return tf.ensure_shape(_circle(column.values, column.present, op.period), [None, 2])
 
 
-@operation(Image, output_spec=lambda op, name, size: Dense(op.height * op.width * op.channels))
-def _image(op: Image, column: Column, _analyzed: None) -> tf.Tensor:
-    shape = [op.height, op.width, op.channels]
-
-    def pixels(encoded: tf.Tensor) -> tf.Tensor:
-        picture = tf.io.decode_image(encoded, channels=op.channels, expand_animations=False)
-        return tf.ensure_shape(tf.image.resize(tf.cast(picture, tf.float32), shape[:2], antialias=True), shape) / 255.0
-
-    def decoded(element: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        encoded, present = element
-        return tf.cond(present, lambda: pixels(encoded), lambda: tf.zeros(shape))
-
-    pictures = tf.map_fn(decoded, (column.values, column.present), fn_output_signature=tf.TensorSpec(shape, tf.float32))
-    return tf.reshape(pictures, [-1, op.height * op.width * op.channels])
+@operation(
+    Image,
+    output_spec=lambda op, name, size: Dense(
+        op.height * op.width * op.channels, image=(op.height, op.width, op.channels)
+    ),
+)
+def _image(_op: Image, column: Column, _analyzed: None) -> tf.Tensor:
+    # Encoded: pixels take many times the space of a file. See `images.decoded`.
+    return column.values
 
 
 @graph_function

@@ -103,6 +103,14 @@ class TfrecordConfig(Section):
     """tf.train.Example or tf.train.SequenceExample. Records are passed on as they are."""
 
 
+class ImagesConfig(Section):
+    """The images that are accepted: complete PNG and JPEG files of one grey or RGB image with 8 bits per channel."""
+
+    max_megapixels: float = Field(default=50.0, gt=0, le=1000)
+    """The greatest number of pixels of an image, in millions, which its header says; a larger one is not decoded. A
+    worker needs 4 bytes of memory for each."""
+
+
 class BigqueryConfig(Section):
     """The query; credentials come from the environment."""
 
@@ -201,6 +209,8 @@ class IngestConfig(Section):
     """The format of text files."""
     tfrecord: TfrecordConfig = TfrecordConfig()
     """The contents of TFRecord files."""
+    images: ImagesConfig = ImagesConfig()
+    """The images that are accepted; others are bad rows."""
     bigquery: BigqueryConfig | None = None
     """The query, if the rows come from BigQuery; `path` is then not set."""
     columns: tuple[str, ...] = ()

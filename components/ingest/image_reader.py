@@ -9,12 +9,9 @@ import pyarrow as pa
 
 from components.data import file_io
 from components.errors import InputError
-from components.ingest import input_files
+from components.ingest import image_check, input_files
 from components.ingest.blocks import BadRow, Block, BlockSource, FileRange, ReaderProperties, RowLog
 from components.ingest.config import ValueType
-
-_ENDS = {b"\x89PNG\r\n\x1a\n": b"IEND", b"\xff\xd8\xff": b"\xff\xd9"}
-"""The first bytes of PNG and JPEG files, and the end marker that is missing if a file is cut off."""
 
 
 class ImageReader:
@@ -22,13 +19,14 @@ class ImageReader:
 
     Args:
       label: the type of the labels, int64 or binary; see `label_type`.
+      max_megapixels: the greatest number of pixels of an image, in millions.
     """
 
     # An image with two names must not be in two splits.
     properties = ReaderProperties(key_columns=("image",))
 
-    def __init__(self, label: pa.DataType) -> None:
-        self._label = label
+    def __init__(self, label: pa.DataType, max_megapixels: float) -> None:
+        self._label, self._max_megapixels = label, max_megapixels
 
     def first_range(self, path: str, split: str | None) -> FileRange:
         """Returns the file as a range."""
@@ -41,9 +39,14 @@ class ImageReader:
     def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
         """Yields the image as one row: `image` (the encoded file), `label`, and `path` (class/file) as binary."""
         row_log.add_range(file_range, 1)
+        most = image_check.max_bytes(self._max_megapixels)
         with file_io.open_binary(file_range.path) as file:
-            data = file.read()
-        if reason := _reject_reason(data):
+            data = file.read(most + 1)
+        if len(data) > most:
+            reason: str | None = f"expected a file of at most {most:,} bytes, received a larger one"
+        else:
+            reason = image_check.reject_reason(data, self._max_megapixels)
+        if reason:
             row_log.add_bad_row(BadRow(file_range.path, file_range.number, 1, reason))
             return
         name = _class(file_range.path)
@@ -68,17 +71,6 @@ def label_type(paths: Iterable[str], configured: ValueType | None = None) -> pa.
             f"data.types: the classes cannot be {configured}: {other or 'they are names'}", "set label: bytes"
         )
     return pa.binary() if other is not None or configured == "bytes" else pa.int64()
-
-
-def _reject_reason(data: bytes) -> str | None:
-    """Returns why a file is not a complete image; None if it is."""
-    end = next((end for start, end in _ENDS.items() if data.startswith(start)), None)
-    if end is None:
-        return "expected a PNG or JPEG image, received another file"
-    # Cameras and editors append metadata, so the end marker need not be the last bytes.
-    if end not in data[-4096:]:
-        return f"expected a complete image, received one that is cut off after {len(data)} bytes"
-    return None
 
 
 def _class(path: str) -> str:

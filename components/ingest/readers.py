@@ -77,7 +77,8 @@ def reader(config: IngestConfig, paths: Sequence[str]) -> Reader:
         from components.ingest import image_reader
 
         check_names(config, input_files.IMAGE_COLUMNS, "images")
-        return image_reader.ImageReader(image_reader.label_type(paths, config.types.get("label")))
+        label = image_reader.label_type(paths, config.types.get("label"))
+        return image_reader.ImageReader(label, config.images.max_megapixels)
     from components.ingest import csv_reader
 
     names = read_header(paths[0], config.csv).names

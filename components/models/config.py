@@ -12,12 +12,16 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from components.config_section import Loss, Section
 from components.names import Build, RunFn
 
-Kind = Literal["wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "linear", "gbt", "ensemble"]
-_DEEP = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble")
+IMAGE_KINDS = ("cnn", "application")
+"""The kinds that need an image."""
+Kind = Literal["wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "linear", "gbt", "ensemble", "cnn", "application"]
+_DEEP = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", *IMAGE_KINDS)
 _FORESTS = ("gbt", "ensemble")
 _ONLY = {
     "members": ("tabm", "ensemble"),
     "cross_layers": ("dcn_v2",),
+    "filters": ("cnn",),
+    **dict.fromkeys(("application", "weights", "frozen_steps"), ("application",)),
     **dict.fromkeys(("hidden", "embedding", "dropout", "normalisation"), _DEEP),
     **dict.fromkeys(("trees", "depth", "shrinkage"), _FORESTS),
 }
@@ -46,7 +50,9 @@ class ModelConfig(Section):
     which multiply features, parallel to an mlp (Wang et al. 2021); tabm: an ensemble of mlps that share most weights,
     the best one for tables without large vocabularies (Gorishniy et al. 2024); linear: a weight per number and id;
     gbt: gradient-boosted trees (Friedman 2001), trained by YDF in one process; ensemble: the weighted mean of gbt and
-    tabm."""
+    tabm; cnn: a small residual network for images (He et al. 2016); application: a network of tf_keras.applications for
+    images. In both, the pooled image is the input of the last layer; if there are other features, both together are the
+    input of an mlp."""
     hidden: tuple[PositiveInt, ...] = Field(default=(128, 64), min_length=1)
     """Units of each hidden layer, the first one first. dlrm has them twice: for the numbers before the dot products,
     and after the dot products."""
@@ -68,6 +74,15 @@ class ModelConfig(Section):
     """gbt and ensemble: the factor of each tree; a lower one takes more trees."""
     cross_layers: int = Field(default=3, ge=1, le=16)
     """dcn_v2: the number of cross layers; n of them multiply up to n + 1 features."""
+    filters: tuple[PositiveInt, ...] = Field(default=(32, 64, 128), min_length=1)
+    """cnn: the filters of each residual block; each block but the first halves height and width."""
+    application: str | None = None
+    """application: the name in tf_keras.applications, such as EfficientNetB0 or MobileNetV2."""
+    weights: str | None = None
+    """application: a file with its weights without the top (`include_top=False`), as `save_weights` writes it. Nothing
+    is downloaded; without a file, training begins from scratch."""
+    frozen_steps: int = Field(default=0, ge=0)
+    """application: steps in which only the layers above it are trained; then all are."""
     loss: Loss | None = None
     """What the training minimizes; if it is not set, the crossentropy of a classification and the squared error of a
     regression. quantile: the loss of `quantiles` (Koenker & Bassett 1978), for intervals; huber: the squared error of
@@ -98,6 +113,14 @@ class ModelConfig(Section):
         for name, kinds in _ONLY.items():
             if getattr(self, name) != fields[name].default and not has_effect(name, self.kind):
                 raise ValueError(f"{name} has no effect in {self.kind}, only in {', '.join(kinds)}; remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _check_application(self) -> ModelConfig:
+        if self.kind == "application" and self.application is None:
+            raise ValueError("kind: application needs the name of one, such as application: EfficientNetB0")
+        if self.frozen_steps and self.weights is None:
+            raise ValueError("frozen_steps needs weights: layers that have not been trained would be frozen")
         return self
 
     @model_validator(mode="after")

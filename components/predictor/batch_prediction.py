@@ -135,8 +135,8 @@ def _task(files: Sequence[str], plan: PredictionPlan, model: ModelInterface, par
     else:
         kinds = {name: KINDS[type_] for name, type_ in model.columns.items()}
     kinds |= {name: KINDS[type_] for name, type_ in plan.ingest.types.items() if model.columns is None}
-    if everything.format != "tfrecord":
-        # Records are decoded as a whole.
+    if everything.format not in ("tfrecord", "images"):
+        # Records are decoded as a whole, and images have the same columns always.
         wanted = tuple(dict.fromkeys((*read, *plan.columns)))
         reader = readers.reader(everything.model_copy(update={"columns": wanted}), files)
     passed = {name: _text_type(first.field(name).type) for name in plan.columns}

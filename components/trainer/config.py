@@ -93,6 +93,20 @@ class TensorBoardConfig(Section):
         return self
 
 
+class AugmentationConfig(Section):
+    """Random changes of images in training, different in every epoch; evaluation and predictions have none."""
+
+    flip: bool = False
+    """Half of the images are mirrored, left to right."""
+    crop: float = Field(default=0.0, ge=0, lt=1)
+    """The greatest share of height and width that is cut off; the rest is resized to the whole."""
+    colour: float = Field(default=0.0, ge=0, lt=1)
+    """The greatest change of brightness, as a share of white, and of contrast and saturation, as a factor."""
+    erase: float = Field(default=0.0, ge=0, le=1)
+    """The share of images in which a rectangle of 0.1 to 0.4 of each side becomes grey (Zhong et al. 2017, Random
+    Erasing Data Augmentation)."""
+
+
 class TrainingConfig(Section):
     """How the model is trained."""
 
@@ -155,8 +169,10 @@ class TrainingConfig(Section):
     tensorboard: TensorBoardConfig = Field(default_factory=TensorBoardConfig)
     eval_steps: PositiveInt = 100
     """With your own run_fn: the value of its `eval_steps`, the batches of the eval split per evaluation."""
+    augmentation: AugmentationConfig = Field(default_factory=AugmentationConfig)
+    """Random changes of images."""
     seed: int = Field(default=1, ge=0)
-    """Seed of the initial weights and of shuffling."""
+    """Seed of the initial weights, of shuffling and of augmentation."""
 
     @model_validator(mode="after")
     def _check_combinations(self) -> TrainingConfig:

@@ -2,9 +2,11 @@
 
     serving_default     serialized tf.Examples → predictions
     raw                 one tensor per raw column → predictions
-    transform_features  serialized tf.Examples → the network's inputs
+    transform_features  serialized tf.Examples → the network's inputs; of an image, its pixels
     transform_labels    serialized tf.Examples → the label; for evaluation
     transformed         the network's inputs → the prediction; for devices, which have no transform graph
+
+A network that reads images predicts a few rows at a time, so that a large batch takes no more memory.
 
 Only `transform_labels` reads the columns of the label.
 
@@ -24,7 +26,7 @@ import tf_keras
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from components.compat.tfx import transform_resources
-from components.features import feature_names
+from components.features import feature_names, images
 from components.features.plan import FeaturePlan
 from components.trainer import export_check
 from components.trainer.prediction_head import PREDICTION_KEY
@@ -59,12 +61,21 @@ def export(
     label_spec = {name: raw[name] for name in plan.label_expression().columns}
     input_names = tuple(tensor.name for tensor in network.inputs)
 
+    encoded = images.images(plan.features)
+
+    def transformed(columns: RawColumns) -> dict[str, tf.Tensor]:
+        outputs = loader.apply_transform_model(columns)
+        return {name: outputs[name] for name in input_names}
+
     def features(columns: RawColumns) -> dict[str, tf.Tensor]:
-        transformed = loader.apply_transform_model(columns)
-        return {name: transformed[name] for name in input_names}
+        return images.decoded(encoded, transformed(columns))
 
     def predictions(columns: RawColumns) -> dict[str, tf.Tensor]:
-        return outputs_by_name(network(features(columns), training=False))
+        def predict(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            return outputs_by_name(network(images.decoded(encoded, rows), training=False))
+
+        rows = transformed(columns)
+        return images.in_parts(encoded, predict, rows) if encoded else predict(rows)
 
     def prediction(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         # Without the names of classes: devices have no texts.

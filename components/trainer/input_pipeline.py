@@ -28,6 +28,11 @@ Batch = tuple[Columns, tf.Tensor] | tuple[Columns, tf.Tensor, tf.Tensor]
 """The features of some examples, their label [batch, 1], and their weights [batch] if the rows have weights."""
 
 
+Decode = Callable[[Columns], Columns]
+Augment = Callable[[Columns, tf.Tensor], Columns]
+"""(what the network reads, a seed: int64 [2]) → the same with random changes."""
+
+
 class AssignedBatches(NamedTuple):
     """The shuffled batches of all examples, for workers that take the batches whose numbers they receive.
 
@@ -83,6 +88,8 @@ class InputPipeline:
       config: seed, cache and shuffle buffer.
       batch_size: examples per batch of one replica, see `strategy.replica_batch_size`.
       selection: the rows that are read; None: all.
+      decode: transformed features → what the network reads, see `images.decoded`; None: they are the same.
+      augment: changes the batches of training at random; needs `decode`.
     """
 
     files: Sequence[str]
@@ -90,6 +97,8 @@ class InputPipeline:
     config: TrainingConfig
     batch_size: int
     selection: Selection | None = None
+    decode: Decode | None = None
+    augment: Augment | None = None
 
     def dataset(self, shard: InputShard) -> tf.data.Dataset:
         """The shuffled batches of one worker, without end.
@@ -109,7 +118,15 @@ class InputPipeline:
             batches = self._from_memory(source, shard)
         else:
             batches = source.batches(shard, self.config, self.batch_size)
-        return batches.map(_split_label).prefetch(tf.data.AUTOTUNE)
+        batches = batches.map(_split_label)
+        if self.decode:
+            # Every batch of every worker has a number of its own.
+            own = tf.cast(shard.start, tf.int64) * shard.count + tf.cast(shard.index, tf.int64)
+            numbers = tf.data.Dataset.counter(own, shard.count)
+            batches = tf.data.Dataset.zip((numbers, batches)).map(
+                lambda number, batch: self._decoded(number, *batch), tf.data.AUTOTUNE, deterministic=True
+            )
+        return batches.prefetch(tf.data.AUTOTUNE)
 
     def assigned(self) -> AssignedBatches:
         """The batches of an elastic cluster; every worker can make each of them.
@@ -123,12 +140,19 @@ class InputPipeline:
         if _in_memory(source, self.config.cache, workers or 1):
             return AssignedBatches(
                 lambda: tf.data.Dataset.from_tensors(stack(source.load(InputShard()))).repeat(),
-                lambda columns, number: _split_label(self._gather(source, columns, number)),
+                lambda columns, number: self._decoded(number, *_split_label(self._gather(source, columns, number))),
             )
         return AssignedBatches(
             lambda: tf.data.Dataset.from_tensors(0).repeat(),
-            lambda _, number: _split_label(source.batch(number, self.config, self.batch_size)),
+            lambda _, number: self._decoded(number, *_split_label(source.batch(number, self.config, self.batch_size))),
         )
+
+    def _decoded(self, number: tf.Tensor, features: Columns, *rest: tf.Tensor) -> Batch:
+        if self.decode:
+            features = self.decode(features)
+        if self.augment:
+            features = self.augment(features, tf.stack([tf.constant(self.config.seed, tf.int64), number]))
+        return features, *rest
 
     def _from_memory(self, source: Source, shard: InputShard) -> tf.data.Dataset:
         """Loads the shard once, and gathers batches from it by row number."""

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import math
 import signal
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,15 +19,17 @@ import tensorflow_transform as tft
 import tf_keras
 
 from components import user_code
-from components.features import feature_names
+from components.features import feature_names, images
 from components.models import folds
 from components.models.build import build
 from components.models.config import Kind
 from components.models.inputs import inputs
 from components.trainer import checkpoint, input_pipeline, strategy, warm_start
+from components.trainer.augmentation import augmented
 from components.trainer.calibration import Calibrate, isotonic, temperature
 from components.trainer.checkpoint_evaluation import Scores, evaluate, follow, scores
 from components.trainer.cluster import tf_config
+from components.trainer.config import AugmentationConfig
 from components.trainer.early_stopping import EarlyStopping
 from components.trainer.export import export
 from components.trainer.input_columns import Columns
@@ -47,6 +50,8 @@ PATH = f"{__name__}.run_fn"
 """Import path for TFX's Trainer."""
 
 _EVAL_BATCH = 4096
+_EVAL_BYTES = 64 << 20
+"""The greatest size of the pixels of a batch that is evaluated."""
 
 
 def run_fn(fn_args: FnArgs) -> None:
@@ -101,6 +106,10 @@ class Training:
         # It decides which rows are read, and is no input of the network.
         self._spec.pop(feature_names.ROW_KEY, None)
         self._features = inputs(plan.features, self._transform.vocabulary_size_by_name)
+        encoded = images.images(plan.features.features)
+        self._decode = functools.partial(images.decoded, encoded) if encoded else None
+        changes = plan.training.augmentation
+        self._augment = functools.partial(augmented, encoded, changes) if changes != AugmentationConfig() else None
         self._forest: ForestTraining | None = None
         if plan.model.has_forest:
             # A network does not wait for the import of YDF.
@@ -148,8 +157,10 @@ class Training:
             TrainingLoop(
                 config=config,
                 distribution=distribution,
-                learner=Learner(self._build, self._head, self._warm_start),
-                input_pipeline=InputPipeline(files, self._spec, config, batch_size, others),
+                learner=Learner(self._build, self._head, self._warm_start, self._plan.model.frozen_steps),
+                input_pipeline=InputPipeline(
+                    files, self._spec, config, batch_size, others, self._decode, self._augment
+                ),
                 folders=Folders(self._checkpoints, None if distribution.is_lead else f"{run}/checkpoints", run),
                 on_checkpoint=functools.partial(self._on_checkpoint, evaluation, validation),
                 is_over=distribution.is_lead and self._best is not None and self._best.is_over,
@@ -166,10 +177,8 @@ class Training:
         """What the trained model has on the rows of the eval split; of an ensemble also its parts, by kind."""
         network = self._network()
         models = self._forest.finish_parts(network) if self._forest else {self._plan.model.kind: network}
-        batches = list(
-            input_pipeline.evaluation_batches(input_pipeline.find(self._fn_args.eval_files), self._spec, _EVAL_BATCH)
-        )
-        return {kind: scores(model, self._head, batches) for kind, model in models.items()}
+        batches = list(self._evaluation_batches())
+        return {kind: scores(model, self._head, self._decoded(batches)) for kind, model in models.items()}
 
     def export(self) -> None:
         """Writes the SavedModel from the last checkpoint, or the best one, by a plain copy of the network in float32.
@@ -227,9 +236,32 @@ class Training:
 
     @functools.cached_property
     def _validation_rows(self) -> list[Batch]:
-        """The rows of the validation part, which is small, in memory: its files have all rows of the split."""
+        """The rows of the validation part, which is small, in memory: its files have all rows of the split.
+
+        Images are encoded, since the pixels of all of them may be large.
+        """
         files = input_pipeline.find(self._fn_args.train_files)
-        return list(input_pipeline.evaluation_batches(files, self._spec, _EVAL_BATCH, self._selection(inside=True)))
+        rows = self._selection(inside=True)
+        return list(input_pipeline.evaluation_batches(files, self._spec, self._eval_batch, rows))
+
+    @property
+    def _eval_batch(self) -> int:
+        width = max((numbers.width for numbers in self._features.dense.values() if numbers.image), default=1)
+        return max(1, min(_EVAL_BATCH, _EVAL_BYTES // (4 * width)))
+
+    def _evaluation_batches(self) -> Iterator[Batch]:
+        """Yields the rows of the eval split; images are encoded."""
+        files = input_pipeline.find(self._fn_args.eval_files)
+        return input_pipeline.evaluation_batches(files, self._spec, self._eval_batch)
+
+    def _decoded(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Yields the batches with what the network reads; a batch at a time is decoded."""
+        if self._decode is None:
+            yield from batches
+            return
+        decode = tf.function(self._decode, autograph=False)
+        for features, *rest in batches:
+            yield decode(features), *rest
 
     def _calibration(self) -> Calibrate:
         kind = self._plan.training.calibration
@@ -254,7 +286,8 @@ class Training:
             return self._head.joined(folds.held_out(network(inputs, training=False), fold))
 
         predict = tf.function(joined, autograph=False)
-        return np.concatenate([predict(features).numpy() for features, *_ in self._validation_rows])
+        rows = self._decoded(self._validation_rows)
+        return np.concatenate([predict(features).numpy() for features, *_ in rows])
 
     @functools.cached_property
     def _plain(self) -> tf_keras.Model:
@@ -287,13 +320,12 @@ class Training:
         if self._plan.training.strategy.is_cluster:
             # The variables of a cluster are on several machines.
             network = self._restored(checkpoint.path(self._checkpoints, step))
-        loss = evaluate(network, self._head, self._validation_rows, validation, step)
+        loss = evaluate(network, self._head, self._decoded(self._validation_rows), validation, step)
         return self._best.update(step, loss, network)
 
     def _evaluate(self, curves: TensorBoardWriter, step: int, network: tf_keras.Model) -> None:
         """Writes a point of the curves on the eval split."""
-        files = input_pipeline.find(self._fn_args.eval_files)
-        evaluate(network, self._head, input_pipeline.evaluation_batches(files, self._spec, _EVAL_BATCH), curves, step)
+        evaluate(network, self._head, self._decoded(self._evaluation_batches()), curves, step)
 
     def _curves(self, kind: str) -> TensorBoardWriter:
         """Opens curves; one file for all checkpoints, since the report reads a limited number of files."""

@@ -21,6 +21,7 @@ import tf_keras
 
 from components.errors import InputError
 from components.models import folds
+from components.models.images import frozen_variables
 from components.trainer.checkpoint import Checkpoints
 from components.trainer.cluster import heartbeat
 from components.trainer.cluster.task_server import WORKER_FILE
@@ -54,11 +55,13 @@ class Learner:
       build: makes the network, from transformed features to logits; called in the strategy's scope.
       head: the loss.
       initialize: called in the strategy's scope with a new network, if there is no checkpoint to restore.
+      frozen_steps: steps in which the variables of `frozen_variables` do not change.
     """
 
     build: Callable[[], tf_keras.Model]
     head: PredictionHead
     initialize: Callable[[tf_keras.Model], None] = lambda network: None
+    frozen_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ class TrainingLoop:
         coordinated = self.config.strategy.kind == "parameter_server" and self.distribution.role is not None
         # A worker of a parameter server applies the mean gradient of its own batch.
         replicas = 1 if coordinated else strategy.num_replicas_in_sync
-        step = _replica_step(network, optimizer, self.learner.head, replicas)
+        step = _replica_step(network, optimizer, self.learner, replicas)
         more = step, self.input_pipeline, optimizer.iterations, self.config.steps_per_execution
         if self.distribution.elastic:
             return ElasticSteps(self.distribution.elastic, *more)
@@ -157,7 +160,7 @@ class TrainingLoop:
         def replica() -> Replica:
             copy, own = self.learner.build(), _optimizer(self.config, placed=True)
             own.build(copy.trainable_variables)
-            return Replica(copy, own, _loss_and_gradients(copy, own, self.learner.head, mesh.data))
+            return Replica(copy, own, _loss_and_gradients(copy, own, self.learner, mesh.data))
 
         copies = MeshCopies(mesh, replica, network, optimizer)
         return MeshSteps(self.distribution, copies, self.input_pipeline, self.config.steps_per_execution)
@@ -419,10 +422,10 @@ def _unscaled(optimizer: tf_keras.optimizers.Optimizer) -> tf_keras.optimizers.O
 
 
 def _replica_step(
-    network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, head: PredictionHead, replicas: int
+    network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, learner: Learner, replicas: int
 ) -> ReplicaStep:
     """The step of one replica, from a batch to its part of the mean loss; the optimizer sums their gradients."""
-    loss_and_gradients = _loss_and_gradients(network, optimizer, head, replicas)
+    loss_and_gradients = _loss_and_gradients(network, optimizer, learner, replicas)
 
     def step(batch: Batch) -> tf.Tensor:
         loss, gradients = loss_and_gradients(batch)
@@ -434,9 +437,11 @@ def _replica_step(
 
 
 def _loss_and_gradients(
-    network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, head: PredictionHead, replicas: int
+    network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, learner: Learner, replicas: int
 ) -> LossAndGradients:
     """One replica's part of the mean loss, and its gradients by the network's trainable variables."""
+    head = learner.head
+    frozen = frozen_variables(network) if learner.frozen_steps else frozenset()
     scales_loss = _unscaled(optimizer) is not optimizer
 
     def compute(batch: Batch) -> tuple[tf.Tensor, list[Gradient]]:
@@ -449,6 +454,13 @@ def _loss_and_gradients(
         gradients = tape.gradient(differentiated, network.trainable_variables)
         if scales_loss:
             gradients = optimizer.get_unscaled_gradients(gradients)
+        if frozen:
+            # Adam does not change a variable whose gradients have all been 0.
+            thawed = tf.cast(optimizer.iterations >= learner.frozen_steps, tf.float32)
+            gradients = [
+                gradient * tf.cast(thawed, gradient.dtype) if id(variable) in frozen else gradient
+                for gradient, variable in zip(gradients, network.trainable_variables, strict=True)
+            ]
         return loss, gradients
 
     return compute

@@ -18,7 +18,7 @@ from components.errors import InputError
 from components.features.ops import Dense, Ids
 from components.models import layers, tabular
 from components.models.build import build
-from components.models.config import ModelConfig
+from components.models.config import IMAGE_KINDS, ModelConfig
 from components.models.inputs import Inputs
 from components.models.registry import MODELS
 
@@ -30,8 +30,8 @@ INPUTS = {
 }
 
 
-KINDS = [kind for kind in MODELS if kind != "ensemble"]
-"""Its network is that of tabm."""
+KINDS = [kind for kind in MODELS if kind not in ("ensemble", *IMAGE_KINDS)]
+"""Not ensemble, whose network is that of tabm, and not those that need an image."""
 
 TOLERANCE = {"mixed_bfloat16": 4e-2, "mixed_float16": 5e-3}
 """How far logits may be from float32's, as a share of the largest: ten times the last of the 8 or 11 bits kept."""

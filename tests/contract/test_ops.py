@@ -23,7 +23,7 @@ from components.edge import export as export_of_edge
 from components.edge.config import EXPORTED_OPS
 from components.edge.preprocessing import Preprocessing
 from components.errors import InputError
-from components.features import feature_names, ops
+from components.features import feature_names, images, ops
 from components.features.base_op import Op
 from components.features.column import column
 from components.features.config import OPS, Cross, Feature, FeaturesConfig
@@ -63,6 +63,10 @@ def transformed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str
     metadata_io.write_metadata(metadata, str(folder / "graph" / tft.TFTransformOutput.RAW_METADATA_DIR))
     lines = (folder / "out").read_text().splitlines()
     trained = [pickle.loads(base64.b64decode(line)) for line in lines]  # noqa: S301 - written a line above
+    # Of an image, transformed rows have the file.
+    for name in IMAGES:
+        pixels = decode({name: tf.constant([row[name] for row in trained])})[name].numpy()
+        trained = [{**row, name: each} for row, each in zip(trained, pixels, strict=True)]
     return given, trained, tft.TFTransformOutput(str(folder / "graph"))
 
 
@@ -75,7 +79,11 @@ def served(transform: tft.TFTransformOutput, seed: int) -> dict[str, np.ndarray]
 def serve(transform: tft.TFTransformOutput, given: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     """The features of rows as a served model computes them: from serialized tf.Examples."""
     parsed = tf.io.parse_example([example(row) for row in given], SPEC)
-    return {name: value.numpy() for name, value in transform.transform_features_layer()(parsed).items()}
+    return {name: value.numpy() for name, value in decode(transform.transform_features_layer()(parsed)).items()}
+
+
+IMAGES = images.images(plan().features)
+decode = tf.function(functools.partial(images.decoded, IMAGES), autograph=False)
 
 
 def words(row: dict[str, Any], feature: Feature) -> list[Any]:
@@ -175,7 +183,7 @@ def test_feature_matches_its_output_spec(transformed: Any, feature: Feature) -> 
         assert outputs.dtype == np.float32
         assert outputs.shape == ((101,) if spec.width == 1 else (101, spec.width))
         if feature.name != "row_z_score":
-            assert (outputs[~present] == (feature.op.op == "missing")).all(), "a missing number is 0, a picture black"
+            assert (outputs[~present] == (feature.op.op == "missing")).all(), "a missing number is 0, an image black"
 
 
 @by_feature

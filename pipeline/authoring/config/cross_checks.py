@@ -11,10 +11,11 @@ from components.edge.config import EXPORTED_OPS
 from components.evaluator.config import LOSS_METRICS, METRICS, Threshold, metric
 from components.features import expression
 from components.features.base_op import Dtype, Embedded
+from components.features.image_ops import Image
 from components.ingest import spans
-from components.models.config import ModelConfig, has_effect
+from components.models.config import IMAGE_KINDS, ModelConfig, has_effect
 from components.names import column_name, did_you_mean
-from components.trainer.config import TrainingConfig
+from components.trainer.config import AugmentationConfig, TrainingConfig
 from pipeline.authoring.config.document import Problem, of_validation
 from pipeline.authoring.config.examples_format import tfrecord_readers
 from pipeline.authoring.config.orchestrators import EVERY
@@ -33,6 +34,7 @@ def check_config(config: Config) -> list[Problem]:
         *_weight(config),
         *_schema(config),
         *_features(config),
+        *_images(config),
         *_forest(config),
         *_mesh(config),
         *_calibration(config),
@@ -188,7 +190,32 @@ def _features(config: Config) -> Iterator[Problem]:
             )
 
 
+def _images(config: Config) -> Iterator[Problem]:
+    kind = config.model.kind
+    images = [feature for feature in config.features.declared if isinstance(feature.op, Image)]
+    if not images and config.training.augmentation != AugmentationConfig():
+        message = "images are changed, and no column has the operation image; remove it"
+        yield Problem(("training", "augmentation"), message)
+    if kind not in IMAGE_KINDS:
+        return
+    if not images:
+        yield Problem(
+            ("model", "kind"), f"{kind} reads images; give a column the operation image, or choose another kind"
+        )
+    for feature in images:
+        if kind == "application" and isinstance(feature.op, Image) and feature.op.channels != 3:
+            yield Problem(("features", *feature.key), "application reads images of 3 channels; set channels: 3")
+    if config.model.frozen_steps and config.training.weight_decay:
+        message = "expected 0 with model.frozen_steps, since it would change the frozen weights; remove one"
+        yield Problem(("training", "weight_decay"), message)
+
+
 def _forest(config: Config) -> Iterator[Problem]:
+    if config.model.has_forest:
+        for feature in config.features.declared:
+            if isinstance(feature.op, Image):
+                message = f"the trees of {config.model.kind} do not read images; choose a network as model.kind"
+                yield Problem(("features", *feature.key), message)
     kind = config.training.strategy.kind
     if not config.model.has_network and kind != "none":
         message = f"gbt is trained in one process, on all its cores: expected none, received {kind}; remove it"

@@ -25,7 +25,7 @@ def write(path: Path, format_: str = "PNG", size: tuple[int, int] = (8, 8)) -> s
 
 
 def read(paths: list[str], given: Any = None) -> dict[str, list[Any]]:
-    reader = image_reader.ImageReader(image_reader.label_type(paths, given))
+    reader = image_reader.ImageReader(image_reader.label_type(paths, given), 50)
     row_log = RowLog(None)
     file_ranges = [file_range for path in paths for file_range in reader.ranges(path, None)]
     blocks = [block for file_range in file_ranges for block in reader.read(file_range, row_log)]
@@ -76,7 +76,7 @@ def test_broken_files_are_bad_rows(
 ) -> None:
     good, bad = write(tmp_path / "0" / "1.png"), write(tmp_path / "0" / "2.png", format_, (64, 64))
     Path(bad).write_bytes(change(Path(bad).read_bytes()))
-    reader, row_log = image_reader.ImageReader(pa.int64()), RowLog(None)
+    reader, row_log = image_reader.ImageReader(pa.int64(), 50), RowLog(None)
     blocks = [block for path in (good, bad) for block in reader.read(reader.first_range(path, None), row_log)]
     counts = row_log.close()
     assert len(blocks) == 1

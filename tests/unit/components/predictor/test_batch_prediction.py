@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
+from PIL import Image
 from pyarrow import parquet
 
 from components.data import example_encoder
@@ -144,6 +145,23 @@ def test_examples_of_any_model(tmp_path: Path) -> None:
         model, tmp_path / "text", write(tmp_path / "a.csv", "number;name", "3;a", "4;b"), csv=CsvConfig(delimiter=";")
     )
     assert table(tmp_path / "text").to_pydict() == {"doubled": [6, 8]}
+
+
+def test_folders_of_images_are_sent_encoded(tmp_path: Path) -> None:
+    @tf.function(input_signature=[{"image": tf.TensorSpec([None], tf.string, "image")}], autograph=False)
+    def sizes(columns: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {"bytes": tf.strings.length(columns["image"])}
+
+    tf.saved_model.save(tf.Module(), str(tmp_path / "model"), {"serving_default": sizes})
+    files = []
+    for name in ("cat/1.png", "dog/2.png"):
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True)
+        Image.new("L", (8, 8), len(files)).save(path)
+        files.append(path)
+    predict(str(tmp_path / "model"), tmp_path / "out", *files, columns=("path",), format_="images")
+    expected = {"path": ["cat/1.png", "dog/2.png"], "bytes": [path.stat().st_size for path in files]}
+    assert table(tmp_path / "out").to_pydict() == expected
 
 
 def test_what_does_not_fit_is_named(own: str, tmp_path: Path) -> None:

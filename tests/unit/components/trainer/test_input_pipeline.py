@@ -132,6 +132,31 @@ def test_row_keeps_its_columns(tmp_path: Path, stored: Format, cache: str) -> No
 
 @FORMATS
 @CACHES
+def test_batches_are_decoded_and_changed_by_seeds_of_their_own(tmp_path: Path, stored: Format, cache: str) -> None:
+    files = write(tmp_path, 24, 2, stored)
+
+    def decode(features: dict[str, Any]) -> dict[str, Any]:
+        return {"text": tf.strings.to_number(features["text"]), "id": features["id"]}
+
+    def augment(features: dict[str, Any], seed: tf.Tensor) -> dict[str, Any]:
+        return {**features, "seed": tf.stack([seed] * 4)}
+
+    def batches(index: int, start: int, count: int) -> list[tuple[int, ...]]:
+        pipeline = InputPipeline(files, SPEC, config(cache), 4, decode=decode, augment=augment)
+        found = []
+        for features, _ in pipeline.dataset(InputShard(index, 2, start)).take(count):
+            np.testing.assert_array_equal(features["text"], features["id"])
+            found.append(tuple(features["seed"].numpy()[0]))
+        return found
+
+    first, second = batches(0, 0, 5), batches(1, 0, 5)
+    assert len({*first, *second}) == 10, "no two batches of two workers have the same changes"
+    assert {seed for seed, _ in first} == {3}
+    assert batches(1, 2, 3) == second[2:]
+
+
+@FORMATS
+@CACHES
 def test_weight_of_a_row_is_beside_its_label(tmp_path: Path, stored: Format, cache: str) -> None:
     # Any column can be the weight; in SPEC it is a feature.
     files = write(tmp_path, 23, 2, stored)

@@ -12,10 +12,11 @@ import tf_keras
 from components.features.ops import Dense, Ids
 from components.models.build import build
 from components.models.config import ModelConfig
+from components.models.images import frozen_variables
 from components.models.inputs import Inputs
 from components.trainer.optimizer import adam
 from components.trainer.strategy import Distribution
-from components.trainer.training_loop import Stop, SynchronousSteps, _replica_step
+from components.trainer.training_loop import Learner, Stop, SynchronousSteps, _replica_step
 
 INPUTS = Inputs({"a": Dense(), "words": Ids(40, values=3), "x": Ids(5)})
 ROWS = 8
@@ -67,10 +68,34 @@ def test_xla_compiles_a_step(rate: float | None) -> None:
         network = build(ModelConfig(kind="wide_deep", hidden=(8,)), INPUTS, 1)
         optimizer = adam(0.01, table_learning_rate=rate)
         optimizer.build(network.trainable_variables)
-        step = _replica_step(network, optimizer, Crossentropy(), 1)  # type: ignore[arg-type]
+        learner = Learner(tf_keras.Model, Crossentropy())  # type: ignore[arg-type]
+        step = _replica_step(network, optimizer, learner, 1)
         compiled = tf.function(step, autograph=False, jit_compile=compile_by_xla)
         for _ in range(3):
             compiled(batch)
         weights.append(network.get_weights())
     for plain, by_xla in zip(*weights, strict=True):
         np.testing.assert_allclose(by_xla, plain, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.both_lines
+def test_an_application_is_frozen_for_some_steps() -> None:
+    inner = tf_keras.Sequential([tf_keras.layers.Input((4,)), tf_keras.layers.Dense(3)], name="application_photo")
+    tensor = tf_keras.layers.Input((4,), name="photo")
+    network = tf_keras.Model({"photo": tensor}, tf_keras.layers.Dense(1)(inner(tensor)))
+    frozen = frozen_variables(network)
+    optimizer = adam(0.01)
+    optimizer.build(network.trainable_variables)
+    learner = Learner(lambda: network, Crossentropy(), frozen_steps=2)  # type: ignore[arg-type]
+    step = tf.function(_replica_step(network, optimizer, learner, 1), autograph=False)
+    batch = (
+        {"photo": tf.random.stateless_uniform([4, 4], [0, 1])},
+        tf.constant([[0.0], [1.0], [0.0], [1.0]]),
+    )
+    changes = []
+    for _ in range(3):
+        before = [variable.numpy() for variable in network.trainable_variables]
+        step(batch)
+        changed = zip(network.trainable_variables, before, strict=True)
+        changes.append({id(each) in frozen for each, old in changed if (each.numpy() != old).any()})
+    assert changes == [{False}, {False}, {False, True}]

@@ -1,0 +1,98 @@
+"""Decodes the encoded images of transformed examples to the pixels that a network reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from components.features.config import FeaturesConfig
+from components.features.image_ops import Image
+
+_PARALLEL = 16
+"""Images of a batch that are decoded at the same time."""
+_PART_BYTES = 32 << 20
+"""The greatest size of the pixels that `in_parts` has in memory, but for one row; what a network computes from them is
+some times larger."""
+
+
+def images(features: FeaturesConfig) -> dict[str, Image]:
+    """Returns the operations whose transformed feature is an encoded image, by the feature's name."""
+    return {feature.name: feature.op for feature in features.declared if isinstance(feature.op, Image)}
+
+
+def decoded(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dict[str, Any]:
+    """Replaces encoded images by their pixels.
+
+    Args:
+      operations: see `images`.
+      features: transformed features; encoded images are string, [batch], empty where they are missing.
+
+    Returns:
+      The features; those of images float32 in [0, 1], [batch, height * width * channels].
+
+    Raises:
+      tf.errors.InvalidArgumentError: when it is run, about bytes that are no image.
+    """
+    return {
+        name: _pixels(operations[name], values) if name in operations else values for name, values in features.items()
+    }
+
+
+def in_parts(
+    operations: Mapping[str, Image],
+    predict: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]],
+    rows: Mapping[str, tf.Tensor],
+) -> dict[str, tf.Tensor]:
+    """Applies a function to a few rows at a time, as many as have `_PART_BYTES` of pixels.
+
+    Args:
+      operations: see `images`; at least one.
+      predict: transformed features, [rows of a part, …] → outputs by name, [rows of a part, …].
+      rows: transformed features, [rows, …].
+
+    Returns:
+      The outputs of all rows.
+    """
+    pixels = sum(op.height * op.width * op.channels for op in operations.values())
+    size = max(1, _PART_BYTES // (pixels * tf.float32.size))
+    count = tf.shape(rows[next(iter(operations))])[0]
+    # A batch without rows is one empty part.
+    parts = tf.maximum(1, -(-count // size))
+
+    # One function, traced once: its signature says what the outputs are.
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int32)])  # type: ignore[untyped-decorator]
+    def part(number: tf.Tensor) -> dict[str, tf.Tensor]:
+        return predict({name: values[number * size : (number + 1) * size] for name, values in rows.items()})
+
+    specs = {
+        name: tf.TensorSpec([None, *output.shape[1:]], output.dtype)
+        for name, output in part.get_concrete_function().structured_outputs.items()
+    }
+
+    def body(number: tf.Tensor, arrays: dict[str, tf.TensorArray]) -> tuple[tf.Tensor, dict[str, tf.TensorArray]]:
+        outputs = part(number)
+        return number + 1, {name: array.write(number, outputs[name]) for name, array in arrays.items()}
+
+    arrays = {
+        name: tf.TensorArray(spec.dtype, parts, infer_shape=False, element_shape=spec.shape)
+        for name, spec in specs.items()
+    }
+    _, arrays = tf.while_loop(lambda number, _: number < parts, body, [tf.constant(0), arrays], parallel_iterations=1)
+    return {name: tf.ensure_shape(arrays[name].concat(), spec.shape) for name, spec in specs.items()}
+
+
+def _pixels(op: Image, encoded: tf.Tensor) -> tf.Tensor:
+    shape = [op.height, op.width, op.channels]
+
+    def resized(data: tf.Tensor) -> tf.Tensor:
+        image = tf.io.decode_image(data, channels=op.channels, expand_animations=False)
+        return tf.ensure_shape(tf.image.resize(tf.cast(image, tf.float32), shape[:2], antialias=True), shape) / 255.0
+
+    def one(data: tf.Tensor) -> tf.Tensor:
+        return tf.cond(tf.equal(tf.strings.length(data), 0), lambda: tf.zeros(shape), lambda: resized(data))
+
+    spec = tf.TensorSpec(shape, tf.float32)
+    pixels = tf.map_fn(one, encoded, fn_output_signature=spec, parallel_iterations=_PARALLEL)
+    return tf.reshape(pixels, [-1, op.height * op.width * op.channels])

@@ -1,0 +1,106 @@
+"""What is refused about an image, and that a decompression bomb is not decoded."""
+
+from __future__ import annotations
+
+import io
+import resource
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from components.ingest.image_check import reject_reason
+
+_NOISE = np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8)
+
+
+def encoded(image: Image.Image, format_: str = "PNG", **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format_, **options)
+    return file.getvalue()
+
+
+def noise(mode: str = "RGB") -> Image.Image:
+    return Image.fromarray(_NOISE).convert(mode)
+
+
+def png_chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def png(width: int, height: int, bits: int, colour: int, pixels: bytes) -> bytes:
+    header = png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + png_chunk(b"IDAT", pixels) + png_chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
+def test_png_of_every_mode_is_accepted(mode: str) -> None:
+    assert reject_reason(encoded(noise(mode)), 50) is None
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"quality": 5}, {"subsampling": 0}])
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_jpeg_is_accepted(mode: str, options: dict[str, Any]) -> None:
+    assert reject_reason(encoded(noise(mode), "JPEG", **options), 50) is None
+
+
+def test_jpeg_with_a_preview_is_accepted() -> None:
+    assert reject_reason(encoded(noise(), "MPO", save_all=True, append_images=[noise()]), 50) is None
+
+
+def test_one_bound_of_pixels() -> None:
+    image = encoded(Image.new("L", (100, 50)))
+    assert reject_reason(image, 0.005) is None
+    assert reject_reason(image, 0.0049) == "expected at most 0.0049 megapixels, received 100 by 50 pixels"
+
+
+def test_decompression_bomb_is_not_decoded() -> None:
+    # 10 gigapixels by the header.
+    bomb = png(100_000, 100_000, 8, 0, zlib.compress(bytes(64 << 20)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert reject_reason(bomb, 50) == "expected at most 50 megapixels, received 100000 by 100000 pixels"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 << 10
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: encoded(noise("CMYK"), "JPEG"), "expected a grey or RGB image, received CMYK"),
+        (lambda: encoded(noise("L").convert("I;16")), "expected at most 8 bits per channel, received 16"),
+        (
+            lambda: png(1, 1, 16, 2, zlib.compress(bytes(7))),
+            "expected at most 8 bits per channel, received 16",
+        ),
+        (
+            lambda: encoded(noise(), save_all=True, append_images=[noise("L").convert("RGB")]),
+            "expected one image, received an animated PNG",
+        ),
+        (
+            lambda: encoded(noise("L"), "GIF", save_all=True, append_images=[Image.new("L", (64, 64))]),
+            "expected a PNG or JPEG image, received animated GIF",
+        ),
+        (lambda: encoded(noise("P"), "GIF"), "expected a PNG or JPEG image, received GIF"),
+        (lambda: encoded(noise(), "WEBP"), "expected a PNG or JPEG image, received WEBP"),
+        (lambda: encoded(noise(), "TIFF"), "expected a PNG or JPEG image, received TIFF"),
+        (lambda: b"no image", "expected a PNG or JPEG image, received another file"),
+        (lambda: b"", "expected a PNG or JPEG image, received another file"),
+        (lambda: encoded(noise())[:-20], "expected a complete image, received one that is cut off after"),
+        (lambda: encoded(noise(), "JPEG")[:-20], "expected a complete image, received one that is cut off after"),
+        (lambda: encoded(noise())[:3000] + b"IEND\xaeB`\x82", "expected an image that can be decoded, received a"),
+        (lambda: flipped(encoded(noise()), 500), "expected an image that can be decoded, received a corrupt one"),
+        (lambda: b"\x89PNG\r\n\x1a\nIEND", "expected an image that can be decoded, received a corrupt one"),
+        (lambda: b"\xff\xd8\xff\xd9", "expected an image that can be decoded, received a corrupt one"),
+    ],
+)  # fmt: skip
+def test_others_are_refused_by_reason(make: Callable[[], bytes], message: str) -> None:
+    reason = reject_reason(make(), 50)
+    assert reason is not None
+    assert reason.startswith(message)
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]

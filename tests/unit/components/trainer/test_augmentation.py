@@ -1,0 +1,78 @@
+"""Random changes of images: what each kind changes, and that a batch of the same number is changed in the same way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+
+from components.features.image_ops import Image
+from components.trainer.augmentation import augmented
+from components.trainer.config import AugmentationConfig
+
+pytestmark = pytest.mark.both_lines
+
+HEIGHT, WIDTH, CHANNELS = 12, 16, 3
+ROWS = 64
+OP = Image(height=HEIGHT, width=WIDTH, channels=CHANNELS)
+IMAGES = np.random.default_rng(0).random((ROWS, HEIGHT, WIDTH, CHANNELS)).astype(np.float32)
+
+
+def change(images: npt.NDArray[np.float32] = IMAGES, number: int = 0, **config: Any) -> npt.NDArray[np.float32]:
+    features = {"photo": tf.constant(images.reshape(len(images), -1)), "age": tf.range(len(images))}
+    found = augmented({"photo": OP}, AugmentationConfig(**config), features, tf.constant([1, number], tf.int64))
+    assert found["age"] is features["age"]
+    return found["photo"].numpy().reshape(images.shape)
+
+
+@pytest.mark.parametrize("config", [{"flip": True}, {"crop": 0.3}, {"colour": 0.3}, {"erase": 0.5}])
+def test_a_batch_has_changes_of_its_own_that_a_restart_repeats(config: dict[str, Any]) -> None:
+    first = change(number=3, **config)
+    assert first.min() >= 0
+    assert first.max() <= 1
+    np.testing.assert_array_equal(first, change(number=3, **config))
+    assert (first != change(number=4, **config)).any()
+    assert (first != IMAGES).any()
+
+
+def test_half_of_the_images_are_mirrored() -> None:
+    changed = change(flip=True)
+    mirrored = np.isclose(changed, IMAGES[:, :, ::-1], atol=1e-5).all(axis=(1, 2, 3))
+    same = np.isclose(changed, IMAGES, atol=1e-5).all(axis=(1, 2, 3))
+    assert (mirrored ^ same).all()
+    assert 0.25 < mirrored.mean() < 0.75
+
+
+def test_a_crop_stays_within_the_image_and_its_share() -> None:
+    row = np.linspace(0, 1, WIDTH, dtype=np.float32)
+    ramp = np.broadcast_to(row[np.newaxis, np.newaxis, :, np.newaxis], IMAGES.shape)
+    changed = change(np.ascontiguousarray(ramp), crop=0.4)
+    extents = changed[:, 0, -1, 0] - changed[:, 0, 0, 0]
+    assert extents.min() >= 0.6 - 1e-5
+    assert extents.max() <= 1
+    assert extents.std() > 0.05
+
+
+def test_colour_of_grey_images_changes_by_at_most_its_share() -> None:
+    changed = change(np.full_like(IMAGES, 0.5), colour=0.2)
+    assert np.ptp(changed, axis=(1, 2, 3)).max() < 1e-5
+    assert 0.1 < np.abs(changed - 0.5).max() <= 0.2 + 1e-5
+
+
+def test_erased_rectangles_are_grey() -> None:
+    changed = change(np.zeros_like(IMAGES), erase=0.5)
+    assert set(np.unique(changed)) == {0.0, 0.5}
+    shares = changed[..., 0].mean(axis=(1, 2)) / 0.5
+    assert 0.25 < (shares > 0).mean() < 0.75
+    assert shares.max() <= 0.5**2
+    assert shares[shares > 0].min() > 0
+
+
+def test_two_images_of_a_row_are_changed_differently() -> None:
+    pixels = tf.constant(IMAGES.reshape(ROWS, -1))
+    seed = tf.constant([1, 1], tf.int64)
+    found = augmented({"a": OP, "b": OP}, AugmentationConfig(flip=True), {"a": pixels, "b": pixels}, seed)
+    assert (found["a"].numpy() != found["b"].numpy()).any()

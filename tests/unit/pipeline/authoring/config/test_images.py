@@ -1,0 +1,65 @@
+"""Images in a config: the kinds of models that read them, and what changes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from components.errors import InputError
+from pipeline.authoring.config import load
+
+COLOUR = {"image": {"height": 8, "width": 8, "channels": 3}}
+GREY = {"image": {"height": 8, "width": 8}}
+MOBILE = {"kind": "application", "application": "MobileNet"}
+
+
+def loaded(folder: Path, image: Any = GREY, **sections: Any) -> Any:
+    config = {
+        "data": {"path": "data", "format": "images", "label": "label", "task": "multiclass"},
+        "features": {"columns": {"image": image} if image else {"path": "vocab"}},
+        "evaluation": {"thresholds": {"accuracy": {"min": 0.5}}},
+        **sections,
+    }
+    path = folder / "photos.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("image", "model"),
+    [
+        (GREY, {"kind": "mlp"}),
+        (GREY, {"kind": "cnn", "filters": [8]}),
+        (COLOUR, MOBILE),
+        (COLOUR, {**MOBILE, "weights": "a.h5", "frozen_steps": 10}),
+    ],
+)
+def test_networks_read_images(tmp_path: Path, image: Any, model: Any) -> None:
+    config = loaded(tmp_path, image, model=model, training={"augmentation": {"flip": True}})
+    assert config.config.training.augmentation.flip
+
+
+@pytest.mark.parametrize(
+    ("image", "sections", "message"),
+    [
+        (GREY, {"model": {"kind": "gbt"}}, "the trees of gbt do not read images"),
+        (None, {"model": {"kind": "cnn"}}, "cnn reads images; give a column the operation image"),
+        (GREY, {"model": MOBILE}, "application reads images of 3 channels"),
+        (COLOUR, {"model": {"kind": "application"}}, "needs the name of one, such as application: EfficientNetB0"),
+        (COLOUR, {"model": {**MOBILE, "frozen_steps": 5}}, "frozen_steps needs weights"),
+        (GREY, {"model": {"kind": "mlp", "filters": [8]}}, "filters has no effect in mlp, only in cnn"),
+        (
+            COLOUR,
+            {"model": {**MOBILE, "weights": "a.h5", "frozen_steps": 5}, "training": {"weight_decay": 0.1}},
+            "expected 0 with model.frozen_steps",
+        ),
+        (None, {"training": {"augmentation": {"crop": 0.1}}}, "images are changed, and no column has the operation"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named(tmp_path: Path, image: Any, sections: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        loaded(tmp_path, image, **sections)
+    assert message in " ".join([caught.value.headline, *caught.value.details])
