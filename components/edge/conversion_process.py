@@ -45,11 +45,11 @@ def main(request: dict[str, Any]) -> None:
     signature = model.signatures[request["signature"]]
     rows, representative = (_columns(folder / name) for name in ("eval.npz", "train.npz"))
     reference = folder / f"{REFERENCE}.tflite"
-    if not reference.exists():
-        reference.write_bytes(_convert(model, signature, {"quantize": "none"}, representative))
     for variant in request["variants"]:
         name = variant["name"]
         try:
+            if not reference.exists():
+                reference.write_bytes(_convert(model, signature, {"quantize": "none"}, representative))
             content = _convert(model, signature, variant, representative)
             (folder / f"{name}.tflite").write_bytes(content)
             np.save(folder / f"{name}.npy", _predictions(content, rows))

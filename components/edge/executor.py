@@ -160,22 +160,25 @@ def convert(model: str, signature: str, variants: Sequence[TfliteConfig], folder
         if unfinished:
             logging.error("the converter ended with exit code %d:\n%s", child.returncode, child.stderr)
             end = f"the converter ended with exit code {child.returncode}: {failure(child.stderr)}"
-            if not (folder / "reference.tflite").exists():
-                return {each.name: f"the float32 file: {end}" for each in variants}
             errors[unfinished[0].name] = end
         remaining = unfinished[1:]
+    for each in variants:
+        if each.name not in errors and (error := _measured(folder, each).get("error")):
+            errors[each.name] = error
     return errors
 
 
+def _measured(folder: Path, variant: TfliteConfig) -> dict[str, Any]:
+    measured: dict[str, Any] = json.loads((folder / f"{variant.name}.json").read_text())
+    return measured
+
+
 def _judged(variant: TfliteConfig, rows: Rows, folder: Path, error: str | None, wrong: str | None) -> VariantResult:
-    if error is None:
-        measured = json.loads((folder / f"{variant.name}.json").read_text())
-        error = measured.get("error")
     if error is not None:
         return VariantResult(variant.name, (f"not converted: {error}",))
     predictions = np.load(folder / f"{variant.name}.npy").reshape(rows.predictions.shape)
     content = (folder / f"{variant.name}.tflite").read_bytes()
-    latencies = [Latency(**each) for each in measured["latencies"]]
+    latencies = [Latency(**each) for each in _measured(folder, variant)["latencies"]]
     result = judge(variant, rows, content, predictions, latencies)
     return VariantResult(**{**vars(result), "why": (wrong, *result.why)}) if wrong else result
 

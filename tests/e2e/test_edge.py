@@ -47,6 +47,8 @@ def test_show_and_the_report_have_the_verdict(run: Any) -> None:
     assert "tflite_float16 is not pushed" in Path(run.first.result["report"]).read_text()
 
 
+# TensorFlow 2.21 has the interpreter still, and recommends ai_edge_litert.
+@pytest.mark.filterwarnings("ignore:[\\s\\S]*tf.lite.Interpreter is deprecated:UserWarning")
 def test_host_predicts_raw_rows(run: Any) -> None:
     folder = Path(run.first.result["pushed"])
     spec = importlib.util.spec_from_file_location("host_preprocessing", folder / "edge" / "preprocessing.py")

@@ -43,7 +43,7 @@ def test_operation_that_cannot_be_converted_is_named(tmp_path: Path) -> None:
     model = save(lambda x: {"y": tf.math.digamma(x)}, tmp_path)
     errors = convert(model, "transformed", [TfliteConfig(), TfliteConfig(quantize="dynamic")], tmp_path)
     assert set(errors) == {"tflite_none", "tflite_dynamic"}
-    assert all(error.endswith("exit code 1: tf.Digamma") for error in errors.values())
+    assert all(error.startswith("tf.Digamma") for error in errors.values())
 
 
 def test_failure_of_an_abort_names_the_operations() -> None:
