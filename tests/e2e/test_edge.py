@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import doc_pages
 import numpy as np
 import people
 import pytest
@@ -73,3 +77,16 @@ def test_host_predicts_raw_rows(run: Any) -> None:
         "hours": "int",
         "city": "bytes",
     }
+
+
+def test_program_of_the_documentation(run: Any, tmp_path: Path) -> None:
+    [program] = doc_pages.blocks(doc_pages.ROOT / "docs" / "edge.md", "python")
+    columns = 'columns |= {"age": [34.5, None], "city": ["Paris", None]}'
+    lines = [columns if "|=" in line else line for line in program.splitlines()]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "taxi").symlink_to(run.output)
+    ended = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert re.fullmatch(r"\[\[[\d.e-]+\]\s+\[[\d.e-]+\]\]\s*", ended.stdout)

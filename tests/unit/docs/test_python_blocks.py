@@ -23,6 +23,7 @@ from components.models.inputs import Inputs
 OWN_CODE = doc_pages.ROOT / "docs" / "own-code.md"
 RUN_BY = {
     "README.md": "test_tutorial.py",
+    "docs/edge.md": "../../e2e/test_edge.py",
     "docs/extending.md": "test_extending.py",
     "docs/metadata.md": "test_python_blocks.py",
     "docs/own-code.md": "test_python_blocks.py",
