@@ -27,7 +27,8 @@ def main(folder: str, rows: dict[str, Any]) -> dict[str, Any]:
         "signatures": {name: sorted(given) for name, given in inputs.items()},
         "variables": dict(tf.train.list_variables(f"{folder}/variables/variables")),
     }
-    for name in inputs:
+    # The signature of edge variants takes transformed features.
+    for name in inputs.keys() - {"transformed"}:
         given = _columns(rows["columns"], inputs[name]) if name == "raw" else {"examples": _examples(rows, name)}
         answers[name] = {key: _plain(value) for key, value in model.signatures[name](**given).items()}
     return answers
