@@ -15,6 +15,7 @@ from tfx.dsl.components.base.base_executor import BaseExecutor
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 
+from components import recorded_config
 from components.version_manifest import Provenance, spans
 
 VERDICT = "verdict.json"
@@ -84,7 +85,8 @@ def _config_digest(context: BaseExecutor.Context | None) -> str:
     The config comes from the run's context: as a parameter of the node, any change of it would push the model again.
     """
     for each in context.pipeline_node.contexts.contexts if context else ():
-        if each.type.name == _RUN_CONTEXT and "config" in each.properties:
-            config: str = each.properties["config"].field_value.string_value
-            return hashlib.sha256(config.encode()).hexdigest()
+        if each.type.name == _RUN_CONTEXT:
+            texts = {name: value.field_value.string_value for name, value in each.properties.items()}
+            if config := recorded_config.joined(texts):
+                return hashlib.sha256(config.encode()).hexdigest()
     return ""

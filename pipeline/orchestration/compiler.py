@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components import user_code
+from components import recorded_config, user_code
 from components.errors import InputError
 from components.files import write_atomically
 from components.ingest import input_files
@@ -64,7 +64,8 @@ def compile_pipeline(config: Config, force_bless: str | None = None, input_bytes
     for node in compiled.nodes:
         for context in node.pipeline_node.contexts.contexts:
             if context.type.name == "pipeline_run":
-                context.properties["config"].field_value.string_value = config.model_dump_json(by_alias=True)
+                for name, part in recorded_config.parts(config.model_dump_json(by_alias=True)).items():
+                    context.properties[name].field_value.string_value = part
     return bytes(compiled.SerializeToString(deterministic=True))
 
 

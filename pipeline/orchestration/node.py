@@ -15,7 +15,7 @@ from tfx.orchestration.local import runner_utils
 from tfx.orchestration.portable import partial_run_utils, runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
-from components import user_code
+from components import recorded_config, user_code
 from components.compat.tfx.launcher import Metadata, NodeLauncher
 from components.errors import InputError, MachineError, PipelineError, find, to_error
 from pipeline.authoring import own_nodes
@@ -136,9 +136,10 @@ def config_of(ir: bytes) -> tuple[str, str]:
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
     contexts = (context for node in nodes_of(pipeline).values() for context in node.contexts.contexts)
     configs = (
-        context.properties["config"].field_value.string_value for context in contexts if "config" in context.properties
+        recorded_config.joined({name: value.field_value.string_value for name, value in context.properties.items()})
+        for context in contexts
     )
-    return str(pipeline.pipeline_info.id), next(configs, "")
+    return str(pipeline.pipeline_info.id), next(filter(None, configs), "")
 
 
 def root_of(ir: bytes, run_id: str) -> str:

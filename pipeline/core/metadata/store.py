@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
 
+from components import recorded_config
 from pipeline.core.metadata.location import Location, location
 from pipeline.core.metadata.sql import Tables, prefix_range
 
@@ -206,8 +207,12 @@ class Store:
     def configs(self, runs: Iterable[str]) -> dict[str, str]:
         """Returns run → the text of its config, where it was recorded; a version's manifest has the text's digest."""
         names = {run.id: run.name for run in self._runs_by("name", runs)}
-        query = "SELECT context_id, string_value FROM ContextProperty WHERE name = 'config' AND context_id IN (…)"
-        return {names[number]: text for number, text in self._tables.rows_in(query, names) if text}
+        query = "SELECT context_id, name, string_value FROM ContextProperty WHERE context_id IN (…)"
+        properties: dict[int, dict[str, str]] = {}
+        for number, name, text in self._tables.rows_in(query, names):
+            properties.setdefault(number, {})[name] = text or ""
+        configs = ((number, recorded_config.joined(each)) for number, each in properties.items())
+        return {names[number]: text for number, text in configs if text}
 
     def executions(self, *runs: str) -> list[Execution]:
         """Returns all executions of runs with these ids, oldest first; an unknown run has none."""

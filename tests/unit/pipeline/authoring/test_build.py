@@ -12,6 +12,7 @@ from tfx.components.statistics_gen.executor import Executor as StockStatisticsEx
 from tfx.components.transform.executor import Executor as StockTransformExecutor
 from tfx.proto.orchestration import pipeline_pb2
 
+from components import recorded_config
 from components.evaluator.executor import Executor as EvaluatorExecutor
 from components.evaluator.executor import StockExecutor as StockEvaluatorExecutor
 from components.statistics.executor import Executor as StatisticsExecutor
@@ -155,7 +156,10 @@ def test_warm_start_begins_with_a_model_of_an_earlier_run(tmp_path: Path, rows: 
 def test_run_carries_its_config(tmp_path: Path, rows: str) -> None:
     for node in compiled(tmp_path, rows).values():
         (run,) = [context for context in node.contexts.contexts if context.type.name == "pipeline_run"]
-        assert '"label":"tips > 0.2 * fare"' in run.properties["config"].field_value.string_value
+        texts = {name: value.field_value.string_value for name, value in run.properties.items()}
+        assert '"label":"tips > 0.2 * fare"' in (recorded_config.joined(texts) or "")
+        # PostgreSQL's index has a limit of 2,704 bytes.
+        assert all(len(text.encode()) <= 2400 for text in texts.values())
 
 
 def test_edited_schema_is_another_schema(tmp_path: Path, rows: str) -> None:
