@@ -56,6 +56,9 @@ def main(request: dict[str, Any]) -> None:
             result: dict[str, Any] = {
                 "latencies": [_latency(content, reference.read_bytes(), rows, each) for each in _THREADS]
             }
+        except (MemoryError, OSError):
+            # These say nothing about the variant.
+            raise
         except Exception as error:
             result = {"error": failure(str(error))}
         (folder / f"{name}.json").write_text(json.dumps(result))

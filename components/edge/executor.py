@@ -6,10 +6,12 @@ import json
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -32,6 +34,7 @@ from components.edge.conversion_process import failure
 from components.edge.gate import Rows, finite, judge
 from components.edge.plan import EdgePlan
 from components.edge.verdict import FILE, EdgeVerdict, Latency, VariantResult
+from components.errors import MachineError
 from components.features import feature_names
 from components.files import is_remote
 
@@ -39,6 +42,8 @@ _SIGNATURE, _TRANSFORM = "transformed", "transform_features"
 _ROWS = 50_000
 """Rows of the eval split that are compared, from the first on."""
 _PREPROCESSING_ROWS = 1000
+_ABORTS = {-number for number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)}
+"""Exit codes of a converter that cannot convert a model, and not of one that something else has ended."""
 
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
@@ -136,6 +141,9 @@ def convert(model: str, signature: str, variants: Sequence[TfliteConfig], folder
 
     Returns:
       Variant → why it could not be made or run.
+
+    Raises:
+      MachineError: a process was killed, or ended without a result for another reason than an abort.
     """
     errors: dict[str, str] = {}
     remaining = list(variants)
@@ -159,8 +167,12 @@ def convert(model: str, signature: str, variants: Sequence[TfliteConfig], folder
         unfinished = [each for each in remaining if not (folder / f"{each.name}.json").exists()]
         if unfinished:
             logging.error("the converter ended with exit code %d:\n%s", child.returncode, child.stderr)
-            end = f"the converter ended with exit code {child.returncode}: {failure(child.stderr)}"
-            errors[unfinished[0].name] = end
+            if child.returncode not in _ABORTS:
+                raise MachineError(
+                    f"the converter of {unfinished[0].name} was killed, or failed: exit code {child.returncode}",
+                    "see the node's log; if memory or disk were short, free some",
+                )
+            errors[unfinished[0].name] = f"the converter was aborted: {failure(child.stderr)}"
         remaining = unfinished[1:]
     for each in variants:
         if each.name not in errors and (error := _measured(folder, each).get("error")):
@@ -180,7 +192,7 @@ def _judged(variant: TfliteConfig, rows: Rows, folder: Path, error: str | None, 
     content = (folder / f"{variant.name}.tflite").read_bytes()
     latencies = [Latency(**each) for each in _measured(folder, variant)["latencies"]]
     result = judge(variant, rows, content, predictions, latencies)
-    return VariantResult(**{**vars(result), "why": (wrong, *result.why)}) if wrong else result
+    return replace(result, why=(wrong, *result.why)) if wrong else result
 
 
 def _head(

@@ -13,6 +13,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from components.data.saved_model import column_of
+from components.data.split_sample import first_values
 from components.edge.preprocessing import Preprocessing
 from components.features import feature_names
 from components.features.config import Feature, Vocab
@@ -83,7 +84,8 @@ def difference(
     Returns:
       The first feature and row that differ, and both values; None if all are equal, floats within 1e-5.
     """
-    computed = preprocessing({name: _first_values(column_of(batch, name)) for name in preprocessing.inputs})
+    columns = {name: first_values(column_of(batch, name)).to_pylist() for name in preprocessing.inputs}
+    computed = preprocessing(columns)
     for name, values in expected.items():
         received = computed[name].reshape(values.shape)
         if values.dtype.kind == "f":
@@ -94,8 +96,3 @@ def difference(
             row = int(np.argwhere(~same)[0][0])
             return f"preprocessing: {name}, row {row}: expected {values[row]}, received {received[row]}"
     return None
-
-
-def _first_values(column: pa.Array) -> list[Any]:
-    """The first value of each row; None where it has none."""
-    return [values[0] if values else None for values in column.to_pylist()]

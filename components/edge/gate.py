@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from sklearn import metrics
 
 from components.config_section import Task
 from components.edge.config import TfliteConfig
@@ -40,8 +41,13 @@ class Rows:
         return {"binary": "auc", "multiclass": "accuracy", "regression": "r2"}[self.task]
 
     def metric(self, predictions: Array) -> float:
-        """Returns the metric of predictions that have the form of `predictions`; greater is better."""
-        return _METRICS[self.task](self.labels, predictions, self.weights)
+        """Returns the metric of predictions that have the form of `predictions`; greater is better.
+
+        It is NaN if all labels are equal, but for an accuracy.
+        """
+        if self.task != "multiclass" and np.ptp(self.labels) == 0:
+            return math.nan
+        return float(_METRICS[self.task](self.labels, predictions, sample_weight=self.weights))
 
     def differences(self, predictions: Array) -> Array:
         """Returns how far each row's prediction is from the full model's, [rows].
@@ -80,7 +86,7 @@ def judge(
         latencies=tuple(latencies),
     )
     drop = rows.metric(rows.predictions) - metric
-    return VariantResult(**{**vars(measured), "why": tuple(_failures(variant, measured, rows.metric_name, drop))})
+    return replace(measured, why=tuple(_failures(variant, measured, rows.metric_name, drop)))
 
 
 def _failures(variant: TfliteConfig, measured: VariantResult, metric: str, drop: float) -> Iterator[str]:
@@ -102,29 +108,12 @@ def finite(metric: float) -> float | None:
     return metric if math.isfinite(metric) else None
 
 
-def auc(labels: Array, scores: Array, weights: Array) -> float:
-    """Returns the area under the ROC curve, by ranks (Mann & Whitney 1947); NaN if there is one class only."""
-    _, ranks = np.unique(scores, return_inverse=True)
-    positive = np.bincount(ranks, weights * (labels == 1))
-    negative = np.bincount(ranks, weights * (labels != 1))
-    pairs = positive.sum() * negative.sum()
-    below = np.cumsum(negative) - negative
-    return float((positive * (below + negative / 2)).sum() / pairs) if pairs else math.nan
+def _accuracy(labels: Array, probabilities: Array, sample_weight: Array) -> float:
+    return float(metrics.accuracy_score(labels, probabilities.argmax(axis=1), sample_weight=sample_weight))
 
 
-def _accuracy(labels: Array, probabilities: Array, weights: Array) -> float:
-    return float(np.average(probabilities.argmax(axis=1) == labels, weights=weights))
-
-
-def _r2(labels: Array, predictions: Array, weights: Array) -> float:
-    """The coefficient of determination; NaN if all labels are equal."""
-    spread = np.average((labels - np.average(labels, weights=weights)) ** 2, weights=weights)
-    error = np.average((labels - predictions.astype("f8")) ** 2, weights=weights)
-    return float(1 - error / spread) if spread else math.nan
-
-
-_METRICS: dict[Task, Callable[[Array, Array, Array], float]] = {
-    "binary": auc,
+_METRICS: dict[Task, Callable[..., float]] = {
+    "binary": metrics.roc_auc_score,
     "multiclass": _accuracy,
-    "regression": _r2,
+    "regression": metrics.r2_score,
 }

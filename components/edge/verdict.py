@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass
+
+from pydantic import TypeAdapter
 
 FILE = "verdict.json"
 
@@ -74,7 +74,7 @@ class EdgeVerdict:
     full: float | None = None
     rows: int = 0
     preprocessing_rows: int = 0
-    variants: tuple[VariantResult, ...] = field(default=())
+    variants: tuple[VariantResult, ...] = ()
     why: str | None = None
 
     def to_json(self) -> str:
@@ -84,10 +84,4 @@ class EdgeVerdict:
     @classmethod
     def from_json(cls, text: str) -> EdgeVerdict:
         """Parses the result of `to_json`."""
-        fields: dict[str, Any] = json.loads(text)
-        return cls(**{**fields, "variants": tuple(_variant(each) for each in fields["variants"])})
-
-
-def _variant(fields: Mapping[str, Any]) -> VariantResult:
-    latencies = tuple(Latency(**each) for each in fields["latencies"])
-    return VariantResult(**{**fields, "why": tuple(fields["why"]), "latencies": latencies})
+        return TypeAdapter(cls).validate_json(text)

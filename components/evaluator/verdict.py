@@ -120,14 +120,13 @@ class Verdict:
         """Parses the result of `to_json`."""
         fields: dict[str, Any] = json.loads(text)
         checks = tuple(Check(**each) for each in fields["checks"])
-        slices = tuple(slice_metrics(each) for each in fields["slices"])
+        slices = tuple(_slice_metrics(each) for each in fields["slices"])
         # Verdicts of earlier releases have no warnings.
         warnings = tuple(fields.get("warnings", ()))
         return cls(fields["blessed"], fields["forced"], fields["rows"], checks, slices, warnings)
 
 
-def slice_metrics(fields: dict[str, Any]) -> SliceMetrics:
-    """Restores a SliceMetrics from its fields as JSON."""
+def _slice_metrics(fields: dict[str, Any]) -> SliceMetrics:
     # Verdicts of earlier releases have neither intervals nor metrics of a constant.
     intervals = {name: _interval(ends) for name, ends in fields.get("intervals", {}).items()}
     constant = {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from components.evaluator.importance import Estimate
-from components.evaluator.verdict import Check, SliceMetrics, slice_metrics
+from components.evaluator.verdict import Check, SliceMetrics
 
 
 @dataclass(frozen=True)
@@ -161,41 +163,4 @@ class Monitoring:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Monitoring:
         """Restores the result of `to_dict`, or of its JSON."""
-        return cls(
-            tuple(map(_judgement, fields["judgements"])),
-            tuple(map(_outcome, fields["outcomes"])),
-            tuple(map(_difference, fields["differences"])),
-        )
-
-
-def _judgement(fields: Mapping[str, Any]) -> Judgement:
-    columns = tuple(
-        ColumnComparison(
-            **{**each, "missing": tuple(each["missing"]), "bins": tuple(Bin(**bin_) for bin_ in each["bins"])}
-        )
-        for each in fields["columns"]
-    )
-    found = fields["findings"]
-    return Judgement(
-        **{
-            **fields,
-            "columns": columns,
-            "findings": None if found is None else tuple(Finding(**each) for each in found),
-        }
-    )
-
-
-def _outcome(fields: Mapping[str, Any]) -> Outcome:
-    slices, evaluated = (tuple(map(slice_metrics, fields[name])) for name in ("slices", "evaluated"))
-    checks = fields["checks"]
-    checks = None if checks is None else tuple(Check(**each) for each in checks)
-    return Outcome(**{**fields, "slices": slices, "evaluated": evaluated, "checks": checks})
-
-
-def _difference(fields: Mapping[str, Any]) -> VersionDifference:
-    metrics = {name: Estimate(each["value"], _ends(each["interval"])) for name, each in fields["metrics"].items()}
-    return VersionDifference(**{**fields, "metrics": metrics})
-
-
-def _ends(interval: Sequence[float] | None) -> tuple[float, float] | None:
-    return None if interval is None else (interval[0], interval[1])
+        return TypeAdapter(cls).validate_python(fields)

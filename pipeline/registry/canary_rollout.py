@@ -138,7 +138,8 @@ def roll_out(
 
     Args:
       push_folder: the push folder.
-      number: the version. If it is the canary, its rollout continues at its present share.
+      number: the version. If it is the canary, its rollout continues at the step with its present share, or else with
+        the next greater one; with none, at the last.
       policy: steps and bounds.
       measure: the stable version, the canary, and when the step began, in seconds since 1970 → both since then. It
         raises MachineError if there are no metrics.
@@ -158,15 +159,16 @@ def roll_out(
             "end it first: `python runner.py canary --stop`",
         )
     stable = promotion.stable_version(stages, number)
+    present = stages.canary.percent if stages.canary else 0.0
+    # No version is promoted without a step.
+    first = next((at for at, step in enumerate(policy.steps) if step.percent >= present), len(policy.steps) - 1)
     done: list[Step] = []
-    for at, step in enumerate(policy.steps, 1):
-        if stages.canary and step.percent < stages.canary.percent:
-            continue
+    for at, step in enumerate(policy.steps[first:], first + 1):
         title = f"rollout, step {at} of {len(policy.steps)}"
         stages = promotion.canary(push_folder, number, step.percent, title, expected=stages).stages
         show(f"{title}: {promotion.describe(stages)}")
         start, measured = clock(), None
-        worse, missing = "", "unmeasured"
+        worse, missing, figures = "", "unmeasured", ""
         while missing and not worse and clock() < start + step.duration + policy.patience:
             wait(min(policy.interval, max(start + step.duration - clock(), _SHORTEST_WAIT_SECONDS)))
             if (now := push_folder.state()).stages != stages:
@@ -185,7 +187,7 @@ def roll_out(
             reason = f"rollout at {step.percent:g} %: {worse or f'not judged: {missing}'}"
             change = promotion.stop(push_folder, reason, expected=stages).history[-1]
             return Outcome("rolled back" if worse else "not judged", number, stable, change, tuple(done))
-    reason = f"rollout: {'; '.join(describe(each.measurement) for each in done[-1:] if each.measurement)}"
+    reason = f"rollout: {figures}"
     change = promotion.promote(push_folder, number, reason, expected=stages).history[-1]
     return Outcome("promoted", number, stable, change, tuple(done))
 

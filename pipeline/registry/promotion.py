@@ -14,6 +14,9 @@ from components.errors import InputError, MachineError
 from components.pusher.serving_state import Action, Canary, Stages, State
 from pipeline.registry.versions import PushFolder
 
+_APPLY_SECONDS = 60.0
+"""For `canary.apply`: a rollout does not look at its canary meanwhile."""
+
 
 def promote(
     push_folder: PushFolder, number: int, reason: str | None = None, *, expected: Stages | None = None
@@ -146,10 +149,12 @@ def describe(stages: Stages) -> str:
 
 def changed_meanwhile(expected: Stages, now: State) -> InputError:
     """Returns the error for stages that somebody else has changed."""
-    change = now.history[-1]
+    # Without a history somebody has deleted the file.
+    change = now.history[-1] if now.history else None
+    who = f": {change.by} has changed the stages at {change.at} ({change.action}" if change else ""
+    why = f": {change.reason}" if change and change.reason else ""
     return InputError(
-        f"expected {describe(expected)}, received {describe(now)}: {change.by} has changed the stages at {change.at} "
-        f"({change.action}{f': {change.reason}' if change.reason else ''})",
+        f"expected {describe(expected)}, received {describe(now)}{who}{why}{')' if change else ''}",
         "start again if the version is still to be rolled out",
     )
 
@@ -208,9 +213,13 @@ def _apply(command: Sequence[str]) -> None:
         return
     try:
         # Standard output belongs to --json.
-        ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+        ended = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=sys.stderr, timeout=_APPLY_SECONDS, check=False
+        )
     except OSError as error:
         raise _not_applied(command, f"it does not start: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise _not_applied(command, f"it was killed after {_APPLY_SECONDS:g} s") from error
     if ended.returncode:
         raise _not_applied(command, f"it ended with exit code {ended.returncode}")
 

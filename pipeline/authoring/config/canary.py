@@ -44,7 +44,7 @@ class CanaryConfig(Section):
     apply: Command = ()
     """A program that makes the proxy read the files in `rollout/` again, such as `systemctl reload haproxy` or
     `kubectl apply -f out/taxi/pushed/rollout/virtual-service.yaml`. `canary`, `promote`, `rollback` and `rollout` run
-    it after each change."""
+    it after each change, and kill it after a minute."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that select the series of this model, such as {job: haproxy-taxi}, if the Prometheus server has others."""
     least_requests: PositiveInt = 500

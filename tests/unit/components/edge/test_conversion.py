@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import tensorflow as tf
 from components.edge.config import TfliteConfig
 from components.edge.conversion_process import failure
 from components.edge.executor import convert
+from components.errors import MachineError
 
 pytestmark = pytest.mark.both_lines
 
@@ -44,6 +47,46 @@ def test_operation_that_cannot_be_converted_is_named(tmp_path: Path) -> None:
     errors = convert(model, "transformed", [TfliteConfig(), TfliteConfig(quantize="dynamic")], tmp_path)
     assert set(errors) == {"tflite_none", "tflite_dynamic"}
     assert all(error.startswith("tf.Digamma") for error in errors.values())
+
+
+@pytest.fixture
+def ended_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Has the process that begins with the int8 variant end by a signal; the others run as they are."""
+
+    def install(signal: str) -> None:
+        python = tmp_path / "python"
+        python.write_text(
+            f"""#!{sys.executable}
+import io, json, os, runpy, signal, sys
+request = sys.stdin.read()
+if json.loads(request)["variants"][0]["quantize"] == "int8":
+    print("loc: error: 'tf.Foo' op is bad", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.{signal})
+sys.stdin = io.StringIO(request)
+sys.path.insert(0, os.getcwd())
+runpy.run_module(sys.argv[2], run_name="__main__")
+"""
+        )
+        python.chmod(0o700)
+        monkeypatch.setattr(sys, "executable", str(python))
+
+    return install
+
+
+def test_variants_after_an_abort_are_made(tmp_path: Path, ended_by: Callable[[str], None]) -> None:
+    model = save(lambda x: {"y": tf.sigmoid(x)}, tmp_path)
+    ended_by("SIGABRT")
+    errors = convert(model, "transformed", [TfliteConfig(quantize="int8"), TfliteConfig()], tmp_path)
+    assert list(errors) == ["tflite_int8"]
+    assert errors["tflite_int8"].startswith("the converter was aborted: tf.Foo")
+    assert (tmp_path / "tflite_none.tflite").exists()
+
+
+def test_killed_converter_is_no_verdict(tmp_path: Path, ended_by: Callable[[str], None]) -> None:
+    model = save(lambda x: {"y": tf.sigmoid(x)}, tmp_path)
+    ended_by("SIGKILL")
+    with pytest.raises(MachineError, match="the converter of tflite_int8 was killed, or failed: exit code -9"):
+        convert(model, "transformed", [TfliteConfig(quantize="int8")], tmp_path)
 
 
 def test_failure_of_an_abort_names_the_operations() -> None:

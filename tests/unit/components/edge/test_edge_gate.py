@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn import metrics
 
 from components.edge.config import TfliteConfig
-from components.edge.gate import Rows, auc, judge
+from components.edge.gate import Rows, judge
 from components.edge.verdict import EdgeVerdict, Latency
 
 LABELS = np.array([0, 1, 1, 0, 1.0])
@@ -23,11 +22,16 @@ def why(predictions: Any, rows: Rows = BINARY, **bounds: Any) -> tuple[str, ...]
     return judge(TfliteConfig(**bounds), rows, b"x" * 2000, predictions, LATENCIES).why
 
 
-def test_auc_is_that_of_scikit_learn_with_ties_and_weights() -> None:
-    random = np.random.default_rng(0)
-    labels, scores, weights = random.integers(0, 2, 500), random.integers(0, 20, 500) / 20, random.random(500)
-    assert auc(labels, scores, weights) == pytest.approx(metrics.roc_auc_score(labels, scores, sample_weight=weights))
-    assert math.isnan(auc(np.ones(3), np.arange(3.0), np.ones(3)))
+def test_auc_has_weights_and_ties() -> None:
+    rows = Rows("binary", np.array([0, 1, 0, 1.0]), np.array([1, 2, 3, 4.0]), np.zeros(4))
+    # Pairs of a positive and a negative row by weight: 2 of 1 and 4 of 1 are right, 4 of 3 also, 2 of 3 are a tie.
+    assert rows.metric(np.array([0.1, 0.5, 0.5, 0.9])) == pytest.approx((2 + 4 + 12 + 6 / 2) / 24)
+
+
+def test_metric_that_cannot_be_computed_has_no_bound() -> None:
+    for task in ("binary", "regression"):
+        assert math.isnan(Rows(task, np.ones(3), np.ones(3), np.zeros(3)).metric(np.array([0.1, 0.2, 0.3])))
+    assert why(PREDICTIONS, Rows("binary", np.ones(5), np.ones(5), PREDICTIONS)) == ()
 
 
 def test_equal_predictions_pass() -> None:

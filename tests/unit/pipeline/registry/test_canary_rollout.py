@@ -186,12 +186,25 @@ def test_rollout_continues_at_the_share_of_the_canary(push_folder: PushFolder) -
     ]
 
 
+def test_canary_with_a_greater_share_than_all_steps_is_judged(push_folder: PushFolder) -> None:
+    promotion.canary(push_folder, 2, 80)
+    ended, lines = roll_out(push_folder, replace(FINE, predictions=OTHER))
+    assert (ended.state, [step.percent for step in ended.steps]) == ("rolled back", [50])
+    assert lines[0] == "rollout, step 2 of 2: stable 1, canary 2 at 50 %"
+
+
 @pytest.mark.parametrize("at", [20.0, 60.0])
 def test_change_by_somebody_else_ends_it(push_folder: PushFolder, at: float) -> None:
     clock = Clock({at: lambda: promotion.stop(push_folder, "by hand")})
     with pytest.raises(InputError, match=r"expected stable 1, canary 2 at 10 %, received stable 1: .* \(stop: by hand"):
         roll_out(push_folder, FINE, clock=clock)
     assert serving_state.read(push_folder.path).history[-1].reason == "by hand"
+
+
+def test_deleted_state_ends_it(push_folder: PushFolder) -> None:
+    clock = Clock({20.0: (Path(push_folder.path) / serving_state.NAME).unlink})
+    with pytest.raises(InputError, match=r"canary 2 at 10 %, received no stable version\n"):
+        roll_out(push_folder, FINE, clock=clock)
 
 
 @pytest.mark.parametrize("change", [promotion.promote, promotion.stop])
@@ -226,10 +239,10 @@ def test_candidate_is_the_newest_version_that_was_no_canary_yet(push_folder: Pus
     assert canary_rollout.candidate(push_folder) is None
 
 
-def test_proxy_is_told_of_each_change(push_folder: PushFolder, tmp_path: Path) -> None:
+def test_command_is_run_after_each_change(push_folder: PushFolder, tmp_path: Path) -> None:
     note = f"open({str(tmp_path / 'applied')!r}, 'a').write('x')"
-    told = replace(push_folder, apply=(sys.executable, "-c", note))
-    roll_out(told, FINE)
+    applying = replace(push_folder, apply=(sys.executable, "-c", note))
+    roll_out(applying, FINE)
     assert (tmp_path / "applied").read_text() == "xxx"
     failing = replace(push_folder, apply=(sys.executable, "-c", "raise SystemExit(7)"))
     with pytest.raises(
