@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from command import ROOT, Runs
 
+from components import recorded_config
+
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("taxi")]
 
 NODES = {
@@ -129,13 +131,13 @@ def test_run_has_written_its_report_and_names_it(taxi: Runs):
 
 def test_resolved_config_is_recorded_with_the_run(taxi: Runs):
     with sqlite3.connect(f"{(taxi.output / 'metadata.db').as_uri()}?mode=ro", uri=True) as store:
-        [[text]] = store.execute(
-            "SELECT string_value FROM ContextProperty JOIN Context ON Context.id = context_id "
-            "WHERE Context.name = ? AND ContextProperty.name = 'config'",
+        properties = store.execute(
+            "SELECT ContextProperty.name, string_value FROM ContextProperty JOIN Context ON Context.id = context_id "
+            "WHERE Context.name = ?",
             [taxi.first.result["run"]],
-        )
+        ).fetchall()
     store.close()
-    recorded = json.loads(text)
+    recorded = json.loads(recorded_config.joined(dict(properties)) or "")
     assert recorded["training"]["steps"] == 200
     # What the file leaves out as well.
     assert recorded["training"]["seed"] == 1
