@@ -137,9 +137,18 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
     found["after the last was replaced"] = taken(results)
     found["steps"] = int(tf.reduce_sum(counts.read_value()))
     kill("worker-2", by=signal.SIGSTOP)
+    # A thread may answer until the signal has reached it.
+    while not _is_stopped(int((here / "worker-2.pid").read_text())):
+        time.sleep(0.01)
     found["frozen"] = status[2].answers(0.5)
     sys.stdout.write(json.dumps(found))
     exit_now(0)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether all threads of a process are."""
+    states = (file.read_text().rpartition(") ")[2][0] for file in Path(f"/proc/{pid}/task").glob("*/stat"))
+    return set(states) == {"T"}
 
 
 if __name__ == "__main__":
