@@ -16,6 +16,8 @@ from components.data import file_io
 
 _MAX_REPORTED = 5
 """Bad rows that an error names."""
+_MAX_QUARANTINED = 10_000
+"""Characters of a value that are written to quarantine."""
 _SMALL = 256 << 10
 """Bytes below which blocks of several files are merged: each column has a fixed cost however short it is."""
 
@@ -113,6 +115,7 @@ class ReaderProperties:
       decimal: the decimal sign of numbers in text, a point or a comma.
       key_columns: the columns whose hash assigns a row to a split, where the config names none; () for all columns.
       hidden: columns that are not features.
+      files: columns with encoded files, whose size the reader bounds.
     """
 
     position_unit: str = "row"
@@ -120,6 +123,7 @@ class ReaderProperties:
     decimal: str = "."
     key_columns: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 class Reader(Protocol):
@@ -279,7 +283,8 @@ def without_bad_rows(block: Block, bad: Mapping[int, tuple[str, str]], row_log: 
 def _text(value: object) -> str | None:
     if value is None:
         return None
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+    text = value[:_MAX_QUARANTINED].decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+    return text[:_MAX_QUARANTINED]
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,25 @@ class ColumnConverter:
         return reason.replace(_EXPECTED[Kind.BYTES], f"{self._encoding or 'UTF-8'} text", 1)
 
 
+def oversized(block: pa.RecordBatch, most: int) -> list[InvalidValue]:
+    """Returns the values of text and bytes with more than `most` bytes."""
+    found = []
+    for name, column in zip(block.schema.names, block.columns, strict=True):
+        # The size of all values is known without a look at them.
+        if column.nbytes <= most or not _is_text(column.type):
+            continue
+        lengths = np.asarray(pc.binary_length(column).fill_null(0))
+        for row in np.flatnonzero(lengths > most):
+            reason = f"expected a value of at most {most:,} bytes, received {lengths[row]:,}"
+            found.append(InvalidValue(int(row), name, reason))
+    return found
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
+    return any(test(type_) for test in tests)
+
+
 def as_kinds(
     columns: pa.RecordBatch, kinds: Mapping[str, Kind], properties: ReaderProperties
 ) -> tuple[pa.RecordBatch | None, dict[int, tuple[str, str]]]:

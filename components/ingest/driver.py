@@ -62,10 +62,20 @@ class Driver(FileBasedDriver):  # type: ignore[misc]
         exec_properties[standard_component_specs.INPUT_CONFIG_KEY] = proto_utils.proto_to_json(resolved)
         exec_properties[utils.SPAN_PROPERTY_NAME] = selected.span
         exec_properties[utils.VERSION_PROPERTY_NAME] = selected.version
-        exec_properties[utils.FINGERPRINT_PROPERTY_NAME] = "\n".join(
-            io_utils.generate_fingerprint(split.name, file_io.join(base, split.pattern)) for split in resolved.splits
-        )
+        exec_properties[utils.FINGERPRINT_PROPERTY_NAME] = fingerprint(base, resolved)
         return exec_properties
+
+
+def fingerprint(base: str, resolved: example_gen_pb2.Input) -> str:
+    """Computes the fingerprint of the input files, from their sizes and times.
+
+    Args:
+      base: `input_base`.
+      resolved: `input_config` without specs.
+    """
+    return "\n".join(
+        io_utils.generate_fingerprint(split.name, file_io.join(base, split.pattern)) for split in resolved.splits
+    )
 
 
 def range_config(config: SpansConfig) -> range_config_pb2.RangeConfig:

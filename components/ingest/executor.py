@@ -16,7 +16,7 @@ from typing import Any
 from absl import logging
 from google.protobuf import wrappers_pb2
 from tfx import types
-from tfx.components.example_gen import write_split
+from tfx.components.example_gen import utils, write_split
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base import base_beam_executor
 from tfx.dsl.io import fileio
@@ -26,7 +26,7 @@ from tfx.utils import proto_utils
 
 from components.data import example_artifacts, examples, file_io
 from components.errors import InputError, MachineError, errors_of_beam
-from components.ingest import beam_pipeline, bigquery_reader, input_files, quarantine, readers
+from components.ingest import beam_pipeline, bigquery_reader, driver, input_files, quarantine, readers
 from components.ingest.beam_pipeline import Manifest
 from components.ingest.blocks import Reader
 from components.ingest.bundle_writer import IngestSettings, guess_kinds
@@ -70,6 +70,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         fileio.makedirs(parts)
         try:
             position_unit, manifest = self._run(input_config, base, config, parts, stored)
+            _check_input(input_config, base, exec_properties.get(utils.FINGERPRINT_PROPERTY_NAME))
             _check_counts(manifest, config.split.names())
             _commit(manifest.shards, artifact.uri, stored)
             if manifest.bad:
@@ -154,6 +155,15 @@ def _configs(exec_properties: dict[str, Any]) -> tuple[example_gen_pb2.Input, In
     section = wrappers_pb2.StringValue()
     custom.custom_config.Unpack(section)
     return input_config, IngestConfig.model_validate_json(section.value)
+
+
+def _check_input(input_config: example_gen_pb2.Input, base: str | None, before: str | None) -> None:
+    """Checks that the files are those of the driver's fingerprint: a file may have grown while it was read."""
+    if base and before and (after := driver.fingerprint(base, input_config)) != before:
+        raise MachineError(
+            f"data.path: the files changed while they were read: expected {before}, received {after}",
+            "run again when no file is being written; a writer that renames a complete file never disturbs a reader",
+        )
 
 
 def _check_counts(manifest: Manifest, splits: Sequence[str]) -> None:
