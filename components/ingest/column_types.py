@@ -9,7 +9,7 @@ keep their type, in the widest form that a tf.Example has.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -68,6 +68,7 @@ class ColumnConverter:
       encoding: the encoding of the text that the values were read from; None if they are typed.
       minimum: the least kinds of columns, from earlier blocks.
       decimal: the decimal sign of numbers in text, a point or a comma.
+      binary: columns of bytes that are no text, beside columns of text.
     """
 
     def __init__(
@@ -77,9 +78,11 @@ class ColumnConverter:
         encoding: str | None,
         minimum: Mapping[str, Kind] | None = None,
         decimal: str = ".",
+        binary: Collection[str] = (),
     ) -> None:
         self._configured, self._encoding, self._decimal = dict(configured), encoding, decimal
-        self.output_kinds = {**guess, **configured}
+        self._binary = binary
+        self.output_kinds = {**guess, **configured, **dict.fromkeys(binary, Kind.BYTES)}
         """The kinds that blocks are converted to."""
         self.kinds = dict(minimum or {})
         """The least kinds that hold all values so far."""
@@ -102,7 +105,9 @@ class ColumnConverter:
         kinds = dict(self.kinds)
         for name, column in zip(block.schema.names, block.columns, strict=True):
             before = kinds.get(name, Kind.MISSING)
-            if name in self._configured:
+            if name in self._binary:
+                kind, array, bad = _convert_typed(column, Kind.BYTES)
+            elif name in self._configured:
                 kind, array, bad = _convert_configured(name, column, self._configured[name], self._decimal)
             elif self._encoding:
                 guess = self.output_kinds.setdefault(name, Kind.BYTES)
@@ -145,7 +150,7 @@ def as_kinds(
         converted, _ = ColumnConverter({}, kinds, None).convert(columns)
         if converted is not None:
             return converted, {}
-    converter = ColumnConverter(kinds, {}, properties.encoding, decimal=properties.decimal)
+    converter = ColumnConverter(kinds, {}, properties.encoding, decimal=properties.decimal, binary=properties.binary)
     converted, invalid = converter.convert(columns)
     return converted, {value.row: (value.column, value.reason) for value in reversed(invalid)}
 

@@ -60,7 +60,7 @@ def check_data(loaded: Loaded) -> None:
     config = loaded.config
     _check_generated(config.data)
     problems = _of_predicted(config)
-    columns = readers.columns(config.data)
+    columns = readers.columns(config.source())
     if columns is None:
         loaded.refuse(problems)
         return

@@ -13,9 +13,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from components.ingest.image_check import reject_reason
+from components.ingest.image_check import examine
 
 _NOISE = np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8)
+
+
+def reject_reason(data: bytes, max_megapixels: float) -> str | None:
+    """Why an image is refused; None if it is accepted."""
+    found = examine(data, max_megapixels)
+    return found if isinstance(found, str) else None
 
 
 def encoded(image: Image.Image, format_: str = "PNG", **options: Any) -> bytes:
