@@ -16,8 +16,6 @@ from components.data import file_io
 
 FOLDER = "images"
 """In the folder of the examples; a file for each of their files."""
-STATISTICS = "ImageStats.pb"
-"""In the folder of a split's statistics: those of its images, beside FeatureStats.pb."""
 THUMBNAIL = 9
 """Height and width of a thumbnail, in pixels."""
 

@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from components.data import file_io, image_facts, near_duplicates
+from components.data import file_io, image_facts, image_statistics
 from components.data.examples import to_lists
+from components.data.near_duplicates import NearDuplicates
+from components.statistics import image_similarity
 from components.statistics.combine import StatisticsFn
 
 _TRAIN = "train"
@@ -31,10 +33,10 @@ def write(examples: str, folders: Mapping[str, str], folder: str) -> None:
         return
     for split, of_split in columns.items():
         statistics = _statistics(examples, split, of_split)
-        with file_io.create(file_io.join(folders[split], image_facts.STATISTICS)) as file:
+        with file_io.create(file_io.join(folders[split], image_statistics.FIGURES)) as file:
             file.write(statistics.SerializeToString())
     if _TRAIN in columns:
-        near_duplicates.write(_near_duplicates(examples, columns), folder)
+        image_statistics.write_near_duplicates(_near_duplicates(examples, columns), folder)
 
 
 def _statistics(examples: str, split: str, columns: Sequence[str]) -> statistics_pb2.DatasetFeatureStatisticsList:
@@ -48,12 +50,12 @@ def _statistics(examples: str, split: str, columns: Sequence[str]) -> statistics
     return combine.extract_output(accumulators)
 
 
-def _near_duplicates(examples: str, columns: Mapping[str, Sequence[str]]) -> list[near_duplicates.NearDuplicates]:
+def _near_duplicates(examples: str, columns: Mapping[str, Sequence[str]]) -> list[NearDuplicates]:
     found = []
     for column in columns[_TRAIN]:
-        train = near_duplicates.read(examples, _TRAIN, column)
+        train = image_similarity.read(examples, _TRAIN, column)
         for split in columns:
             if split != _TRAIN and column in columns[split]:
-                other = near_duplicates.read(examples, split, column)
-                found.append(near_duplicates.find(train, other, column, split))
+                other = image_similarity.read(examples, split, column)
+                found.append(image_similarity.find(train, other, column, split))
     return found

@@ -11,7 +11,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from tensorflow_metadata.proto.v0 import statistics_pb2 as proto
 
-from components.data import image_facts
+from components.data import image_statistics
 from components.errors import InputError
 from components.names import did_you_mean
 from pipeline.core.metadata.store import Artifact, Store
@@ -116,7 +116,7 @@ def _read(artifact: Artifact, split: str) -> dict[str, Column]:
     folder = Path(artifact.uri) / f"Split-{split}"
     columns = _columns(folder / "FeatureStats.pb")
     # Figures of images are columns as well: image.width.
-    images = folder / image_facts.STATISTICS
+    images = folder / image_statistics.FIGURES
     return columns | _columns(images) if images.exists() else columns
 
 
