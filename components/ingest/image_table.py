@@ -7,7 +7,6 @@ import hashlib
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 
 import pyarrow as pa
 
@@ -60,17 +59,26 @@ class ImageTable:
         for block in self.table.read(file_range, row_log):
             names = _names(block, str(self._config.path_column))
             start, size, found = 0, 0, list[_Found]()
-            for row, name in enumerate(names):
-                found.append(self._image(file_range.path, name))
+            for row, image in enumerate(self._images(file_range.path, names)):
+                found.append(image)
                 size += 0 if isinstance(found[-1], str) else len(found[-1][0])
                 if size >= _BLOCK_BYTES or row == len(names) - 1:
                     yield from self._with_images(block, start, found, names, row_log)
                     start, size, found = row + 1, 0, []
 
-    def _image(self, table: str, name: str | None) -> _Found:
-        if not name:
+    def _images(self, table: str, names: Sequence[str | None]) -> Iterator[_Found]:
+        """Yields the image of each row; of remote ones some at the same time, since each request takes long."""
+        paths = [resolve(name, table, self._config) if name else None for name in names]
+        if not any(path and is_remote(path) for path in paths):
+            yield from map(self._image, paths)
+            return
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            for start in range(0, len(paths), _REQUESTS):
+                yield from pool.map(self._image, paths[start : start + _REQUESTS])
+
+    def _image(self, path: str | None) -> _Found:
+        if path is None:
             return "expected the name of an image file, received none"
-        path = resolve(name, table, self._config)
         try:
             with file_io.missing_as_file_not_found():
                 found = image_check.read(path, self._config.max_megapixels)
@@ -163,7 +171,7 @@ def _image_paths(table: Reader, paths: Iterable[str], config: ImagesConfig) -> I
 
 def _stats(paths: Sequence[str]) -> list[tuple[int, int] | None]:
     """Returns size and modification time of each file, None if it does not exist."""
-    if not any(map(is_remote, islice(paths, 1))):
+    if not any(map(is_remote, paths)):
         return list(map(_stat, paths))
     with ThreadPoolExecutor(_REQUESTS) as pool:
         return list(pool.map(_stat, paths))

@@ -75,7 +75,7 @@ def write_run(
         write_statistics(here / "statistics" / f"Split-{split}" / "FeatureStats.pb", harm, columns, fares)
         write_anomalies(here / "anomalies" / f"Split-{split}" / "SchemaDiff.pb", harm)
     pairs = (Pair(0.9876, f"new.jpg{harm}", f"old.jpg{harm}"),)
-    found = [NearDuplicates(f"image{harm}", "eval", 4, 3, pairs)]
+    found = [NearDuplicates(f"image{harm}", "eval", 4, 3, pairs), NearDuplicates("image", "test", 0, 0)]
     image_statistics.write_near_duplicates(found, str(here / "statistics"))
     statistics = writer.artifact("ExampleStatistics", str(here / "statistics"), split_names=SPLITS)
     writer.execution(run, "StatisticsGen", outputs=(statistics,))

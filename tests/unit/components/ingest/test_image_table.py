@@ -126,6 +126,10 @@ def test_remote_images_are_asked_for_side_by_side(tmp_path: Path, monkeypatch: p
 
     class Files:
         @staticmethod
+        def open(*_: str) -> Any:
+            raise NotFoundError
+
+        @staticmethod
         def stat(path: str) -> Any:
             asked.append(path)
             if path.endswith("2.jpg"):
@@ -139,6 +143,13 @@ def test_remote_images_are_asked_for_side_by_side(tmp_path: Path, monkeypatch: p
     paths = [str(tmp_path / "0.csv"), str(tmp_path / "1.csv")]
     images = ImagesConfig(path_column="file", folder="gs://bucket")
     reader = readers.paths_reader(config.ingest("csv").model_copy(update={"images": images}), paths)
+    reading = ImageTable(reader, images)._images(paths[0], ["2.jpg", None, f"{tmp_path}/0.jpg"])
+    found = list(reading)
+    assert found[:2] == [
+        "expected an image file, there is none at gs://bucket/2.jpg",
+        "expected the name of an image file, received none",
+    ]
+    assert found[2][0] == (tmp_path / "0.jpg").read_bytes()
     text = fingerprint(reader, paths, images)
     assert text.startswith("images:4,image_bytes:21,sha256:")
     assert sorted(asked) == [f"gs://bucket/{number}.jpg" for number in range(4)]

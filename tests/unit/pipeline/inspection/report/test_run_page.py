@@ -70,6 +70,7 @@ def test_page_shows_everything_that_the_run_recorded(tmp_path: Path):
         "warning : eval, image: 3 of 4 images (75.0 %)",
         "eval train similarity new.jpg old.jpg 0.9876",
         "2 more near duplicates are left out.",
+        "test, image: not compared",
         "company_vocab 3",
         "label_counts (2)",
         "steps 30",
