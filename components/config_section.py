@@ -23,4 +23,6 @@ LOSSES: dict[Task, tuple[Loss, ...]] = {
 class Section(BaseModel):
     """A part of the config that one component owns; its JSON is that component's cache key."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
+    )

@@ -5,15 +5,70 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
+
+from components.errors import InputError
 
 
 def is_remote(path: str) -> bool:
     """Whether the path is a URL, such as gs://bucket/file."""
     return "://" in path
+
+
+def open_regular(path: str | Path, flags: int = 0) -> BinaryIO:
+    """Opens a local file for reading, without waiting for the writer of a FIFO.
+
+    Args:
+      path: of the file.
+      flags: further flags of os.open, such as os.O_NOFOLLOW.
+
+    Raises:
+      OSError: the file does not exist or cannot be read.
+      InputError: it is a folder, a FIFO or a device, which may have no end.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    try:
+        check_regular(path, os.fstat(handle))
+    except InputError:
+        os.close(handle)
+        raise
+    return os.fdopen(handle, "rb")
+
+
+def check_regular(path: str | Path, status: os.stat_result) -> None:
+    """Checks that a path leads to a file with content of its own.
+
+    Raises:
+      InputError: it is a folder, a FIFO, a socket or a device.
+    """
+    if stat.S_ISREG(status.st_mode):
+        return
+    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
+    received = next((kind for test, kind in kinds if test(status.st_mode)), "a device")
+    raise InputError(f"{path}: expected a file, received {received}", "copy its content to a file, and name that")
+
+
+def read_text(path: str | Path, max_bytes: int) -> str:
+    """Reads a local UTF-8 file that a person has written.
+
+    Raises:
+      OSError, InputError: as `open_regular`.
+      InputError: it is larger than `max_bytes`, or not UTF-8.
+    """
+    with open_regular(path) as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise InputError(f"{path}: expected at most {max_bytes:,} bytes, received more", "name another file")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: expected text in UTF-8, received other bytes: {error}", "save it as UTF-8"
+        ) from error
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
 from pydantic import Field, FiniteFloat, ValidationError
+from pydantic_core import from_json
 
 from components.config_section import Section
 from components.errors import InputError
+from components.files import open_regular
 
 NAME = "manifest.json"
 KEY_ENVIRONMENT = "TFX_PIPELINE_SIGNING_KEY"
@@ -124,7 +126,7 @@ class LocalFolder:
 
     def open(self, path: str) -> BinaryIO:
         """Opens a file; a link is refused, because it could point outside of the folder."""
-        return os.fdopen(os.open(self._path / path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+        return open_regular(self._path / path, os.O_NOFOLLOW)
 
     def _below(self, inside: str) -> Iterator[str]:
         with os.scandir(self._path / inside) as entries:
@@ -227,7 +229,7 @@ def read(folder: str | Path | Folder) -> Manifest:
     except OSError as error:
         raise InputError(f"{where}/{NAME} cannot be read: {error.strerror}", _REMEDY) from error
     try:
-        stored = Manifest.model_validate(json.loads(content))
+        stored = Manifest.model_validate(from_json(content))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))

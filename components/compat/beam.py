@@ -5,7 +5,9 @@ Checked with Beam 2.74 and 2.77.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -33,6 +35,26 @@ _PROVISION_SECONDS = 60.0
 
 def _nothing() -> None:
     pass
+
+
+@contextlib.contextmanager
+def on_lost_worker(act: Callable[[], object]) -> Iterator[None]:
+    """Calls a function if a worker process of `--direct_running_mode=multi_processing` ends with an error.
+
+    Hook: a thread named `run_worker` waits for each worker. If that fails, Beam only raises an exception in the thread.
+    """
+    previous = threading.excepthook
+
+    def report(arguments: threading.ExceptHookArgs) -> None:
+        previous(arguments)
+        if arguments.thread and arguments.thread.name == "run_worker":
+            act()
+
+    threading.excepthook = report
+    try:
+        yield
+    finally:
+        threading.excepthook = previous
 
 
 class WorkersRunner(FnApiRunner):  # type: ignore[misc]

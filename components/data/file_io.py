@@ -9,28 +9,33 @@ import os
 from collections.abc import Iterator
 from typing import IO, Any
 
-from components.files import is_remote
+from components.files import is_remote, open_regular
 
 
 def size(path: str) -> int:
     """Returns the size of a file in bytes."""
     if not is_remote(path):
-        return os.stat(path).st_size  # noqa: PTH116 - as in open_binary
+        return os.stat(path).st_size  # noqa: PTH116 - the path may be a URL
     with open_binary(path) as file:
         return file.seek(0, io.SEEK_END)
 
 
 def open_binary(path: str) -> IO[bytes]:
-    """Opens a local or remote file for reading."""
+    """Opens a local or remote file for reading.
+
+    Raises:
+      OSError: it does not exist or cannot be read.
+      InputError: it is a folder, a FIFO or a device.
+    """
     if not is_remote(path):
-        return open(path, "rb")  # noqa: PTH123 - the path may be a URL
+        return open_regular(path)
     return io.BufferedReader(_GFileReader(file_system(path).open(path, "rb")), 1 << 20)
 
 
 def create(path: str) -> IO[bytes]:
     """Creates a local or remote file for writing."""
     if not is_remote(path):
-        return open(path, "wb")  # noqa: PTH123 - as in open_binary
+        return open(path, "wb")  # noqa: PTH123 - as in size
     return io.BufferedWriter(_GFileWriter(file_system(path).open(path, "wb")), 1 << 20)
 
 
@@ -137,4 +142,4 @@ def remove(path: str) -> None:
     if is_remote(path):
         file_system(path).remove(path)
     else:
-        os.remove(path)  # noqa: PTH107 - as in open_binary
+        os.remove(path)  # noqa: PTH107 - as in size

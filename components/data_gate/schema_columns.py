@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from components.errors import InputError
 from components.features.base_op import Dtype
+from components.files import read_text
+
+_MAX_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -28,14 +30,14 @@ def read(path: str) -> dict[str, SchemaColumn]:
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path, _MAX_BYTES)
     except FileNotFoundError:
         raise InputError(
             f"schema.path: there is no {path}", "name an existing schema, or remove schema.path to infer one"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise InputError(
-            f"schema.path: {path} cannot be read as text: {error}", "name a text proto of a TFX Schema"
+            f"schema.path: {path} cannot be read: {error.strerror}", "name a text proto of a TFX Schema"
         ) from error
     try:
         schema = text_format.Parse(text, schema_pb2.Schema())

@@ -16,8 +16,8 @@ from components.data import file_io
 
 _MAX_REPORTED = 5
 """Bad rows that an error names."""
-_MAX_BINARY = 1 << 10
-"""Bytes of a value that is no text, from which a bad row has only its size."""
+_MAX_QUARANTINED, _MAX_BINARY = 10_000, 1 << 10
+"""Characters of a value that are written to quarantine, and bytes of one that is no text, of a larger one its size."""
 _SMALL = 256 << 10
 """Bytes below which blocks of several files are merged: each column has a fixed cost however short it is."""
 
@@ -117,7 +117,7 @@ class ReaderProperties:
       decimal: the decimal sign of numbers in text, a point or a comma.
       key_columns: the columns whose hash assigns a row to a split, where the config names none; () for all columns.
       hidden: columns that are not features.
-      binary: columns of bytes that are no text, beside columns of text.
+      files: columns with encoded files, whose size the reader bounds; their bytes are no text.
     """
 
     position_unit: str = "row"
@@ -125,7 +125,7 @@ class ReaderProperties:
     decimal: str = "."
     key_columns: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
-    binary: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 class Reader(Protocol):
@@ -291,14 +291,18 @@ def report_bad_rows(block: Block, bad: Mapping[int, tuple[str, str]], row_log: R
 def _text(value: object) -> str | None:
     if value is None:
         return None
+    if isinstance(value, bytes):
+        return _of_bytes(value)
     if isinstance(value, list):
-        return str([_text(each) if isinstance(each, bytes) and len(each) > _MAX_BINARY else each for each in value])
-    if not isinstance(value, bytes):
-        return str(value)
+        value = [_of_bytes(each) if isinstance(each, bytes) and len(each) > _MAX_BINARY else each for each in value]
+    return str(value)[:_MAX_QUARANTINED]
+
+
+def _of_bytes(value: bytes) -> str:
     try:
-        return value.decode()
+        return value.decode()[:_MAX_QUARANTINED]
     except UnicodeDecodeError:
-        # An image is not written into the file of bad rows, where it would take four times its size.
+        # An image would take four times its size.
         return f"{len(value):,} bytes" if len(value) > _MAX_BINARY else value.decode(errors="backslashreplace")
 
 

@@ -125,7 +125,7 @@ class BundleWriter:
         minimum = None if first_pass is None else first_pass.kinds
         properties = settings.properties
         self._converter = ColumnConverter(
-            settings.configured_kinds, guess, properties.encoding, minimum, properties.decimal, properties.binary
+            settings.configured_kinds, guess, properties.encoding, minimum, properties.decimal, properties.files
         )
         self._splitter = Splitter(settings.config.split, properties.key_columns)
         self._borders: tuple[int, ...] = ()
@@ -166,9 +166,9 @@ class BundleWriter:
 
     def _process(self, block: Block) -> None:
         key = self._split_column(block.columns)
-        bad: dict[int, tuple[str, str]] = {}
         converted: pa.RecordBatch | None = None
-        if key is not None:
+        bad = self._oversized(block.columns)
+        if not bad and key is not None:
             bad = {row.index: (row.column, row.reason) for row in self._splitter.unassigned(key)}
         if not bad:
             # Only now, so that bad rows do not influence the types.
@@ -186,6 +186,12 @@ class BundleWriter:
             self._writer = None
         if converted is not None and self._writer:
             self._write(block, converted, key, self._writer)
+
+    def _oversized(self, columns: pa.RecordBatch) -> dict[int, tuple[str, str]]:
+        files = self._settings.properties.files
+        bounded = columns.select([name for name in columns.schema.names if name not in files])
+        found = column_types.oversized(bounded, self._settings.config.bad_rows.max_cell_bytes)
+        return {value.row: (value.column, value.reason) for value in reversed(found)}
 
     def _write(
         self, block: Block, converted: pa.RecordBatch, key: pa.RecordBatch | None, writer: shard_writer.Writer

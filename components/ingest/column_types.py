@@ -68,7 +68,7 @@ class ColumnConverter:
       encoding: the encoding of the text that the values were read from; None if they are typed.
       minimum: the least kinds of columns, from earlier blocks.
       decimal: the decimal sign of numbers in text, a point or a comma.
-      binary: columns of bytes that are no text, beside columns of text.
+      files: columns with encoded files, whose bytes are no text.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class ColumnConverter:
         encoding: str | None,
         minimum: Mapping[str, Kind] | None = None,
         decimal: str = ".",
-        binary: Collection[str] = (),
+        files: Collection[str] = (),
     ) -> None:
         self._configured, self._encoding, self._decimal = dict(configured), encoding, decimal
-        self._binary = binary
-        self.output_kinds = {**guess, **configured, **dict.fromkeys(binary, Kind.BYTES)}
+        self._files = files
+        self.output_kinds = {**guess, **configured, **dict.fromkeys(files, Kind.BYTES)}
         """The kinds that blocks are converted to."""
         self.kinds = dict(minimum or {})
         """The least kinds that hold all values so far."""
@@ -105,7 +105,7 @@ class ColumnConverter:
         kinds = dict(self.kinds)
         for name, column in zip(block.schema.names, block.columns, strict=True):
             before = kinds.get(name, Kind.MISSING)
-            if name in self._binary:
+            if name in self._files:
                 kind, array, bad = _convert_typed(column, Kind.BYTES)
             elif name in self._configured:
                 kind, array, bad = _convert_configured(name, column, self._configured[name], self._decimal)
@@ -131,6 +131,25 @@ class ColumnConverter:
         return reason.replace(_EXPECTED[Kind.BYTES], f"{self._encoding or 'UTF-8'} text", 1)
 
 
+def oversized(block: pa.RecordBatch, most: int) -> list[InvalidValue]:
+    """Returns the values of text and bytes with more than `most` bytes."""
+    found = []
+    for name, column in zip(block.schema.names, block.columns, strict=True):
+        # The size of all values is known without a look at them.
+        if column.nbytes <= most or not _is_text(column.type):
+            continue
+        lengths = np.asarray(pc.binary_length(column).fill_null(0))
+        for row in np.flatnonzero(lengths > most):
+            reason = f"expected a value of at most {most:,} bytes, received {lengths[row]:,}"
+            found.append(InvalidValue(int(row), name, reason))
+    return found
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
+    return any(test(type_) for test in tests)
+
+
 def as_kinds(
     columns: pa.RecordBatch, kinds: Mapping[str, Kind], properties: ReaderProperties
 ) -> tuple[pa.RecordBatch | None, dict[int, tuple[str, str]]]:
@@ -150,7 +169,7 @@ def as_kinds(
         converted, _ = ColumnConverter({}, kinds, None).convert(columns)
         if converted is not None:
             return converted, {}
-    converter = ColumnConverter(kinds, {}, properties.encoding, decimal=properties.decimal, binary=properties.binary)
+    converter = ColumnConverter(kinds, {}, properties.encoding, decimal=properties.decimal, files=properties.files)
     converted, invalid = converter.convert(columns)
     return converted, {value.row: (value.column, value.reason) for value in reversed(invalid)}
 

@@ -197,12 +197,16 @@ class SplitConfig(Section):
 
 
 class BadRowsConfig(Section):
-    """What happens to rows that cannot be ingested: too few fields, undecodable text, a value of a wrong type."""
+    """What happens to rows that cannot be ingested: too few fields, undecodable text, a value of a wrong type or
+    of a great size.
+    """
 
     action: Literal["quarantine", "fail"] = "quarantine"
     """quarantine: bad rows go to a file in the examples' folder. fail: one bad row ends the run."""
     max_fraction: float = Field(default=0.001, ge=0, le=1)
     """With a larger share of bad rows the run ends with an error."""
+    max_cell_bytes: PositiveInt = 10_000_000
+    """The greatest size of a text or of bytes; a row with a larger one is bad. Images have a bound of their own."""
 
 
 class SpansConfig(Section):

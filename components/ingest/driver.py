@@ -63,15 +63,27 @@ class Driver(FileBasedDriver):  # type: ignore[misc]
         exec_properties[standard_component_specs.INPUT_CONFIG_KEY] = proto_utils.proto_to_json(resolved)
         exec_properties[utils.SPAN_PROPERTY_NAME] = selected.span
         exec_properties[utils.VERSION_PROPERTY_NAME] = selected.version
-        prints = [
-            io_utils.generate_fingerprint(split.name, file_io.join(base, split.pattern)) for split in resolved.splits
-        ]
         config = ingest_config(exec_properties)
-        if config is not None and config.images.path_column is not None:
-            paths = [path for split in resolved.splits for path in input_files.listing(base, split.pattern)]
-            prints.append(image_table.fingerprint(readers.paths_reader(config, paths), paths, config.images))
-        exec_properties[utils.FINGERPRINT_PROPERTY_NAME] = "\n".join(prints)
+        exec_properties[utils.FINGERPRINT_PROPERTY_NAME] = fingerprint(base, resolved, config)
         return exec_properties
+
+
+def fingerprint(base: str, resolved: example_gen_pb2.Input, config: IngestConfig | None) -> str:
+    """Computes the fingerprint of the input files, from their sizes and times; of a table, of its images as well.
+
+    Args:
+      base: `input_base`.
+      resolved: `input_config` without specs.
+      config: the section of the config; None for an input without one.
+    """
+    prints = [
+        io_utils.generate_fingerprint(split.name, file_io.join(base, split.pattern)) for split in resolved.splits
+    ]
+    if config is not None and config.images.path_column is not None:
+        paths = [path for split in resolved.splits for path in input_files.listing(base, split.pattern)]
+        prints.append(image_table.fingerprint(readers.paths_reader(config, paths), paths, config.images))
+    return "
+".join(prints)
 
 
 def ingest_config(exec_properties: Mapping[str, Any]) -> IngestConfig | None:

@@ -28,7 +28,7 @@ class EncodedImages:
 
     def __init__(self, rows: Reader, columns: Sequence[str], max_megapixels: float) -> None:
         self._rows, self._columns, self._max_megapixels = rows, tuple(columns), max_megapixels
-        self.properties = rows.properties
+        self.properties = dataclasses.replace(rows.properties, files=(*rows.properties.files, *columns))
 
     def first_range(self, path: str, split: str | None) -> FileRange:
         """Returns the first range of the rows."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from absl import logging
 from tfx import types
-from tfx.components.example_gen import write_split
+from tfx.components.example_gen import utils, write_split
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base import base_beam_executor
 from tfx.dsl.io import fileio
@@ -25,13 +25,12 @@ from tfx.utils import proto_utils
 
 from components.data import example_artifacts, examples, file_io, image_facts
 from components.errors import InputError, MachineError, errors_of_beam
-from components.ingest import beam_pipeline, bigquery_reader, input_files, quarantine, readers
+from components.ingest import beam_pipeline, bigquery_reader, driver, input_files, quarantine, readers
 from components.ingest.beam_pipeline import Manifest
 from components.ingest.blocks import Reader
 from components.ingest.bundle_writer import IngestSettings, guess_kinds
 from components.ingest.column_types import Kind
 from components.ingest.config import IngestConfig
-from components.ingest.driver import ingest_config
 from components.ingest.shard_writer import Shard
 
 
@@ -61,7 +60,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
           MachineError: the files changed while they were read, or Beam's workers write to another disk.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
-        input_config, config = _input(exec_properties), ingest_config(exec_properties)
+        input_config, config = _input(exec_properties), driver.ingest_config(exec_properties)
         if config is None:
             raise ValueError("expected the section of the config in custom_config, received none")
         base = exec_properties.get(standard_component_specs.INPUT_BASE_KEY)
@@ -72,6 +71,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         fileio.makedirs(parts)
         try:
             position_unit, manifest = self._run(input_config, base, config, parts, stored)
+            _check_input(input_config, base, config, exec_properties.get(utils.FINGERPRINT_PROPERTY_NAME))
             _check_counts(manifest, config.split.names())
             _commit(manifest.shards, artifact.uri, stored)
             if manifest.bad:
@@ -153,6 +153,17 @@ def _input(exec_properties: dict[str, Any]) -> example_gen_pb2.Input:
     found = example_gen_pb2.Input()
     proto_utils.json_to_proto(exec_properties[standard_component_specs.INPUT_CONFIG_KEY], found)
     return found
+
+
+def _check_input(
+    input_config: example_gen_pb2.Input, base: str | None, config: IngestConfig, before: str | None
+) -> None:
+    """Checks that the files are those of the driver's fingerprint: a file may have grown while it was read."""
+    if base and before and (after := driver.fingerprint(base, input_config, config)) != before:
+        raise MachineError(
+            f"data.path: the files changed while they were read: expected {before}, received {after}",
+            "run again when no file is being written; a writer that renames a complete file never disturbs a reader",
+        )
 
 
 def _check_counts(manifest: Manifest, splits: Sequence[str]) -> None:

@@ -46,8 +46,6 @@ def read(path: str, max_megapixels: float) -> tuple[bytes, ImageFacts] | str:
     most = max_bytes(max_megapixels)
     with file_io.open_binary(path) as file:
         data = file.read(most + 1)
-    if len(data) > most:
-        return f"expected a file of at most {most:,} bytes, received a larger one"
     facts = examine(data, max_megapixels)
     return facts if isinstance(facts, str) else (data, facts)
 
@@ -62,6 +60,8 @@ def examine(data: bytes, max_megapixels: float) -> ImageFacts | str:
       data: the file.
       max_megapixels: the greatest number of pixels, in millions.
     """
+    if len(data) > (most := max_bytes(max_megapixels)):
+        return f"expected a file of at most {most:,} bytes, received a larger one"
     end = next((end for start, end in _ENDS.items() if data.startswith(start)), None)
     # Cameras and editors append metadata, so the end marker need not be the last bytes.
     if end is not None and end not in data[-4096:]:

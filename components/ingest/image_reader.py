@@ -23,7 +23,7 @@ class ImageReader:
     """
 
     # An image with two names must not be in two splits.
-    properties = ReaderProperties(key_columns=("image",))
+    properties = ReaderProperties(key_columns=("image",), files=("image",))
 
     def __init__(self, label: pa.DataType, max_megapixels: float) -> None:
         self._label, self._max_megapixels = label, max_megapixels

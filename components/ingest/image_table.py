@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from components.data import file_io, image_facts
 from components.data.image_facts import ImageFacts
+from components.errors import InputError
 from components.files import is_remote
 from components.ingest import image_check
 from components.ingest.blocks import Block, FileRange, Reader, RowLog, drop_rows, report_bad_rows
@@ -21,6 +23,8 @@ _BLOCK_BYTES = 8 << 20
 """Bytes of images after which a block ends."""
 _SAMPLE = 1_000
 """Files whose size is looked up for an estimate of all."""
+_OF_NAME = frozenset({None, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
+"""Numbers of errors that the name of a file causes; a missing remote file has none."""
 _REQUESTS = 32
 """Requests to a remote file system at the same time."""
 
@@ -38,7 +42,7 @@ class ImageTable:
         self.table, self._config, self._keep_path = table, config, keep_path
         # An image with two names must not be in two splits.
         self.properties = dataclasses.replace(
-            table.properties, key_columns=(config.column,), binary=(*table.properties.binary, config.column)
+            table.properties, key_columns=(config.column,), files=(*table.properties.files, config.column)
         )
 
     def first_range(self, path: str, split: str | None) -> FileRange:
@@ -82,7 +86,12 @@ class ImageTable:
         try:
             with file_io.missing_as_file_not_found():
                 found = image_check.read(path, self._config.max_megapixels)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        except InputError as error:
+            return error.headline
+        except (OSError, ValueError) as error:
+            # What is wrong with the name; any other error, as of a disk, says nothing about the row.
+            if isinstance(error, OSError) and error.errno not in _OF_NAME:
+                raise
             return f"expected an image file, there is none at {path}"
         return f"{path}: {found}" if isinstance(found, str) else found
 
@@ -180,8 +189,8 @@ def _stats(paths: Sequence[str]) -> list[tuple[int, int] | None]:
 def _stat(path: str) -> tuple[int, int] | None:
     try:
         return file_io.stat(path)
-    except OSError:
-        # The row is bad, for a reason that is found when it is read.
+    except (OSError, ValueError):
+        # A missing file, or a name that none can have: the reason is found when the row is read.
         return None
 
 

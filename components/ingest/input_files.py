@@ -11,13 +11,13 @@ import glob
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from components.data import file_io
 from components.errors import InputError
-from components.files import is_remote
+from components.files import check_regular, is_remote
 from components.ingest import spans
 from components.ingest.config import DataConfig, Format, SpansConfig
 from components.names import did_you_mean
@@ -40,6 +40,7 @@ _EXPECTED: dict[Format, str] = {
 }
 _IMAGE_NAME = re.compile(r"\.(png|jpe?g)$", re.IGNORECASE)
 _PARQUET_NAME = re.compile(r"\.(parquet|pq)$", re.IGNORECASE)
+_FILES_ONLY = "set data.path to a pattern that matches files only"
 _WILDCARD = re.compile(r"[*?\[]")
 
 
@@ -149,11 +150,26 @@ def listing(base: str, pattern: str) -> list[str]:
         raise InputError(
             f"data.path: no file matches {full}", "set data.path to a file, a folder or a pattern that matches files"
         )
-    if folder := next((path for path in paths if io_.isdir(path)), None):
+    if not is_remote(base):
+        _check_local(paths)
+    elif folder := next((path for path in paths if io_.isdir(path)), None):
         raise InputError(
-            f"data.path: expected files, but {folder} is a folder", "set data.path to a pattern that matches files only"
+            f"data.path: {folder}: expected a file, received a folder",
+            _FILES_ONLY,
         )
     return paths
+
+
+def _check_local(paths: Sequence[str]) -> None:
+    for path in paths:
+        try:
+            check_regular(path, os.stat(path))  # noqa: PTH116 - as many as there are images
+        except InputError as error:
+            raise InputError(f"data.path: {error.headline}", _FILES_ONLY) from error
+        except OSError as error:
+            raise InputError(
+                f"data.path: {path} cannot be read: {error.strerror}", "remove it, or name other files"
+            ) from error
 
 
 def _paths(config: DataConfig) -> dict[str, tuple[str, ...]]:
@@ -176,6 +192,8 @@ def _resolve(path: str, config: DataConfig) -> tuple[str, str, Format]:
         pattern, format_ = _in_folder(path, config.format)
         return glob.escape(path.rstrip("/") or "/"), pattern, format_
     if io_.exists(path):
+        if not is_remote(path):
+            _check_local([path])
         folder, name = os.path.split(glob.escape(path))
         return folder, name, config.format or _format_of(path)
     if not _WILDCARD.search(path):

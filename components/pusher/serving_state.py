@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
+from pydantic_core import from_json
 
 from components.config_section import Section
 from components.errors import InputError
-from components.files import exclusive_lock, write_atomically
+from components.files import exclusive_lock, open_regular, write_atomically
 from components.pusher.config import RolloutConfig
 from components.version_manifest import is_version
 
@@ -123,7 +124,8 @@ def read(folder: str | Path) -> State:
     """
     file = Path(folder) / NAME
     try:
-        content = file.read_bytes()
+        with open_regular(file) as opened:
+            content = opened.read()
     except FileNotFoundError:
         return State()
     except OSError as error:
@@ -143,7 +145,7 @@ def parse(content: bytes, where: str) -> State:
     """
     remedy = "restore a copy of the file; or delete it, and promote the version that is to serve"
     try:
-        return State.model_validate(json.loads(content))
+        return State.model_validate(from_json(content))
     except ValidationError as error:
         first = error.errors()[0]
         problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from components import version_manifest
 from components.errors import InputError
+from components.files import read_text
 from components.names import did_you_mean
 from pipeline.cli import options as shared
 from pipeline.cli.output import LATEST, find_run, print_json, show, suppress_native_stderr, table
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pipeline.core.metadata.store import Run
     from pipeline.inspection.row_explanation import RowExplanation
 
+_MAX_BYTES = 100_000_000
 HELP = (
     "Print the importance of a model's columns, by slice; or, with --row or --rows, the contribution of each column to "
     "a prediction."
@@ -87,9 +89,9 @@ def _pusher(options: argparse.Namespace) -> str:
 
 def _lines(file: Path) -> list[str]:
     try:
-        return file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--rows: expected a text file, received {file}: {error}", "name another file") from error
+        return read_text(file, _MAX_BYTES).splitlines()
+    except OSError as error:
+        raise InputError(f"--rows: {file} cannot be read: {error.strerror}", "name another file") from error
 
 
 def _show_importance(selected: Run, importance: Importance | None, options: argparse.Namespace) -> int:

@@ -122,5 +122,10 @@ class _Parser(argparse.ArgumentParser):
         unknown = re.search(r"unrecognized arguments: (\S+)", message)
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings]
-            message = f"unknown option {unknown[1]}{did_you_mean(unknown[1].partition('=')[0], flags)}"
+            option = unknown[1].partition("=")[0]
+            message = (
+                f"expected {option} before --, received it after"
+                if option in flags
+                else f"unknown option {unknown[1]}{did_you_mean(option, flags)}"
+            )
         sys.exit(_usage_error(message, f"see {self.prog} --help"))

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
-from apache_beam.runners.portability import portable_runner
+from apache_beam.runners.portability import local_job_service, portable_runner
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.worker import sdk_worker, sdk_worker_main
@@ -77,3 +77,9 @@ def test_a_harness_reports_its_first_instruction():
 
 def test_the_result_of_a_portable_runner_has_the_jobs_id():
     assert compat.job_id(portable_runner.PipelineResult(None, "7", None, None)) == "7", RENEW
+
+
+def test_the_thread_of_a_worker_process_fails_with_it():
+    source = inspect.getsource(worker_handlers.SubprocessSdkWorkerHandler.start_worker)
+    assert "name='run_worker', target=self.worker.run" in source, RENEW
+    assert "raise RuntimeError(" in inspect.getsource(local_job_service.SubprocessSdkWorker.run), RENEW

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from pipeline.authoring.config import document as documents
 from pipeline.authoring.config.cross_checks import check_config
-from pipeline.authoring.config.document import Document, Problem, of_validation, refuse
+from pipeline.authoring.config.document import Document, Problem, of_booleans, of_validation, refuse
 from pipeline.authoring.config.root import Config
 
 __all__ = ["Config", "Loaded", "load"]
@@ -43,11 +43,14 @@ def load(path: str, assignments: Iterable[str] = ()) -> Loaded:
     section = document.values.setdefault("pipeline", {})
     if isinstance(section, dict):
         section.setdefault("name", Path(path).stem.lower())
+    problems = of_booleans(document, Config)
     try:
         config = Config.model_validate(document.values)
     except ValidationError as error:
-        refuse(document, of_validation(error, Config))
+        known = {problem.key for problem in problems}
+        refuse(document, [*problems, *(each for each in of_validation(error, Config) if each.key not in known)])
         raise
+    refuse(document, problems)
     loaded = Loaded(config, document)
     loaded.refuse(check_config(config))
     return loaded

@@ -5,10 +5,11 @@ All problems of a config are reported at once: file, line, field, expected, rece
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from components.errors import InputError
+from components.files import read_text
 from components.names import did_you_mean
-
-Key = tuple[str | int, ...]
+from pipeline.authoring.config import yaml_values
+from pipeline.authoring.config.yaml_values import Key
 
 
 @dataclass
@@ -66,28 +68,26 @@ def read(path: str) -> Document:
       InputError: the file is missing, is no YAML, repeats a key or is no mapping.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path, yaml_values.MAX_BYTES)
     except FileNotFoundError:
         raise InputError(f"no config at {path}", _known_configs()) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as text: {error}", "give a YAML file with --config FILE") from error
-    document = Document(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}", "give a YAML file with --config FILE") from error
     try:
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        values = {} if tree is None else _plain(tree, (), document)
+        values, lines = yaml_values.parse(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         position = f"{path}:{mark.line + 1}" if mark else path
         raise InputError(
             f"{position}: this is not valid YAML: {error.problem}", "fix the line: check colons, quotes and indents"
         ) from error
+    values = {} if values is None else values
     if not isinstance(values, dict):
         raise InputError(
             f"{path}: expected sections such as data: and training:, received {_kind(values)}",
             "see configs/taxi.yaml for the shape of a config",
         )
-    document.values = values
-    return document
+    return Document(path, values, lines)
 
 
 def assign(document: Document, assignments: Iterable[str]) -> None:
@@ -104,10 +104,11 @@ def assign(document: Document, assignments: Iterable[str]) -> None:
                 f"--set {assignment}: expected section.field=value", "for example --set training.steps=200"
             )
         try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+            value, _ = yaml_values.parse(text)
+        except yaml.MarkedYAMLError as error:
             raise InputError(
-                f"--set {assignment}: the value is no YAML", "quote it, or give it in a config file"
+                f"--set {assignment}: the value is not valid YAML: {error.problem}",
+                "quote it, or give it in a config file",
             ) from error
         target = document.values
         for part in parts[:-1]:
@@ -118,25 +119,6 @@ def assign(document: Document, assignments: Iterable[str]) -> None:
             target = inner
         target[parts[-1]] = value
         document.assignments[parts] = assignment
-
-
-def _plain(node: yaml.Node, key: Key, document: Document) -> Any:
-    """The node's plain value; remembers the line of every key on the way."""
-    document.lines.setdefault(key, node.start_mark.line + 1)
-    if isinstance(node, yaml.MappingNode):
-        values: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            name = yaml.SafeLoader("").construct_object(key_node)
-            name = name if isinstance(name, str) else key_node.value
-            if name in values:
-                raise yaml.MarkedYAMLError(problem=f"the key {name!r} appears twice", problem_mark=key_node.start_mark)
-            inner = (*key, name)
-            document.lines[inner] = key_node.start_mark.line + 1
-            values[name] = _plain(value_node, inner, document)
-        return values
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain(item, (*key, index), document) for index, item in enumerate(node.value)]
-    return yaml.SafeLoader("").construct_object(node)
 
 
 def _kind(value: Any) -> str:
@@ -185,6 +167,33 @@ class Problem:
 def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
     """The problems that pydantic reports, with messages of this project."""
     return [_problem(dict(entry), model) for entry in error.errors(include_url=False)]
+
+
+def of_booleans(document: Document, model: type[BaseModel]) -> list[Problem]:
+    """The values true and false where a number belongs, which pydantic takes as 1 and 0."""
+    problems = []
+    for key, value in _leaves((), document.values):
+        if not isinstance(value, bool):
+            continue
+        types_ = set(_types(functools.reduce(_step, key, model)))
+        if types_ & {int, float} and bool not in types_:
+            problems.append(Problem(key, f"expected a number, received {str(value).lower()}"))
+    return problems
+
+
+def _leaves(key: Key, value: Any) -> Iterator[tuple[Key, Any]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if items is None:
+        yield key, value
+    for part, inner in items or ():
+        yield from _leaves((*key, part), inner)
+
+
+def _types(annotation: Any) -> Iterator[Any]:
+    """The types that an annotation consists of."""
+    yield annotation
+    for argument in typing.get_args(annotation):
+        yield from _types(argument)
 
 
 def refuse(document: Document, problems: Iterable[Problem]) -> None:

@@ -9,6 +9,8 @@ from pipeline.orchestration.engines.base import Engine
 
 FORKED = "pipeline.orchestration.engines.forked_runner.ForkedRunner"
 """The class of the runner whose workers are forked."""
+PROCESSES = "pipeline.orchestration.engines.process_runner.ProcessRunner"
+"""The class of the runner that starts a Python interpreter for each worker."""
 _RUNNER = "--runner=apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 """Named by its class: the DirectRunner of newer Beam versions first downloads Prism."""
 _IN_MEMORY = "--direct_running_mode=in_memory"
@@ -23,7 +25,8 @@ class Direct(Engine[DirectConfig]):
     def options(self, section: DirectConfig) -> list[str]:
         """Beam's own runner, and how many processes it works in."""
         if section.mode == "multi_processing":
-            return [_RUNNER, "--direct_running_mode=multi_processing", f"--direct_num_workers={_most(section)}"]
+            workers = f"--direct_num_workers={_most(section)}"
+            return [f"--runner={PROCESSES}", "--direct_running_mode=multi_processing", workers]
         return [_RUNNER, _IN_MEMORY, "--direct_num_workers=1"]
 
     def describe(self, section: DirectConfig) -> str:

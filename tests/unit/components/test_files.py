@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from components.files import exclusive_lock, is_remote, open_atomically, write_atomically
+from components.errors import InputError
+from components.files import exclusive_lock, is_remote, open_atomically, open_regular, read_text, write_atomically
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -94,3 +95,24 @@ def test_lock_excludes_another_process_until_it_is_killed(tmp_path: Path):
     with exclusive_lock(tmp_path / "lock"):
         pass
     holder.join()
+
+
+def test_special_files_are_refused_and_not_waited_for(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("link")
+    for path, received in ((tmp_path / "pipe", "a FIFO"), (tmp_path, "a folder"), ("/dev/zero", "a device")):
+        with pytest.raises(InputError, match=f"{path}: expected a file, received {received}"):
+            open_regular(path)
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        open_regular(tmp_path / "link")
+
+
+def test_text_is_bounded_and_utf_8(tmp_path: Path):
+    file = tmp_path / "file"
+    file.write_bytes("ä".encode())
+    assert read_text(file, 2) == "ä"
+    with pytest.raises(InputError, match="expected at most 1 bytes, received more"):
+        read_text(file, 1)
+    file.write_bytes(b"\xff")
+    with pytest.raises(InputError, match="expected text in UTF-8, received other bytes"):
+        read_text(file, 2)

@@ -109,7 +109,7 @@ def test_other_files_cannot_be_signed_without_the_key(folder: Path) -> None:
         (lambda folder: (folder / "manifest.json").unlink(), "17: expected a manifest.json, found none"),
         (
             lambda folder: (folder / "manifest.json").write_text("{"),
-            "17/manifest.json is not a manifest: Expecting property name enclosed in double quotes",
+            "17/manifest.json is not a manifest: EOF while parsing an object",
         ),
         (lambda folder: (folder / "manifest.json").write_text("{}"), "17/manifest.json is not a manifest: pipeline: "),
         (
@@ -136,6 +136,18 @@ def test_version_under_another_number_is_rejected(folder: Path) -> None:
     version_manifest.write(folder, PROVENANCE, b"key")
     folder.rename(folder.with_name("99"))
     assert refusal(folder.with_name("99"), b"key").endswith("expected version 99, received the manifest of 17")
+
+
+def test_manifest_that_is_no_file_or_nested_without_end_is_rejected(folder: Path) -> None:
+    version_manifest.write(folder, PROVENANCE)
+    manifest = folder / version_manifest.NAME
+    manifest.write_text("[" * 200_000)
+    with pytest.raises(InputError, match="is not a manifest: recursion limit exceeded"):
+        version_manifest.verify(folder)
+    manifest.unlink()
+    os.mkfifo(manifest)
+    with pytest.raises(InputError, match="expected a file, received a FIFO"):
+        version_manifest.verify(folder)
 
 
 def test_link_in_place_of_the_manifest_is_rejected(folder: Path, tmp_path: Path) -> None:

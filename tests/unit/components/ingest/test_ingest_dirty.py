@@ -213,6 +213,20 @@ def test_bad_rows_are_in_quarantine_with_all_that_is_known(tmp_path: Path) -> No
         assert error.remedy.endswith(remedy)
 
 
+@pytest.mark.parametrize("types", [{}, {"b": "int"}])
+def test_value_of_a_great_size_is_in_quarantine(tmp_path: Path, types: dict[str, str]) -> None:
+    long = "7" * 20_001
+    path = write(tmp_path, f"a,b\n{NUMBERS.replace('x', '7')}60,{long}\n")
+    result = run_without_beam(data(path, types=types, bad_rows={"max_fraction": 1, "max_cell_bytes": 20_000}), tmp_path)
+    assert (result.manifest.rows, result.manifest.bad) == (61, 1)
+    (bad,) = result.bad
+    assert (bad["row"], bad["column"]) == (62, "b")
+    assert bad["reason"] == "expected a value of at most 20,000 bytes, received 20,001"
+    assert bad["content"] == {"a": "60", "b": long[:10_000]}
+    # It has not changed the type of the column.
+    assert {row["b"] for part in result.rows.values() for row in part} == {7}
+
+
 # Arrow complains on the side when it cannot decode the text of a ragged row; the row is named all the same.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import ingest_runs
 import pytest
-from ingest_runs import FORMATS, all_rows, by_split, counts, data, ingest, records, refused
+from ingest_runs import BEAM, FORMATS, TWO_WORKERS, all_rows, by_split, counts, data, ingest, records, refused
 from tfx.components.example_gen.csv_example_gen.executor import Executor as StockExecutor
 from tfx.components.example_gen.input_processor import FileBasedInputProcessor
 from tfx.proto import example_gen_pb2
@@ -152,6 +152,25 @@ def test_rows_that_get_lost_end_the_run() -> None:
         MachineError, match="expected 8 rows, as many as were read, received 7 written, 1 in quarantine and 1 left out"
     ):
         executor._check_counts(Manifest(8, 1, 1, {}, shards, ()), ["train", "eval"])
+
+
+class Growing(executor.Executor):  # type: ignore[misc]
+    """An executor beside which a file grows."""
+
+    def _make_beam_pipeline(self) -> Any:
+        with Path("in/1.csv").open("a") as file:
+            file.write("9,9,9\n")
+        return super()._make_beam_pipeline()
+
+
+@pytest.mark.parametrize("beam", [BEAM, TWO_WORKERS])
+def test_file_that_grows_while_it_is_read_ends_the_run(
+    table: Path, tmp_path: Path, beam: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MachineError, match="the files changed while they were read"):
+        ingest(data(table), tmp_path / "out", Growing, beam)
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
 
 
 def test_interrupted_run_does_not_block_the_next(table: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -183,5 +184,16 @@ def test_folders_and_patterns_without_data_are_rejected(tmp_path: Path) -> None:
         )
     assert refused(data(tmp_path / "*.csv"))[0] == f"data.path: no file matches {tmp_path}/*.csv"
     assert refused(data(tmp_path / "spark"))[0] == (
-        f"data.path: expected files, but {tmp_path}/spark/data.csv is a folder"
+        f"data.path: {tmp_path}/spark/data.csv: expected a file, received a folder"
     )
+
+
+def test_special_files_are_refused_and_not_waited_for(tmp_path: Path) -> None:
+    write(tmp_path / "one.csv")
+    special = tmp_path / "two.csv"
+    os.mkfifo(special)
+    received = f"data.path: {special}: expected a file, received a FIFO"
+    assert [refused(data(path))[0] for path in (special, tmp_path, tmp_path / "*.csv")] == [received] * 3
+    special.unlink()
+    special.symlink_to("two.csv")
+    assert refused(data(tmp_path))[0] == f"data.path: {special} cannot be read: Too many levels of symbolic links"

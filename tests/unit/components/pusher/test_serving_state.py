@@ -48,8 +48,9 @@ def test_equal_stages_are_no_change() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "Expecting value"),
-        ('{"format": 1, "stable": 1', "Expecting"),
+        ("", "EOF while parsing a value"),
+        ('{"format": 1, "stable": 1', "EOF while parsing an object"),
+        ("[" * 200_000, "recursion limit exceeded"),
         ("[]", "Input should be"),
         ('{"format": 2}', "format: Input should be 1"),
         ('{"stable": "one"}', "stable: "),

@@ -42,7 +42,7 @@ def test_importance_in_a_slice(store: str):
     [
         (["--slice", "company = Blu"], "nothing was measured for 'company = Blu'; did you mean 'company = Blue'?"),
         (["--row", "[1]"], "row 1: expected a JSON object of columns and values, received '[1]'"),
-        (["--rows", "absent.jsonl"], "--rows: expected a text file, received absent.jsonl"),
+        (["--rows", "absent.jsonl"], "--rows: absent.jsonl cannot be read: No such file or directory"),
         (["--model", "taxi@7"], "--model: expected a config with it, received --store"),
         (["r9"], "there is no run 'r9'"),
     ],

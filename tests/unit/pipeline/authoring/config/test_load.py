@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -378,3 +379,41 @@ def test_shipped_configs_are_valid() -> None:
     assert [path.stem for path in shipped] == ["clicks", "digits", "stock_penguin", "stock_taxi", "taxi"]
     for path in shipped:
         assert load(str(path)).config.pipeline.name == path.stem
+
+
+@pytest.mark.parametrize(
+    ("assignment", "problem"),
+    [
+        ("training.steps=true", "training.steps: expected a number, received true"),
+        ("model.hidden=[8, false]", "model.hidden: expected a number, received false"),
+        ("evaluation.thresholds.auc.min=yes", "evaluation.thresholds.auc.min: expected a number, received true"),
+        ("training.learning_rate=.inf", "training.learning_rate: expected a finite number, received inf"),
+        ("training.learning_rate='nan'", "training.learning_rate: expected a finite number, received 'nan'"),
+        (
+            "features.columns.company.vocab.size=true",
+            "features.columns.company.vocab.size: expected a number, received true",
+        ),
+    ],
+)
+def test_number_is_finite_and_not_a_boolean(config: Path, assignment: str, problem: str) -> None:
+    assert refused(config, assignment) == [f"--set {assignment}: {problem}"]
+
+
+def test_boolean_stays_one(config: Path) -> None:
+    assert load(str(config), ["runtime.cache=false"]).config.runtime.cache is False
+
+
+def test_problem_of_a_value_that_is_no_yaml_names_the_assignment(config: Path) -> None:
+    assert refused(config, "training.steps=[") == [
+        "--set training.steps=[: the value is not valid YAML: did not find expected node content"
+    ]
+
+
+def test_config_that_is_not_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    assert refused(tmp_path / "pipe.yaml") == ["pipe.yaml: expected a file, received a FIFO"]
+
+
+def test_config_that_is_too_large(config: Path) -> None:
+    config.write_text("# " + "x" * 1_000_000)
+    assert refused(config) == ["trips.yaml: expected at most 1,000,000 bytes, received more"]

@@ -62,7 +62,7 @@ def test_direct_names_its_mode_and_works_in_memory() -> None:
 def test_direct_in_several_processes() -> None:
     settings = runtime("direct", {"mode": "multi_processing", "workers": 3})
     assert engines.beam_args(settings)[:3] == [
-        IN_PROCESS,
+        f"--runner={direct.PROCESSES}",
         "--direct_running_mode=multi_processing",
         "--direct_num_workers=3",
     ]

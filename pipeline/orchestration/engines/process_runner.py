@@ -1,0 +1,20 @@
+"""Beam's runner for this machine with worker processes of its own, whose death it notices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+from components.compat import beam as compat
+from components.processes import exit_now
+
+
+class ProcessRunner(FnApiRunner):  # type: ignore[misc]
+    """Ends this process if a worker is killed: Beam would wait for its answer forever."""
+
+    def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
+        """Runs as Beam's own runner does."""
+        with compat.on_lost_worker(lambda: exit_now(1)):
+            return super().run_pipeline(pipeline, options)

@@ -1,0 +1,50 @@
+"""YAML is parsed to plain values with their lines; what is damaged or grows without bound is an error with its line."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from pipeline.authoring.config import yaml_values
+
+ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
+)
+
+
+def test_values_with_their_lines() -> None:
+    values, lines = yaml_values.parse("a: 1\nb: &b\n  - {c: x}\nd: *b\n5: .5\n")
+    assert values == {"a": 1, "b": [{"c": "x"}], "d": [{"c": "x"}], "5": 0.5}
+    assert lines == {(): 1, ("a",): 1, ("b",): 2, ("b", 0): 3, ("b", 0, "c"): 3, ("d",): 4, ("d", 0): 3, ("5",): 5} | {
+        ("d", 0, "c"): 3
+    }
+
+
+def test_empty_document_has_no_value() -> None:
+    assert yaml_values.parse("# nothing\n")[0] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem"),
+    [
+        ("a: 1\nb: \x00", 2, r"unexpected character '\x00'"),
+        ('a: "x\\0"', 1, "expected a text without NUL"),
+        ("a: 2024-13-45", 1, "'2024-13-45' is no value of its type: month must be in 1..12"),
+        ("a:\n  b: 1\n  b: 2", 3, "the key 'b' appears twice"),
+        ("a: 1\n[1, 2]: x", 2, "expected a text as the key, received a list or a mapping"),
+        ("a: 1\n? {b: c}\n: x", 2, "expected a text as the key, received a list or a mapping"),
+        ("a: !!python/object:os.system x", 1, "could not determine a constructor for the tag"),
+        (f"a: {'[' * 3000}{']' * 3000}", 1, "expected at most 50 levels, received more"),
+        ("a: &a [*a]", 1, "expected at most 50 levels, received more"),
+        ("a: &a\n  b: *a", 1, "expected at most 50 levels, received more"),
+        (ALIASES, 1, "expected at most 200,000 values, received more: aliases repeat them"),
+        (f"a: {2**63}", 1, "expected a number of at most 63 bits"),
+    ],
+)
+def test_error_names_line_and_problem(text: str, line: int, problem: str) -> None:
+    with pytest.raises(yaml.MarkedYAMLError) as refusal:
+        yaml_values.parse(text)
+    assert refusal.value.problem is not None
+    assert problem in refusal.value.problem
+    assert refusal.value.problem_mark is not None
+    assert refusal.value.problem_mark.line + 1 == line
