@@ -76,14 +76,11 @@ def fingerprint(base: str, resolved: example_gen_pb2.Input, config: IngestConfig
       resolved: `input_config` without specs.
       config: the section of the config; None for an input without one.
     """
-    prints = [
-        io_utils.generate_fingerprint(split.name, file_io.join(base, split.pattern)) for split in resolved.splits
-    ]
+    prints = [io_utils.generate_fingerprint(split.name, file_io.join(base, split.pattern)) for split in resolved.splits]
     if config is not None and config.images.path_column is not None:
         paths = [path for split in resolved.splits for path in input_files.listing(base, split.pattern)]
         prints.append(image_table.fingerprint(readers.paths_reader(config, paths), paths, config.images))
-    return "
-".join(prints)
+    return "\n".join(prints)
 
 
 def ingest_config(exec_properties: Mapping[str, Any]) -> IngestConfig | None:

@@ -23,8 +23,8 @@ _BLOCK_BYTES = 8 << 20
 """Bytes of images after which a block ends."""
 _SAMPLE = 1_000
 """Files whose size is looked up for an estimate of all."""
-_OF_NAME = frozenset({None, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
-"""Numbers of errors that the name of a file causes; a missing remote file has none."""
+_OF_NAME = frozenset({errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
+"""Numbers of errors that the name of a file causes."""
 _REQUESTS = 32
 """Requests to a remote file system at the same time."""
 
@@ -88,9 +88,11 @@ class ImageTable:
                 found = image_check.read(path, self._config.max_megapixels)
         except InputError as error:
             return error.headline
-        except (OSError, ValueError) as error:
-            # What is wrong with the name; any other error, as of a disk, says nothing about the row.
-            if isinstance(error, OSError) and error.errno not in _OF_NAME:
+        except (FileNotFoundError, ValueError):
+            return f"expected an image file, there is none at {path}"
+        except OSError as error:
+            # Any other error, as of a disk, says nothing about the row.
+            if error.errno not in _OF_NAME:
                 raise
             return f"expected an image file, there is none at {path}"
         return f"{path}: {found}" if isinstance(found, str) else found

@@ -70,6 +70,20 @@ def test_large_tables_are_divided_among_workers(tmp_path: Path) -> None:
     assert len(readers.reader(plain, [path]).ranges(path, None)) == 1
 
 
+def test_whatever_a_name_leads_to_is_no_reason_to_end(tmp_path: Path) -> None:
+    config = photos(tmp_path, 1)
+    os.mkfifo(tmp_path / "fifo.jpg")
+    reader, _, _ = read(config)
+    names = ["fifo.jpg", ".", "0.jpg/1.jpg", "x" * 300, "a\0b.jpg", "0.jpg"]
+    *bad, good = reader._images(str(tmp_path / "0.csv"), names)
+    assert bad[:2] == [
+        f"{tmp_path}/fifo.jpg: expected a file, received a FIFO",
+        f"{tmp_path}/.: expected a file, received a folder",
+    ]
+    assert bad[2:] == [f"expected an image file, there is none at {tmp_path}/{name}" for name in names[2:-1]]
+    assert good[0] == (tmp_path / "0.jpg").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("name", "folder", "expected"),
     [
