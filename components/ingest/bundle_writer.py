@@ -188,9 +188,8 @@ class BundleWriter:
             self._write(block, converted, key, self._writer)
 
     def _oversized(self, columns: pa.RecordBatch) -> dict[int, tuple[str, str]]:
-        files = self._settings.properties.files
-        bounded = columns.select([name for name in columns.schema.names if name not in files])
-        found = column_types.oversized(bounded, self._settings.config.bad_rows.max_cell_bytes)
+        most, files = self._settings.config.bad_rows.max_cell_bytes, self._settings.properties.files
+        found = column_types.oversized(columns, most, files)
         return {value.row: (value.column, value.reason) for value in reversed(found)}
 
     def _write(

@@ -131,12 +131,12 @@ class ColumnConverter:
         return reason.replace(_EXPECTED[Kind.BYTES], f"{self._encoding or 'UTF-8'} text", 1)
 
 
-def oversized(block: pa.RecordBatch, most: int) -> list[InvalidValue]:
-    """Returns the values of text and bytes with more than `most` bytes."""
+def oversized(block: pa.RecordBatch, most: int, ignored: Collection[str] = ()) -> list[InvalidValue]:
+    """Returns the values of text and bytes with more than `most` bytes, but for the ignored columns."""
     found = []
     for name, column in zip(block.schema.names, block.columns, strict=True):
         # The size of all values is known without a look at them.
-        if column.nbytes <= most or not _is_text(column.type):
+        if name in ignored or column.nbytes <= most or not _is_text(column.type):
             continue
         lengths = np.asarray(pc.binary_length(column).fill_null(0))
         for row in np.flatnonzero(lengths > most):

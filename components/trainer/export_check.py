@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,38 +39,59 @@ def prediction_process() -> Iterator[Predict]:
     Yields:
       A function that sends the request, and waits for the response. It raises MachineError if the process fails.
     """
-    # Without accelerators, whose memory this process may have allocated completely.
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "components.trainer.export_check_process"],
-        cwd=Path(__file__).parents[2],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as child:
+    with _started() as first:
 
         def predict(model: str, signatures: Mapping[str, Mapping[str, tf.Tensor]]) -> dict[str, dict[str, str]]:
             encoded = {
                 name: {key: encode_tensor(each) for key, each in inputs.items()} for name, inputs in signatures.items()
             }
             path = model if is_remote(model) else str(Path(model).absolute())
-            out, err = child.communicate(json.dumps({"model": path, "signatures": encoded}))
-            if child.returncode:
-                logging.error(
-                    "the process that checks the exported model ended with exit code %d:\n%s", child.returncode, err
-                )
-                last = next(iter(reversed(err.strip().splitlines())), f"exit code {child.returncode}")
-                raise MachineError(f"the exported model cannot be loaded and run in a new process: {last}", _REMEDY)
+            request = json.dumps({"model": path, "signatures": encoded})
+            code, out, err = _answer(first, request)
+            if code < 0:
+                # It may have been short of memory beside another process, which says nothing about the model.
+                logging.warning("the process that checks the exported model was killed (%s); one more try", code)
+                with _started() as second:
+                    code, out, err = _answer(second, request)
+            if code:
+                logging.error("the process that checks the exported model ended with exit code %d:\n%s", code, err)
+                raise _failure(code, err)
             response: dict[str, dict[str, str]] = json.loads(out)
             return response
 
         try:
             yield predict
         except BaseException:
-            child.kill()
+            first.kill()
             raise
+
+
+def _started() -> subprocess.Popen[str]:
+    # Without accelerators, whose memory this process may have allocated completely.
+    return subprocess.Popen(
+        [sys.executable, "-m", "components.trainer.export_check_process"],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _answer(child: subprocess.Popen[str], request: str) -> tuple[int, str, str]:
+    out, err = child.communicate(request)
+    return child.returncode, out, err
+
+
+def _failure(code: int, err: str) -> MachineError:
+    if code < 0:
+        return MachineError(
+            f"the process that checks the exported model was killed twice: {signal.Signals(-code).name}",
+            "if memory was short, give the machine more; then --resume the run; nothing was exported",
+        )
+    last = next(iter(reversed(err.strip().splitlines())), f"exit code {code}")
+    return MachineError(f"the exported model cannot be loaded and run in a new process: {last}", _REMEDY)
 
 
 def check(predict: Predict, model: str, rows: ProbeRows, expected: Mapping[str, tf.Tensor]) -> None:

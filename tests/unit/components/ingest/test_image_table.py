@@ -71,7 +71,7 @@ def test_large_tables_are_divided_among_workers(tmp_path: Path) -> None:
 
 
 def test_whatever_a_name_leads_to_is_no_reason_to_end(tmp_path: Path) -> None:
-    config = photos(tmp_path, 1)
+    config = photos(tmp_path, 2)
     os.mkfifo(tmp_path / "fifo.jpg")
     reader, _, _ = read(config)
     names = ["fifo.jpg", ".", "0.jpg/1.jpg", "x" * 300, "a\0b.jpg", "0.jpg"]

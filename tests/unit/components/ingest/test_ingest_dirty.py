@@ -217,7 +217,9 @@ def test_bad_rows_are_in_quarantine_with_all_that_is_known(tmp_path: Path) -> No
 def test_value_of_a_great_size_is_in_quarantine(tmp_path: Path, types: dict[str, str]) -> None:
     long = "7" * 20_001
     path = write(tmp_path, f"a,b\n{NUMBERS.replace('x', '7')}60,{long}\n")
-    result = run_without_beam(data(path, types=types, bad_rows={"max_fraction": 1, "max_cell_bytes": 20_000}), tmp_path)
+    result = run_without_beam(
+        data(path, types=types, bad_rows={"max_fraction": 1, "max_cell_bytes": 20_000}), tmp_path / "out"
+    )
     assert (result.manifest.rows, result.manifest.bad) == (61, 1)
     (bad,) = result.bad
     assert (bad["row"], bad["column"]) == (62, "b")

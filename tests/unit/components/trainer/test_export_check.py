@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -125,6 +127,27 @@ def test_real_process_reports_a_model_that_does_not_load(tmp_path: Path) -> None
     with export_check.prediction_process() as predict, pytest.raises(MachineError) as error:
         predict(str(tmp_path / "none"), {})
     assert "cannot be loaded and run in a new process: OSError: SavedModel file does not exist" in str(error.value)
+
+
+@pytest.mark.parametrize("killed", [1, 2])
+def test_killed_process_is_replaced_once_and_says_nothing_about_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: int
+) -> None:
+    interpreter = tmp_path / "python"
+    # Each start removes one of the files, and kills itself, while there are any.
+    for number in range(killed):
+        (tmp_path / f"kill-{number}").touch()
+    interpreter.write_text(
+        f"#!/bin/sh\nfile=$(ls {tmp_path}/kill-* 2>/dev/null | head -n 1)\n"
+        f'if [ -n "$file" ]; then rm "$file"; kill -KILL $$; fi\nexec {sys.executable} "$@"\n'
+    )
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(export_check, "sys", SimpleNamespace(executable=str(interpreter)))
+    with export_check.prediction_process() as predict, pytest.raises(MachineError) as error:
+        predict(str(tmp_path / "none"), {})
+    expected = "cannot be loaded and run" if killed == 1 else "was killed twice: SIGKILL\n  remedy: if memory was short"
+    assert expected in str(error.value)
+    assert not list(tmp_path.glob("kill-*"))
 
 
 def test_error_before_the_request_ends_the_process() -> None:
