@@ -65,7 +65,7 @@ class ImageTable:
             start, size, found = 0, 0, list[_Found]()
             for row, image in enumerate(self._images(file_range.path, names)):
                 found.append(image)
-                size += 0 if isinstance(found[-1], str) else len(found[-1][0])
+                size += 0 if isinstance(image, str) else len(image[0])
                 if size >= _BLOCK_BYTES or row == len(names) - 1:
                     yield from self._with_images(block, start, found, names, row_log)
                     start, size, found = row + 1, 0, []
@@ -197,6 +197,12 @@ def _stat(path: str) -> tuple[int, int] | None:
 
 
 def _names(block: Block, column: str) -> list[str | None]:
-    """Returns the names of the files: text, or binary as a reader of text yields it."""
+    """Returns the names of the files; what is not UTF-8 becomes U+FFFD, which leads to no file."""
     values = block.columns.column(block.columns.schema.get_field_index(column)).to_pylist()
-    return [value.decode(errors="surrogateescape") if isinstance(value, bytes) else value for value in values]
+    return [_name(value) for value in values]
+
+
+def _name(value: object) -> str | None:
+    if value is None:
+        return None
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -84,6 +84,15 @@ def test_whatever_a_name_leads_to_is_no_reason_to_end(tmp_path: Path) -> None:
     assert good[0] == (tmp_path / "0.jpg").read_bytes()
 
 
+def test_names_that_are_no_text_lead_to_no_file(tmp_path: Path) -> None:
+    config = photos(tmp_path, 2)
+    (tmp_path / "0.csv").write_bytes(b"file,label\n\xff.jpg,0\n0.jpg,0\n")
+    _, blocks, log = read(config)
+    assert sum(block.columns.num_rows for block in blocks) == 2
+    (bad,) = log.close().first_bad
+    assert bad.reason == f"expected an image file, there is none at {tmp_path}/\ufffd.jpg"
+
+
 @pytest.mark.parametrize(
     ("name", "folder", "expected"),
     [
