@@ -1,6 +1,6 @@
 # Every target makes .venv first (tools/setup.sh, which returns at once if there is nothing to do). Start with: make run
 .DEFAULT_GOAL := setup
-.PHONY: setup programs data run test pytest engines test-engines cluster test-cluster test-slow coverage test-current doctor lint format lock clean
+.PHONY: setup programs data run test pytest engines test-engines cluster test-cluster test-slow coverage test-current doctor lint format lock sbom clean
 BIN := .venv/bin
 
 setup: ## .venv in this folder, from the lock
@@ -65,6 +65,9 @@ format: setup ## formats the code
 
 lock: ## writes requirements.txt from pyproject.toml
 	@tools/lock.sh
+
+sbom: setup ## sbom.json: the packages of .venv with their licences, as CycloneDX
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file sbom.json $(BIN)/python
 
 clean: ## removes what set-up and tests made; keeps the runs (out/)
 	rm -rf .venv .cache .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage .coverage.* \

@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 uv=$(tools/setup.sh --uv)
 # uv stops at a broken shim on PATH, so give it a Python that was tested.
-python=$(tools/setup.sh --choose | head -n 1)
+python=$(tools/setup.sh --choose | sed -n 1p)
 
 # uv.lock contains the address of the package index, which is private: only the export is committed.
 "$uv" lock --quiet --python "$python"

@@ -82,6 +82,8 @@ def parse(text: str) -> Expression:
     text = text.strip()
     try:
         tree = _tree(text)
+    except (RecursionError, MemoryError) as error:
+        raise ValueError(f"expected fewer nested operations, received {text[:60]!r}…") from error
     except ValueError:
         if _SIGN.search(text) or not (name := column_name(text)):
             raise
@@ -113,10 +115,11 @@ def _tree(text: str) -> ast.expr:
             return column_name(token["word"])
         else:
             names.append(token["word"])
-        return chr(_FIRST_PLACEHOLDER + len(names) - 1)
+        # Apart from what precedes and follows it: `Fare ($)`x is no name.
+        return f" {chr(_FIRST_PLACEHOLDER + len(names) - 1)} "
 
     try:
-        tree = ast.parse(_TOKEN.sub(placeholder, text), mode="eval").body
+        tree = ast.parse(_TOKEN.sub(placeholder, text).strip(), mode="eval").body
     except SyntaxError as error:
         raise ValueError(
             f"expected a column or an expression such as tips > 0.2 * fare, received {text!r} ({error.msg}); put a "

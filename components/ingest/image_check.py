@@ -70,8 +70,10 @@ def examine(data: bytes, max_megapixels: float) -> ImageFacts | str:
         return next(_reasons(data, end is not None, max_megapixels), None) or _facts(data)
     except Image.UnidentifiedImageError:
         return "expected a PNG or JPEG image, received another file" if end is None else _corrupt("its header")
-    # Decoders raise these about damaged files.
-    except (OSError, SyntaxError, ValueError, IndexError, KeyError, TypeError, EOFError) as error:
+    except MemoryError:
+        raise
+    # Pillow's decoders raise errors of many types about damaged files.
+    except Exception as error:
         return _corrupt(str(error))
 
 

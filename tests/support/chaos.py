@@ -248,7 +248,7 @@ class Campaign:
         """How a completed run differs from one without faults."""
         if result["verdict"] != expected["verdict"]:
             yield f"the verdict is {result['verdict']}, without faults {expected['verdict']}"
-        one, other = (each["evaluation"]["metrics"]["auc"] for each in (result, expected))
+        one, other = (each["metrics"]["auc"] for each in (result, expected))
         if not abs(one - other) <= _TOLERANCE[self._strategy]:
             yield f"the AUC is {one}, without faults {other}"
         store = self._store()

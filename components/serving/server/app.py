@@ -85,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--request_log_rate", type=float, default=1.0, help="share of requests that are recorded")
     add("--request_log_key", default="", metavar="INPUT", help="an input of the signature raw that is only recorded")
     add("--request_log_max_bytes", type=int, default=1 << 30, help="of all files there; the oldest are deleted")
+    add("--request_log_max_days", type=float, default=90.0, help="age of a file there; older ones are deleted")
     add("--ready_file", type=Path, help="written when the server listens: its ports as JSON")
     add("--die_with_parent", type=int, metavar="PID", help="end when this parent process ends")
     return parser
@@ -110,7 +111,9 @@ async def _serve(options: argparse.Namespace) -> None:
     load = functools.partial(load_verified, key, options.allow_unverified, threads)
     manager, log = ModelManager(_configs(options), load), None
     if options.request_log:
-        log = RequestLog(options.request_log, options.request_log_rate, options.request_log_max_bytes)
+        log = RequestLog(
+            options.request_log, options.request_log_rate, options.request_log_max_bytes, options.request_log_max_days
+        )
     limits = BatchLimits(options.max_batch_size, options.batch_timeout_micros / 1e6, concurrency)
     service = Service(
         manager,

@@ -27,19 +27,22 @@ class RequestLog:
 
     Each record is handed to the operating system before the next one is taken, so a killed process loses at most the
     records in the queue. A file is hidden while it grows; files that a killed process left behind become visible at the
-    next start. Only the user of the server can read them. When the folder exceeds its size, the oldest files go.
+    next start. Only the user of the server can read them. When the folder exceeds its size, or a file its age, the
+    oldest files go.
 
     Args:
       folder: created if it does not exist.
       rate: share of requests to record, 0 to 1.
       max_bytes: of all files in the folder.
+      max_days: age of a file, from its start; older ones go at the server's start, and when a file is complete.
     """
 
-    def __init__(self, folder: Path, rate: float, max_bytes: int) -> None:
+    def __init__(self, folder: Path, rate: float, max_bytes: int, max_days: float = 90.0) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for hidden in folder.glob(".requests-*"):
             hidden.replace(folder / hidden.name[1:])
-        self._folder, self._rate, self._max_bytes = folder, rate, max_bytes
+        self._folder, self._rate, self._max_bytes, self._max_days = folder, rate, max_bytes, max_days
+        self._delete_oldest()
         self._queue: queue.Queue[Callable[[], Any] | None] = queue.Queue(_QUEUE_RECORDS)
         self.dropped = 0
         self._thread = threading.Thread(target=self._run, name="request log", daemon=True)
@@ -87,6 +90,13 @@ class RequestLog:
                 self._queue.put(None)  # for _run
         finally:
             path.replace(path.with_name(path.name[1:]))
-            files = sorted(self._folder.glob("requests-*"))
-            while len(files) > 1 and sum(file.stat().st_size for file in files) > self._max_bytes:
-                files.pop(0).unlink(missing_ok=True)
+            self._delete_oldest()
+
+    def _delete_oldest(self) -> None:
+        files = sorted(self._folder.glob("requests-*"))
+        oldest = time.time_ns() - self._max_days * 86_400e9
+        while files and (
+            int(files[0].name.split("-")[1]) < oldest
+            or (len(files) > 1 and sum(file.stat().st_size for file in files) > self._max_bytes)
+        ):
+            files.pop(0).unlink(missing_ok=True)

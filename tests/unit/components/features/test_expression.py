@@ -72,11 +72,17 @@ def test_name_is_written_so_that_it_is_parsed_as_a_column(name: str) -> None:
     assert expression.parse(f"{expression.column_text(name)} == 1").columns == (name,)
 
 
+@pytest.mark.parametrize("text", ["x" + " + 1" * 5000, "-" * 5000 + "x", "not " * 5000 + "x"])
+def test_deep_expression_is_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match="expected fewer nested operations, received"):
+        expression.parse(text)
+
+
 @pytest.mark.parametrize(
     "text",
     ["f(x)", "x.y > 2", "x[0] > 2", "(lambda: x)", "(x if y else z)", "[x] == 1", "x ** 2", "x // 2", "x < y < z",
      "x is y > 2", "True == x", "(x := 1)", "f'{x}'", "x; y > 1", "", "1 + 2", "None == x", "x in (y)", "b'a' == x",
-     "?", "`` > 1", "`?` > 1", "Fare ($)", "tips >"],
+     "?", "`` > 1", "`?` > 1", "Fare ($)", "tips >", "`Fare ($)`x > 1"],
 )  # fmt: skip
 def test_anything_else_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"label|expected|chain"):

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,15 @@ def test_oldest_files_are_deleted_when_the_folder_is_full(tmp_path: Path, monkey
     assert 5 < len(names) < 50
     assert names == [str(number) for number in range(200 - len(names), 200)]
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 1000
+
+
+def test_old_files_are_deleted(tmp_path: Path) -> None:
+    day = 86_400 * 10**9
+    for age in (3, 1):
+        (tmp_path / f"requests-{time.time_ns() - age * day}-1.tfrecord.gz").touch()
+    RequestLog(tmp_path, 1.0, BYTES, max_days=2).close()
+    (left,) = tmp_path.iterdir()
+    assert int(left.name.split("-")[1]) > time.time_ns() - 2 * day
 
 
 def test_file_is_visible_when_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

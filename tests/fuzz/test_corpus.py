@@ -1,0 +1,29 @@
+"""Every input of the corpora, the seeds and what was once found to be wrong, ends in a value or a documented error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import fuzz_targets as targets
+import pytest
+
+
+@pytest.fixture(scope="module", autouse=True)
+def files() -> Iterator[None]:
+    yield
+    targets.remove_files()
+
+
+@pytest.mark.parametrize("target", targets.TARGETS)
+# Arrow complains on the side when it cannot decode the text of a ragged row; the row is bad all the same.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_corpus(target: str) -> None:
+    inputs = sorted((targets.CORPUS / target).iterdir())
+    assert inputs
+    for file in inputs:
+        targets.TARGETS[target](file.read_bytes())
+
+
+def test_each_corpus_has_a_target() -> None:
+    assert {folder.name for folder in Path(targets.CORPUS).iterdir()} == set(targets.TARGETS)

@@ -1,0 +1,155 @@
+"""Parsers of what nobody has checked before: each takes any bytes, and raises no error but the documented one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus"
+"""Target → folder of inputs: seeds, and what was once found to be wrong."""
+
+
+def config(content: bytes) -> None:
+    """A config file: the Config, or an InputError with all problems."""
+    from components.errors import InputError
+    from pipeline.authoring.config import load
+
+    with contextlib.suppress(InputError):
+        load(str(_file("fuzz.yaml", content)))
+
+
+def label(content: bytes) -> None:
+    """A label's expression: what it prints is parsed to the same columns."""
+    from components.features import expression
+
+    try:
+        parsed = expression.parse(content.decode(errors="surrogateescape"))
+    except ValueError:
+        return
+    assert parsed.columns
+
+
+def csv(content: bytes) -> None:
+    """Delimited text; the first byte chooses its format. Every row is a row of a block, or bad."""
+    from components.errors import InputError
+    from components.ingest.blocks import RowLog
+    from components.ingest.config import CsvConfig
+    from components.ingest.csv_header import read_header
+    from components.ingest.csv_reader import CsvReader
+
+    choice, text = (content[0], content[1:]) if content else (0, b"")
+    settings = CsvConfig(
+        delimiter=",;\t|"[choice % 4],
+        encoding=("utf-8", "cp1252", "utf-16", "latin-1")[choice // 4 % 4],
+        header=bool(choice & 16),
+        skip_initial_space=bool(choice & 32),
+    )
+    path = str(_file("fuzz.csv", text))
+    row_log = RowLog(None)
+    try:
+        names = list(read_header(path, settings).names)
+        reader = CsvReader(settings, path, names)
+        rows = sum(
+            block.columns.num_rows
+            for file_range in reader.ranges(path, None)
+            for block in reader.read(file_range, row_log)
+        )
+    except InputError:
+        return
+    counts = row_log.close()
+    assert counts.rows == rows + counts.bad
+
+
+def tfrecord(content: bytes) -> None:
+    """A file of tf.Examples: every record is a row of a block, or bad."""
+    from components.errors import InputError
+    from components.ingest.blocks import RowLog
+    from components.ingest.config import TfrecordConfig
+    from components.ingest.example_reader import ExampleReader
+
+    path = str(_file("fuzz.tfrecord", content))
+    reader, row_log = ExampleReader(TfrecordConfig()), RowLog(None)
+    try:
+        rows = sum(block.columns.num_rows for block in reader.read(reader.first_range(path, None), row_log))
+    except InputError:
+        return
+    counts = row_log.close()
+    assert counts.rows == rows + counts.bad
+
+
+def image(content: bytes) -> None:
+    """An image: accepted, or the reason why it is not."""
+    from components.ingest import image_check
+
+    image_check.reject_reason(content, max_megapixels=1)
+
+
+def manifest(content: bytes) -> None:
+    """The manifest of a version, and the stages of a push folder; what is written again is read again."""
+    from components import version_manifest
+    from components.errors import InputError
+    from components.pusher import serving_state
+
+    for read in (
+        lambda: version_manifest.read(_file(version_manifest.NAME, content).parent),
+        lambda: serving_state.parse(serving_state.to_json(serving_state.parse(content, "a")).encode(), "b"),
+    ):
+        with contextlib.suppress(InputError):
+            read()
+
+
+def request(content: bytes) -> None:
+    """The body of a REST request to a model with columns of every dtype: arrays of its signature, or an error."""
+    from components.serving.server import json_codec
+    from components.serving.server.errors import RequestError
+
+    signature = _signature()
+    try:
+        arrays = json_codec.inputs(json_codec.parse(content), signature)
+        signature.check(arrays)
+    except RequestError:
+        return
+    assert arrays.keys() == signature.inputs.keys()
+
+
+TARGETS: Mapping[str, Callable[[bytes], None]] = {
+    each.__name__: each for each in (config, label, csv, tfrecord, image, manifest, request)
+}
+
+
+@functools.cache
+def _folder() -> Path:
+    # In memory where there is such a file system.
+    return Path(tempfile.mkdtemp(prefix="fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))  # noqa: S108
+
+
+def _file(name: str, content: bytes) -> Path:
+    file = _folder() / name
+    file.write_bytes(content)
+    return file
+
+
+def remove_files() -> None:
+    """Removes what the targets have written."""
+    shutil.rmtree(_folder())
+    _folder.cache_clear()
+
+
+@functools.cache
+def _signature() -> Any:
+    import tensorflow as tf
+
+    from components.serving.server.saved_model import Signature, TensorSpec
+
+    inputs = {
+        "number": TensorSpec(tf.float32, (-1, 1)),
+        "count": TensorSpec(tf.int64, (-1,)),
+        "text": TensorSpec(tf.string, (-1, 1)),
+        "flag": TensorSpec(tf.bool, (-1, 2)),
+    }
+    return Signature("serving_default", "tensorflow/serving/predict", inputs, {}, None)
