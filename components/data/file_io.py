@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import io
 import os
+from collections.abc import Iterator
 from typing import IO, Any
 
 from components.files import is_remote, open_regular
@@ -35,6 +37,32 @@ def create(path: str) -> IO[bytes]:
     if not is_remote(path):
         return open(path, "wb")  # noqa: PTH123 - as in size
     return io.BufferedWriter(_GFileWriter(file_system(path).open(path, "wb")), 1 << 20)
+
+
+def stat(path: str) -> tuple[int, int]:
+    """Returns the size of a local or remote file in bytes, and when it was changed, in nanoseconds since 1970.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+    """
+    if is_remote(path):
+        with missing_as_file_not_found():
+            found = file_system(path).stat(path)
+            return int(found.length), int(found.mtime_nsec)
+    local = os.stat(path)  # noqa: PTH116 - as in open_binary
+    return local.st_size, local.st_mtime_ns
+
+
+@contextlib.contextmanager
+def missing_as_file_not_found() -> Iterator[None]:
+    """Makes the errors of TensorFlow and TFX about missing remote files the FileNotFoundError of local ones."""
+    try:
+        yield
+    except Exception as error:
+        # Neither class is imported for it.
+        if type(error).__name__ != "NotFoundError":
+            raise
+        raise FileNotFoundError(str(error)) from error
 
 
 def join(folder: str, name: str) -> str:

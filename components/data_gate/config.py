@@ -27,3 +27,6 @@ class ValidationConfig(Section):
     continues."""
     min_rows: int = Field(default=1, ge=1)
     """Smallest number of rows of each split."""
+    near_duplicates: float | None = Field(default=None, ge=0, le=1)
+    """Largest share of the images of a split that look like one of the training split; default: they are only
+    reported."""

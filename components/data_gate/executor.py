@@ -13,7 +13,8 @@ from tfx.dsl.components.base import base_executor
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 
-from components.data_gate.findings import Finding, anomalies, label, rows
+from components.data import image_statistics
+from components.data_gate.findings import Finding, anomalies, label, near_duplicates, rows
 from components.data_gate.plan import GatePlan
 from components.errors import GateError
 
@@ -54,6 +55,7 @@ def _findings(plan: GatePlan, inputs: dict[str, list[types.Artifact]]) -> Iterat
         yield from rows(split, dataset, plan.validation.min_rows)
         if plan.label is not None:
             yield from label(split, dataset, plan.label, plan.classes)
+    yield from near_duplicates(image_statistics.near_duplicates(statistics.uri), plan.validation.near_duplicates)
     validated = artifact_utils.get_single_instance(inputs["anomalies"])
     for split in artifact_utils.decode_split_names(validated.split_names):
         path = f"{artifact_utils.get_split_uri([validated], split)}/SchemaDiff.pb"

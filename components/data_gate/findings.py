@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
+
+from components.data.near_duplicates import NearDuplicates
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,24 @@ def label(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, name: st
     if value is not None:
         what = f"the label is constant: {value!r} in all {present:,} rows; expected at least 2 values"
         yield Finding(split, name, what, "choose another label, or add data with other values of it")
+
+
+def near_duplicates(found: Iterable[NearDuplicates], most: float | None) -> Iterator[Finding]:
+    """Yields a finding for each column and split of which more images have a near duplicate in the training split.
+
+    Args:
+      found: what StatisticsGen found.
+      most: the largest share of the images; None: any.
+    """
+    for each in found:
+        if most is not None and each.share > most:
+            pairs = ", ".join(f"{pair.name} and {pair.train}" for pair in each.pairs)
+            what = (
+                f"expected at most {most:.1%} of the images to look like one of train, received {each.share:.1%}: "
+                f"{each.found:,} of {each.images:,}, such as {pairs}"
+            )
+            remedy = "remove them, split by a column that keeps copies together, or raise validation.near_duplicates"
+            yield Finding(each.split, each.column, what, remedy)
 
 
 def anomalies(split: str, validated: anomalies_pb2.Anomalies, schema_path: str | None) -> Iterator[Finding]:

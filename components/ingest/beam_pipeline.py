@@ -84,9 +84,7 @@ class Manifest:
         """Reads the file that `ingest` wrote."""
         with file_io.open_binary(path) as file:
             content = json.loads(file.read())
-        written = sorted(
-            Shard(shard["split"], tuple(shard["order"]), shard["path"], shard["rows"]) for shard in content["shards"]
-        )
+        written = sorted(Shard(**{**shard, "order": tuple(shard["order"])}) for shard in content["shards"])
         quarantined = sorted(tuple(entry) for entry in content["quarantined"])
         return cls(**{**content, "shards": tuple(written), "quarantined": tuple(quarantined)})
 

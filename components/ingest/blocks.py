@@ -16,8 +16,8 @@ from components.data import file_io
 
 _MAX_REPORTED = 5
 """Bad rows that an error names."""
-_MAX_QUARANTINED = 10_000
-"""Characters of a value that are written to quarantine."""
+_MAX_QUARANTINED, _MAX_BINARY = 10_000, 1 << 10
+"""Characters of a value that are written to quarantine, and bytes of one that is no text, of a larger one its size."""
 _SMALL = 256 << 10
 """Bytes below which blocks of several files are merged: each column has a fixed cost however short it is."""
 
@@ -68,11 +68,13 @@ class Block:
       columns: text (binary, null where missing), or typed columns.
       sources: where the rows came from.
       records: the rows as serialized records, if the file holds records; binary [rows].
+      images: what was found out about the images of the rows, a column for each column of images; see `image_facts`.
     """
 
     columns: pa.RecordBatch
     sources: tuple[BlockSource, ...]
     records: pa.Array | None = None
+    images: pa.RecordBatch | None = None
 
     def origin(self, row: int) -> tuple[FileRange, int]:
         """Returns the range that a row came from, and its position in that range."""
@@ -115,7 +117,7 @@ class ReaderProperties:
       decimal: the decimal sign of numbers in text, a point or a comma.
       key_columns: the columns whose hash assigns a row to a split, where the config names none; () for all columns.
       hidden: columns that are not features.
-      files: columns with encoded files, whose size the reader bounds.
+      files: columns with encoded files, whose size the reader bounds; their bytes are no text.
     """
 
     position_unit: str = "row"
@@ -259,11 +261,18 @@ def drop_rows(block: Block, rows: Iterable[int]) -> Block:
         remaining = np.flatnonzero(keep[start:stop])
         sources.append(BlockSource(source.file_range, len(remaining), _RemainingPosition(source.position, remaining)))
     batch = pa.RecordBatch.from_arrays(columns, block.columns.schema.names)
-    return Block(batch, tuple(sources), None if block.records is None else block.records.filter(mask))
+    records = None if block.records is None else block.records.filter(mask)
+    return Block(batch, tuple(sources), records, None if block.images is None else block.images.filter(mask))
 
 
 def without_bad_rows(block: Block, bad: Mapping[int, tuple[str, str]], row_log: RowLog) -> Block:
-    """Reports rows with bad values to the log, and returns the block without them.
+    """Reports rows with bad values to the log, and returns the block without them; see `report_bad_rows`."""
+    report_bad_rows(block, bad, row_log)
+    return drop_rows(block, bad)
+
+
+def report_bad_rows(block: Block, bad: Mapping[int, tuple[str, str]], row_log: RowLog) -> None:
+    """Reports rows with bad values to the log.
 
     Args:
       block: the block.
@@ -277,14 +286,24 @@ def without_bad_rows(block: Block, bad: Mapping[int, tuple[str, str]], row_log: 
             for index, name in enumerate(block.columns.schema.names)
         }
         row_log.add_bad_row(BadRow(origin.path, origin.number, position, reason, column, content))
-    return drop_rows(block, bad)
 
 
 def _text(value: object) -> str | None:
     if value is None:
         return None
-    text = value[:_MAX_QUARANTINED].decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
-    return text[:_MAX_QUARANTINED]
+    if isinstance(value, bytes):
+        return _of_bytes(value)
+    if isinstance(value, list):
+        value = [_of_bytes(each) if isinstance(each, bytes) and len(each) > _MAX_BINARY else each for each in value]
+    return str(value)[:_MAX_QUARANTINED]
+
+
+def _of_bytes(value: bytes) -> str:
+    try:
+        return value.decode()[:_MAX_QUARANTINED]
+    except UnicodeDecodeError:
+        # An image would take four times its size.
+        return f"{len(value):,} bytes" if len(value) > _MAX_BINARY else value.decode(errors="backslashreplace")
 
 
 @dataclass(frozen=True)
@@ -311,13 +330,17 @@ def _can_merge(one: Block, other: Block) -> bool:
 def _merged(blocks: list[Block]) -> Block:
     if len(blocks) == 1:
         return blocks[0]
-    columns = [
-        pa.concat_arrays([block.columns.column(index) for block in blocks])
-        for index in range(len(blocks[0].columns.schema.names))
-    ]
     records = [block.records for block in blocks if block.records is not None]
+    images = [block.images for block in blocks if block.images is not None]
     return Block(
-        pa.RecordBatch.from_arrays(columns, blocks[0].columns.schema.names),
+        _concatenated([block.columns for block in blocks]),
         tuple(source for block in blocks for source in block.sources),
         pa.concat_arrays(records) if records else None,
+        _concatenated(images) if images else None,
     )
+
+
+def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    names = batches[0].schema.names
+    columns = [pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(len(names))]
+    return pa.RecordBatch.from_arrays(columns, names)

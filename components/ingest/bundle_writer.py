@@ -30,6 +30,7 @@ from components.ingest.blocks import (
 )
 from components.ingest.column_types import KINDS, ColumnConverter, Kind
 from components.ingest.config import IngestConfig
+from components.ingest.image_table import ImageTable
 from components.ingest.shard_writer import Shard
 from components.ingest.split_assignment import LEFT_OUT, Splitter, TimeHistogram
 
@@ -124,7 +125,7 @@ class BundleWriter:
         minimum = None if first_pass is None else first_pass.kinds
         properties = settings.properties
         self._converter = ColumnConverter(
-            settings.configured_kinds, guess, properties.encoding, minimum, properties.decimal
+            settings.configured_kinds, guess, properties.encoding, minimum, properties.decimal, properties.files
         )
         self._splitter = Splitter(settings.config.split, properties.key_columns)
         self._borders: tuple[int, ...] = ()
@@ -200,7 +201,7 @@ class BundleWriter:
         rows: pa.Array | pa.RecordBatch = converted
         if self._settings.stored == "tfrecord":
             rows = framed_examples(converted) if block.records is None else with_frames(block.records)
-        writer.write(rows, indices, (first.path, first.number))
+        writer.write(rows, indices, (first.path, first.number), block.images)
 
     def _split_column(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Returns the one column that assigns rows to splits, if the config names one: its values as they are read.
@@ -225,6 +226,9 @@ class BundleWriter:
 def guess_kinds(settings: IngestSettings, file_ranges: Iterable[FileRange], reader: Reader) -> dict[str, Kind]:
     """Returns the kinds of the columns in the first block of each range."""
     properties = settings.properties
+    if isinstance(reader, ImageTable):
+        # A block of it has few rows, and its images are of no use here.
+        reader = reader.table
     converter = ColumnConverter(settings.configured_kinds, {}, properties.encoding, decimal=properties.decimal)
     row_log = RowLog(None)
     for file_range in file_ranges:

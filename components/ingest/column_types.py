@@ -9,7 +9,7 @@ keep their type, in the widest form that a tf.Example has.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -68,6 +68,7 @@ class ColumnConverter:
       encoding: the encoding of the text that the values were read from; None if they are typed.
       minimum: the least kinds of columns, from earlier blocks.
       decimal: the decimal sign of numbers in text, a point or a comma.
+      files: columns with encoded files, whose bytes are no text.
     """
 
     def __init__(
@@ -77,9 +78,11 @@ class ColumnConverter:
         encoding: str | None,
         minimum: Mapping[str, Kind] | None = None,
         decimal: str = ".",
+        files: Collection[str] = (),
     ) -> None:
         self._configured, self._encoding, self._decimal = dict(configured), encoding, decimal
-        self.output_kinds = {**guess, **configured}
+        self._files = files
+        self.output_kinds = {**guess, **configured, **dict.fromkeys(files, Kind.BYTES)}
         """The kinds that blocks are converted to."""
         self.kinds = dict(minimum or {})
         """The least kinds that hold all values so far."""
@@ -102,7 +105,9 @@ class ColumnConverter:
         kinds = dict(self.kinds)
         for name, column in zip(block.schema.names, block.columns, strict=True):
             before = kinds.get(name, Kind.MISSING)
-            if name in self._configured:
+            if name in self._files:
+                kind, array, bad = _convert_typed(column, Kind.BYTES)
+            elif name in self._configured:
                 kind, array, bad = _convert_configured(name, column, self._configured[name], self._decimal)
             elif self._encoding:
                 guess = self.output_kinds.setdefault(name, Kind.BYTES)
@@ -126,7 +131,7 @@ class ColumnConverter:
         return reason.replace(_EXPECTED[Kind.BYTES], f"{self._encoding or 'UTF-8'} text", 1)
 
 
-def oversized(block: pa.RecordBatch, most: int, ignored: Container[str] = ()) -> list[InvalidValue]:
+def oversized(block: pa.RecordBatch, most: int, ignored: Collection[str] = ()) -> list[InvalidValue]:
     """Returns the values of text and bytes with more than `most` bytes, but for the ignored columns."""
     found = []
     for name, column in zip(block.schema.names, block.columns, strict=True):
@@ -164,7 +169,7 @@ def as_kinds(
         converted, _ = ColumnConverter({}, kinds, None).convert(columns)
         if converted is not None:
             return converted, {}
-    converter = ColumnConverter(kinds, {}, properties.encoding, decimal=properties.decimal)
+    converter = ColumnConverter(kinds, {}, properties.encoding, decimal=properties.decimal, files=properties.files)
     converted, invalid = converter.convert(columns)
     return converted, {value.row: (value.column, value.reason) for value in reversed(invalid)}
 

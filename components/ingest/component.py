@@ -73,5 +73,10 @@ def _output(config: DataConfig) -> example_gen_pb2.Output:
 
 def _section(config: DataConfig, format_: Format) -> example_gen_pb2.CustomConfig:
     section = example_gen_pb2.CustomConfig()
-    section.custom_config.Pack(wrappers_pb2.StringValue(value=config.ingest(format_).model_dump_json()))
+    ingested = config.ingest(format_)
+    if (folder := ingested.images.folder) is not None and not is_remote(folder):
+        # As input_base: a worker may run in another folder.
+        images = ingested.images.model_copy(update={"folder": str(Path(folder).absolute())})
+        ingested = ingested.model_copy(update={"images": images})
+    section.custom_config.Pack(wrappers_pb2.StringValue(value=ingested.model_dump_json()))
     return section

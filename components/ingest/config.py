@@ -104,11 +104,35 @@ class TfrecordConfig(Section):
 
 
 class ImagesConfig(Section):
-    """The images that are accepted: complete PNG and JPEG files of one grey or RGB image with 8 bits per channel."""
+    """Where images are, and which are accepted: complete PNG and JPEG files of one grey or RGB image with 8 bits per
+    channel.
+    """
 
+    path_column: str | None = None
+    """For a table (CSV or Parquet): the column with the names of image files. The files become the column `column`."""
+    folder: str | None = None
+    """The folder that names in `path_column` start at, local or remote; default: the folder of the table's file.
+    Absolute names and URLs stay as they are."""
+    column: str = Field(default="image", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    """The name of the column that `path_column` adds."""
+    encoded_columns: Texts | None = None
+    """For TFRecord and Parquet files: the columns with encoded images, which are checked; default: those of the
+    operation `image`."""
     max_megapixels: float = Field(default=50.0, gt=0, le=1000)
     """The greatest number of pixels of an image, in millions, which its header says; a larger one is not decoded. A
-    worker needs 4 bytes of memory for each."""
+    worker needs 4 bytes of memory for each, 5 with an alpha channel."""
+
+    @model_validator(mode="after")
+    def _of_table(self) -> ImagesConfig:
+        if self.path_column is None and (self.folder is not None or self.column != "image"):
+            field = "column" if self.folder is None else "folder"
+            raise ValueError(f"{field} needs path_column, the column with the names of the image files")
+        if self.path_column == self.column:
+            raise ValueError(
+                f"expected another name for the column of images than that of path_column, received {self.column!r}; "
+                "set column, such as column: photo"
+            )
+        return self
 
 
 class BigqueryConfig(Section):
@@ -214,7 +238,7 @@ class IngestConfig(Section):
     tfrecord: TfrecordConfig = TfrecordConfig()
     """The contents of TFRecord files."""
     images: ImagesConfig = ImagesConfig()
-    """The images that are accepted; others are bad rows."""
+    """Where images are, and which are accepted; others are bad rows."""
     bigquery: BigqueryConfig | None = None
     """The query, if the rows come from BigQuery; `path` is then not set."""
     columns: tuple[str, ...] = ()
@@ -255,9 +279,17 @@ class DataConfig(IngestConfig):
             raise ValueError("expected both format: bigquery and a bigquery section with the query, or neither")
         if queried == bool(self.path):
             raise ValueError("expected a path, or a bigquery section with a query, and not both")
+        if queried and self.images.path_column is not None:
+            raise ValueError("images.path_column needs a table in files; BigQuery has only rows")
         if queried and self.split.by == "files":
             raise ValueError("split.by: files needs files; BigQuery has only rows")
         return self
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """Fields of the config with where its files are: (field, path or URL)."""
+        folder = self.images.folder
+        return [*(("data.path", path) for path in self.path), *([("data.images.folder", folder)] if folder else [])]
 
     def ingest(self, format_: Format) -> IngestConfig:
         """Returns the part that the examples depend on; a new label or task does not change it, nor the cache key."""

@@ -43,10 +43,18 @@ class CsvReader:
       first: the file that the names of the columns come from.
       names: all columns.
       selected: the columns to read; () for all.
+      range_bytes: bytes of text in a range of a large file; None: 8 MiB.
     """
 
-    def __init__(self, config: CsvConfig, first: str, names: Sequence[str], selected: Sequence[str] = ()) -> None:
-        self._config, self._first, self._names = config, first, list(names)
+    def __init__(
+        self,
+        config: CsvConfig,
+        first: str,
+        names: Sequence[str],
+        selected: Sequence[str] = (),
+        range_bytes: int | None = None,
+    ) -> None:
+        self._config, self._first, self._names, self._range_bytes = config, first, list(names), range_bytes
         self._selected = [name for name in names if not selected or name in selected]
         self.properties = ReaderProperties(encoding=config.encoding, decimal=config.decimal)
 
@@ -63,11 +71,12 @@ class CsvReader:
         check_header(path, read_header(path, self._config), self._first, self._names)
         undivided = [FileRange(path, split=split)]
         size = file_io.size(path)
-        if size < 2 * _RANGE_BYTES or self._config.skip_initial_space:
+        step = self._range_bytes or _RANGE_BYTES
+        if size < 2 * step or self._config.skip_initial_space:
             return undivided
         if not _ONE_BYTE.match(codecs.lookup(self._config.encoding).name) or is_compressed(path):
             return undivided
-        borders = list(range(_RANGE_BYTES, size - _RANGE_BYTES // 2, _RANGE_BYTES))
+        borders = list(range(step, size - step // 2, step))
         with file_io.open_binary(path) as file:
             quoted = _quoted_at(file, [*borders, size], self._config)
         if quoted is None:

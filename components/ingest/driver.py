@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from google.protobuf import wrappers_pb2
 from tfx.components.example_gen import utils
 from tfx.components.example_gen.driver import FileBasedDriver
 from tfx.dsl.io import fileio
@@ -14,8 +15,8 @@ from tfx.utils import io_utils, proto_utils
 
 from components.data import file_io
 from components.errors import InputError
-from components.ingest import spans
-from components.ingest.config import SpansConfig
+from components.ingest import image_table, input_files, readers, spans
+from components.ingest.config import IngestConfig, SpansConfig
 
 EXAMPLE_GEN = "ExampleGen"
 """The id of the node."""
@@ -26,7 +27,7 @@ class Driver(FileBasedDriver):  # type: ignore[misc]
 
     With one span, properties and artifact equal those of TFX's driver. With several there is an input split for each
     pattern and span, named after both (all-0/17); the artifact has the newest span and its version, and the fingerprint
-    covers all files.
+    covers all files. Of a table of image files it covers the images, too.
     """
 
     def resolve_exec_properties(
@@ -62,20 +63,35 @@ class Driver(FileBasedDriver):  # type: ignore[misc]
         exec_properties[standard_component_specs.INPUT_CONFIG_KEY] = proto_utils.proto_to_json(resolved)
         exec_properties[utils.SPAN_PROPERTY_NAME] = selected.span
         exec_properties[utils.VERSION_PROPERTY_NAME] = selected.version
-        exec_properties[utils.FINGERPRINT_PROPERTY_NAME] = fingerprint(base, resolved)
+        config = ingest_config(exec_properties)
+        exec_properties[utils.FINGERPRINT_PROPERTY_NAME] = fingerprint(base, resolved, config)
         return exec_properties
 
 
-def fingerprint(base: str, resolved: example_gen_pb2.Input) -> str:
-    """Computes the fingerprint of the input files, from their sizes and times.
+def fingerprint(base: str, resolved: example_gen_pb2.Input, config: IngestConfig | None) -> str:
+    """Computes the fingerprint of the input files, from their sizes and times; of a table, of its images as well.
 
     Args:
       base: `input_base`.
       resolved: `input_config` without specs.
+      config: the section of the config; None for an input without one.
     """
-    return "\n".join(
-        io_utils.generate_fingerprint(split.name, file_io.join(base, split.pattern)) for split in resolved.splits
-    )
+    prints = [io_utils.generate_fingerprint(split.name, file_io.join(base, split.pattern)) for split in resolved.splits]
+    if config is not None and config.images.path_column is not None:
+        paths = [path for split in resolved.splits for path in input_files.listing(base, split.pattern)]
+        prints.append(image_table.fingerprint(readers.paths_reader(config, paths), paths, config.images))
+    return "\n".join(prints)
+
+
+def ingest_config(exec_properties: Mapping[str, Any]) -> IngestConfig | None:
+    """Returns the section of the config in the node's parameters; None if they have none."""
+    text = exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)
+    if not text:
+        return None
+    custom, section = example_gen_pb2.CustomConfig(), wrappers_pb2.StringValue()
+    proto_utils.json_to_proto(text, custom)
+    custom.custom_config.Unpack(section)
+    return IngestConfig.model_validate_json(section.value)
 
 
 def range_config(config: SpansConfig) -> range_config_pb2.RangeConfig:

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
-from google.protobuf import wrappers_pb2
 from tfx import types
 from tfx.components.example_gen import utils, write_split
 from tfx.components.util import examples_utils
@@ -24,7 +23,7 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import proto_utils
 
-from components.data import example_artifacts, examples, file_io
+from components.data import example_artifacts, examples, file_io, image_facts
 from components.errors import InputError, MachineError, errors_of_beam
 from components.ingest import beam_pipeline, bigquery_reader, driver, input_files, quarantine, readers
 from components.ingest.beam_pipeline import Manifest
@@ -61,7 +60,9 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
           MachineError: the files changed while they were read, or Beam's workers write to another disk.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
-        input_config, config = _configs(exec_properties)
+        input_config, config = _input(exec_properties), driver.ingest_config(exec_properties)
+        if config is None:
+            raise ValueError("expected the section of the config in custom_config, received none")
         base = exec_properties.get(standard_component_specs.INPUT_BASE_KEY)
         artifact = artifact_utils.get_single_instance(output_dict[standard_component_specs.EXAMPLES_KEY])
         payload = exec_properties[standard_component_specs.OUTPUT_DATA_FORMAT_KEY]
@@ -70,7 +71,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         fileio.makedirs(parts)
         try:
             position_unit, manifest = self._run(input_config, base, config, parts, stored)
-            _check_input(input_config, base, exec_properties.get(utils.FINGERPRINT_PROPERTY_NAME))
+            _check_input(input_config, base, config, exec_properties.get(utils.FINGERPRINT_PROPERTY_NAME))
             _check_counts(manifest, config.split.names())
             _commit(manifest.shards, artifact.uri, stored)
             if manifest.bad:
@@ -147,19 +148,18 @@ def _with_guess(settings: IngestSettings, files: Sequence[beam_pipeline.File], r
     return dataclasses.replace(settings, guess=guess_kinds(settings, first_ranges, reader))
 
 
-def _configs(exec_properties: dict[str, Any]) -> tuple[example_gen_pb2.Input, IngestConfig]:
-    """Returns the input that the driver resolved, and the section of the config."""
-    input_config, custom = example_gen_pb2.Input(), example_gen_pb2.CustomConfig()
-    proto_utils.json_to_proto(exec_properties[standard_component_specs.INPUT_CONFIG_KEY], input_config)
-    proto_utils.json_to_proto(exec_properties[standard_component_specs.CUSTOM_CONFIG_KEY], custom)
-    section = wrappers_pb2.StringValue()
-    custom.custom_config.Unpack(section)
-    return input_config, IngestConfig.model_validate_json(section.value)
+def _input(exec_properties: dict[str, Any]) -> example_gen_pb2.Input:
+    """Returns the input that the driver resolved."""
+    found = example_gen_pb2.Input()
+    proto_utils.json_to_proto(exec_properties[standard_component_specs.INPUT_CONFIG_KEY], found)
+    return found
 
 
-def _check_input(input_config: example_gen_pb2.Input, base: str | None, before: str | None) -> None:
+def _check_input(
+    input_config: example_gen_pb2.Input, base: str | None, config: IngestConfig, before: str | None
+) -> None:
     """Checks that the files are those of the driver's fingerprint: a file may have grown while it was read."""
-    if base and before and (after := driver.fingerprint(base, input_config)) != before:
+    if base and before and (after := driver.fingerprint(base, input_config, config)) != before:
         raise MachineError(
             f"data.path: the files changed while they were read: expected {before}, received {after}",
             "run again when no file is being written; a writer that renames a complete file never disturbs a reader",
@@ -192,6 +192,11 @@ def _commit(written: Iterable[Shard], uri: str, stored: examples.Format) -> None
         for number, shard in enumerate(of_split):
             name = f"{prefix}-{number:05d}-of-{len(of_split):05d}{suffix}"
             fileio.rename(shard.path, file_io.join(folder, name), overwrite=True)
+            if shard.images:
+                images = file_io.join(uri, image_facts.FOLDER)
+                fileio.makedirs(images)
+                name = image_facts.file_name(split, number, len(of_split))
+                fileio.rename(shard.images, file_io.join(images, name), overwrite=True)
 
 
 def _describe(
@@ -202,8 +207,7 @@ def _describe(
     examples_utils.set_file_format(
         artifact, write_split.to_file_format_str(exec_properties[standard_component_specs.OUTPUT_FILE_FORMAT_KEY])
     )
-    input_config, _ = _configs(exec_properties)
-    spans = {int(_span(split)) for split in input_config.splits if _span(split)}
+    spans = {int(_span(split)) for split in _input(exec_properties).splits if _span(split)}
     if spans:
         artifact.set_string_custom_property(example_artifacts.SPANS, json.dumps(sorted(spans)))
     counts = {"read": manifest.rows, "quarantined": manifest.bad, "left_out": manifest.left_out}

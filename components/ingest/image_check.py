@@ -1,4 +1,4 @@
-"""Decides whether an encoded image can be trained on: from its header first, then by decoding it."""
+"""Decides whether an encoded image can be trained on, from its header first, then by decoding it, and describes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 from PIL import Image
 
-# `reject_reason` has a bound of its own, which it checks before it decodes; Pillow would only warn up to twice its one.
+from components.data import file_io
+from components.data.image_facts import THUMBNAIL, ImageFacts
+
+# `examine` has a bound of its own, which it checks before it decodes; Pillow would only warn up to twice its one.
 Image.MAX_IMAGE_PIXELS = None
 
 _ENDS = {b"\x89PNG\r\n\x1a\n": b"IEND", b"\xff\xd8\xff": b"\xff\xd9"}
@@ -18,6 +21,8 @@ _PNG_BIT_DEPTH = 24
 """The offset of the byte in a PNG file."""
 _BYTES_PER_PIXEL = 4
 """Of an image in Pillow's memory."""
+_SMALLEST = 4 * THUMBNAIL
+"""Pixels of height and width below which an image is not reduced when it is decoded."""
 
 
 def max_bytes(max_megapixels: float) -> int:
@@ -25,22 +30,44 @@ def max_bytes(max_megapixels: float) -> int:
     return int(max_megapixels * 1e6) * _BYTES_PER_PIXEL
 
 
-def reject_reason(data: bytes, max_megapixels: float) -> str | None:
-    """Returns why an image cannot be trained on; None if it can.
+def read(path: str, max_megapixels: float) -> tuple[bytes, ImageFacts] | str:
+    """Reads a file and examines it.
 
-    Only an image whose header has passed is decoded, so it takes at most `max_bytes` of memory; a JPEG is decoded to an
-    eighth of its size.
+    Args:
+      path: local or remote.
+      max_megapixels: the greatest number of pixels, in millions.
+
+    Returns:
+      The file and its facts, or why it cannot be trained on.
+
+    Raises:
+      OSError: the file cannot be opened or read.
+    """
+    most = max_bytes(max_megapixels)
+    with file_io.open_binary(path) as file:
+        data = file.read(most + 1)
+    facts = examine(data, max_megapixels)
+    return facts if isinstance(facts, str) else (data, facts)
+
+
+def examine(data: bytes, max_megapixels: float) -> ImageFacts | str:
+    """Returns the facts of an image, or why it cannot be trained on.
+
+    Only an image whose header has passed is decoded, so it takes at most `max_bytes` of memory, and a quarter more if
+    it has an alpha channel; a large JPEG is decoded to an eighth of its size.
 
     Args:
       data: the file.
       max_megapixels: the greatest number of pixels, in millions.
     """
+    if len(data) > (most := max_bytes(max_megapixels)):
+        return f"expected a file of at most {most:,} bytes, received a larger one"
     end = next((end for start, end in _ENDS.items() if data.startswith(start)), None)
     # Cameras and editors append metadata, so the end marker need not be the last bytes.
     if end is not None and end not in data[-4096:]:
         return f"expected a complete image, received one that is cut off after {len(data)} bytes"
     try:
-        return next(_reasons(data, end is not None, max_megapixels), None)
+        return next(_reasons(data, end is not None, max_megapixels), None) or _facts(data)
     except Image.UnidentifiedImageError:
         return "expected a PNG or JPEG image, received another file" if end is None else _corrupt("its header")
     except MemoryError:
@@ -51,6 +78,7 @@ def reject_reason(data: bytes, max_megapixels: float) -> str | None:
 
 
 def _reasons(data: bytes, is_supported: bool, max_megapixels: float) -> Iterator[str]:
+    """Yields what the header shows against an image."""
     with Image.open(io.BytesIO(data), formats=_NAMED) as image:
         # A camera's JPEG may contain a preview as a second image, which every decoder ignores.
         animated = image.format != "MPO" and getattr(image, "is_animated", False)
@@ -67,9 +95,20 @@ def _reasons(data: bytes, is_supported: bool, max_megapixels: float) -> Iterator
         if image.format == "PNG":
             # Pillow decodes pixels whose checksum is wrong, and TensorFlow does not.
             image.verify()
+
+
+def _facts(data: bytes) -> ImageFacts:
     with Image.open(io.BytesIO(data), formats=_NAMED) as image:
-        image.draft(image.mode, (max(image.width // 8, 1), max(image.height // 8, 1)))
+        mode, (width, height) = image.mode, image.size
+        image.draft(mode, (max(width // 8, _SMALLEST), max(height // 8, _SMALLEST)))
         image.load()
+        # What is reduced first takes no memory for a second image of full size; other modes cannot be.
+        reducible = image if mode in ("L", "RGB") else image.convert("L")
+        thumbnail = reducible.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX).convert("L").tobytes()
+    # All pixels of a thumbnail are means of equally many pixels.
+    brightness = sum(thumbnail) / (255 * len(thumbnail))
+    format_ = "PNG" if data.startswith(b"\x89PNG") else "JPEG"
+    return ImageFacts(width, height, mode, format_, len(data), brightness, thumbnail)
 
 
 def _corrupt(why: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 import pyarrow as pa
 
-from components.data import file_io
+from components.data import image_facts
 from components.errors import InputError
 from components.ingest import image_check, input_files
 from components.ingest.blocks import BadRow, Block, BlockSource, FileRange, ReaderProperties, RowLog
@@ -39,23 +39,24 @@ class ImageReader:
     def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
         """Yields the image as one row: `image` (the encoded file), `label`, and `path` (class/file) as binary."""
         row_log.add_range(file_range, 1)
-        most = image_check.max_bytes(self._max_megapixels)
-        with file_io.open_binary(file_range.path) as file:
-            data = file.read(most + 1)
-        if len(data) > most:
-            reason: str | None = f"expected a file of at most {most:,} bytes, received a larger one"
-        else:
-            reason = image_check.reject_reason(data, self._max_megapixels)
-        if reason:
-            row_log.add_bad_row(BadRow(file_range.path, file_range.number, 1, reason))
+        found = image_check.read(file_range.path, self._max_megapixels)
+        if isinstance(found, str):
+            row_log.add_bad_row(BadRow(file_range.path, file_range.number, 1, found))
             return
+        data, facts = found
         name = _class(file_range.path)
         label = int(name) if self._label == pa.int64() else name.encode()
-        path = "/".join(PurePosixPath(file_range.path).parts[-2:]).encode()
-        columns = [pa.array([data], pa.binary()), pa.array([label], self._label), pa.array([path], pa.binary())]
+        path = "/".join(PurePosixPath(file_range.path).parts[-2:])
+        columns = [
+            pa.array([data], pa.binary()),
+            pa.array([label], self._label),
+            pa.array([path.encode()], pa.binary()),
+        ]
+        image = input_files.IMAGE_COLUMNS[0]
         yield Block(
             pa.RecordBatch.from_arrays(columns, list(input_files.IMAGE_COLUMNS)),
             (BlockSource(file_range, 1, (1).__add__),),
+            images=image_facts.batch({image: [facts]}, {image: [path]}),
         )
 
 

@@ -123,10 +123,18 @@ def newest_span(config: DataConfig) -> int:
 
 
 def local_size(config: DataConfig) -> int:
-    """Returns the size of the input in bytes if it is on this machine, else 0."""
+    """Returns the size of the input in bytes if it is on this machine, else 0; that of images is an estimate."""
     if config.bigquery or any(is_remote(path) for path in config.path):
         return 0
-    return sum(file_io.size(path) for paths in files(config).values() for path in paths)
+    paths = [path for of_pattern in files(config).values() for path in of_pattern]
+    size = sum(map(file_io.size, paths))
+    if config.images.path_column is None or is_remote(config.images.folder or ""):
+        return size
+    # Imported here, because they import Arrow.
+    from components.ingest import image_table, readers
+
+    table = readers.paths_reader(config.ingest(find(config).format), paths)
+    return size + image_table.estimated_size(table, paths, config.images)
 
 
 def listing(base: str, pattern: str) -> list[str]:

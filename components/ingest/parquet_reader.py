@@ -18,8 +18,8 @@ from components.ingest.csv_header import column_names
 
 _RANGE_BYTES = 64 << 20
 """Bytes of row groups (not compressed) in a range."""
-_ROWS = 1 << 14
-"""Rows of a block."""
+_ROWS, _BLOCK_BYTES = 1 << 14, 8 << 20
+"""Greatest number of rows of a block, and about as many bytes, of rows as large as those of images."""
 
 
 class ParquetReader:
@@ -82,7 +82,8 @@ class ParquetReader:
             if not groups:
                 return
             try:
-                for batch in file.iter_batches(_ROWS, row_groups=groups, columns=names, use_threads=False):
+                size = _rows_of_block(file, groups, names)
+                for batch in file.iter_batches(size, row_groups=groups, columns=names, use_threads=False):
                     arrays = [batch.column(batch.schema.get_field_index(name)) for name in names]
                     block = pa.RecordBatch.from_arrays(arrays, list(self._selected))
                     yield Block(block, (BlockSource(file_range, block.num_rows, partial(add, rows + 1)),))
@@ -120,6 +121,16 @@ def columns(path: str) -> dict[str, pa.Field]:
     with _opened(path) as file:
         schema = file.schema_arrow
     return dict(zip(column_names(path, schema.names), schema, strict=True))
+
+
+def _rows_of_block(file: parquet.ParquetFile, groups: Sequence[int], names: Sequence[str]) -> int:
+    """Returns the number of rows of a block, from the sizes of the row groups' columns that the footer has."""
+    largest = 1
+    for group in (file.metadata.row_group(at) for at in groups):
+        chunks = map(group.column, range(group.num_columns))
+        size = sum(each.total_uncompressed_size for each in chunks if each.path_in_schema.split(".")[0] in names)
+        largest = max(largest, size // max(group.num_rows, 1))
+    return max(1, min(_ROWS, _BLOCK_BYTES // largest))
 
 
 @contextmanager

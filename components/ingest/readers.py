@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from components.errors import InputError
+from components.files import is_remote
 from components.ingest import input_files
-from components.ingest.config import DataConfig, Format, IngestConfig
+from components.ingest.config import DataConfig, Format, ImagesConfig, IngestConfig
 from components.ingest.csv_header import check_header, read_header
 from components.names import did_you_mean
+
+_RANGE_OF_TABLE = 64 << 10
+"""Bytes of text in a range of a table with the names of images: about a thousand rows."""
 
 if TYPE_CHECKING:
     # At run time it would import NumPy and Arrow.
@@ -28,6 +33,7 @@ def columns(config: DataConfig) -> list[str] | None:
     paths = [path for of_pattern in input_files.files(config).values() for path in of_pattern]
     names = _columns(paths, format_, config)
     check_names(config, names, format_)
+    names += _added(config)
     return [name for name in names if not config.columns or name in config.columns]
 
 
@@ -37,6 +43,8 @@ def check_names(config: IngestConfig, names: Sequence[str], format_: Format) -> 
     Raises:
       InputError: a name is not among `names`, or the format does not support the setting.
     """
+    _check_images(config.images, names, format_)
+    names = [*names, *_added(config)]
     if format_ in ("tfrecord", "images"):
         for field in ("columns",) if format_ == "images" else ("columns", "types"):
             if getattr(config, field):
@@ -50,11 +58,55 @@ def check_names(config: IngestConfig, names: Sequence[str], format_: Format) -> 
                     "name columns of the data",
                 )
     for column in config.types:
-        if format_ == "images" and column != "label":
+        if (format_ == "images" and column != "label") or column in _added(config):
             raise InputError(f"data.types: the column {column!r} of images is always bytes", "remove it")
     for column in config.split.columns:
         if config.columns and column not in config.columns:
             raise InputError(f"data.split.columns: {column!r} is not among data.columns", "add it there")
+
+
+def _check_images(config: ImagesConfig, names: Sequence[str], format_: Format) -> None:
+    """Checks the columns of images; see `check_names`."""
+    path_column, field = config.path_column, "data.images.path_column"
+    if path_column is not None:
+        if format_ not in ("csv", "parquet"):
+            raise InputError(f"{field} has no meaning with {format_} files: it is a column of a table", "remove it")
+        if path_column not in names:
+            raise InputError(
+                f"{field}: there is no column {path_column!r}{did_you_mean(path_column, names)}",
+                "name the column with the names of the image files",
+            )
+        if config.folder is not None and not is_remote(config.folder) and not Path(config.folder).is_dir():
+            raise InputError(
+                f"data.images.folder: there is no folder {config.folder}",
+                "set it to the folder that the names in path_column start at",
+            )
+        if config.column in names:
+            raise InputError(
+                f"data.images.column: the data has a column {config.column!r} already",
+                "set data.images.column to the name that the column of images gets, such as photo",
+            )
+    for column in config.encoded_columns or ():
+        if column in names and format_ == "csv":
+            raise InputError(
+                f"the column {column!r} is read as images: expected encoded images, received text of a CSV file",
+                f"if it has the names of image files, set data.images.path_column to {column}, and give the operation "
+                f"image to the column {config.column}",
+            )
+        if column not in names and column not in _names_added(config) and format_ != "images":
+            raise InputError(
+                f"data.images.encoded_columns: there is no column {column!r}{did_you_mean(column, names)}",
+                "name columns with encoded images",
+            )
+
+
+def _added(config: IngestConfig) -> list[str]:
+    """Returns the columns that the data has in addition to those of its files."""
+    return _names_added(config.images)
+
+
+def _names_added(config: ImagesConfig) -> list[str]:
+    return [] if config.path_column is None else [config.column]
 
 
 def reader(config: IngestConfig, paths: Sequence[str]) -> Reader:
@@ -63,11 +115,41 @@ def reader(config: IngestConfig, paths: Sequence[str]) -> Reader:
     Raises:
       InputError: the first file cannot be read, or the config names an unknown column.
     """
+    selected = config.columns
+    images = config.images
+    if images.path_column is not None and (not selected or images.column in selected):
+        from components.ingest.image_table import ImageTable
+
+        keep_path = not selected or images.path_column in selected
+        of_table = [name for name in selected if name != images.column]
+        if not keep_path:
+            of_table.append(images.path_column)
+        return ImageTable(_reader(config, paths, of_table), images, keep_path)
+    rows = _reader(config, paths, selected)
+    encoded = [name for name in images.encoded_columns or () if not selected or name in selected]
+    if encoded and config.format in ("parquet", "tfrecord"):
+        from components.ingest.encoded_images import EncodedImages
+
+        return EncodedImages(rows, encoded, images.max_megapixels)
+    return rows
+
+
+def paths_reader(config: IngestConfig, paths: Sequence[str]) -> Reader:
+    """Returns a reader of the one column of tables that names image files.
+
+    Raises:
+      InputError: as `reader`.
+    """
+    return _reader(config, paths, [str(config.images.path_column)])
+
+
+def _reader(config: IngestConfig, paths: Sequence[str], selected: Sequence[str]) -> Reader:
+    """Returns the reader for the files themselves; `selected`: the columns to read, () for all."""
     if config.format == "parquet":
         from components.ingest import parquet_reader
 
         check_names(config, list(parquet_reader.columns(paths[0])), "parquet")
-        return parquet_reader.ParquetReader(paths[0], config.columns)
+        return parquet_reader.ParquetReader(paths[0], selected)
     if config.format == "tfrecord":
         from components.ingest import example_reader
 
@@ -83,7 +165,9 @@ def reader(config: IngestConfig, paths: Sequence[str]) -> Reader:
 
     names = read_header(paths[0], config.csv).names
     check_names(config, names, "csv")
-    return csv_reader.CsvReader(config.csv, paths[0], names, config.columns)
+    # A row stands for a whole image.
+    options = {} if config.images.path_column is None else {"range_bytes": _RANGE_OF_TABLE}
+    return csv_reader.CsvReader(config.csv, paths[0], names, selected, **options)
 
 
 def _columns(paths: Sequence[str], format_: Format, config: DataConfig) -> list[str]:

@@ -30,12 +30,14 @@ class Shard:
       order: the sort key for the final numbers of a split's shards: the file and range of the first row, and a counter.
       path: the temporary path.
       rows: rows in the file.
+      images: the temporary path of the facts of their images; see `image_facts`. Empty without images.
     """
 
     split: str
     order: tuple[str, int, int]
     path: str
     rows: int
+    images: str = ""
 
 
 class Writer:
@@ -53,7 +55,13 @@ class Writer:
         self._types: dict[str, dict[str, pa.DataType]] = {}
         self._written: list[Shard] = []
 
-    def write(self, rows: pa.Array | pa.RecordBatch, indices: SplitIndices, order: tuple[str, int]) -> None:
+    def write(
+        self,
+        rows: pa.Array | pa.RecordBatch,
+        indices: SplitIndices,
+        order: tuple[str, int],
+        images: pa.RecordBatch | None = None,
+    ) -> None:
         """Writes rows.
 
         Args:
@@ -61,13 +69,17 @@ class Writer:
             `tfrecord_writer`; binary [rows]. One writer takes the one or the other.
           indices: the index of the split of each row, or LEFT_OUT; shape [rows].
           order: the file and the range that the first row comes from.
+          images: the facts of their images. A writer gets them with all rows, or with none.
         """
         first, last = int(indices.min(initial=0)), int(indices.max(initial=LEFT_OUT))
         for index in range(max(first, 0), last + 1):
             chosen = np.flatnonzero(indices == index)
             if len(chosen):
-                part = rows if len(chosen) == len(indices) else pc.take(rows, pa.array(chosen))
-                self._append(self._splits[index], part, order)
+                part, of_part = rows, images
+                if len(chosen) < len(indices):
+                    part = pc.take(rows, pa.array(chosen))
+                    of_part = None if images is None else pc.take(images, pa.array(chosen))
+                self._append(self._splits[index], part, order, of_part)
 
     def end_shards(self) -> None:
         """Closes the files; what is written next goes to others, which do not depend on the rows until now."""
@@ -83,10 +95,13 @@ class Writer:
     def discard(self) -> None:
         """Deletes the files."""
         for shard in self.close():
-            file_io.remove(shard.path)
+            for path in filter(None, (shard.path, shard.images)):
+                file_io.remove(path)
         self._written = []
 
-    def _append(self, split: str, rows: pa.Array | pa.RecordBatch, order: tuple[str, int]) -> None:
+    def _append(
+        self, split: str, rows: pa.Array | pa.RecordBatch, order: tuple[str, int], images: pa.RecordBatch | None
+    ) -> None:
         file = self._open.get(split)
         if isinstance(rows, pa.RecordBatch):
             rows = _with_known_types(to_lists(rows), self._types.setdefault(split, {}))
@@ -96,42 +111,52 @@ class Writer:
                 self._complete(split)
                 file = None
         if file is None:
-            file = self._open[split] = self._create(split, rows, order)
-        file.write(rows)
+            file = self._open[split] = self._create(split, rows, order, images)
+        file.write(rows, images)
         if file.size >= _SHARD:
             self._complete(split)
 
-    def _create(self, split: str, rows: pa.Array | pa.RecordBatch, order: tuple[str, int]) -> _Open:
+    def _create(
+        self, split: str, rows: pa.Array | pa.RecordBatch, order: tuple[str, int], images: pa.RecordBatch | None
+    ) -> _Open:
         number = len(self._written) + len(self._open)
         path = file_io.join(self._folder, f"{split}-{self._name}-{number}")
         schema = rows.schema if isinstance(rows, pa.RecordBatch) else None
-        return _Open(Shard(split, (*order, number), path, 0), schema)
+        of_images = None if images is None else images.schema
+        return _Open(
+            Shard(split, (*order, number), path, 0, "" if images is None else f"{path}-images"), schema, of_images
+        )
 
     def _complete(self, split: str) -> None:
         self._written.append(self._open.pop(split).close())
 
 
 class _Open:
-    """A file that is being written; `schema`: of its columns, None for TFRecords."""
+    """A file that is being written; `schema`: of its columns, None for TFRecords; `images`: of the facts."""
 
-    def __init__(self, shard: Shard, schema: pa.Schema | None) -> None:
+    def __init__(self, shard: Shard, schema: pa.Schema | None, images: pa.Schema | None) -> None:
         self.schema, self._shard, self._rows = schema, shard, 0
         self._file: ParquetWriter | TfrecordWriter
         self._file = TfrecordWriter(shard.path) if schema is None else ParquetWriter(shard.path, schema)
+        self._images = None if images is None else ParquetWriter(shard.images, images)
 
     @property
     def size(self) -> int:
         """Bytes of the rows, not compressed."""
         return self._file.bytes
 
-    def write(self, rows: pa.Array | pa.RecordBatch) -> None:
-        """Appends rows."""
+    def write(self, rows: pa.Array | pa.RecordBatch, images: pa.RecordBatch | None) -> None:
+        """Appends rows, and the facts of their images."""
         self._file.write(rows)
+        if self._images and images is not None:
+            self._images.write(images)
         self._rows += len(rows)
 
     def close(self) -> Shard:
         """Completes the file."""
         self._file.close()
+        if self._images:
+            self._images.close()
         return dataclasses.replace(self._shard, rows=self._rows)
 
 

@@ -20,6 +20,7 @@ from tfx.utils import io_utils, json_utils, stats_utils
 from components.data import example_artifacts, file_io
 from components.data.example_artifacts import examples_of, splits_of
 from components.files import is_remote, write_atomically
+from components.statistics import images
 from components.statistics.combine import ComputeStatistics
 
 
@@ -40,7 +41,7 @@ class Executor(executor.Executor):  # type: ignore[misc]
 
         Args:
           input_dict: `examples`, and optionally `schema`, which becomes part of TFDV's options.
-          output_dict: `statistics`, which receives FeatureStats.pb for each split.
+          output_dict: `statistics`, which receives FeatureStats.pb for each split, and of images the files of `images`.
           exec_properties: TFX's: `stats_options_json`, `exclude_splits`, `sample_rate_by_split` and
             `sharded_stats_output`.
 
@@ -75,6 +76,7 @@ class Executor(executor.Executor):  # type: ignore[misc]
                 | ComputeStatistics(stored, options.to_json(), sampled)
                 | "Write" >> beam.Map(_write, folders)
             )
+        images.write(examples.uri, folders, statistics.uri)
 
 
 def _options(input_dict: Mapping[str, list[types.Artifact]], exec_properties: Mapping[str, Any]) -> tfdv.StatsOptions:

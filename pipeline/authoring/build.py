@@ -104,7 +104,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     plan = training_plan(config)
     features = plan.features
 
-    examples = example_gen(config.data, inputs.source, examples_format(config))
+    examples = example_gen(config.source(), inputs.source, examples_format(config))
     examples.with_beam_pipeline_args(list(inputs.worker_beam_args))
     compute = StatisticsGen if config.runtime.is_vectorised("StatisticsGen") else StockStatisticsGen
     options = tfdv.StatsOptions(weight_feature=config.data.weight) if config.data.weight else None

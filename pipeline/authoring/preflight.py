@@ -68,6 +68,8 @@ def check_data(loaded: Loaded) -> None:
     if config.schema_.path:
         problems += _of_schema(config, config.schema_.path, columns)
     loaded.refuse(problems)
+    # Only now, since columns that the data lacks have better messages above.
+    readers.columns(config.source())
 
 
 def _of_predicted(config: Config) -> list[Problem]:

@@ -20,7 +20,7 @@ from components.evaluator.verdict import SliceMetrics
 from components.tuner import trial_values
 from pipeline.core.records import BLESSED, NOT_BLESSED, RunResult, RunSummary
 from pipeline.core.run_record import RUNNING, NodeRecord, RunRecord
-from pipeline.core.text import display_path
+from pipeline.core.text import display_path, plain
 from pipeline.inspection.evaluation_tables import (
     CONSTANT,
     CheckRow,
@@ -104,6 +104,9 @@ def print_summary(result: RunResult, mode: Mode) -> None:
         console.print(f"columns: {', '.join(f'{count} {type_}' for type_, count in counts.most_common())}")
     if summary.quarantine:
         console.print(f"bad rows: {display_path(summary.quarantine)}")
+    for each in summary.near_duplicates:
+        if each.found:
+            console.print(plain(f"near duplicates: {each}"))
     if summary.training.get("restarts") or summary.training.get("damaged"):
         console.print(_training_line(summary.training))
     if summary.tuned:

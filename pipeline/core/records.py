@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from components.data.near_duplicates import NearDuplicates
 from components.edge.verdict import EdgeVerdict
 from components.errors import PipelineError
 from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics
@@ -191,6 +192,8 @@ class RunSummary:
     """The file with the bad rows."""
     column_types: dict[str, str] = field(default_factory=dict)
     """Column → type: int, float, bytes or missing."""
+    near_duplicates: tuple[NearDuplicates, ...] = ()
+    """Images of other splits that look like one of the training split, for each column of images and split."""
     training: dict[str, int] = field(default_factory=dict)
     """Counts of a training cluster on this machine: `steps`, `restarts`, steps `repeated` after restarts, and `damaged`
     checkpoints."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from tensorflow_metadata.proto.v0 import statistics_pb2 as proto
 
+from components.data import image_statistics
 from components.errors import InputError
 from components.names import did_you_mean
 from pipeline.core.metadata.store import Artifact, Store
@@ -112,7 +113,14 @@ def _read(artifact: Artifact, split: str) -> dict[str, Column]:
             f"the run has no statistics of the split {split!r}{did_you_mean(split, artifact.splits)}",
             "name another split",
         )
-    file = Path(artifact.uri) / f"Split-{split}" / "FeatureStats.pb"
+    folder = Path(artifact.uri) / f"Split-{split}"
+    columns = _columns(folder / "FeatureStats.pb")
+    # Figures of images are columns as well: image.width.
+    images = folder / image_statistics.FIGURES
+    return columns | _columns(images) if images.exists() else columns
+
+
+def _columns(file: Path) -> dict[str, Column]:
     try:
         sets = proto.DatasetFeatureStatisticsList.FromString(file.read_bytes()).datasets
     except (OSError, DecodeError) as error:

@@ -11,7 +11,8 @@ from typing import Any
 
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from components.data import file_io
+from components.data import file_io, image_statistics
+from components.data.near_duplicates import NearDuplicates
 from components.edge.verdict import FILE as EDGE_FILE
 from components.edge.verdict import EdgeVerdict
 from components.evaluator import importance, plot_data, verdict
@@ -46,6 +47,7 @@ def summarize(store: Store, run: str) -> RunSummary:
         rows_left_out=_count(examples, "rows_left_out") or 0,
         quarantine=_text(examples, "quarantine"),
         column_types=json.loads(_text(examples, "column_types") or "{}"),
+        near_duplicates=_near_duplicates(store, run),
         training=_training(_newest(store, run, "ModelRun")),
         tuned=_tuned(_newest(store, run, "HyperParameters")),
         metrics=overall.metrics if overall else {},
@@ -112,6 +114,11 @@ def _examples_counted(statistics: Artifact, split: str) -> int:
     datasets = statistics_pb2.DatasetFeatureStatisticsList.FromString(content).datasets
     # With slices, each has a data set; the first is of all rows.
     return int(datasets[0].num_examples) if datasets else 0
+
+
+def _near_duplicates(store: Store, run: str) -> tuple[NearDuplicates, ...]:
+    statistics = column_statistics.statistics(store, run)
+    return tuple(image_statistics.near_duplicates(statistics.uri)) if statistics else ()
 
 
 def _training(model_run: Artifact | None) -> dict[str, int]:

@@ -86,7 +86,7 @@ def check(config: Config) -> KubeflowConfig:
 
 def notes(config: Config, kubeflow: KubeflowConfig) -> Iterator[str]:
     """Yields warnings about what the containers need, and cannot be checked from this machine."""
-    paths = [*config.data.path, *([config.schema_.path] if config.schema_.path else [])]
+    paths = [path for _, path in config.data.places] + ([config.schema_.path] if config.schema_.path else [])
     inside = [each for each in paths if not is_remote(each) and not each.startswith(f"{kubeflow.mount}/")]
     if inside:
         yield f"{', '.join(inside)} must be in the image, since not below {kubeflow.mount}"

@@ -91,7 +91,7 @@ def write(config: Config, file: Path) -> dict[str, Any]:
 
 def warnings(config: Config) -> list[str]:
     """Warnings about paths and addresses of this machine, which containers reach only if their image has them."""
-    local = [(f"data.path: {path}", "its rows") for path in config.data.path]
+    local = [(f"{field}: {path}", "its rows") for field, path in config.data.places]
     if config.push.directory is not None:
         local.append((f"push.directory: {config.push.directory}", "pushed models, which are lost with the container"))
     for field, path in (

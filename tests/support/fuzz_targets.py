@@ -86,7 +86,7 @@ def image(content: bytes) -> None:
     """An image: accepted, or the reason why it is not."""
     from components.ingest import image_check
 
-    image_check.reject_reason(content, max_megapixels=1)
+    image_check.examine(content, max_megapixels=1)
 
 
 def manifest(content: bytes) -> None:

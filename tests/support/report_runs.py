@@ -13,6 +13,8 @@ from tensorboard.compat.proto import event_pb2
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
 from components.config_section import Task
+from components.data import image_statistics
+from components.data.near_duplicates import NearDuplicates, Pair
 from components.evaluator.importance import ColumnImportance, Estimate, Importance, SliceImportance
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
 from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics, Verdict
@@ -72,6 +74,9 @@ def write_run(
     for split in ("train", "eval"):
         write_statistics(here / "statistics" / f"Split-{split}" / "FeatureStats.pb", harm, columns, fares)
         write_anomalies(here / "anomalies" / f"Split-{split}" / "SchemaDiff.pb", harm)
+    pairs = (Pair(0.9876, f"new.jpg{harm}", f"old.jpg{harm}"),)
+    found = [NearDuplicates(f"image{harm}", "eval", 4, 3, pairs), NearDuplicates("image", "test", 0, 0)]
+    image_statistics.write_near_duplicates(found, str(here / "statistics"))
     statistics = writer.artifact("ExampleStatistics", str(here / "statistics"), split_names=SPLITS)
     writer.execution(run, "StatisticsGen", outputs=(statistics,))
     anomalies = writer.artifact("ExampleAnomalies", str(here / "anomalies"), split_names=SPLITS)

@@ -11,6 +11,7 @@ from components.data_gate.config import SchemaConfig, ValidationConfig
 from components.edge.config import EdgeConfig
 from components.evaluator.config import EvaluationConfig
 from components.features.config import FeaturesConfig
+from components.features.image_ops import Image
 from components.files import is_remote
 from components.ingest.config import DataConfig, SpansConfig, SplitConfig
 from components.models.config import ModelConfig
@@ -63,6 +64,17 @@ class Config(Section):
         """The rows of the section `predict`, read as `data` says; None without the section."""
         return None if self.predict is None else self.data_of(self.predict.path, self.predict.spans)
 
+    def source(self) -> DataConfig:
+        """`data`, with the columns of encoded images that ingest checks: by default those of the operation `image`."""
+        images = self.data.images
+        if images.encoded_columns is not None or self.features.preprocessing_fn:
+            return self.data
+        columns = [column for each in self.features.declared if isinstance(each.op, Image) for column in each.columns]
+        if images.path_column is not None:
+            columns = [column for column in columns if column != images.column]
+        encoded = images.model_copy(update={"encoded_columns": tuple(dict.fromkeys(columns))})
+        return self.data.model_copy(update={"images": encoded})
+
     def data_of(self, path: tuple[str, ...], spans: SpansConfig | None = None) -> DataConfig:
         """Other rows, which are read as `data` says, and have no splits."""
         replaced = {
@@ -71,7 +83,7 @@ class Config(Section):
             "split": SplitConfig(train=1, eval=1),
             "bigquery": None,
         }
-        return self.data.model_copy(update=replaced)
+        return self.source().model_copy(update=replaced)
 
     def paths(self) -> Paths:
         """The absolute paths of this pipeline; relative ones of the config start at the working directory."""

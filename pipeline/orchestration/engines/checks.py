@@ -51,7 +51,7 @@ def _check_jar(engine: str, jar: str | None) -> None:
 
 
 def _check_uris(config: Config, paths: Paths) -> None:
-    local = [f"data.path: {path}" for path in config.data.path if not is_remote(path)]
+    local = [f"{field}: {path}" for field, path in config.data.places if not is_remote(path)]
     if not is_remote(paths.artifacts):
         local.append(f"runtime.artifacts: {paths.artifacts}")
     if not local:

@@ -12,6 +12,8 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import ExampleAnomalies, ExampleStatistics, JsonValue
 
+from components.data import image_statistics
+from components.data.near_duplicates import NearDuplicates, Pair
 from components.data_gate.config import ValidationConfig
 from components.data_gate.executor import Executor
 from components.data_gate.plan import GatePlan
@@ -20,14 +22,15 @@ from components.errors import GateError
 ROWS = 3
 
 
-def run(folder: Path, least: int) -> JsonValue:
+def run(folder: Path, least: int, near_duplicates: float | None = None) -> JsonValue:
     """Runs the gate on the artifacts in a folder; returns the report."""
     statistics, anomalies, report = ExampleStatistics(), ExampleAnomalies(), JsonValue()
     statistics.uri, anomalies.uri = str(folder / "statistics"), str(folder / "anomalies")
     report.uri = str(folder / "report")
     for artifact in (statistics, anomalies):
         artifact.split_names = artifact_utils.encode_split_names(["eval"])
-    plan = GatePlan(validation=ValidationConfig(min_rows=least), label=None, classes=False, schema_path=None)
+    validation = ValidationConfig(min_rows=least, near_duplicates=near_duplicates)
+    plan = GatePlan(validation=validation, label=None, classes=False, schema_path=None)
     inputs: dict[str, Any] = {"statistics": [statistics], "anomalies": [anomalies]}
     Executor().Do(inputs, {"report": [report]}, {"plan": plan.model_dump_json()})
     return report
@@ -66,3 +69,14 @@ def test_missing_input_is_a_failure(folder: Path) -> None:
     (folder / "statistics/Split-eval/FeatureStats.pb").unlink()
     with pytest.raises(tf.errors.NotFoundError, match=r"FeatureStats\.pb"):
         run(folder, ROWS + 1)
+
+
+def test_near_duplicates_stop_the_run_only_above_the_bound(folder: Path) -> None:
+    found = [NearDuplicates("image", "eval", 4, 1, (Pair(1.0, "b.jpg", "a.jpg"),))]
+    image_statistics.write_near_duplicates(found, str(folder / "statistics"))
+    assert image_statistics.near_duplicates(str(folder / "statistics")) == found
+    assert run(folder, ROWS).value == {"action": "stop", "findings": []}
+    with pytest.raises(
+        GateError, match=r"the data gate stops the run: 1 finding in the data[\s\S]*1 of 4, such as b.jpg"
+    ):
+        run(folder, ROWS, near_duplicates=0.2)

@@ -8,6 +8,7 @@ import tensorflow_data_validation as tfdv
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
+from components.data.near_duplicates import NearDuplicates, Pair
 from components.data_gate import findings
 
 SCHEMA = text_format.Parse(
@@ -90,3 +91,16 @@ def test_good_label_and_a_label_that_is_not_there() -> None:
     assert list(findings.label("train", dataset, "label", classes=True)) == []
     (finding,) = findings.label("train", dataset, "other", classes=True)
     assert "missing in 2 of 2 rows" in finding.what
+
+
+def test_near_duplicates_are_findings_above_a_bound_only() -> None:
+    pairs = (Pair(0.99, "b.jpg", "a.jpg"),)
+    found = [NearDuplicates("image", "eval", 200, 3, pairs), NearDuplicates("image", "test", 0, 0)]
+    assert list(findings.near_duplicates(found, None)) == []
+    assert list(findings.near_duplicates(found, 0.015)) == []
+    (finding,) = findings.near_duplicates(found, 0.014)
+    assert finding.line == (
+        "eval: image: expected at most 1.4% of the images to look like one of train, received 1.5%: 3 of 200, such as "
+        "b.jpg and a.jpg [remove them, split by a column that keeps copies together, or raise "
+        "validation.near_duplicates]"
+    )

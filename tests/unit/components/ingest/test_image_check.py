@@ -13,9 +13,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from components.ingest.image_check import reject_reason
+from components.data.image_facts import ImageFacts
+from components.ingest.image_check import examine
 
 _NOISE = np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8)
+
+
+def reject_reason(data: bytes, max_megapixels: float) -> str | None:
+    """Why an image is refused; None if it is accepted."""
+    found = examine(data, max_megapixels)
+    return found if isinstance(found, str) else None
 
 
 def encoded(image: Image.Image, format_: str = "PNG", **options: Any) -> bytes:
@@ -40,6 +47,30 @@ def png(width: int, height: int, bits: int, colour: int, pixels: bytes) -> bytes
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
 def test_png_of_every_mode_is_accepted(mode: str) -> None:
     assert reject_reason(encoded(noise(mode)), 50) is None
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
+def test_facts_of_png_of_every_mode(mode: str) -> None:
+    # Black and white, which each mode can show.
+    left = Image.new("RGB", (90, 60), (255, 255, 255))
+    left.paste((0, 0, 0), (0, 0, 30, 60))
+    data = encoded(left.convert(mode), **({"transparency": bytes([0, 255])} if mode == "P" else {}))
+    facts = examine(data, 50)
+    assert isinstance(facts, ImageFacts)
+    assert facts[:5] == (90, 60, mode, "PNG", len(data))
+    np.testing.assert_array_equal(np.frombuffer(facts.thumbnail, np.uint8), [*[0] * 3, *[255] * 6] * 9)
+    assert facts.brightness == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("size", [(20, 10), (300, 200), (2000, 1500)])
+def test_facts_of_jpeg_are_those_of_the_whole_image(size: tuple[int, int]) -> None:
+    image = noise("L").resize(size, Image.Resampling.BICUBIC)
+    facts = examine(encoded(image, "JPEG", quality=95), 50)
+    assert isinstance(facts, ImageFacts)
+    assert (*facts[:2], facts.mode, facts.format) == (*size, "L", "JPEG")
+    exact = np.asarray(image.resize((9, 9), Image.Resampling.BOX), np.float64)
+    np.testing.assert_allclose(np.frombuffer(facts.thumbnail, np.uint8).reshape(9, 9), exact, atol=6)
+    assert facts.brightness == pytest.approx(np.asarray(image).mean() / 255, abs=0.01)
 
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"quality": 5}, {"subsampling": 0}])

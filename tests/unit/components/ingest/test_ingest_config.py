@@ -85,6 +85,13 @@ def test_gap_may_be_a_duration(gap: object, seconds: float) -> None:
         ({"csv": {"encoding": "utf8x"}}, "expected an encoding of Python's, such as utf-8 or cp1252, received"),
         ({"tfrecord": {"payload": "features"}}, "Input should be 'example' or 'sequence_example'"),
         ({"types": {"zip": "string"}}, "Input should be 'int', 'float' or 'bytes'"),
+        ({"images": {"folder": "photos"}}, "folder needs path_column, the column with the names of the image files"),
+        ({"images": {"column": "photo"}}, "column needs path_column, the column with the names of the image files"),
+        ({"images": {"path_column": "image"}}, "set column, such as column: photo"),
+        (
+            {"path": [], "bigquery": {"query": "SELECT 1"}, "images": {"path_column": "file"}},
+            "images.path_column needs a table in files; BigQuery has only rows",
+        ),
         ({"format": "orc"}, "Input should be 'csv', 'parquet', 'tfrecord', 'bigquery' or 'images'"),
         ({"format": "bigquery"}, "expected both format: bigquery and a bigquery section with the query, or neither"),
         ({"bigquery": {"query": "SELECT 1"}}, "expected a path, or a bigquery section with a query, and not both"),

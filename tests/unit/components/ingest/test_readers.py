@@ -18,6 +18,7 @@ from components.ingest import input_files, readers
 from components.ingest.config import DataConfig, IngestConfig
 from components.ingest.csv_reader import CsvReader
 from components.ingest.image_reader import ImageReader
+from components.ingest.image_table import ImageTable
 from components.ingest.parquet_reader import ParquetReader
 
 
@@ -118,6 +119,16 @@ def test_unknown_columns_are_rejected(tmp_path: Path, section: dict[str, Any], m
 @pytest.mark.parametrize(
     ("format_", "section", "message"),
     [
+        (
+            "tfrecord",
+            {"images": {"path_column": "a"}},
+            "data.images.path_column has no meaning with tfrecord files: it is a column of a table",
+        ),
+        (
+            "parquet",
+            {"images": {"path_column": "path", "column": "photo"}, "types": {"photo": "bytes"}},
+            "data.types: the column 'photo' of images is always bytes",
+        ),
         ("images", {"types": {"image": "int"}}, "data.types: the column 'image' of images is always bytes"),
         ("images", {"columns": ["label"]}, "data.columns has no meaning with images files: images have three columns"),
         ("tfrecord", {"columns": ["a"]}, "data.columns has no meaning with tfrecord files: records are passed on"),
@@ -129,6 +140,35 @@ def test_option_of_another_format_is_rejected(format_: Any, section: dict[str, A
         readers.check_names(IngestConfig(**section), [*input_files.IMAGE_COLUMNS, "a"], format_)
     assert raised.value.headline.startswith(message)
     assert raised.value.remedy == "remove it"
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"path_column": "fil"}, "data.images.path_column: there is no column 'fil'; did you mean 'file'?"),
+        ({"path_column": "file", "column": "a"}, "data.images.column: the data has a column 'a' already"),
+        ({"path_column": "file", "folder": "no/such"}, "data.images.folder: there is no folder no/such"),
+        ({"encoded_columns": "b"}, "data.images.encoded_columns: there is no column 'b'; expected one of a, file"),
+        (
+            {"encoded_columns": "file"},
+            "the column 'file' is read as images: expected encoded images, received text of a CSV file",
+        ),
+    ],
+)
+def test_columns_of_images_are_checked(tmp_path: Path, section: dict[str, Any], message: str) -> None:
+    write(tmp_path / "1.csv", "file,a\n1.jpg,2\n")
+    assert refused(data(tmp_path, images=section))[0] == message
+
+
+def test_a_table_of_images_has_one_more_column(tmp_path: Path) -> None:
+    write(tmp_path / "1.csv", "file,a\n1.jpg,2\n")
+    images = {"path_column": "file", "folder": str(tmp_path)}
+    assert readers.columns(data(tmp_path, images=images)) == ["file", "a", "image"]
+    assert readers.columns(data(tmp_path, images=images, columns=["image", "a"])) == ["a", "image"]
+    path = str(tmp_path / "1.csv")
+    for columns, kind in (([], ImageTable), (["image"], ImageTable), (["file", "a"], CsvReader)):
+        config = data(path, images=images, columns=columns).ingest("csv")
+        assert isinstance(readers.reader(config, [path]), kind)
 
 
 def test_each_format_has_its_reader(tmp_path: Path) -> None:

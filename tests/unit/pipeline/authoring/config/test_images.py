@@ -63,3 +63,29 @@ def test_what_does_not_fit_is_named(tmp_path: Path, image: Any, sections: Any, m
     with pytest.raises(InputError) as caught:
         loaded(tmp_path, image, **sections)
     assert message in " ".join([caught.value.headline, *caught.value.details])
+
+
+@pytest.mark.parametrize(
+    ("images", "encoded"),
+    [
+        ({}, ("image", "other")),
+        ({"encoded_columns": ["other"]}, ("other",)),
+        ({"encoded_columns": []}, ()),
+        ({"path_column": "file"}, ("other",)),
+    ],
+)
+def test_columns_with_the_operation_are_checked_at_ingest(
+    tmp_path: Path, images: dict[str, Any], encoded: tuple[str, ...]
+) -> None:
+    data = {"path": "data", "format": "parquet", "label": "label", "task": "multiclass", "images": images}
+    columns = {"image": GREY, "other": {"image": {"height": 4, "width": 4}}, "x": "z_score"}
+    config = loaded(tmp_path, data=data, features={"columns": columns}, model={"kind": "cnn"}).config
+    assert config.source().images.encoded_columns == encoded
+    assert config.data_of(("rows",)).images.encoded_columns == encoded
+
+
+def test_folders_of_images_are_places_of_the_data(tmp_path: Path) -> None:
+    data = {"path": "a.csv", "label": "label", "task": "multiclass"}
+    places = loaded(tmp_path, data={**data, "images": {"path_column": "file", "folder": "photos"}}).config.data.places
+    assert places == [("data.path", "a.csv"), ("data.images.folder", "photos")]
+    assert loaded(tmp_path, data=data).config.data.places == [("data.path", "a.csv")]

@@ -67,6 +67,10 @@ def test_page_shows_everything_that_the_run_recorded(tmp_path: Path):
     for expected in (
         "rows train 8",
         "Out-of-range values",
+        "warning : eval, image: 3 of 4 images (75.0 %)",
+        "eval train similarity new.jpg old.jpg 0.9876",
+        "2 more near duplicates are left out.",
+        "test, image: not compared",
         "company_vocab 3",
         "label_counts (2)",
         "steps 30",

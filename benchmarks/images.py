@@ -1,0 +1,111 @@
+"""Measures ingest and statistics of images in folders, in a table and in records, and the search for near duplicates.
+
+python -m benchmarks.images [--images 2_000] [--rounds 5]
+
+The images are generated JPEGs of 224 by 224 pixels. Each side is a process (images_program.py) with one worker; the
+columns with `work` are the executor's alone, the others the whole process, imports included. `check` reads and checks
+the images and does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from benchmarks import measure
+from benchmarks.measure import Facts, Measurement, Measurements
+from components.data.tfrecord_writer import TfrecordWriter, framed_examples
+from data.output import positive
+
+_SIZE = 224
+_COMPARED = 100_000
+"""Images of the side `similarity`."""
+
+
+def generate(folder: Path, count: int) -> int:
+    """Writes the same images as files of two classes, as a table of these, and as records; returns their bytes."""
+    import pyarrow as pa
+
+    random = np.random.default_rng(0)
+    files: list[bytes] = []
+    lines = ["file,label\n"]
+    for number in range(count):
+        # Few large shapes, and some noise, so that a file has about the size of a photo's.
+        shapes = Image.fromarray(random.integers(0, 256, (14, 14, 3), np.uint8)).resize((_SIZE, _SIZE))
+        pixels = np.asarray(shapes, np.float32) + random.normal(0, 8, (_SIZE, _SIZE, 1))
+        file = io.BytesIO()
+        Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+        files.append(file.getvalue())
+        path = folder / "classes" / str(number % 2) / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(files[-1])
+        lines.append(f"classes/{number % 2}/{number}.jpg,{number % 2}\n")
+    (folder / "photos.csv").write_text("".join(lines))
+    writer = TfrecordWriter(str(folder / "photos.tfrecord.gz"))
+    for start in range(0, count, 500):
+        part = files[start : start + 500]
+        labels = pa.array([[number % 2] for number in range(start, start + len(part))], pa.large_list(pa.int64()))
+        images = pa.array([[each] for each in part], pa.large_list(pa.large_binary()))
+        writer.write(framed_examples(pa.RecordBatch.from_arrays([images, labels], ["image", "label"])))
+    writer.close()
+    return sum(map(len, files))
+
+
+def images(folder: Path, count: int, rounds: int) -> tuple[Measurements, Facts]:
+    """Measures all sides on `count` images; `folder`: where they and the examples are written."""
+    total = generate(folder, count)
+    inputs = {
+        "folders": folder / "classes",
+        "table": folder / "photos.csv",
+        "records": folder / "photos.tfrecord.gz",
+        "check": folder / "classes",
+        "statistics": folder / "out-folders",
+    }
+    sides = {name: _side(name, str(path), folder, count) for name, path in inputs.items()}
+    sides["similarity"] = _side("similarity", str(_COMPARED), folder, _COMPARED)
+    measured = measure.in_turns(sides, rounds, 0)
+    facts = sum(path.stat().st_size for path in (folder / "out-folders" / "images").iterdir())
+    return measured, {
+        "images": count,
+        "bytes of the images": total,
+        "bytes of an image's facts, on the disk": round(facts / count, 1),
+        "CPU-seconds, check alone / folders": measure.ratio(measured["check"], measured["folders"], "work.cpu"),
+        "images that are compared (a fifth with the others)": _COMPARED,
+    }
+
+
+def _side(name: str, source: str, folder: Path, rows: int) -> Callable[[int], Measurement]:
+    output = folder / f"out-{name}"
+    command = [sys.executable, "-m", "benchmarks.images_program", name, source, str(output)]
+
+    def run(_number: int) -> Measurement:
+        shutil.rmtree(output, ignore_errors=True)
+        return measure.run(command, folder / f"{name}.log", rows)
+
+    return run
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measures, prints the table and writes it to results/."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.images", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--images", type=positive, default=2_000, help="number of images")
+    parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="how often each side is run")
+    parser.add_argument("--results", type=Path, default=measure.RESULTS, help="where the record is written")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        measured, facts = images(Path(folder), options.images, options.rounds)
+    command = shlex.join(["python", "-m", "benchmarks.images", *arguments])
+    print(measure.record("images", command, measured, facts, options.results))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

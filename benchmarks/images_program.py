@@ -1,0 +1,114 @@
+"""One side of the benchmark of images in its own process: imports, does the work and prints the measurement.
+
+python -m benchmarks.images_program SIDE INPUT OUTPUT
+
+| side | input | what it does |
+|---|---|---|
+| `folders` | a folder for each class | ExampleGen's executor |
+| `table` | a CSV file with the names of images | the same |
+| `records` | a TFRecord file of encoded images | the same |
+| `check` | a folder for each class | reads and checks each image, and nothing else |
+| `statistics` | the examples of `folders` | StatisticsGen's executor |
+| `similarity` | a number of images | compares the thumbnails of a fifth of them with those of the others |
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import measure
+
+_SOURCES: Mapping[str, Mapping[str, Any]] = {
+    "folders": {"format": "images"},
+    "table": {"format": "csv", "images": {"path_column": "file"}},
+    "records": {"format": "tfrecord", "images": {"encoded_columns": ["image"]}},
+}
+_MEGAPIXELS = 50
+_THUMBNAIL = 9
+
+
+def main(side: str, source: str, output: Path) -> None:
+    """Does the work of a side, and prints the measurement as one line of JSON."""
+    from components.compat.tensorflow import ENVIRONMENT
+
+    os.environ.update(ENVIRONMENT)
+    prepare: dict[str, Callable[[], Callable[[], object]]] = {
+        **{name: lambda: _ingest(source, output, _SOURCES[side]) for name in _SOURCES},
+        "check": lambda: _check(Path(source)),
+        "statistics": lambda: _statistics(source, output),
+        "similarity": lambda: _similarity(int(source)),
+    }
+    measure.report(prepare[side]())
+
+
+def _ingest(source: str, output: Path, section: Mapping[str, Any]) -> Callable[[], object]:
+    from tfx.types.standard_artifacts import Examples
+
+    from components.ingest import input_files
+    from components.ingest.component import example_gen
+    from components.ingest.config import DataConfig
+    from components.ingest.executor import Executor
+
+    config = DataConfig.model_validate({"path": source, "label": "label", **section})
+    node = example_gen(config, input_files.find(config), "parquet")
+    examples = Examples()
+    examples.uri = str(output)
+    return lambda: Executor(_context(output)).Do({}, {"examples": [examples]}, node.exec_properties)
+
+
+def _statistics(source: str, output: Path) -> Callable[[], object]:
+    from tfx.components.util import examples_utils
+    from tfx.proto import example_gen_pb2
+    from tfx.types.standard_artifacts import Examples, ExampleStatistics
+
+    from components.statistics.executor import Executor
+
+    examples, statistics = Examples(), ExampleStatistics()
+    examples.uri, statistics.uri = source, str(output)
+    examples.split_names = '["train", "eval"]'
+    examples_utils.set_payload_format(examples, example_gen_pb2.FORMAT_PARQUET)
+    return lambda: Executor(_context(output)).Do({"examples": [examples]}, {"statistics": [statistics]}, {})
+
+
+def _context(output: Path) -> Any:
+    from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
+
+    from pipeline.authoring.config.runtime import RuntimeConfig
+    from pipeline.orchestration.engines import beam_args
+
+    options = beam_args(RuntimeConfig(beam_args=("--direct_num_workers=1",)))
+    return BaseBeamExecutor.Context(beam_pipeline_args=options, tmp_dir=str(output / "tmp"), unique_id="1")
+
+
+def _check(source: Path) -> Callable[[], object]:
+    from components.ingest import image_check
+
+    def work() -> None:
+        for path in source.rglob("*.jpg"):
+            found = image_check.read(str(path), _MEGAPIXELS)
+            if isinstance(found, str):
+                raise RuntimeError(f"{path}: {found}")
+
+    return work
+
+
+def _similarity(count: int) -> Callable[[], object]:
+    import numpy as np
+    import pyarrow as pa
+
+    from components.statistics import image_similarity
+
+    thumbnails = np.random.default_rng(0).integers(0, 256, (count, _THUMBNAIL, _THUMBNAIL)).astype(np.uint8)
+    names = pa.array([str(number).encode() for number in range(count)])
+    border = count // 5
+    other = image_similarity.Images(names[:border], thumbnails[:border])
+    train = image_similarity.Images(names[border:], thumbnails[border:])
+    return lambda: image_similarity.find(train, other, "image", "eval")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

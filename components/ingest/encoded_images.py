@@ -1,0 +1,92 @@
+"""Checks the encoded images that rows already hold, such as those of TFRecord files."""
+
+from __future__ import annotations
+
+import dataclasses
+import posixpath
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from components.data import image_facts
+from components.data.image_facts import ImageFacts
+from components.errors import InputError
+from components.ingest import image_check
+from components.ingest.blocks import Block, FileRange, Reader, RowLog, drop_rows, report_bad_rows
+from components.ingest.column_types import is_list
+
+
+class EncodedImages:
+    """Reads rows, and reports those with an image that cannot be trained on.
+
+    Args:
+      rows: reads the rows.
+      columns: the columns with encoded images, of which a row may lack any. Of several images in a row the first one
+        counts, as in the operation `image`.
+      max_megapixels: the greatest number of pixels of an image, in millions.
+    """
+
+    def __init__(self, rows: Reader, columns: Sequence[str], max_megapixels: float) -> None:
+        self._rows, self._columns, self._max_megapixels = rows, tuple(columns), max_megapixels
+        self.properties = dataclasses.replace(rows.properties, files=(*rows.properties.files, *columns))
+
+    def first_range(self, path: str, split: str | None) -> FileRange:
+        """Returns the first range of the rows."""
+        return self._rows.first_range(path, split)
+
+    def ranges(self, path: str, split: str | None) -> list[FileRange]:
+        """Returns the ranges of the rows."""
+        return self._rows.ranges(path, split)
+
+    def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
+        """Yields the rows of a range whose images are sound.
+
+        Raises:
+          InputError: as the reader of the rows; or a column has numbers.
+        """
+        for block in self._rows.read(file_range, row_log):
+            checked = self._checked(block, row_log)
+            if checked.columns.num_rows:
+                yield checked
+
+    def _checked(self, block: Block, row_log: RowLog) -> Block:
+        bad: dict[int, tuple[str, str]] = {}
+        facts: dict[str, list[ImageFacts | None]] = {}
+        for column in self._columns:
+            facts[column] = []
+            for row, data in enumerate(_first_values(block, column)):
+                found = image_check.examine(data, self._max_megapixels) if data else None
+                if isinstance(found, str):
+                    bad.setdefault(row, (column, found))
+                facts[column].append(None if isinstance(found, str) else found)
+        report_bad_rows(block, bad, row_log)
+        names = [self._name(block, row) for row in range(block.columns.num_rows)]
+        images = image_facts.batch(facts, dict.fromkeys(facts, names))
+        with_facts = dataclasses.replace(block, images=images)
+        return drop_rows(with_facts, bad) if bad else with_facts
+
+    def _name(self, block: Block, row: int) -> str:
+        origin, position = block.origin(row)
+        part = f" part {origin.number + 1}," if origin.number else ""
+        return f"{posixpath.basename(origin.path)},{part} {self.properties.position_unit} {position}"
+
+
+def _first_values(block: Block, column: str) -> list[bytes | None]:
+    """Returns the first value of each row; None without one.
+
+    Raises:
+      InputError: the column has other values than bytes.
+    """
+    at = block.columns.schema.get_field_index(column)
+    if at < 0:
+        return [None] * block.columns.num_rows
+    array = block.columns.column(at)
+    type_ = array.type.value_type if is_list(array.type) else array.type
+    if not (pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_null(type_)):
+        path = block.sources[0].file_range.path
+        raise InputError(
+            f"{path}: expected encoded images in the column {column}, received {type_}",
+            "remove the column from data.images.encoded_columns, or from the columns with the operation image",
+        )
+    values = array.to_pylist()
+    return [next(iter(value), None) if isinstance(value, list) else value for value in values]

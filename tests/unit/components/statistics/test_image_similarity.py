@@ -1,0 +1,112 @@
+"""Which images look alike, and that many are compared in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from sample_images import encoded, picture
+from sklearn.datasets import load_sample_images
+
+from components.data import image_facts
+from components.data.examples import ParquetWriter
+from components.data.near_duplicates import NearDuplicates
+from components.ingest import image_check
+from components.statistics import image_similarity
+
+Change = Callable[[Image.Image], bytes]
+
+
+def store(folder: Path, split: str, files: dict[str, bytes]) -> None:
+    """Writes the facts of images as ingest does, in two files."""
+    facts = {name: image_check.examine(content, 50) for name, content in files.items()}
+    assert not [each for each in facts.values() if isinstance(each, str)]
+    (folder / image_facts.FOLDER).mkdir(exist_ok=True)
+    for number in range(2):
+        names = list(files)[number::2]
+        batch = image_facts.batch({"image": [facts[name] for name in names]}, {"image": names})  # type: ignore[misc]
+        path = folder / image_facts.FOLDER / image_facts.file_name(split, number, 2)
+        writer = ParquetWriter(str(path), batch.schema)
+        writer.write(batch)
+        writer.close()
+
+
+def find(folder: Path, train: dict[str, bytes], other: dict[str, bytes]) -> NearDuplicates:
+    """Compares two splits."""
+    store(folder, "train", train)
+    store(folder, "eval", other)
+    images = [image_similarity.read(str(folder), split, "image") for split in ("train", "eval")]
+    return image_similarity.find(images[0], images[1], "image", "eval")
+
+
+def crops() -> list[Image.Image]:
+    """Parts of two real photos."""
+    photos = [Image.fromarray(pixels) for pixels in load_sample_images().images]
+    return [photo.crop((x, y, x + 128, y + 128)) for photo in photos for y in (150, 290) for x in range(0, 500, 128)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda image: encoded(image, "PNG"),
+        lambda image: encoded(image, quality=50),
+        lambda image: encoded(image.resize((64, 64), Image.Resampling.LANCZOS)),
+        lambda image: encoded(image.point(lambda level: int(level * 1.1) + 5)),
+        lambda image: encoded(image.convert("L")),
+    ],
+    ids=["png", "compressed", "resized", "brighter", "grey"],
+)
+def test_changed_copies_are_found_and_other_images_are_not(tmp_path: Path, change: Change) -> None:
+    photos = crops()
+    train = {f"{number}.jpg": encoded(photo, quality=90) for number, photo in enumerate(photos)}
+    copied = [3, 8, 12]
+    other = {f"copy {number}": change(photos[number]) for number in copied}
+    other |= {f"new {number}": encoded(picture(number, (128, 128))) for number in range(20)}
+    found = find(tmp_path, train, other)
+    assert (found.images, found.found) == (len(other), len(copied))
+    assert {(pair.name, pair.train) for pair in found.pairs} == {(f"copy {n}", f"{n}.jpg") for n in copied}
+    assert all(image_similarity.SIMILAR <= pair.similarity <= 1 for pair in found.pairs)
+    # The parts of a photo resemble each other, and are other images.
+    half = len(photos) // 2
+    names = list(train)
+    parts = find(tmp_path, {name: train[name] for name in names[:half]}, {name: train[name] for name in names[half:]})
+    assert parts.found == 0
+
+
+def test_the_most_similar_pairs_are_named(tmp_path: Path) -> None:
+    train = {f"{number}": encoded(picture(number), "PNG") for number in range(10)}
+    other = {f"re {number}": encoded(picture(number), quality=30) for number in range(1, 8)}
+    found = find(tmp_path, train, {"same": train["0"], **other})
+    assert found.found == 8
+    assert len(found.pairs) == image_similarity.REPORTED
+    assert (found.pairs[0].name, found.pairs[0].train, found.pairs[0].similarity) == ("same", "0", 1.0)
+    assert [pair.similarity for pair in found.pairs] == sorted((pair.similarity for pair in found.pairs), reverse=True)
+    assert str(found) == "eval: image: 8 of 8 images look like one of train; same and 0 of train"
+
+
+def test_images_that_show_too_little_are_not_compared(tmp_path: Path) -> None:
+    files = {
+        "grey": encoded(Image.new("RGB", (64, 64), (90, 90, 90)), "PNG"),
+        "white": encoded(Image.new("L", (64, 64), 255), "PNG"),
+        "small": encoded(picture(1, (15, 64)), "PNG"),
+    }
+    found = find(tmp_path, files, files)
+    assert (found.images, found.found, found.share, found.pairs) == (0, 0, 0.0, ())
+
+
+def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    train = random.integers(0, 256, (50, 9, 9)).astype(np.uint8)
+    other = np.concatenate([random.integers(0, 256, (13, 9, 9)).astype(np.uint8), train[[44, 2, 17]]])
+
+    def images(thumbnails: np.ndarray, name: str) -> image_similarity.Images:
+        return image_similarity.Images(pa.array([f"{name}{at}".encode() for at in range(len(thumbnails))]), thumbnails)
+
+    whole = image_similarity.find(images(train, "t"), images(other, "o"), "image", "eval")
+    monkeypatch.setattr(image_similarity, "_ROWS", 7)
+    assert image_similarity.find(images(train, "t"), images(other, "o"), "image", "eval") == whole
+    assert [(pair.name, pair.train) for pair in whole.pairs] == [("o13", "t44"), ("o14", "t2"), ("o15", "t17")]
