@@ -1,8 +1,8 @@
 """Measures ingest and statistics of images in folders, in a table and in records, and the search for near duplicates.
 
-python -m benchmarks.images [--images 2_000] [--rounds 5]
+python -m benchmarks.images_ingest [--images 2_000] [--rounds 5]
 
-The images are generated JPEGs of 224 by 224 pixels. Each side is a process (images_program.py) with one worker; the
+The images are generated JPEGs of 224 by 224 pixels. Each side is a process (images_ingest_program.py) with one worker; the
 columns with `work` are the executor's alone, the others the whole process, imports included. `check` reads and checks
 the images and does nothing else.
 """
@@ -85,7 +85,7 @@ def images(folder: Path, count: int, rounds: int) -> tuple[Measurements, Facts]:
 
 def _side(name: str, source: str, folder: Path, rows: int) -> Callable[[int], Measurement]:
     output = folder / f"out-{name}"
-    command = [sys.executable, "-m", "benchmarks.images_program", name, source, str(output)]
+    command = [sys.executable, "-m", "benchmarks.images_ingest_program", name, source, str(output)]
 
     def run(_number: int) -> Measurement:
         shutil.rmtree(output, ignore_errors=True)
@@ -96,14 +96,16 @@ def _side(name: str, source: str, folder: Path, rows: int) -> Callable[[int], Me
 
 def main(arguments: Sequence[str]) -> None:
     """Measures, prints the table and writes it to results/."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.images", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.images_ingest", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--images", type=positive, default=2_000, help="number of images")
     parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="how often each side is run")
     parser.add_argument("--results", type=Path, default=measure.RESULTS, help="where the record is written")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         measured, facts = images(Path(folder), options.images, options.rounds)
-    command = shlex.join(["python", "-m", "benchmarks.images", *arguments])
+    command = shlex.join(["python", "-m", "benchmarks.images_ingest", *arguments])
     print(measure.record("images", command, measured, facts, options.results))
 
 

@@ -1,6 +1,6 @@
 """One side of the benchmark of images in its own process: imports, does the work and prints the measurement.
 
-python -m benchmarks.images_program SIDE INPUT OUTPUT
+python -m benchmarks.images_ingest_program SIDE INPUT OUTPUT
 
 | side | input | what it does |
 |---|---|---|
