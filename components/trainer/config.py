@@ -105,6 +105,10 @@ class AugmentationConfig(Section):
     erase: float = Field(default=0.0, ge=0, le=1)
     """The share of images in which a rectangle of 0.1 to 0.4 of each side becomes grey (Zhong et al. 2017, Random
     Erasing Data Augmentation)."""
+    mixup: float = Field(default=0.0, ge=0, le=10)
+    """Each image is blended with another one of its batch; the share of either is drawn from Beta(mixup, mixup), and
+    its loss is that of both labels, with the same shares (Zhang et al. 2018, mixup: Beyond Empirical Risk
+    Minimization). 0.2 to 0.4 are usual: most images are then nearly unchanged. 0: none are blended."""
 
 
 class TrainingConfig(Section):

@@ -25,12 +25,14 @@ from components.trainer.tfrecord_source import TfrecordSource
 from components.trainer.validation_part import By, Keys, Selection, ValidationPart, key
 
 Batch = tuple[Columns, tf.Tensor] | tuple[Columns, tf.Tensor, tf.Tensor]
-"""The features of some examples, their label [batch, 1], and their weights [batch] if the rows have weights."""
+"""The features of some examples, their label [batch, 1], and their weights [batch] if the rows have weights. A row that
+is blended of two examples has both labels, [batch, 2], and as their weights the shares of the examples, times the
+weights of the rows, [batch, 2]."""
 
 
 Decode = Callable[[Columns], Columns]
-Augment = Callable[[Columns, tf.Tensor], Columns]
-"""(what the network reads, a seed: int64 [2]) → the same with random changes."""
+Augment = Callable[[Batch, tf.Tensor], Batch]
+"""(a batch with what the network reads, a seed: int64 [2]) → the batch with random changes."""
 
 
 class AssignedBatches(NamedTuple):
@@ -150,9 +152,9 @@ class InputPipeline:
     def _decoded(self, number: tf.Tensor, features: Columns, *rest: tf.Tensor) -> Batch:
         if self.decode:
             features = self.decode(features)
-        if self.augment:
-            features = self.augment(features, tf.stack([tf.constant(self.config.seed, tf.int64), number]))
-        return features, *rest
+        if self.augment is None:
+            return features, *rest
+        return self.augment((features, *rest), tf.stack([tf.constant(self.config.seed, tf.int64), number]))
 
     def _from_memory(self, source: Source, shard: InputShard) -> tf.data.Dataset:
         """Loads the shard once, and gathers batches from it by row number."""

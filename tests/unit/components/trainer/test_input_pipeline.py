@@ -138,8 +138,9 @@ def test_batches_are_decoded_and_changed_by_seeds_of_their_own(tmp_path: Path, s
     def decode(features: dict[str, Any]) -> dict[str, Any]:
         return {"text": tf.strings.to_number(features["text"]), "id": features["id"]}
 
-    def augment(features: dict[str, Any], seed: tf.Tensor) -> dict[str, Any]:
-        return {**features, "seed": tf.stack([seed] * 4)}
+    def augment(batch: Any, seed: tf.Tensor) -> Any:
+        features, label = batch
+        return {**features, "seed": tf.stack([seed] * 4)}, label
 
     def batches(index: int, start: int, count: int) -> list[tuple[int, ...]]:
         pipeline = InputPipeline(files, SPEC, config(cache), 4, decode=decode, augment=augment)
