@@ -196,6 +196,9 @@ def _images(config: Config) -> Iterator[Problem]:
     if not images and config.training.augmentation != AugmentationConfig():
         message = "images are changed, and no column has the operation image; remove it"
         yield Problem(("training", "augmentation"), message)
+    if not images and config.training.cache == "pixels":
+        message = "pixels of images are kept in memory, and no column has the operation image; choose memory"
+        yield Problem(("training", "cache"), message)
     if config.training.augmentation.mixup:
         yield from _mixup(config, len(images))
     if kind not in IMAGE_KINDS:

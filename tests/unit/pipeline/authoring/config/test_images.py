@@ -71,6 +71,7 @@ def test_networks_read_images(tmp_path: Path, image: Any, model: Any) -> None:
             },
             "mixup: expected the task binary or multiclass, whose losses it blends, received regression",
         ),
+        (None, {"training": {"cache": "pixels"}}, "pixels of images are kept in memory, and no column has"),
         (
             GREY,
             {"training": {"folds": 3, "augmentation": {"mixup": 0.2}}},
