@@ -93,7 +93,7 @@ def draw(shape: str, pattern: str, random: np.random.Generator) -> npt.NDArray[n
     """
     import numpy as np
 
-    radius = random.uniform(40, 85)
+    radius = random.uniform(50, 95)
     centre = random.uniform(radius * 0.9, SIZE - radius * 0.9, size=2)
     inside = _outline(shape, radius, centre, random.uniform(0, 2 * math.pi))
     marks = inside * _marks(pattern, radius, centre, random)
@@ -105,7 +105,7 @@ def draw(shape: str, pattern: str, random: np.random.Generator) -> npt.NDArray[n
     image = background * colours[0] + (1 - background) * colours[1]
     for mask, colour in ((inside, colours[2]), (marks, colours[3])):
         image = image + mask[..., np.newaxis] * (colour - image)
-    image = image * random.uniform(0.7, 1.1) + random.normal(0, random.uniform(4, 20), image.shape)
+    image = image * random.uniform(0.7, 1.1) + random.normal(0, random.uniform(2, 15), image.shape)
     return np.clip(image, 0, 255).astype(np.uint8)
 
 
@@ -157,14 +157,11 @@ def _along(angle: float, centre: npt.NDArray[np.float64]) -> npt.NDArray[np.floa
 
 
 def _colours(random: np.random.Generator) -> npt.NDArray[np.float64]:
-    """Return two colours of the background, one of the shape and one of its marks, which differ visibly, [4, 3]."""
+    """Return two dark colours of the background, a light one of the shape and a dark one of its marks, [4, 3]."""
     import numpy as np
 
-    while True:
-        colours = random.uniform(0, 255, size=(4, 3))
-        contrasts = [np.abs(colours[2] - colours[each]).sum() for each in (0, 1, 3)]
-        if min(contrasts) > 180:
-            return colours
+    low, high = np.array([[0, 140], [0, 140], [130, 255], [0, 120]]).T
+    return random.uniform(low[:, np.newaxis], high[:, np.newaxis], size=(4, 3))
 
 
 def main(arguments: list[str] | None = None) -> int:
