@@ -38,9 +38,9 @@ STRATEGIES = {
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     """Some images up to Transform."""
     folder = tmp_path_factory.mktemp("images")
-    shapes.write(folder / "images", IMAGES)
+    shapes.write(folder / "files", IMAGES)
     config = {
-        "data": {"path": str(folder / "images"), "format": "images", "label": "label", "task": "multiclass"},
+        "data": {"path": str(folder / "files"), "format": "images", "label": "label", "task": "multiclass"},
         "features": {"columns": {"image": {"image": {"height": 16, "width": 16, "channels": 3}}}},
         "model": {"kind": "cnn", "filters": [8]},
         "evaluation": {"thresholds": {"accuracy": {"min": 0.0}}},
@@ -67,7 +67,7 @@ def test_images_train_and_are_predicted_from_files(prepared: Prepared, tmp_path:
     # About that of equal probabilities: 20 classes, and few steps.
     assert losses[STEPS] == pytest.approx(np.log(len(shapes.CLASSES)), rel=0.3)
     model = tf.saved_model.load(str(tmp_path / "model" / "Format-Serving"))
-    image = next((prepared.artifacts.parent.parent / "images").glob("*/*.jpg")).read_bytes()
+    image = next((prepared.artifacts.parent.parent / "files").glob("*/*.jpg")).read_bytes()
     found = model.signatures["raw"](image=tf.constant([image, image]))["probabilities"].numpy()
     assert found.shape == (2, len(shapes.CLASSES))
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
