@@ -52,7 +52,9 @@ class TfrecordSource:
 
     def rows(self) -> int:
         """Returns the number of all examples; reads the files."""
-        return int(self._records().reduce(tf.constant(0, tf.int64), lambda count, _: count + 1))
+        # At once, also while a graph is traced.
+        with tf.init_scope():
+            return int(self._records().reduce(tf.constant(0, tf.int64), lambda count, _: count + 1))
 
     def load(self, shard: InputShard) -> Columns:
         """Returns the examples of one worker: every `count`-th row."""

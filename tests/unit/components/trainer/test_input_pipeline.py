@@ -221,6 +221,14 @@ def test_auto_keeps_decoded_images_that_fit_and_are_read_twice(
     training = TrainingConfig(cache=cache, steps=steps, batch_size=4)
     pipeline = InputPipeline([], SPEC, training, 4, pixel_cache=pixel_cache)
     assert (pipeline._cached_pixels(source) is pixel_cache) is kept
+    traced: list[PixelCache | None] = []
+
+    @tf.function(autograph=False)
+    def in_a_graph() -> None:
+        traced.append(pipeline._cached_pixels(source))
+
+    in_a_graph()
+    assert traced == [pixel_cache if kept else None], "as the workers of a parameter server decide"
     assert InputPipeline([], SPEC, training, 4)._cached_pixels(source) is None
 
 
