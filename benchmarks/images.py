@@ -3,8 +3,9 @@
 python -m benchmarks.images [--rounds 1] [--images 800]
 
 The trainings are those of the pipeline's Trainer, in its own process. Each side trains twice, with few steps and with
-more, and reports the difference, so that neither the start nor the export counts, nor the decoding of what is then kept
-in memory. The share of the input is what a side takes above the last one, whose images are already decoded.
+more. A step's CPU time is that of the steps between, so that neither the start nor the export counts, nor the decoding
+of what is then kept in memory. The share of the input is what a step takes above one of the last side, whose images are
+already decoded.
 """
 
 from __future__ import annotations
@@ -40,22 +41,27 @@ _WANTED = 0.15
 """The share of the input that is wanted at most, of EfficientNetB0."""
 
 
+Steps = dict[str, list[float]]
+"""Model and side → the CPU-seconds of a step in each round."""
+
+
 @dataclass(frozen=True)
 class Bench:
-    """Where the images are, and where the runs write."""
+    """Where the images are, where the runs write, and what their steps took."""
 
     images: Path
     output: Path
+    steps: Steps
 
-    def side(self, model: str, settings: tuple[str, ...]) -> Callable[[int], Measurement]:
-        """What runs a side once: the time and CPU time of a step."""
-        section, batch, steps = _MODELS[model]
+    def side(self, name: str, model: str, settings: tuple[str, ...]) -> Callable[[int], Measurement]:
+        """What runs a side once; it measures the longer training, and appends the CPU-seconds of a step to `steps`."""
+        section, batch, (least, most) = _MODELS[model]
 
         def run(number: int) -> Measurement:
             given = (f"model={section}", f"training.batch_size={batch}", f"training.seed={number}", *settings)
-            few, more = (self._trainer(f"training.steps={each}", *given) for each in steps)
-            count = steps[1] - steps[0]
-            return Measurement((more.wall - few.wall) / count, (more.cpu - few.cpu) / count, more.peak_mb)
+            few, more = (self._trainer(f"training.steps={each}", *given) for each in (least, most))
+            self.steps.setdefault(name, []).append((more.cpu - few.cpu) / (most - least))
+            return more
 
         return run
 
@@ -69,17 +75,17 @@ class Bench:
         return Measurement(node["seconds"], node["cpu_seconds"], node["peak_memory_mb"])
 
 
-def shares(measured: measure.Measurements) -> measure.Facts:
-    """The share of the input in the CPU-seconds of a step, by model and side."""
+def shares(steps: Steps) -> measure.Facts:
+    """The CPU time of a step, and the input's share of it, by model and side."""
     facts: measure.Facts = {}
-    for model in _MODELS:
-        rest = measure.figures(measured[f"{model}, {_REST}"], "cpu")
+    for model, (_, batch, _) in _MODELS.items():
+        rest = steps[f"{model}, {_REST}"]
         for side in _SIDES:
+            own = steps[f"{model}, {side}"]
+            facts[f"CPU-ms of a step of {batch}: {model}, {side}"] = Spread.of(1000 * each for each in own)
             if side != _REST:
-                steps = measure.figures(measured[f"{model}, {side}"], "cpu")
-                facts[f"share of the input: {model}, {side}"] = Spread.of(
-                    1 - without / step for step, without in zip(steps, rest, strict=True)
-                )
+                pairs = zip(own, rest, strict=True)
+                facts[f"share of the input: {model}, {side}"] = Spread.of(1 - below / step for step, below in pairs)
     return {**facts, "wanted of EfficientNetB0": f"at most {_WANTED}"}
 
 
@@ -90,14 +96,13 @@ def main() -> None:
     parser.add_argument("--images", type=positive, default=800)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        bench = Bench(Path(scratch) / "shapes", Path(scratch) / "out")
+        bench = Bench(Path(scratch) / "shapes", Path(scratch) / "out", {})
         shapes.write(bench.images, options.images)
-        sides = {
-            f"{model}, {side}": bench.side(model, settings) for model in _MODELS for side, settings in _SIDES.items()
-        }
+        names = {f"{model}, {side}": (model, side) for model in _MODELS for side in _SIDES}
+        sides = {name: bench.side(name, model, _SIDES[side]) for name, (model, side) in names.items()}
         measured = measure.in_turns(sides, options.rounds)
     command = f"python -m benchmarks.images --rounds {options.rounds} --images {options.images}"
-    print(measure.record("images", command, measured, shares(measured)))
+    print(measure.record("images", command, measured, shares(bench.steps)))
 
 
 if __name__ == "__main__":

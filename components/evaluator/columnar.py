@@ -82,8 +82,8 @@ def _columnar(computation: Any) -> Columnar | None:
 
 
 class Evaluate(beam.PTransform):  # type: ignore[misc]
-    """Converts a PCollection of file names to one with the results, {slice → {TFMA's key → value}}, and one with a list
-    of mistakes, the worst first; both have one element.
+    """Converts a PCollection of file names to one with the results, {slice → {TFMA's key → value}}; if mistakes are
+    looked for, also to one with a list of them, the worst first. Both have one element.
 
     Args:
       examples: how the files store examples.
@@ -94,7 +94,7 @@ class Evaluate(beam.PTransform):  # type: ignore[misc]
         super().__init__()
         self._examples, self._what = examples, what
 
-    def expand(self, files: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection]:
+    def expand(self, files: beam.PCollection) -> tuple[beam.PCollection, ...]:
         """Applies the transform."""
         outputs = (
             files
@@ -102,11 +102,12 @@ class Evaluate(beam.PTransform):  # type: ignore[misc]
             | "Spread" >> beam.Reshuffle()
             | "Count" >> beam.ParDo(CountRange(self._examples, self._what)).with_outputs(_MISTAKES, main=_COUNTED)
         )
-        most = self._what.mistakes.most if self._what.mistakes else 0
-        return (
-            outputs[_COUNTED] | "Combine" >> beam.CombineGlobally(ResultsFn(self._what)),
-            outputs[_MISTAKES] | "Worst" >> beam.combiners.Top.Of(most, key=worst_mistakes.order),
-        )
+        results = outputs[_COUNTED] | "Combine" >> beam.CombineGlobally(ResultsFn(self._what))
+        search = self._what.mistakes
+        if search is None:
+            return (results,)
+        worst = beam.combiners.Top.Of(search.most, key=worst_mistakes.order)
+        return results, outputs[_MISTAKES] | "Worst" >> worst
 
 
 class CountRange(beam.DoFn):  # type: ignore[misc]

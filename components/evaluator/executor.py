@@ -135,8 +135,7 @@ class Executor(StockExecutor):
             super()._evaluate(plan, input_dict, output_dict, exec_properties)
             return
         self._log_startup(input_dict, output_dict, exec_properties)
-        search = worst_mistakes.search(plan)
-        what = Evaluation(config.SerializeToString(), models, plan.label_columns, search)
+        what = Evaluation(config.SerializeToString(), models, plan.label_columns, worst_mistakes.search(plan))
         stored = example_artifacts.examples_of(examples, _SPLIT)
         folder = artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY])
         fileio.makedirs(folder)
@@ -146,10 +145,10 @@ class Executor(StockExecutor):
             if others:
                 logging.info("TFMA computes these metrics itself, row by row: %s", ", ".join(others))
             files = pipeline | "Files" >> beam.Create(stored.paths, reshuffle=False)
-            results, found = files | Evaluate(stored, what)
+            results, *found = files | Evaluate(stored, what)
             _ = results | "Write" >> beam.Map(_write, folder, what)
-            if search:
-                _ = found | "WriteMistakes" >> beam.Map(_write_mistakes, folder)
+            for each in found:
+                _ = each | "WriteMistakes" >> beam.Map(_write_mistakes, folder)
 
 
 def _write(results: Mapping[evaluation.SliceKey, evaluation.Results], folder: str, what: Evaluation) -> None:
