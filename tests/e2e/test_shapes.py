@@ -15,7 +15,7 @@ from data import shapes
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
-STEPS = 700
+STEPS = 1500
 LEAST = 0.5
 STRATEGIES = {
     "none": "{kind: none}",
