@@ -55,9 +55,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 @pytest.mark.parametrize(
     "strategy",
     [
-        "none",
         "parameter_server",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("multi_worker", "elastic", "mesh")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in STRATEGIES if name != "parameter_server"),
     ],
 )
 def test_images_train_and_are_predicted_from_files(prepared: Prepared, tmp_path: Path, strategy: str) -> None:

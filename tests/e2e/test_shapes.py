@@ -15,7 +15,7 @@ from data import shapes
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
-STEPS = 1500
+STEPS = 2000
 LEAST = 0.5
 STRATEGIES = {
     "none": "{kind: none}",
@@ -38,7 +38,6 @@ def train(folder: Path, strategy: str) -> Ended:
         f"data.path={folder / 'images'}",
         f"training.strategy={strategy}",
         f"training.steps={STEPS}",
-        "training.augmentation={flip: true, mixup: 0.1}",
         f"evaluation.thresholds={{accuracy: {{min: {LEAST}}}}}",
     )
     sets = [word for field in fields for word in ("--set", field)]
