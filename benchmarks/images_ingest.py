@@ -2,9 +2,9 @@
 
 python -m benchmarks.images_ingest [--images 2_000] [--rounds 5]
 
-The images are generated JPEGs of 224 by 224 pixels. Each side is a process (images_ingest_program.py) with one worker; the
-columns with `work` are the executor's alone, the others the whole process, imports included. `check` reads and checks
-the images and does nothing else.
+The images are generated JPEGs of 224 by 224 pixels. Each side is a process (images_ingest_program.py) with one worker;
+the columns with `work` are the executor's alone, the others the whole process, imports included. `check` reads and
+checks the images and does nothing else.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ examples and taken some steps.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -35,7 +36,8 @@ import tf_keras
 
 from components.data import tfrecord_writer
 from components.data.example_encoder import encode
-from components.features import feature_names
+from components.features import feature_names, images
+from components.features.config import FeaturesConfig
 from components.features.ops import Dense, Ids
 from components.features.plan import FeaturePlan
 from components.ingest import shard_writer
@@ -43,12 +45,13 @@ from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs, inputs
 from components.trainer import input_pipeline, strategy
+from components.trainer.augmentation import augmented
 from components.trainer.cluster.supervisor import Supervisor
 from components.trainer.cluster.task_server import serve
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import InputShard
-from components.trainer.input_pipeline import InputPipeline
+from components.trainer.input_pipeline import InputPipeline, PixelCache
 from components.trainer.optimizer import adam
 from components.trainer.prediction_head import PredictionHead, prediction_head
 from components.trainer.training_loop import Folders, Learner, Stop, SynchronousSteps, TrainingLoop
@@ -98,7 +101,7 @@ def _steady(
     learner: Learner,
     files: Sequence[str],
     spec: dict[str, Any],
-    pipeline: type[InputPipeline] = InputPipeline,
+    pipeline: Callable[..., InputPipeline] = InputPipeline,
 ) -> Steady:
     distribution = strategy.distribute(config, role)
     batch_size = strategy.replica_batch_size(config, distribution.strategy.num_replicas_in_sync)
@@ -132,8 +135,12 @@ def _input(side: str, steps: int, path: str, assignments: Sequence[str]) -> None
             return _stock(examples, files, transform, self.batch_size)
 
     learner = Learner(lambda: build(config.model, given, head.outputs), head)
+    images_of = _of_images(config.features, training)
     pipelines = {"constant": _ConstantBatch, "real": Stock if side == "stock" else InputPipeline}
-    runs = {name: _steady(training, None, learner, files, spec, each).warmed_up() for name, each in pipelines.items()}
+    runs = {
+        name: _steady(training, None, learner, files, spec, functools.partial(each, **images_of)).warmed_up()
+        for name, each in pipelines.items()
+    }
     cpu = dict.fromkeys(runs, 0.0)
     for _ in range(0, steps, TURN):
         for name, run in runs.items():
@@ -141,6 +148,21 @@ def _input(side: str, steps: int, path: str, assignments: Sequence[str]) -> None
             run(TURN)
             cpu[name] += _settled() - before
     print(json.dumps(cpu))
+
+
+def _of_images(features: FeaturesConfig, training: TrainingConfig) -> dict[str, Any]:
+    """What an InputPipeline does with images, as in the Trainer; nothing if there are none."""
+    encoded = images.images(features)
+    if not encoded:
+        return {}
+    decode, pack, unpack = (
+        functools.partial(each, encoded) for each in (images.decoded, images.packed, images.unpacked)
+    )
+    return {
+        "decode": decode,
+        "augment": functools.partial(augmented, encoded, training.augmentation),
+        "pixel_cache": PixelCache(pack, unpack, images.row_bytes(encoded)),
+    }
 
 
 def _settled() -> float:

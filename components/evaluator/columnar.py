@@ -19,12 +19,14 @@ from components.compat.tfma.evaluation import SliceKey
 from components.data.examples import Examples, FileRange
 from components.data.saved_model import column_of
 from components.data.weights import weights_of
-from components.evaluator import binned_sums
+from components.evaluator import binned_sums, worst_mistakes
 from components.evaluator.binned_sums import Counted, Slices
 from components.evaluator.columnar_metric import WEIGHTS, ColumnarCombiner
 from components.evaluator.saved_model import Evaluated, Model
 from components.evaluator.slices import slices_of
+from components.evaluator.worst_mistakes import Search
 
+_COUNTED, _MISTAKES = "counted", "mistakes"
 _PARTS = 8
 """Number of batches whose sums are merged at a time."""
 
@@ -37,11 +39,13 @@ class Evaluation:
       eval_config: TFMA's config, serialized.
       models: name of each model in the config → the folder of its SavedModel.
       label_columns: the columns that the preprocessing signatures read; None: any of the examples' columns.
+      mistakes: the mistakes of the candidate to look for; None: none.
     """
 
     eval_config: bytes
     models: Mapping[str, str]
     label_columns: tuple[str, ...] | None
+    mistakes: Search | None = None
 
     def config(self) -> tfma.EvalConfig:
         """Returns TFMA's config."""
@@ -78,7 +82,8 @@ def _columnar(computation: Any) -> Columnar | None:
 
 
 class Evaluate(beam.PTransform):  # type: ignore[misc]
-    """Converts a PCollection of file names to one with the results, {slice → {TFMA's key → value}}.
+    """Converts a PCollection of file names to one with the results, {slice → {TFMA's key → value}}; if mistakes are
+    looked for, also to one with a list of them, the worst first. Both have one element.
 
     Args:
       examples: how the files store examples.
@@ -89,19 +94,24 @@ class Evaluate(beam.PTransform):  # type: ignore[misc]
         super().__init__()
         self._examples, self._what = examples, what
 
-    def expand(self, files: beam.PCollection) -> beam.PCollection:
+    def expand(self, files: beam.PCollection) -> tuple[beam.PCollection, ...]:
         """Applies the transform."""
-        return (
+        outputs = (
             files
             | "Divide" >> beam.FlatMap(self._examples.ranges)
             | "Spread" >> beam.Reshuffle()
-            | "Count" >> beam.ParDo(CountRange(self._examples, self._what))
-            | "Combine" >> beam.CombineGlobally(ResultsFn(self._what))
+            | "Count" >> beam.ParDo(CountRange(self._examples, self._what)).with_outputs(_MISTAKES, main=_COUNTED)
         )
+        results = outputs[_COUNTED] | "Combine" >> beam.CombineGlobally(ResultsFn(self._what))
+        search = self._what.mistakes
+        if search is None:
+            return (results,)
+        worst = beam.combiners.Top.Of(search.most, key=worst_mistakes.order)
+        return results, outputs[_MISTAKES] | "Worst" >> worst
 
 
 class CountRange(beam.DoFn):  # type: ignore[misc]
-    """Evaluates the models on ranges of files; yields the sums of each batch."""
+    """Evaluates the models on ranges of files; yields the sums of each batch, and its mistakes to another output."""
 
     def __init__(self, examples: Examples, what: Evaluation) -> None:
         self._examples, self._what = examples, what
@@ -110,10 +120,14 @@ class CountRange(beam.DoFn):  # type: ignore[misc]
         """Loads the models."""
         self._counter = BatchCounter(self._what)
 
-    def process(self, file_range: FileRange) -> Iterator[Counted]:
-        """Yields the sums of each batch of a range."""
+    def process(self, file_range: FileRange) -> Iterator[Counted | beam.pvalue.TaggedOutput]:
+        """Yields the sums of each batch of a range, and its mistakes."""
         for batch in self._examples.read(file_range):
-            yield self._counter.count(batch)
+            evaluated = self._counter.evaluate(batch)
+            yield self._counter.count(batch, evaluated)
+            if self._what.mistakes:
+                found = worst_mistakes.of_batch(batch, evaluated[self._counter.candidate], self._what.mistakes)
+                yield from (beam.pvalue.TaggedOutput(_MISTAKES, each) for each in found)
 
 
 class BatchCounter:
@@ -121,6 +135,9 @@ class BatchCounter:
 
     Args:
       what: models, metrics and slices.
+
+    Attributes:
+      candidate: the name of the model that is not the baseline; "" for the only one.
     """
 
     def __init__(self, what: Evaluation) -> None:
@@ -134,15 +151,18 @@ class BatchCounter:
             for spec in config.model_specs
         }
 
-    def count(self, batch: pa.RecordBatch) -> Counted:
-        """Computes the sums of a batch.
+        named = {spec.name if self._several else "": spec.is_baseline for spec in config.model_specs}
+        self.candidate = next(name for name, is_baseline in named.items() if not is_baseline)
+
+    def evaluate(self, batch: pa.RecordBatch) -> dict[str, Evaluated]:
+        """Returns the labels and predictions of each model, by name; "" for the only one.
 
         Raises:
-          InputError: a row has no label or no weight, or slices are not text.
+          InputError: a row has no label.
         """
-        return self.count_evaluated(batch, {name: model.evaluate(batch) for name, model in self._models.items()})
+        return {name: model.evaluate(batch) for name, model in self._models.items()}
 
-    def count_evaluated(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated]) -> Counted:
+    def count(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated]) -> Counted:
         """Computes the sums of a batch from labels and predictions.
 
         Args:

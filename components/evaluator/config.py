@@ -228,6 +228,9 @@ class EvaluationConfig(Section):
     importance_rows: int | None = Field(default=None, ge=0)
     """Number of rows of the eval split by which the importance of columns is measured; 0: it is not measured. By
     default 10,000, fewer for a table with many columns, and none for one with more than 126."""
+    worst_mistakes: int = Field(default=24, ge=0, le=100)
+    """Number of images of the eval split that the report shows, of those that the model is wrong about: the ones with
+    the greatest probability of the wrong class. 0: none, for images that a report must not contain."""
     min_examples: int = Field(default=50, ge=1)
     """A slice with fewer rows is measured, but not judged: its metrics have a large variance."""
     fairness: FairnessConfig | None = None

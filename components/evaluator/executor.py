@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -18,11 +18,22 @@ from tfx.utils import io_utils, path_utils, proto_utils
 from components.compat.tfma import evaluation
 from components.data import example_artifacts
 from components.errors import MachineError
-from components.evaluator import importance, leakage_sample, permutation, plot_data, saved_model, tfma_results, verdict
+from components.evaluator import (
+    importance,
+    leakage_sample,
+    mistakes,
+    permutation,
+    plot_data,
+    saved_model,
+    tfma_results,
+    verdict,
+    worst_mistakes,
+)
 from components.evaluator.baseline import usable_baseline
 from components.evaluator.columnar import Evaluate, Evaluation, Metrics
 from components.evaluator.gate import judge
 from components.evaluator.importance import Importance
+from components.evaluator.mistakes import Mistake
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.verdict import SliceMetrics, Verdict
 from components.features.leakage import Leakage
@@ -51,8 +62,8 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
 
         Args:
           input_dict: `examples`, `model`, and `baseline_model` if there is one.
-          output_dict: `evaluation` gets TFMA's files, `verdict.json`, `plots.json` and `importance.json`; `blessing`
-            gets the properties that TFX's Evaluator sets.
+          output_dict: `evaluation` gets TFMA's files, `verdict.json`, `plots.json`, `importance.json`, and of images
+            `mistakes.json`; `blessing` gets the properties that TFX's Evaluator sets.
           exec_properties: those of TFX's Evaluator, and `plan`, an EvaluationPlan as JSON.
 
         Raises:
@@ -124,7 +135,7 @@ class Executor(StockExecutor):
             super()._evaluate(plan, input_dict, output_dict, exec_properties)
             return
         self._log_startup(input_dict, output_dict, exec_properties)
-        what = Evaluation(config.SerializeToString(), models, plan.label_columns)
+        what = Evaluation(config.SerializeToString(), models, plan.label_columns, worst_mistakes.search(plan))
         stored = example_artifacts.examples_of(examples, _SPLIT)
         folder = artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY])
         fileio.makedirs(folder)
@@ -133,16 +144,20 @@ class Executor(StockExecutor):
             others = Metrics(config).names_of_others
             if others:
                 logging.info("TFMA computes these metrics itself, row by row: %s", ", ".join(others))
-            _ = (
-                pipeline
-                | "Files" >> beam.Create(stored.paths, reshuffle=False)
-                | Evaluate(stored, what)
-                | "Write" >> beam.Map(_write, folder, what)
-            )
+            files = pipeline | "Files" >> beam.Create(stored.paths, reshuffle=False)
+            results, *found = files | Evaluate(stored, what)
+            _ = results | "Write" >> beam.Map(_write, folder, what)
+            for each in found:
+                _ = each | "WriteMistakes" >> beam.Map(_write_mistakes, folder)
 
 
 def _write(results: Mapping[evaluation.SliceKey, evaluation.Results], folder: str, what: Evaluation) -> None:
     evaluation.write(folder, results, what.config(), what.models)
+
+
+def _write_mistakes(found: Sequence[Mistake], folder: str) -> None:
+    with fileio.open(f"{folder}/{mistakes.FILE}", "w") as file:
+        file.write(mistakes.to_json(worst_mistakes.bounded(found)))
 
 
 def _eval_config(exec_properties: Mapping[str, Any], compared: bool) -> tfma.EvalConfig:
@@ -181,6 +196,8 @@ def _importance(plan: EvaluationPlan, inputs: Inputs, exec_properties: Mapping[s
     (spec,) = config.model_specs
     if plan.feature_columns is None:
         return Importance(unknown="the columns of features of own code are not known")
+    if len(plan.feature_columns) < 2 and not plan.evaluation.max_importance:
+        return Importance(unknown="the model has one column")
     if not rows:
         return Importance(unknown="the table has many columns, or evaluation.importance_rows is 0")
     reason = _needs_stock(examples, config, {spec.name: folder}, plan)

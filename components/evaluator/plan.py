@@ -19,6 +19,8 @@ class EvaluationPlan(Section):
     feature_columns: tuple[str, ...] | None = None
     """The columns that the features are made of, in which leakage is looked for; None: not known, as with features of
     own code."""
+    image_columns: tuple[str, ...] = ()
+    """The columns of encoded images, of which the worst mistakes are shown."""
     class_weights: bool = False
     """Whether the model's rows were weighted by class, so that its probabilities are not those of the data."""
     weight: str | None = None

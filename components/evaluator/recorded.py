@@ -64,7 +64,7 @@ class RecordedAnswers:
 
     def slices(self) -> list[SliceMetrics]:
         """Computes the metrics of all rows and of each slice; values may be NaN."""
-        counted = BatchCounter(self._what).count_evaluated(self._batch, {"": self.evaluated})
+        counted = BatchCounter(self._what).count(self._batch, {"": self.evaluated})
         combined = ResultsFn(self._what)
         combined.setup()
         # TFMA divides by zero where a slice has one class.

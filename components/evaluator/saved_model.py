@@ -26,7 +26,8 @@ class Evaluated:
     Attributes:
       labels: [rows].
       predictions: [rows], or [rows, classes].
-      transformed: outputs of the model's preprocessing signatures; [rows, ...].
+      transformed: outputs of the model's preprocessing signatures; [rows, ...]. Without the label if the examples have
+        a column of its name: a slice by this column is one of its values, such as the name of a class.
       outputs: all outputs of the prediction by name; [rows, ...].
     """
 
@@ -103,7 +104,10 @@ class Model:
         outputs = self._outputs(batch) if outputs is None else outputs
         predictions = self._prediction(outputs)
         transformed = self._transformed(batch)
-        return Evaluated(self._labels(batch, transformed), predictions, transformed, outputs)
+        labels = self._labels(batch, transformed)
+        if self._label_columns is not None and self._spec.label_key in batch.schema.names:
+            transformed.pop(self._spec.label_key, None)
+        return Evaluated(labels, predictions, transformed, outputs)
 
     def predict(self, batch: pa.RecordBatch) -> tuple[Numbers, Columns]:
         """Computes predictions and all outputs; see Evaluated."""

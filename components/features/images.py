@@ -35,9 +35,33 @@ def decoded(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dic
     Raises:
       tf.errors.InvalidArgumentError: when it is run, about bytes that are no image.
     """
-    return {
-        name: _pixels(operations[name], values) if name in operations else values for name, values in features.items()
-    }
+    return unpacked(operations, _each(operations, features, lambda op, values: _pixels(op, values, tf.float32)))
+
+
+def packed(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dict[str, Any]:
+    """Replaces encoded images by their pixels, rounded to whole numbers, so that they take a quarter of the memory.
+
+    Args:
+      operations: see `images`.
+      features: as for `decoded`.
+
+    Returns:
+      The features; those of images uint8, [batch, height * width * channels].
+
+    Raises:
+      tf.errors.InvalidArgumentError: as `decoded`.
+    """
+    return _each(operations, features, lambda op, values: _pixels(op, values, tf.uint8))
+
+
+def unpacked(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dict[str, Any]:
+    """Converts pixels of [0, 255], as `packed` returns them, to those of `decoded`."""
+    return _each(operations, features, lambda _, values: tf.cast(values, tf.float32) / 255.0)
+
+
+def row_bytes(operations: Mapping[str, Image]) -> int:
+    """Returns the size of the packed pixels of a row."""
+    return sum(op.height * op.width * op.channels for op in operations.values())
 
 
 def in_parts(
@@ -55,8 +79,7 @@ def in_parts(
     Returns:
       The outputs of all rows.
     """
-    pixels = sum(op.height * op.width * op.channels for op in operations.values())
-    size = max(1, _PART_BYTES // (pixels * tf.float32.size))
+    size = max(1, _PART_BYTES // (row_bytes(operations) * tf.float32.size))
     count = tf.shape(rows[next(iter(operations))])[0]
     # A batch without rows is one empty part.
     parts = tf.maximum(1, -(-count // size))
@@ -83,16 +106,27 @@ def in_parts(
     return {name: tf.ensure_shape(arrays[name].concat(), spec.shape) for name, spec in specs.items()}
 
 
-def _pixels(op: Image, encoded: tf.Tensor) -> tf.Tensor:
+def _each(
+    operations: Mapping[str, Image], features: Mapping[str, Any], change: Callable[[Image, tf.Tensor], tf.Tensor]
+) -> dict[str, Any]:
+    """Replaces the features of images."""
+    return {
+        name: change(operations[name], values) if name in operations else values for name, values in features.items()
+    }
+
+
+def _pixels(op: Image, encoded: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Returns pixels in [0, 255], rounded if the dtype is that of whole numbers."""
     shape = [op.height, op.width, op.channels]
 
     def resized(data: tf.Tensor) -> tf.Tensor:
         image = tf.io.decode_image(data, channels=op.channels, expand_animations=False)
-        return tf.ensure_shape(tf.image.resize(tf.cast(image, tf.float32), shape[:2], antialias=True), shape) / 255.0
+        pixels = tf.ensure_shape(tf.image.resize(tf.cast(image, tf.float32), shape[:2], antialias=True), shape)
+        return tf.cast(tf.round(pixels) if dtype.is_integer else pixels, dtype)
 
     def one(data: tf.Tensor) -> tf.Tensor:
-        return tf.cond(tf.equal(tf.strings.length(data), 0), lambda: tf.zeros(shape), lambda: resized(data))
+        return tf.cond(tf.equal(tf.strings.length(data), 0), lambda: tf.zeros(shape, dtype), lambda: resized(data))
 
-    spec = tf.TensorSpec(shape, tf.float32)
+    spec = tf.TensorSpec(shape, dtype)
     pixels = tf.map_fn(one, encoded, fn_output_signature=spec, parallel_iterations=_PARALLEL)
     return tf.reshape(pixels, [-1, op.height * op.width * op.channels])

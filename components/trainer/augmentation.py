@@ -7,24 +7,34 @@ import tensorflow as tf
 from components.features.image_ops import Image
 from components.trainer.config import AugmentationConfig
 from components.trainer.input_columns import Columns
+from components.trainer.input_pipeline import Batch
 
 _ERASED = (0.1, 0.4)
 """The least and the greatest share of a side that is erased."""
 _GREY = 0.5
 
 
-def augmented(operations: dict[str, Image], config: AugmentationConfig, features: Columns, seed: tf.Tensor) -> Columns:
+def augmented(operations: dict[str, Image], config: AugmentationConfig, batch: Batch, seed: tf.Tensor) -> Batch:
     """Changes the images of a batch.
 
     Args:
       operations: the images' features, see `images.images`.
       config: the kinds of changes.
-      features: what the network reads; pixels are float32 in [0, 1], [batch, height * width * channels].
+      batch: what the network reads; pixels are float32 in [0, 1], [batch, height * width * channels].
       seed: int64, [2].
 
     Returns:
-      The features; pixels are still in [0, 1].
+      The batch; pixels are still in [0, 1]. With mixup, its labels and weights are those of `Batch` for blended rows.
     """
+    features, *rest = batch
+    changed = _changed(operations, config, features, seed)
+    if not config.mixup:
+        return changed, *rest
+    own = tf.random.experimental.stateless_fold_in(seed, len(operations))
+    return _blended(operations, config.mixup, changed, own, *rest)
+
+
+def _changed(operations: dict[str, Image], config: AugmentationConfig, features: Columns, seed: tf.Tensor) -> Columns:
     changed = dict(features)
     for number, (name, op) in enumerate(operations.items()):
         pixels = tf.reshape(features[name], [-1, op.height, op.width, op.channels])
@@ -37,6 +47,29 @@ def augmented(operations: dict[str, Image], config: AugmentationConfig, features
             pixels = _erased(config.erase, pixels, seeds[2])
         changed[name] = tf.reshape(pixels, [-1, op.height * op.width * op.channels])
     return changed
+
+
+def _blended(
+    operations: dict[str, Image],
+    alpha: float,
+    features: Columns,
+    seed: tf.Tensor,
+    label: tf.Tensor,
+    weight: tf.Tensor | None = None,
+) -> Batch:
+    """Blends each row with the one before it; the rows of a batch are in random order."""
+    # Gamma variates with a small alpha are so small that float32 rounds most of them to 0; where both are 0, the row is
+    # the other one.
+    own, other = tf.unstack(tf.random.stateless_gamma([2, tf.shape(label)[0]], seed, alpha, dtype=tf.float64), 2)
+    share = tf.cast(tf.math.divide_no_nan(own, own + other), tf.float32)
+    pixels = share[:, tf.newaxis]
+    blended = {
+        name: pixels * values + (1 - pixels) * tf.roll(values, 1, axis=0) if name in operations else values
+        for name, values in features.items()
+    }
+    weights = tf.ones_like(share) if weight is None else weight
+    shares = tf.stack([share * weights, (1 - share) * tf.roll(weights, 1, axis=0)], axis=1)
+    return blended, tf.concat([label, tf.roll(label, 1, axis=0)], axis=1), shares
 
 
 def _uniform(pixels: tf.Tensor, seed: tf.Tensor, count: int) -> list[tf.Tensor]:

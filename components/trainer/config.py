@@ -105,6 +105,10 @@ class AugmentationConfig(Section):
     erase: float = Field(default=0.0, ge=0, le=1)
     """The share of images in which a rectangle of 0.1 to 0.4 of each side becomes grey (Zhong et al. 2017, Random
     Erasing Data Augmentation)."""
+    mixup: float = Field(default=0.0, ge=0, le=10)
+    """Each image is blended with another one of its batch; the share of either is drawn from Beta(mixup, mixup), and
+    its loss is that of both labels, with the same shares (Zhang et al. 2018, mixup: Beyond Empirical Risk
+    Minimization). 0.2 to 0.4 are usual: most images are then nearly unchanged. 0: none are blended."""
 
 
 class TrainingConfig(Section):
@@ -136,9 +140,10 @@ class TrainingConfig(Section):
     """The dtype of the network's computations; variables, logits and the exported model are always float32."""
     steps_per_execution: PositiveInt = 10
     """Steps in one call of TensorFlow; more steps need less time each, and SIGTERM is noticed later."""
-    cache: Literal["auto", "memory", "none"] = "auto"
-    """memory: each worker keeps its parsed examples in memory; none: examples are read again in every epoch; auto:
-    memory, if they fit into a quarter of it."""
+    cache: Literal["auto", "memory", "pixels", "none"] = "auto"
+    """memory: each worker keeps its parsed examples in memory, with encoded images; pixels: the same with decoded
+    images, as 8-bit numbers; none: examples are read again in every epoch; auto: pixels, if twice their size fits into
+    a quarter of the memory and the training reads the rows twice or more; else memory, if they fit into a quarter."""
     shuffle_buffer: PositiveInt = 100_000
     """Without the cache: the number of examples in the shuffle buffer. With it all examples are shuffled."""
     warm_start: bool = False

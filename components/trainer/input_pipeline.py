@@ -25,12 +25,28 @@ from components.trainer.tfrecord_source import TfrecordSource
 from components.trainer.validation_part import By, Keys, Selection, ValidationPart, key
 
 Batch = tuple[Columns, tf.Tensor] | tuple[Columns, tf.Tensor, tf.Tensor]
-"""The features of some examples, their label [batch, 1], and their weights [batch] if the rows have weights."""
+"""The features of some examples, their label [batch, 1], and their weights [batch] if the rows have weights. A row that
+is blended of two examples has both labels, [batch, 2], and as their weights the shares of the examples, times the
+weights of the rows, [batch, 2]."""
 
 
 Decode = Callable[[Columns], Columns]
-Augment = Callable[[Columns, tf.Tensor], Columns]
-"""(what the network reads, a seed: int64 [2]) → the same with random changes."""
+Augment = Callable[[Batch, tf.Tensor], Batch]
+"""(a batch with what the network reads, a seed: int64 [2]) → the batch with random changes."""
+
+
+class PixelCache(NamedTuple):
+    """How decoded images are kept in memory.
+
+    Attributes:
+      pack: transformed features → the same with pixels instead of encoded images, see `images.packed`.
+      unpack: these → what the network reads.
+      row_bytes: the size of the pixels of a row.
+    """
+
+    pack: Decode
+    unpack: Decode
+    row_bytes: int
 
 
 class AssignedBatches(NamedTuple):
@@ -55,6 +71,10 @@ class Source(Protocol):
 
     def memory(self) -> int:
         """Returns how many bytes all examples take in memory, at most."""
+        ...
+
+    def rows(self) -> int:
+        """Returns the number of all examples."""
         ...
 
     def load(self, shard: InputShard) -> Columns:
@@ -90,6 +110,7 @@ class InputPipeline:
       selection: the rows that are read; None: all.
       decode: transformed features → what the network reads, see `images.decoded`; None: they are the same.
       augment: changes the batches of training at random; needs `decode`.
+      pixel_cache: how decoded images can be kept in memory; None: they are decoded for each batch.
     """
 
     files: Sequence[str]
@@ -99,6 +120,7 @@ class InputPipeline:
     selection: Selection | None = None
     decode: Decode | None = None
     augment: Augment | None = None
+    pixel_cache: PixelCache | None = None
 
     def dataset(self, shard: InputShard) -> tf.data.Dataset:
         """The shuffled batches of one worker, without end.
@@ -114,17 +136,19 @@ class InputPipeline:
           MachineError: a file cannot be read.
         """
         source = _source(self.files, self.spec, self.selection)
-        if _in_memory(source, self.config.cache):
-            batches = self._from_memory(source, shard)
+        pixels = self._cached_pixels(source)
+        if pixels or _in_memory(source, self.config.cache):
+            batches = self._from_memory(source, shard, pixels)
         else:
             batches = source.batches(shard, self.config, self.batch_size)
         batches = batches.map(_split_label)
-        if self.decode:
+        decode = pixels.unpack if pixels else self.decode
+        if decode:
             # Every batch of every worker has a number of its own.
             own = tf.cast(shard.start, tf.int64) * shard.count + tf.cast(shard.index, tf.int64)
             numbers = tf.data.Dataset.counter(own, shard.count)
             batches = tf.data.Dataset.zip((numbers, batches)).map(
-                lambda number, batch: self._decoded(number, *batch), tf.data.AUTOTUNE, deterministic=True
+                lambda number, batch: self._decoded(decode, number, *batch), tf.data.AUTOTUNE, deterministic=True
             )
         return batches.prefetch(tf.data.AUTOTUNE)
 
@@ -136,27 +160,45 @@ class InputPipeline:
           MachineError: a file cannot be read.
         """
         source = _source(self.files, self.spec, self.selection)
-        workers = self.config.strategy.max_workers if self.config.cluster == "local" else 1
-        if _in_memory(source, self.config.cache, workers or 1):
+        workers = (self.config.strategy.max_workers if self.config.cluster == "local" else 1) or 1
+        pixels = self._cached_pixels(source, workers)
+        decode = pixels.unpack if pixels else self.decode
+
+        def made(columns: Columns, number: tf.Tensor) -> Batch:
+            return self._decoded(decode, number, *_split_label(columns))
+
+        if pixels or _in_memory(source, self.config.cache, workers):
             return AssignedBatches(
-                lambda: tf.data.Dataset.from_tensors(stack(source.load(InputShard()))).repeat(),
-                lambda columns, number: self._decoded(number, *_split_label(self._gather(source, columns, number))),
+                lambda: tf.data.Dataset.from_tensors(_loaded(source, InputShard(), pixels)).repeat(),
+                lambda columns, number: made(self._gather(source, columns, number), number),
             )
         return AssignedBatches(
             lambda: tf.data.Dataset.from_tensors(0).repeat(),
-            lambda _, number: self._decoded(number, *_split_label(source.batch(number, self.config, self.batch_size))),
+            lambda _, number: made(source.batch(number, self.config, self.batch_size), number),
         )
 
-    def _decoded(self, number: tf.Tensor, features: Columns, *rest: tf.Tensor) -> Batch:
-        if self.decode:
-            features = self.decode(features)
-        if self.augment:
-            features = self.augment(features, tf.stack([tf.constant(self.config.seed, tf.int64), number]))
-        return features, *rest
+    def _cached_pixels(self, source: Source, copies: int = 1) -> PixelCache | None:
+        """How decoded images are kept in memory; None if they are not."""
+        cache, config = self.pixel_cache, self.config
+        if cache is None or config.cache == "pixels":
+            return cache
+        if config.cache != "auto" or not _in_memory(source, config.cache, copies):
+            return None
+        # While they are loaded, there are two copies of them. What is read less than twice is not worth it.
+        rows = source.rows()
+        fit = 2 * rows * cache.row_bytes * copies <= machine_memory() / 4
+        return cache if fit and config.steps * config.batch_size >= 2 * rows else None
 
-    def _from_memory(self, source: Source, shard: InputShard) -> tf.data.Dataset:
+    def _decoded(self, decode: Decode | None, number: tf.Tensor, features: Columns, *rest: tf.Tensor) -> Batch:
+        if decode:
+            features = decode(features)
+        if self.augment is None:
+            return features, *rest
+        return self.augment((features, *rest), tf.stack([tf.constant(self.config.seed, tf.int64), number]))
+
+    def _from_memory(self, source: Source, shard: InputShard, pixels: PixelCache | None) -> tf.data.Dataset:
         """Loads the shard once, and gathers batches from it by row number."""
-        columns = stack(source.load(shard))
+        columns = _loaded(source, shard, pixels)
         numbers = tf.data.Dataset.counter(tf.cast(shard.start, tf.int64))
         return numbers.map(lambda each: self._gather(source, columns, each), tf.data.AUTOTUNE, deterministic=True)
 
@@ -238,6 +280,12 @@ def size(files: Sequence[str], spec: FeatureSpec) -> int:
       spec: parsing spec of the transformed features and the label.
     """
     return _source(files, spec).memory()
+
+
+def _loaded(source: Source, shard: InputShard, pixels: PixelCache | None) -> Stacked:
+    """The examples of a shard; with `pixels` its images are decoded, several at a time."""
+    columns = source.load(shard)
+    return stack(tf.function(pixels.pack, autograph=False)(columns) if pixels else columns)
 
 
 def _source(files: Sequence[str], spec: FeatureSpec, selection: Selection | None = None) -> Source:

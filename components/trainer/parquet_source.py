@@ -45,6 +45,10 @@ class ParquetSource:
         """Returns how many bytes all examples take in memory, from the footers of the files."""
         return sum(group.memory for group in self._shard.groups)
 
+    def rows(self) -> int:
+        """Returns the number of all examples."""
+        return int(self._shard.sizes.sum())
+
     def load(self, shard: InputShard) -> Columns:
         """Returns the examples of one worker: every `count`-th row, as from TFRecords.
 
@@ -116,7 +120,7 @@ class ParquetSource:
         ]
 
     def _check(self, workers: int) -> None:
-        rows = int(self._shard.sizes.sum())
+        rows = self.rows()
         if rows < workers:
             raise InputError(
                 f"{self.files[0].rpartition('/')[0]}: expected an example for each worker ({workers}), received {rows}",

@@ -52,13 +52,16 @@ class PredictionHead:
         """The weighted loss of each example; that of an ensemble is the mean over its members' own losses.
 
         Args:
-          label: shape [batch, 1] or [batch].
+          label: shape [batch, 1] or [batch]; [batch, 2] of rows that are blended of two examples.
           logits: float32, shape [batch, outputs], or [batch, ..., outputs] of the members of an ensemble.
-          weight: the rows' own weights, float32, shape [batch]; None: all count the same.
+          weight: the rows' own weights, float32, shape [batch]; None: all count the same. Of blended rows [batch, 2].
 
         Returns:
-          float32, shape [batch].
+          float32, shape [batch]; of a blended row the sum for both labels.
         """
+        if label.shape[1:] == (2,):
+            both = zip(tf.unstack(label, axis=1), tf.unstack(weight, axis=1), strict=True)
+            return tf.add_n([self.losses(one, logits, share) for one, share in both])
         label = tf.reshape(label, [-1])
         if logits.shape.rank == 2:
             losses = self.loss(label, logits)

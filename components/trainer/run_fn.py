@@ -33,7 +33,7 @@ from components.trainer.config import AugmentationConfig
 from components.trainer.early_stopping import EarlyStopping
 from components.trainer.export import export
 from components.trainer.input_columns import Columns
-from components.trainer.input_pipeline import Batch, InputPipeline
+from components.trainer.input_pipeline import Batch, InputPipeline, PixelCache
 from components.trainer.plan import TrainingPlan
 from components.trainer.prediction_head import prediction_head
 from components.trainer.strategy import Distribution
@@ -107,7 +107,11 @@ class Training:
         self._spec.pop(feature_names.ROW_KEY, None)
         self._features = inputs(plan.features, self._transform.vocabulary_size_by_name)
         encoded = images.images(plan.features.features)
-        self._decode = functools.partial(images.decoded, encoded) if encoded else None
+        self._decode = self._pixel_cache = None
+        if encoded:
+            pack, unpack = (functools.partial(each, encoded) for each in (images.packed, images.unpacked))
+            self._decode = functools.partial(images.decoded, encoded)
+            self._pixel_cache = PixelCache(pack, unpack, images.row_bytes(encoded))
         changes = plan.training.augmentation
         self._augment = functools.partial(augmented, encoded, changes) if changes != AugmentationConfig() else None
         self._forest: ForestTraining | None = None
@@ -159,7 +163,7 @@ class Training:
                 distribution=distribution,
                 learner=Learner(self._build, self._head, self._warm_start, self._plan.model.frozen_steps),
                 input_pipeline=InputPipeline(
-                    files, self._spec, config, batch_size, others, self._decode, self._augment
+                    files, self._spec, config, batch_size, others, self._decode, self._augment, self._pixel_cache
                 ),
                 folders=Folders(self._checkpoints, None if distribution.is_lead else f"{run}/checkpoints", run),
                 on_checkpoint=functools.partial(self._on_checkpoint, evaluation, validation),

@@ -50,6 +50,12 @@ class TfrecordSource:
         """Returns how many bytes all parsed examples take in memory, at most."""
         return sum(int(tf.io.gfile.stat(file).length) for file in self.files) * _UNPACKED
 
+    def rows(self) -> int:
+        """Returns the number of all examples; reads the files."""
+        # At once, also while a graph is traced.
+        with tf.init_scope():
+            return int(self._records().reduce(tf.constant(0, tf.int64), lambda count, _: count + 1))
+
     def load(self, shard: InputShard) -> Columns:
         """Returns the examples of one worker: every `count`-th row."""
         columns: Columns = _records_of(self._records(), shard).batch(_ALL).map(self._parser()).get_single_element()

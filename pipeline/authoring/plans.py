@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from components.evaluator.plan import EvaluationPlan
 from components.features import feature_names
+from components.features.image_ops import Image
 from components.features.plan import FeaturePlan, RowKey
 from components.ingest.config import SplitConfig
 from components.monitor.plan import MonitorPlan
@@ -34,6 +35,12 @@ def evaluation_plan(config: Config, force_bless: str | None = None) -> Evaluatio
         label=config.data.label,
         label_columns=None if config.model.run_fn else features.label_expression().columns,
         feature_columns=None if config.features.preprocessing_fn else config.features.columns_read,
+        image_columns=tuple(
+            column
+            for feature in config.features.declared
+            if isinstance(feature.op, Image)
+            for column in feature.columns
+        ),
         class_weights=config.training.class_weights is not None,
         loss=config.model.loss,
         quantiles=config.model.quantiles if config.model.loss == "quantile" else (),

@@ -15,8 +15,9 @@ from components.data import file_io, image_statistics
 from components.data.near_duplicates import NearDuplicates
 from components.edge.verdict import FILE as EDGE_FILE
 from components.edge.verdict import EdgeVerdict
-from components.evaluator import importance, plot_data, verdict
+from components.evaluator import importance, mistakes, plot_data, verdict
 from components.evaluator.importance import Importance
+from components.evaluator.mistakes import Mistake
 from components.evaluator.plot_data import Plots
 from components.evaluator.verdict import SliceMetrics, Verdict
 from components.monitor.result import Monitoring
@@ -201,6 +202,16 @@ def read_plots(folder: str) -> Plots | None:
     """
     file = Path(folder) / plot_data.FILE
     return Plots.from_json(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+def read_mistakes(folder: str) -> list[Mistake] | None:
+    """Reads the images that the model is wrong about and most sure of; None if they were not looked for.
+
+    Args:
+      folder: of a ModelEvaluation artifact.
+    """
+    file = Path(folder) / mistakes.FILE
+    return mistakes.from_json(file.read_text(encoding="utf-8")) if file.exists() else None
 
 
 def read_importance(folder: str) -> Importance | None:

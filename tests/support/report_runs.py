@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import itertools
 import json
 import struct
 from dataclasses import replace
 from pathlib import Path
 
+from PIL import Image
 from store_writer import Writer
 from tensorboard.compat.proto import event_pb2
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
@@ -15,7 +18,9 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 from components.config_section import Task
 from components.data import image_statistics
 from components.data.near_duplicates import NearDuplicates, Pair
+from components.evaluator import mistakes
 from components.evaluator.importance import ColumnImportance, Estimate, Importance, SliceImportance
+from components.evaluator.mistakes import Mistake
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
 from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics, Verdict
 from components.monitor.result import (
@@ -89,6 +94,7 @@ def write_run(
     (here / "evaluation").mkdir()
     (here / "evaluation" / "verdict.json").write_text(verdict(harm, slices).to_json())
     (here / "evaluation" / "importance.json").write_text(importance(harm).to_json())
+    (here / "evaluation" / "mistakes.json").write_text(mistakes.to_json(worst(harm)))
     (here / "evaluation" / "plots.json").write_text(plots(task, classes).to_json())
     evaluation = writer.artifact("ModelEvaluation", str(here / "evaluation"))
     (here / "monitoring").write_text(json.dumps(monitoring(harm).to_dict()))
@@ -158,6 +164,18 @@ def importance(harm: str = "") -> Importance:
         SliceImportance({f"company{harm}": f"Blue{harm}"}, 2, 0.5, (of_slice, replace(company, share=None))),
     )
     return Importance("binary_crossentropy", 1, slices, {f"fare{harm}": 2.0, "company": None})
+
+
+def worst(harm: str = "") -> list[Mistake]:
+    """An image, one without a thumbnail, and one whose thumbnail is no base64."""
+    file = io.BytesIO()
+    Image.linear_gradient("L").resize((48, 96)).save(file, "JPEG")
+    thumbnail = base64.b64encode(file.getvalue()).decode()
+    return [
+        Mistake(f"cats/1.jpg{harm}", f"cat{harm}", f"dog{harm}", 0.984375, thumbnail),
+        Mistake("", "dog", "cat", 0.75, ""),
+        Mistake("cats/2.jpg", "cat", "dog", 0.625, f"not base64{harm}"),
+    ]
 
 
 def plots(task: Task = "binary", classes: int = 2) -> Plots:

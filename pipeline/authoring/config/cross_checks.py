@@ -196,6 +196,11 @@ def _images(config: Config) -> Iterator[Problem]:
     if not images and config.training.augmentation != AugmentationConfig():
         message = "images are changed, and no column has the operation image; remove it"
         yield Problem(("training", "augmentation"), message)
+    if not images and config.training.cache == "pixels":
+        message = "pixels of images are kept in memory, and no column has the operation image; choose memory"
+        yield Problem(("training", "cache"), message)
+    if config.training.augmentation.mixup:
+        yield from _mixup(config, len(images))
     if kind not in IMAGE_KINDS:
         return
     if not images:
@@ -208,6 +213,16 @@ def _images(config: Config) -> Iterator[Problem]:
     if config.model.frozen_steps and config.training.weight_decay:
         message = "expected 0 with model.frozen_steps, since it would change the frozen weights; remove one"
         yield Problem(("training", "weight_decay"), message)
+
+
+def _mixup(config: Config, images: int) -> Iterator[Problem]:
+    where = ("training", "augmentation", "mixup")
+    if config.data.task == "regression":
+        yield Problem(where, "expected the task binary or multiclass, whose losses it blends, received regression")
+    if len(config.features.declared) > images:
+        yield Problem(where, "expected no features but images, since others are not blended; remove it or them")
+    if config.training.folds:
+        yield Problem(where, "a blend of rows of two folds has no fold; remove it or training.folds")
 
 
 def _forest(config: Config) -> Iterator[Problem]:

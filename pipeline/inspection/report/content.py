@@ -16,6 +16,7 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2
 from components import version_manifest
 from components.errors import PipelineError
 from components.evaluator.importance import Importance
+from components.evaluator.mistakes import Mistake
 from components.evaluator.plot_data import Plots
 from components.features import feature_names
 from components.features.config import FeaturesConfig
@@ -110,6 +111,7 @@ class Content:
       curves: name → kind → points.
       plots: data of the evaluation's charts, of the whole eval split.
       importance: of the columns, with slices.
+      mistakes: the images that the model is wrong about and most sure of; None if none were looked for.
       classes: names of a multiclass task's classes, by number; empty where they are unknown.
       manifest: of the pushed version.
       monitoring: what the served requests show; None without the node Monitor.
@@ -131,6 +133,7 @@ class Content:
     curves: dict[str, dict[str, list[Point]]] = field(default_factory=dict)
     plots: Plots | None = None
     importance: Importance | None = None
+    mistakes: list[Mistake] | None = None
     classes: list[str] = field(default_factory=list)
     manifest: version_manifest.Manifest | None = None
     monitoring: Monitoring | None = None
@@ -167,6 +170,7 @@ def collect(store: Store, logs: Path, run: Run) -> Content:
     content.curves = _part(missing, "curves", lambda: _curves(outputs), {})
     content.plots = _part(missing, "plots", lambda: _plots(outputs), None)
     content.importance = _part(missing, "importance", lambda: _importance(outputs), None)
+    content.mistakes = _part(missing, "mistakes", lambda: _mistakes(outputs), None)
     if content.plots and content.plots.task == "multiclass":
         content.classes = _part(missing, "classes", lambda: _classes(outputs), [])
     content.manifest = _part(missing, "pushed", lambda: _manifest(content.summary), None)
@@ -332,6 +336,11 @@ def _importance(outputs: _Outputs) -> Importance:
     if importance is None or importance.unknown:
         raise _AbsentError(importance.unknown if importance and importance.unknown else "it was not recorded")
     return importance
+
+
+def _mistakes(outputs: _Outputs) -> list[Mistake] | None:
+    artifact = outputs.last("ModelEvaluation")
+    return run_summary.read_mistakes(artifact.uri) if artifact else None
 
 
 def _classes(outputs: _Outputs) -> list[str]:

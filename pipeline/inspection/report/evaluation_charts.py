@@ -48,12 +48,14 @@ class Matrix:
       classes: names of the rows and of the columns.
       rows: of each class the count and the shade (0: empty) of every cell.
       recall: of each class; None where it has no rows, or stands for several classes.
+      precision: of each class; None where it is never predicted, or stands for several classes.
     """
 
     of: str
     classes: list[str]
     rows: list[list[tuple[float, int]]]
     recall: list[float | None]
+    precision: list[float | None]
 
 
 @dataclass(frozen=True)
@@ -221,15 +223,17 @@ def _matrix(of: str, confusion: Confusion, classes: Sequence[str]) -> Matrix:
     names = [_class_name(each, classes) for each in confusion.classes]
     order = sorted(range(len(names)), key=lambda index: _sort_key(names[index]))
     order += range(len(names), len(confusion.counts))
-    rows, recall = [], []
+    rows = []
+    recall: list[float | None] = []
+    precision: list[float | None] = []
     for index in order:
         counts = confusion.counts[index]
-        total = sum(counts)
-        rows.append([(counts[column], _shade(counts[column], total)) for column in order])
-        is_one_class = total and index < len(names) and confusion.classes[index] != _UNKNOWN
-        recall.append(counts[index] / total if is_one_class else None)
+        rows.append([(counts[column], _shade(counts[column], sum(counts))) for column in order])
+        is_one_class = index < len(names) and confusion.classes[index] != _UNKNOWN
+        for shares, total in ((recall, sum(counts)), (precision, sum(each[index] for each in confusion.counts))):
+            shares.append(counts[index] / total if is_one_class and total else None)
     others = [f"{confusion.others:,} others"] if confusion.others else []
-    return Matrix(of, [names[index] for index in order[: len(names)]] + others, rows, recall)
+    return Matrix(of, [names[index] for index in order[: len(names)]] + others, rows, recall, precision)
 
 
 def _sort_key(name: str) -> tuple[bool, int, str]:

@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -17,6 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from components.evaluator.importance import Importance
+from components.evaluator.mistakes import Mistake
 from components.monitor.result import Monitoring
 from components.tuner import trial_values
 from pipeline.core.records import RunSummary
@@ -161,9 +163,13 @@ def environment() -> Environment:
 
 
 def policy(live: object) -> str:
-    """Returns the page's Content-Security-Policy: only its own style; if live, also its script and its own server."""
-    script = f"script-src {_digest(_SCRIPT)}; connect-src 'self'; img-src data:; " if live else ""
-    return f"default-src 'none'; style-src {_digest(_STYLE)}; {script}form-action 'none'; base-uri 'none'"
+    """Returns the page's Content-Security-Policy: only its own style and the images inside of it; if live, also its
+    script and its own server.
+    """
+    script = f"script-src {_digest(_SCRIPT)}; connect-src 'self'; " if live else ""
+    return (
+        f"default-src 'none'; style-src {_digest(_STYLE)}; img-src data:; {script}form-action 'none'; base-uri 'none'"
+    )
 
 
 def _digest(text: str) -> str:
@@ -335,7 +341,19 @@ def _evaluation(content: Content) -> dict[str, Any]:
         "intervals": any(each.intervals for each in slices),
         "plots": _charts(content),
         "importance": _importance(content.importance) if content.importance else None,
+        "mistakes": None if content.mistakes is None else [_mistake(each) for each in content.mistakes],
     }
+
+
+def _mistake(mistake: Mistake) -> dict[str, Any]:
+    """Returns a mistake with the address of its thumbnail, which has the image itself."""
+    try:
+        # Decoded and encoded, so that it contains nothing but base64.
+        encoded = base64.b64encode(base64.b64decode(mistake.thumbnail, validate=True)).decode()
+    except ValueError:
+        encoded = ""
+    source = Markup(f"data:image/jpeg;base64,{encoded}") if encoded else None  # noqa: S704
+    return {"source": source, **asdict(mistake)}
 
 
 def _importance(importance: Importance) -> dict[str, Any]:

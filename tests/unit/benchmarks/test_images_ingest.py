@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import images, measure
+from benchmarks import images_ingest as images
+from benchmarks import measure
 from benchmarks.measure import Measurement, Work
 from components.data import tfrecord
 from components.ingest import image_check

@@ -14,6 +14,7 @@ from evaluator_tables import Evaluation, Setting
 from in_fork_server import in_child
 
 from components.errors import InputError
+from components.evaluator import mistakes
 from pipeline.orchestration.engines import direct
 
 pytestmark = pytest.mark.both_lines
@@ -123,6 +124,25 @@ def test_everything_is_as_the_stock_executor_computes_it(
     named = setting.section["metrics"]
     measured = {key for name, key in ours.metrics if not name}
     assert all(any(f'name: "{name}"' in key for key in measured) for name in named)
+
+
+def test_label_slices_have_its_values_and_worst_mistakes_of_images_are_kept(tmp_path: Path) -> None:
+    truth = [each[0] for each in evaluator_tables.table("multiclass")["truth"]]
+    replaced = {"label": [[f"class {each}"] for each in truth], "path": [[f"{at}.png"] for at in range(len(truth))]}
+    section = {**MULTICLASS, "slices": ["label"], "metrics": ["accuracy"], "worst_mistakes": 7}
+    # The texts of this column are no images.
+    setting = Setting("multiclass", section, plan={"image_columns": ["group"]}, replaced=replaced)
+    in_child(tmp_path / "log", evaluator_tables.write_inputs, tmp_path, setting)
+    ours: Evaluation = in_child(tmp_path / "log", evaluator_tables.evaluate, tmp_path, setting)
+    names = {name for name, _ in ours.metrics}
+    assert names == {"", *(f"label={f'class {each}'.encode()}" for each in set(truth))}
+    found = mistakes.from_json((tmp_path / "ours" / "evaluation" / mistakes.FILE).read_text())
+    assert len(found) == 7
+    probabilities = [each.probability for each in found]
+    assert probabilities == sorted(probabilities, reverse=True)
+    for each in found:
+        assert each.label == str(truth[int(each.name.removesuffix(".png"))]) != each.prediction
+        assert not each.thumbnail
 
 
 def test_only_a_metric_that_columns_do_not_have_is_computed_row_by_row(tmp_path: Path) -> None:

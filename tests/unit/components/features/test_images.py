@@ -54,6 +54,18 @@ def test_every_size_and_colour_is_converted(format_: str, channels: int) -> None
     np.testing.assert_allclose(found, 128 / 255, atol=0.02)
 
 
+def test_packed_pixels_are_those_of_the_decoded_image_rounded() -> None:
+    files = tf.constant([encoded(noise(4, 6, 3)), encoded(noise(9, 14, 3)), b""])
+    found = images.packed({"photo": OP}, {"photo": files, "other": files})
+    assert found["photo"].dtype == tf.uint8
+    assert found["other"] is files
+    assert found["photo"].shape == (3, images.row_bytes({"photo": OP}))
+    pixels = images.unpacked({"photo": OP}, found)["photo"].numpy()
+    expected = images.decoded({"photo": OP}, {"photo": files})["photo"].numpy()
+    np.testing.assert_array_equal(pixels[[0, 2]], expected[[0, 2]])
+    np.testing.assert_allclose(pixels[1], expected[1], atol=0.501 / 255)
+
+
 def test_bytes_that_are_no_image_are_an_error() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError):
         images.decoded({"photo": OP}, {"photo": tf.constant([b"text"])})

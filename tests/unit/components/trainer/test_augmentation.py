@@ -23,8 +23,11 @@ IMAGES = np.random.default_rng(0).random((ROWS, HEIGHT, WIDTH, CHANNELS)).astype
 
 def change(images: npt.NDArray[np.float32] = IMAGES, number: int = 0, **config: Any) -> npt.NDArray[np.float32]:
     features = {"photo": tf.constant(images.reshape(len(images), -1)), "age": tf.range(len(images))}
-    found = augmented({"photo": OP}, AugmentationConfig(**config), features, tf.constant([1, number], tf.int64))
+    label = tf.zeros([len(images), 1], tf.int64)
+    seed = tf.constant([1, number], tf.int64)
+    found, *rest = augmented({"photo": OP}, AugmentationConfig(**config), (features, label), seed)
     assert found["age"] is features["age"]
+    assert rest == [label]
     return found["photo"].numpy().reshape(images.shape)
 
 
@@ -74,5 +77,36 @@ def test_erased_rectangles_are_grey() -> None:
 def test_two_images_of_a_row_are_changed_differently() -> None:
     pixels = tf.constant(IMAGES.reshape(ROWS, -1))
     seed = tf.constant([1, 1], tf.int64)
-    found = augmented({"a": OP, "b": OP}, AugmentationConfig(flip=True), {"a": pixels, "b": pixels}, seed)
+    batch = {"a": pixels, "b": pixels}, tf.zeros([ROWS, 1], tf.int64)
+    found, _ = augmented({"a": OP, "b": OP}, AugmentationConfig(flip=True), batch, seed)
     assert (found["a"].numpy() != found["b"].numpy()).any()
+
+
+def blend(alpha: float, number: int = 0, weight: npt.NDArray[np.float32] | None = None) -> Any:
+    batch = {"photo": tf.constant(IMAGES.reshape(ROWS, -1))}, tf.range(ROWS, dtype=tf.int64)[:, tf.newaxis]
+    weights = [] if weight is None else [tf.constant(weight)]
+    seed = tf.constant([1, number], tf.int64)
+    features, *rest = augmented({"photo": OP}, AugmentationConfig(mixup=alpha), (*batch, *weights), seed)
+    return features["photo"].numpy(), *(each.numpy() for each in rest)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.3, 5.0])
+def test_a_blended_image_has_the_labels_of_both_with_their_shares(alpha: float) -> None:
+    pixels, label, shares = blend(alpha)
+    assert (label[:, 0] == np.arange(ROWS)).all()
+    assert (label[:, 0] != label[:, 1]).all()
+    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-6)
+    images = IMAGES.reshape(ROWS, -1)[label]
+    np.testing.assert_allclose(pixels, (images * shares[..., np.newaxis]).sum(axis=1), atol=1e-6)
+    deviation = 0.5 / np.sqrt(2 * alpha + 1)
+    assert shares[:, 0].std() == pytest.approx(deviation, rel=0.3)
+    again = blend(alpha)
+    assert all((one == other).all() for one, other in zip((pixels, label, shares), again, strict=True))
+    assert (blend(alpha, number=1)[2] != shares).any()
+
+
+def test_weights_of_rows_are_divided_among_their_shares() -> None:
+    weight = np.linspace(0, 2, ROWS, dtype=np.float32)
+    _, label, shares = blend(0.3)
+    _, _, weighted = blend(0.3, weight=weight)
+    np.testing.assert_allclose(weighted, shares * weight[label], rtol=1e-6)

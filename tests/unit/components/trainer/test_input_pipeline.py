@@ -18,7 +18,7 @@ from components.features import feature_names
 from components.trainer import input_pipeline
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import InputShard
-from components.trainer.input_pipeline import InputPipeline
+from components.trainer.input_pipeline import InputPipeline, PixelCache
 from components.trainer.validation_part import By, Selection, ValidationPart
 
 pytestmark = pytest.mark.both_lines
@@ -138,8 +138,9 @@ def test_batches_are_decoded_and_changed_by_seeds_of_their_own(tmp_path: Path, s
     def decode(features: dict[str, Any]) -> dict[str, Any]:
         return {"text": tf.strings.to_number(features["text"]), "id": features["id"]}
 
-    def augment(features: dict[str, Any], seed: tf.Tensor) -> dict[str, Any]:
-        return {**features, "seed": tf.stack([seed] * 4)}
+    def augment(batch: Any, seed: tf.Tensor) -> Any:
+        features, label = batch
+        return {**features, "seed": tf.stack([seed] * 4)}, label
 
     def batches(index: int, start: int, count: int) -> list[tuple[int, ...]]:
         pipeline = InputPipeline(files, SPEC, config(cache), 4, decode=decode, augment=augment)
@@ -153,6 +154,82 @@ def test_batches_are_decoded_and_changed_by_seeds_of_their_own(tmp_path: Path, s
     assert len({*first, *second}) == 10, "no two batches of two workers have the same changes"
     assert {seed for seed, _ in first} == {3}
     assert batches(1, 2, 3) == second[2:]
+
+
+def images_of_text(packed: list[int]) -> dict[str, Any]:
+    """Arguments of an InputPipeline: `text` is an image of two pixels; `packed` gets its rank when it is packed."""
+
+    def pixels(features: dict[str, Any], dtype: tf.DType) -> dict[str, Any]:
+        numbers = tf.cast(tf.strings.to_number(features["text"]), dtype)
+        return {**features, "text": tf.stack([numbers, numbers + 1], axis=1)}
+
+    def pack(features: dict[str, Any]) -> dict[str, Any]:
+        packed.append(features["text"].shape.rank)
+        return pixels(features, tf.uint8)
+
+    def unpack(features: dict[str, Any]) -> dict[str, Any]:
+        return {**features, "text": tf.cast(features["text"], tf.float32) / 255}
+
+    return {
+        "decode": lambda features: unpack(pixels(features, tf.float32)),
+        "augment": lambda batch, seed: ({**batch[0], "seed": tf.stack([seed] * 4)}, *batch[1:]),
+        "pixel_cache": PixelCache(pack, unpack, 2),
+    }
+
+
+def assert_same(batch: Any, expected: Any) -> None:
+    tf.nest.assert_same_structure(batch, expected)
+    for found, wanted in zip(
+        *(tf.nest.flatten(each, expand_composites=True) for each in (batch, expected)), strict=True
+    ):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@FORMATS
+def test_batches_of_decoded_images_in_memory_are_those_of_encoded_ones(tmp_path: Path, stored: Format) -> None:
+    files, packed = write(tmp_path, 37, 3, stored), list[int]()
+    pipelines = [InputPipeline(files, SPEC, config(each), 4, **images_of_text(packed)) for each in ("pixels", "memory")]
+    for shard in (InputShard(), InputShard(1, 2, 3)):
+        for batch, expected in zip(*(each.dataset(shard).take(12) for each in pipelines), strict=True):
+            assert_same(batch, expected)
+    assert packed == [1, 1], "once for each shard"
+    batches = [each.assigned() for each in pipelines]
+    held = [next(iter(each.examples())) for each in batches]
+    for number in (3, 12):
+        made = [each.batch(one, tf.constant(number, tf.int64)) for each, one in zip(batches, held, strict=True)]
+        assert_same(*made)
+
+
+@FORMATS
+@pytest.mark.parametrize(
+    ("cache", "memory", "steps", "kept"),
+    [
+        ("auto", 1 << 40, 50, True),
+        ("auto", 1 << 40, 49, False),
+        ("auto", 4 * 2 * 100 * 1000 - 1, 50, False),
+        ("pixels", 1, 1, True),
+        ("memory", 1 << 40, 50, False),
+        ("none", 1 << 40, 50, False),
+    ],
+)
+def test_auto_keeps_decoded_images_that_fit_and_are_read_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, cache: Any, memory: int, steps: int, kept: bool
+) -> None:
+    source = input_pipeline._source(write(tmp_path, 100, 1, stored), SPEC)
+    monkeypatch.setattr(input_pipeline.os, "sysconf", {"SC_PHYS_PAGES": memory, "SC_PAGE_SIZE": 1}.__getitem__)
+    pixel_cache = PixelCache(dict, dict, 1000)
+    training = TrainingConfig(cache=cache, steps=steps, batch_size=4)
+    pipeline = InputPipeline([], SPEC, training, 4, pixel_cache=pixel_cache)
+    assert (pipeline._cached_pixels(source) is pixel_cache) is kept
+    traced: list[PixelCache | None] = []
+
+    @tf.function(autograph=False)
+    def in_a_graph() -> None:
+        traced.append(pipeline._cached_pixels(source))
+
+    in_a_graph()
+    assert traced == [pixel_cache if kept else None], "as the workers of a parameter server decide"
+    assert InputPipeline([], SPEC, training, 4)._cached_pixels(source) is None
 
 
 @FORMATS

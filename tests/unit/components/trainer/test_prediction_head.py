@@ -117,6 +117,19 @@ def test_weights_of_rows_are_relative_to_their_mean_and_multiply_those_of_classe
     assert head_of(task, **LINES[task]).weight_of(label) == 4
 
 
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+@pytest.mark.parametrize("members", [None, 3])
+def test_loss_of_a_blended_row_is_that_of_both_labels_with_their_shares(task: str, members: int | None) -> None:
+    head = head_of(task, "balanced", "w", **LINES[task], **{feature_names.WEIGHT_SCALE: WEIGHT_SCALE})
+    label, given = tf.constant(LABELS[task]), logits(task, members)
+    other = tf.roll(label, 1, axis=0)
+    shares = tf.constant([[1.0, 0.0], [0.25, 0.75], [0.5, 1.0], [0.0, 2.0]])
+    losses = head.losses(tf.stack([label, other], axis=1), given, shares)
+    parts = [head.losses(each, given, shares[:, at]) for at, each in enumerate((label, other))]
+    np.testing.assert_allclose(losses, parts[0] + parts[1], rtol=1e-6)
+    np.testing.assert_allclose(losses[0], head.losses(label, given, tf.ones(4))[0], rtol=1e-6)
+
+
 def test_rows_held_out_without_a_weight_above_0_have_no_mean_loss() -> None:
     head = head_of("binary", weight="w", **BINARY, **{feature_names.WEIGHT_SCALE: WEIGHT_SCALE})
     label, weight = tf.constant(LABELS["binary"]), tf.zeros(4)

@@ -57,6 +57,26 @@ def test_networks_read_images(tmp_path: Path, image: Any, model: Any) -> None:
             "expected 0 with model.frozen_steps",
         ),
         (None, {"training": {"augmentation": {"crop": 0.1}}}, "images are changed, and no column has the operation"),
+        (
+            GREY,
+            {"features": {"columns": {"image": GREY, "path": "vocab"}}, "training": {"augmentation": {"mixup": 0.2}}},
+            "mixup: expected no features but images",
+        ),
+        (
+            GREY,
+            {
+                "data": {"path": "data", "format": "images", "label": "label", "task": "regression"},
+                "training": {"augmentation": {"mixup": 0.2}},
+                "evaluation": {"thresholds": {"mean_absolute_error": {"max": 1}}},
+            },
+            "mixup: expected the task binary or multiclass, whose losses it blends, received regression",
+        ),
+        (None, {"training": {"cache": "pixels"}}, "pixels of images are kept in memory, and no column has"),
+        (
+            GREY,
+            {"training": {"folds": 3, "augmentation": {"mixup": 0.2}}},
+            "mixup: a blend of rows of two folds has no fold",
+        ),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(tmp_path: Path, image: Any, sections: Any, message: str) -> None:

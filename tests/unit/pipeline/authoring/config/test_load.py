@@ -376,7 +376,7 @@ def test_curated_schema_has_its_own_shapes(config: Path) -> None:
 
 def test_shipped_configs_are_valid() -> None:
     shipped = sorted(Path("configs").glob("*.yaml"))
-    assert [path.stem for path in shipped] == ["clicks", "digits", "stock_penguin", "stock_taxi", "taxi"]
+    assert [path.stem for path in shipped] == ["clicks", "digits", "shapes", "stock_penguin", "stock_taxi", "taxi"]
     for path in shipped:
         assert load(str(path)).config.pipeline.name == path.stem
 

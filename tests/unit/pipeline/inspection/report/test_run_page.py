@@ -20,7 +20,7 @@ from components.evaluator.importance import Importance
 from components.monitor.result import Monitoring
 from pipeline.inspection.report.run_page import environment, render, render_monitoring
 
-_VOID = {"meta", "br", "rect", "circle", "path", "polyline"}
+_VOID = {"meta", "br", "img", "rect", "circle", "path", "polyline"}
 
 
 class Parsed(HTMLParser):
@@ -79,7 +79,8 @@ def test_page_shows_everything_that_the_run_recorded(tmp_path: Path):
         "ROC: recall by false positive rate",
         "model: area 0.7500 baseline: area 0.7000 chance",
         "Calibration: label by probability",
-        "Confusion matrix: model label as 0 as 1 correct 0 387.5 137.5 73.8 % 1 112.5 362.5 76.3 %",
+        "Confusion matrix: model label as 0 as 1 recall 0 387.5 137.5 73.8 % 1 112.5 362.5 76.3 % "
+        "precision 77.5 % 72.5 %",
         "auc company = Blue at least 0.6 0.5000 2 fail few rows",
         "company = Blue 2 0.5000 0.5500 (\N{MINUS SIGN}0.05)",
         "Blue 70.0 % 70.0 %",
@@ -96,7 +97,7 @@ def test_page_shows_everything_that_the_run_recorded(tmp_path: Path):
 def test_classes_have_their_names_and_the_rest_is_one(tmp_path: Path):
     write_run(tmp_path, task="multiclass", classes=3)
     found = Parsed(page_of(tmp_path)).text
-    assert "label as class 0 as class 1 as class 2 as 1,000 others correct" in found
+    assert "label as class 0 as class 1 as class 2 as 1,000 others recall" in found
     assert "Confusion matrix: baseline" in found
     assert "class 1 1 20 1 1 87.0 %" in found
     assert "ROC" not in found
@@ -107,7 +108,7 @@ def test_class_names_end_at_a_newline_only(tmp_path: Path):
     file = tmp_path / "r1" / "graph" / "transform_fn" / "assets" / "vocabulary_label_classes"
     file.write_bytes("a\u2028b\rc\nd\n".encode())
     found = Parsed(page_of(tmp_path)).text
-    assert "label as a\\u2028b\\rc as d as 1,000 others correct" in found
+    assert "label as a\\u2028b\\rc as d as 1,000 others recall" in found
 
 
 def test_regression_has_its_residuals(tmp_path: Path):
@@ -193,7 +194,8 @@ def test_names_from_outside_stay_text(tmp_path: Path, task: Task):
     parsed = Parsed(page)
     assert parsed.tags == plain.tags
     assert {name for name, _ in parsed.attributes} == {name for name, _ in plain.attributes}
-    assert not {"script", "img", "link", "iframe"} & parsed.tags
+    assert not {"script", "link", "iframe"} & parsed.tags
+    assert_images_are_thumbnails(parsed)
     assert "<script>alert(1)</script>" in parsed.text, "shown, but as text"
     assert "\x1b" not in page
     assert "\u202e" not in html.unescape(page)
@@ -211,9 +213,29 @@ def test_page_loads_nothing(tmp_path: Path):
     links = [value or "" for name, value in parsed.attributes if name == "href"]
     assert links
     assert all(link.startswith("#") for link in links)
-    assert not [name for name, _ in parsed.attributes if name == "src" or name.startswith("on")]
+    assert not [name for name, _ in parsed.attributes if name.startswith("on")]
+    assert_images_are_thumbnails(parsed)
     [policy] = [value for name, value in parsed.attributes if value and value.startswith("default-src")]
     assert "default-src 'none'" in policy
+
+
+def assert_images_are_thumbnails(parsed: Parsed) -> None:
+    """The page has the one image that is base64, in the page itself."""
+    [source] = [value or "" for name, value in parsed.attributes if name == "src"]
+    assert re.fullmatch(r"data:image/jpeg;base64,[A-Za-z0-9+/]+=*", source)
+
+
+def test_worst_mistakes_are_shown_with_their_classes(tmp_path: Path):
+    write_run(tmp_path)
+    parsed = Parsed(page_of(tmp_path))
+    assert "Worst mistakes" in parsed.text
+    assert "cat as dog, 98.4 % cats/1.jpg No thumbnail. dog as cat, 75.0 %" in parsed.text
+    assert ("alt", "cat, predicted as dog") in parsed.attributes
+    evaluation = tmp_path / "r1" / "evaluation"
+    (evaluation / "mistakes.json").write_text("[]")
+    assert "The model is wrong about no image." in Parsed(page_of(tmp_path)).text
+    (evaluation / "mistakes.json").unlink()
+    assert "Worst mistakes" not in Parsed(page_of(tmp_path)).text
 
 
 def test_every_link_of_the_page_leads_to_a_section(tmp_path: Path):

@@ -1,0 +1,106 @@
+"""The input's share of a step of training on JPEGs of 224 by 224: decoded for each batch, and decoded once.
+
+python -m benchmarks.images_training [--rounds 1] [--images 600]
+
+Each process runs the Trainer's steps, with its real input and, in turns with them, with one decoded batch that lies in
+memory; see training_program.py. The share is that of the CPU-seconds which the real input takes more, and so does not
+depend on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import measure
+from benchmarks.measure import Measurement, Spread
+from benchmarks.training import Turns
+from components.compat.tensorflow import ENVIRONMENT
+from data import shapes
+from data.output import positive
+
+_CONFIG = "configs/shapes.yaml"
+_MODELS = {
+    "EfficientNetB0": ("{kind: application, application: EfficientNetB0}", 16, 60),
+    "cnn": ("{kind: cnn, filters: [16, 32, 64, 128]}", 16, 200),
+}
+"""Model → its section, the batch size, and the steps with either input."""
+_SIDES = {"decoded for each batch": "memory", "decoded once": "pixels"}
+"""Side → the value of training.cache."""
+_COMMON = ("training.augmentation={flip: true, crop: 0.2}", "training.steps_per_execution=5")
+_WANTED = 0.15
+"""The share of the input that is wanted at most, of EfficientNetB0."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where the images are, where the runs write, and what their steps took: model and side → each round."""
+
+    images: Path
+    output: Path
+    turns: dict[str, list[Turns]]
+
+    def prepare(self) -> None:
+        """Runs the pipeline up to Transform."""
+        log = self.output.with_suffix(".log")
+        settings = [part for each in self._paths() for part in ("--set", each)]
+        command = [sys.executable, "runner.py", "--local", "--config", _CONFIG, "--to", "Transform", *settings]
+        measure.run(command, log)
+
+    def side(self, model: str, side: str) -> Callable[[int], Measurement]:
+        """What runs a side once; it appends to `turns` what the steps took."""
+        section, batch, steps = _MODELS[model]
+        chosen = (f"model={section}", f"training.batch_size={batch}", f"training.cache={_SIDES[side]}", *_COMMON)
+        program = ("-m", "benchmarks.training_program", "input", "ours", str(steps), _CONFIG)
+
+        def run(_number: int) -> Measurement:
+            log = self.output.with_suffix(".log")
+            measured = measure.run([sys.executable, *program, *self._paths(), *chosen], log)
+            taken = Turns(**json.loads(log.read_text().splitlines()[-1]))
+            self.turns.setdefault(f"{model}, {side}", []).append(taken)
+            return measured
+
+        return run
+
+    def _paths(self) -> tuple[str, str]:
+        return f"data.path={self.images}", f"runtime.output={self.output}"
+
+
+def shares(turns: dict[str, list[Turns]]) -> measure.Facts:
+    """The CPU time of a step with either input, and the input's share of it, by model and side."""
+    facts: measure.Facts = {}
+    for model, (_, batch, steps) in _MODELS.items():
+        for side in _SIDES:
+            name = f"{model}, {side}"
+            for what in ("real", "constant"):
+                taken = Spread.of(1000 * getattr(each, what) / steps for each in turns[name])
+                facts[f"CPU-ms of a step of {batch}, {what} input: {name}"] = taken
+            facts[f"share of the input: {name}"] = Spread.of(1 - each.constant / each.real for each in turns[name])
+    return {**facts, "wanted of EfficientNetB0": f"at most {_WANTED}"}
+
+
+def main() -> None:
+    """Measures, prints the table and writes it to results/."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=positive, default=1)
+    parser.add_argument("--images", type=positive, default=600)
+    options = parser.parse_args()
+    os.environ.update(ENVIRONMENT)
+    with tempfile.TemporaryDirectory() as scratch:
+        bench = Bench(Path(scratch) / "shapes", Path(scratch) / "out", {})
+        shapes.write(bench.images, options.images)
+        bench.prepare()
+        sides = {f"{model}, {side}": bench.side(model, side) for model in _MODELS for side in _SIDES}
+        measured = measure.in_turns(sides, options.rounds)
+    command = f"python -m benchmarks.images_training --rounds {options.rounds} --images {options.images}"
+    print(measure.record("images", command, measured, shares(bench.turns)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Images train under every strategy: decoded in each worker, kept there as pixels, changed and blended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import training_output
+import yaml
+from command import command
+from trainer_runs import Prepared, Training
+
+from data import shapes
+
+pytestmark = pytest.mark.both_lines
+
+IMAGES, STEPS = 80, 20
+CONFIG: dict[str, Any] = {
+    "steps": STEPS,
+    "batch_size": 16,
+    "cache": "pixels",
+    "checkpoint": {"every_steps": STEPS},
+    "augmentation": {"flip": True, "mixup": 0.4},
+}
+STRATEGIES = {
+    "none": {"kind": "none"},
+    "multi_worker": {"kind": "multi_worker", "workers": 2},
+    "parameter_server": {"kind": "parameter_server", "workers": 2, "ps": 1},
+    "elastic": {"kind": "parameter_server", "workers": 2, "max_workers": 2, "ps": 1},
+    "mesh": {"kind": "mesh", "data": 2, "model": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Some images up to Transform."""
+    folder = tmp_path_factory.mktemp("images")
+    shapes.write(folder / "files", IMAGES)
+    config = {
+        "data": {"path": str(folder / "files"), "format": "images", "label": "label", "task": "multiclass"},
+        "features": {"columns": {"image": {"image": {"height": 16, "width": 16, "channels": 3}}}},
+        "model": {"kind": "cnn", "filters": [8]},
+        "evaluation": {"thresholds": {"accuracy": {"min": 0.0}}},
+    }
+    path = folder / "images.yaml"
+    path.write_text(yaml.safe_dump(config))
+    ended = command("--local", "--config", str(path), "--to", "Transform", "--output", str(folder))
+    assert ended.exit_code == 0, ended.err
+    return Prepared(str(path), folder / "images" / "artifacts")
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "parameter_server",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in STRATEGIES if name != "parameter_server"),
+    ],
+)
+def test_images_train_and_are_predicted_from_files(prepared: Prepared, tmp_path: Path, strategy: str) -> None:
+    Training(prepared, tmp_path, {**CONFIG, "strategy": STRATEGIES[strategy]}).end()
+    losses = training_output.curves(tmp_path / "run" / "train")["loss"]
+    assert set(losses) == {STEPS}
+    # About that of equal probabilities: 20 classes, and few steps.
+    assert losses[STEPS] == pytest.approx(np.log(len(shapes.CLASSES)), rel=0.3)
+    model = tf.saved_model.load(str(tmp_path / "model" / "Format-Serving"))
+    image = next((prepared.artifacts.parent.parent / "files").glob("*/*.jpg")).read_bytes()
+    found = model.signatures["raw"](image=tf.constant([image, image]))["probabilities"].numpy()
+    assert found.shape == (2, len(shapes.CLASSES))
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_pixels_in_memory_train_the_same_model(prepared: Prepared, tmp_path: Path) -> None:
+    losses = []
+    for cache in ("pixels", "memory"):
+        (tmp_path / cache).mkdir()
+        Training(prepared, tmp_path / cache, {**CONFIG, "cache": cache}).end()
+        losses.append(training_output.curves(tmp_path / cache / "run" / "train")["loss"][STEPS])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3), "the pixels are rounded to 8 bits"
