@@ -229,7 +229,8 @@ def _mark(value: float) -> str:
 
 def _marks(least: float, most: float) -> list[float]:
     """Returns three to six round numbers that enclose a range."""
-    if most - least <= abs(most) * 1e-9:
+    # Of the smallest numbers of all, powers of ten are inexact or 0.
+    if most - least <= max(abs(most) * 1e-9, 1e-300):
         return [float(f"{least:.4g}")]
     rough = (most - least) / 4
     size = 10.0 ** math.floor(math.log10(rough))
