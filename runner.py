@@ -2,7 +2,11 @@
 
 import sys
 
-from pipeline.cli import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from pipeline.cli import main
+
+        sys.exit(main())
+    except KeyboardInterrupt:
+        # Ctrl-C while it imports, or in a verb that has nothing to clean up.
+        sys.exit(130)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from pathlib import Path
 
 import pytest
-from command import light_command, make_data
+from command import Ended, light_command, make_data, start, wait
 
 pytestmark = pytest.mark.e2e
 
@@ -36,3 +39,14 @@ def test_verb_that_needs_no_tensorflow(arguments: tuple[str, ...], shown: str):
 def test_json_schema_knows_every_section():
     schema = json.loads(light_command("schema").out)
     assert {"data", "features", "model", "training", "evaluation", "push", "runtime"} <= set(schema["properties"])
+
+
+def test_ctrl_c_while_it_imports_ends_without_a_traceback(tmp_path: Path):
+    begun, never = tmp_path / "begun", tmp_path / "never"
+    os.mkfifo(begun)
+    os.mkfifo(never)
+    (tmp_path / "yaml.py").write_text(f"open({str(begun)!r}, 'w').close()\nopen({str(never)!r}).read()\n")
+    process = start("validate", environment={"PYTHONPATH": str(tmp_path)})
+    begun.read_text()
+    process.send_signal(signal.SIGINT)
+    assert wait(process) == Ended(130, "", "")

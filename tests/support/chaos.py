@@ -222,7 +222,7 @@ class Campaign:
         if process.poll() is None:
             yield f"the run has not ended after {_LIMIT:g} s"
             process.kill()
-        elif process.returncode not in (0, 1, 130, 143, -signal.SIGKILL):
+        elif process.returncode not in (0, 1, 130, 143, -signal.SIGKILL, -signal.SIGTERM):
             yield f"exit code {process.returncode}: {result.get('error')} {err[-500:]}"
         if "Traceback" in err:
             yield f"a traceback: {err[-1000:]}"

@@ -1,0 +1,208 @@
+"""The protocol of components/pusher/stages.pml holds in every interleaving, and the Python code makes its steps."""
+
+from __future__ import annotations
+
+import functools
+import queue
+import re
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pushed
+import pytest
+
+from components.errors import InputError, MachineError
+from components.pusher import executor, local_folder, rollout, serving_state
+from components.pusher.config import PushConfig
+from components.pusher.plan import PushPlan
+from components.pusher.serving_state import State
+from components.pusher.store import Store, Update
+from components.version_manifest import Manifest
+from pipeline.registry import promotion
+from pipeline.registry.versions import PushFolder
+
+MODEL = Path(executor.__file__).with_name("stages.pml")
+PLAN = PushPlan(push=PushConfig.model_validate({"keep": 1, "stage_on_push": "stable"}), model_name="taxi")
+
+pytestmark = pytest.mark.needs("spin")
+
+
+def checked(folder: Path, *options: str) -> str:
+    """The result of an exhaustive search."""
+    subprocess.run(["spin", *options, "-a", MODEL], cwd=folder, check=True, capture_output=True)
+    subprocess.run(["gcc", "-O2", "-DSAFETY", "-o", "pan", "pan.c"], cwd=folder, check=True)
+    return subprocess.run(["./pan", "-m100000"], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def test_no_interleaving_serves_a_version_that_does_not_exist(tmp_path: Path) -> None:
+    found = checked(tmp_path)
+    assert "errors: 0" in found
+    states = re.search(r"(\S+) states, stored", found)
+    assert states
+    assert float(states[1]) > 100_000
+
+
+@pytest.mark.slow
+def test_no_interleaving_of_three_pushes_serves_a_version_that_does_not_exist(tmp_path: Path) -> None:
+    assert "errors: 0" in checked(tmp_path, "-DPUSHES=3", "-DCRASHES=1")
+
+
+def test_search_finds_a_protocol_that_ignores_what_is_being_removed(tmp_path: Path) -> None:
+    assert "assertion violated" in checked(tmp_path, "-DCARELESS")
+
+
+class Crash(BaseException):
+    """The process has ended here."""
+
+
+class Process:
+    """A push or a change of stages in a thread, which waits before each step until the model makes the same one."""
+
+    def __init__(self, work: Callable[[Process], object]) -> None:
+        self._steps: queue.Queue[str] = queue.Queue()
+        self._results: queue.Queue[str] = queue.Queue()
+        self._has_begun = self._has_ended = False
+        threading.Thread(target=self._run, args=(work,), daemon=True).start()
+
+    def make(self, step: str, expected: str) -> None:
+        """Makes a step, whose result is `made`, `refused` or `crash`."""
+        if self._has_ended:
+            assert step == "crash"
+            return
+        self._steps.put(step)
+        assert self._results.get(timeout=60) == expected, step
+
+    def wait(self, step: str) -> None:
+        """Called by the code before a step."""
+        if self._has_begun:
+            self._results.put("made")
+        self._has_begun = True
+        received = self._steps.get()
+        if received == "crash":
+            raise Crash
+        assert received in (step, "refused")
+
+    def _run(self, work: Callable[[Process], object]) -> None:
+        result = "made"
+        try:
+            work(self)
+        except Crash:
+            result = "crash"
+        except (InputError, MachineError):
+            result = "refused"
+        except BaseException as error:
+            result = repr(error)
+        self._has_ended = True
+        self._results.put(result)
+
+
+class SteppedStore:
+    """A store whose process waits before each step."""
+
+    def __init__(self, store: Store, process: Process) -> None:
+        self._store, self._process = store, process
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def add(self, *arguments: Any) -> tuple[str, int]:
+        self._process.wait("add")
+        return self._store.add(*arguments)
+
+    def change(self, update: Update) -> State:
+        self._process.wait("save")
+        return self._store.change(update)
+
+    def remove(self, number: int) -> None:
+        self._process.wait("remove")
+        self._store.remove(number)
+
+
+class SteppedFolder(PushFolder):
+    def verify(self, number: int) -> Manifest:
+        vars(self)["process"].wait("verify")
+        return super().verify(number)
+
+
+class Code:
+    """The Python code on one push folder, whose processes make the steps of the model."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder, self._model = folder / "pushed", folder / "model"
+        self._folder.mkdir()
+        self._model.mkdir()
+        (self._model / "saved_model.pb").write_bytes(b"graph")
+        self._processes: dict[str, Process] = {}
+        self._current = threading.local()
+        write = rollout.write
+
+        def stepped_write(path: str, state: State) -> None:
+            self._current.process.wait("files")
+            write(path, state)
+
+        monkeypatch.setattr(local_folder.rollout, "write", stepped_write)
+
+    def make(self, step: str, pid: str, *numbers: str) -> None:
+        """Makes a step of a process; the numbers are the version, and whether it is refused."""
+        number = int(numbers[0]) if numbers else 0
+        begin = {"add": self._push, "promote": promotion.promote, "canary": self._canary}.get(step)
+        if begin:
+            work = functools.partial(begin if step == "add" else self._stage, number, begin)
+            self._processes[pid] = Process(work)
+        is_refused = step == "refused" or numbers[1:] == ("1",)
+        expected = "crash" if step == "crash" else "refused" if is_refused else "made"
+        self._processes[pid].make("verify" if step in ("promote", "canary") else step, expected)
+
+    def state(self) -> list[int]:
+        """The state as the model prints it."""
+        now = serving_state.read(self._folder)
+        canary = now.canary.version if now.canary else 0
+        file = self._folder / "rollout" / "models.config"
+        found = re.findall(r'key: "(\w+)" value: (\d+)', file.read_text()) if file.exists() else []
+        labels = {label: int(version) for label, version in found}
+        stable, served = (labels.get(name, 0) for name in ("stable", "canary"))
+        sets = [sum(1 << each for each in group) for group in (now.removing, serving_state.versions(self._folder))]
+        # Without a canary its label stays, on the stable version.
+        return [now.stable or 0, canary, *sets, stable, 0 if served == stable else served]
+
+    def _push(self, number: int, _: object, process: Process) -> None:
+        self._current.process = process
+        store = SteppedStore(local_folder.open_folder(str(self._folder)), process)
+        _, added = store.add(str(self._model), 1, pushed.PROVENANCE, None)
+        assert added == number
+        executor._stage(store, PLAN, number, "test")
+
+    def _stage(self, number: int, begin: Callable[[PushFolder, int], object], process: Process) -> None:
+        self._current.process = process
+        folder = SteppedFolder(str(self._folder), None, None)
+        vars(folder).update(store=SteppedStore(local_folder.open_folder(str(self._folder)), process), process=process)
+        begin(folder, number)
+
+    def _canary(self, folder: PushFolder, number: int) -> object:
+        return promotion.canary(folder, number, 10)
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_code_makes_the_steps_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+    made = set()
+    for seed in range(first, first + 20):
+        (tmp_path / str(seed)).mkdir()
+        with monkeypatch.context() as patched:
+            code = Code(tmp_path / str(seed), patched)
+            for step, *values in simulated(seed):
+                if step == "=":
+                    assert code.state() == list(map(int, values)), seed
+                else:
+                    code.make(step, *values)
+                    made.add(step)
+    assert {"add", "promote", "canary", "save", "files", "remove", "refused", "crash"} == made
+
+
+def simulated(seed: int) -> Iterator[list[str]]:
+    """The steps of a random interleaving, each that changes something followed by `=` and the state."""
+    made = subprocess.run(["spin", "-T", f"-n{seed}", MODEL], check=True, capture_output=True, text=True).stdout
+    steps = ("=", "add", "promote", "canary", "save", "files", "remove", "refused", "crash")
+    return (line.split() for line in made.splitlines() if line.split()[:1] and line.split()[0] in steps)
