@@ -121,15 +121,23 @@ def _tree(text: str) -> ast.expr:
     try:
         tree = ast.parse(_TOKEN.sub(placeholder, text).strip(), mode="eval").body
     except SyntaxError as error:
-        raise ValueError(
-            f"expected a column or an expression such as tips > 0.2 * fare, received {text!r} ({error.msg}); put a "
-            "column whose header has other characters in backquotes, as in `Fare ($)` > 10"
-        ) from error
+        raise _no_expression(text, error.msg) from error
+    placeholders = {chr(_FIRST_PLACEHOLDER + number): name for number, name in enumerate(names)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not node.id.isascii():
-            node.id = names[ord(node.id) - _FIRST_PLACEHOLDER]
+            # Python's names have characters that are not in words, as combining ones.
+            if node.id not in placeholders:
+                raise _no_expression(text, f"unexpected name {node.id!r}")
+            node.id = placeholders[node.id]
     _check(tree, text)
     return tree
+
+
+def _no_expression(text: str, why: str) -> ValueError:
+    return ValueError(
+        f"expected a column or an expression such as tips > 0.2 * fare, received {text!r} ({why}); put a column whose "
+        "header has other characters in backquotes, as in `Fare ($)` > 10"
+    )
 
 
 def _check(node: ast.expr, text: str) -> None:

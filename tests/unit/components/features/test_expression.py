@@ -82,7 +82,7 @@ def test_deep_expression_is_rejected(text: str) -> None:
     "text",
     ["f(x)", "x.y > 2", "x[0] > 2", "(lambda: x)", "(x if y else z)", "[x] == 1", "x ** 2", "x // 2", "x < y < z",
      "x is y > 2", "True == x", "(x := 1)", "f'{x}'", "x; y > 1", "", "1 + 2", "None == x", "x in (y)", "b'a' == x",
-     "?", "`` > 1", "`?` > 1", "Fare ($)", "tips >", "`Fare ($)`x > 1"],
+     "?", "`` > 1", "`?` > 1", "Fare ($)", "tips >", "`Fare ($)`x > 1", "℘ > `Fare ($)`", "t\u07efx > 1"],
 )  # fmt: skip
 def test_anything_else_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"label|expected|chain"):
