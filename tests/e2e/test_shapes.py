@@ -15,8 +15,8 @@ from data import shapes
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
-STEPS = 1000
-LEAST = 0.3
+STEPS = 2000
+LEAST = 0.4
 STRATEGIES = {
     "none": "{kind: none}",
     "multi_worker": "{kind: multi_worker, workers: 2}",
