@@ -29,7 +29,7 @@ from components.data.edge_models import FAILED, PASSED
 from components.data.example_artifacts import examples_of
 from components.data.saved_model import call, column_of, load, serialized
 from components.edge import export, preprocessing
-from components.edge.config import TfliteConfig
+from components.edge.config import VariantConfig
 from components.edge.conversion_process import failure
 from components.edge.gate import Rows, finite, judge
 from components.edge.plan import EdgePlan
@@ -130,7 +130,7 @@ def _variants(plan: EdgePlan, given: Mapping[str, types.Artifact], folder: Path,
     )
 
 
-def convert(model: str, signature: str, variants: Sequence[TfliteConfig], folder: Path) -> dict[str, str]:
+def convert(model: str, signature: str, variants: Sequence[VariantConfig], folder: Path) -> dict[str, str]:
     """Converts a signature in processes of their own: one, and another one for the rest if the converter aborts it.
 
     Args:
@@ -180,12 +180,12 @@ def convert(model: str, signature: str, variants: Sequence[TfliteConfig], folder
     return errors
 
 
-def _measured(folder: Path, variant: TfliteConfig) -> dict[str, Any]:
+def _measured(folder: Path, variant: VariantConfig) -> dict[str, Any]:
     measured: dict[str, Any] = json.loads((folder / f"{variant.name}.json").read_text())
     return measured
 
 
-def _judged(variant: TfliteConfig, rows: Rows, folder: Path, error: str | None, wrong: str | None) -> VariantResult:
+def _judged(variant: VariantConfig, rows: Rows, folder: Path, error: str | None, wrong: str | None) -> VariantResult:
     if error is not None:
         return VariantResult(variant.name, (f"not converted: {error}",))
     predictions = np.load(folder / f"{variant.name}.npy").reshape(rows.predictions.shape)

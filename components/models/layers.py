@@ -59,6 +59,16 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
                 "rows", (rows, self.width), initializer=self.initializer, experimental_autocast=False
             )
 
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments, from which the layer can be made again; see tf_keras.layers.Layer."""
+        return {
+            **super().get_config(),
+            "cardinalities": self.cardinalities,
+            "width": self.width,
+            "initializer": tf_keras.initializers.serialize(tf_keras.initializers.get(self.initializer)),
+            "features": self.features,
+        }
+
     def call(self, ids: Sequence[tf.Tensor]) -> tf.Tensor:
         """Looks up the rows of all columns."""
         starts = tf.constant([0, *itertools.accumulate(self.cardinalities)][:-1], tf.int64)
