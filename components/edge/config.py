@@ -18,7 +18,7 @@ EXPORTED_OPS = (
     *("vocab", "hash", "cross", "image"),
 )
 """The operations that `preprocessing` computes without TensorFlow; of an image the host makes the pixels."""
-_TRAINED = ("pruned", "clustered", "qat", "distilled")
+_TRAINED: tuple[Kind, ...] = ("pruned", "clustered", "qat", "distilled")
 _ONLY: dict[str, tuple[Kind, ...]] = {
     **dict.fromkeys(("steps", "learning_rate"), _TRAINED),
     "sparsity": ("pruned", "distilled"),

@@ -6,7 +6,8 @@ A process of its own, since the converter can abort. The request has `model`, it
 `eval.npz` and `train.npz`, the signature's inputs; and `variants`, each with `name`, `quantize`, `representative`, and
 `model`, the folder of its model.
 
-A file takes one row at a time: only an operation whose shapes are all known can be delegated, to XNNPACK or an accelerator.
+A file takes one row at a time: only an operation whose shapes are all known can be delegated to XNNPACK or an
+accelerator.
 
 For each variant it writes `NAME.tflite`; `NAME.npy`, the predictions of the rows of eval.npz; and last `NAME.json`,
 with `latencies` or `error`. The float32 file of the model that latencies are compared with is `reference.tflite`.

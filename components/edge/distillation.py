@@ -34,12 +34,14 @@ def taught(
       The rows with the teacher's prediction, [batch, n], behind the label; (these, the student's logits) → the loss of
       each row.
     """
-    signature = tf.saved_model.load(teacher).signatures["transformed"]
-    names = signature.structured_input_signature[1]
+    # The rows keep the model: its signatures do not keep its variables.
+    model = tf.saved_model.load(teacher)
+    names = model.signatures["transformed"].structured_input_signature[1]
     dtype = rows.element_spec[1].dtype
     alpha, temperature = variant.alpha, variant.temperature
 
     def with_prediction(features: dict[str, tf.Tensor], label: tf.Tensor, *weight: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        signature = model.signatures["transformed"]
         (prediction,) = signature(**{name: features[name] for name in names}).values()
         prediction = tf.reshape(prediction, [tf.shape(label)[0], -1])
         return features, tf.concat([tf.cast(label, tf.float32), prediction], axis=1), *weight

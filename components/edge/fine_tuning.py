@@ -138,9 +138,7 @@ def _scheme(variant: VariantConfig) -> Any:
     return default_8bit_quantize_scheme.Default8BitQuantizeScheme()
 
 
-def _wrapped(
-    network: tf_keras.Model, wrap: Callable[[tf_keras.layers.Layer], tf_keras.layers.Layer]
-) -> tf_keras.Model:
+def _wrapped(network: tf_keras.Model, wrap: Callable[[tf_keras.layers.Layer], tf_keras.layers.Layer]) -> tf_keras.Model:
     """The network with its covered layers wrapped; it has the same weights."""
 
     def clone(layer: tf_keras.layers.Layer) -> tf_keras.layers.Layer:

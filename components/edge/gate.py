@@ -13,7 +13,6 @@ import numpy.typing as npt
 from sklearn import metrics
 
 from components.config_section import Task
-from components.edge import file_weights
 from components.edge.config import VariantConfig
 from components.edge.verdict import Latency, Student, VariantResult
 
@@ -81,7 +80,6 @@ def judge(
     """
     if not np.isfinite(predictions).all():
         return VariantResult(variant.name, ("expected finite predictions, received others",), len(content))
-    weights = file_weights.read(content)
     metric, differences = rows.metric(predictions), rows.differences(predictions)
     measured = VariantResult(
         name=variant.name,
@@ -92,8 +90,6 @@ def judge(
         mean_difference=float(np.average(differences, weights=rows.weights)),
         max_difference=float(differences.max()),
         latencies=tuple(latencies),
-        sparsity=weights and weights.sparsity,
-        distinct=weights and weights.distinct,
         student=student,
     )
     drop = rows.metric(rows.predictions) - metric

@@ -123,7 +123,8 @@ class _Variant:
                 each.append(self._predictions(network, folder))
                 if name == "taught":
                     taught.append(network)
-        np.savez(folder / f"{self._variant.name}.seeds.npz", **{key: np.stack(each) for key, each in predictions.items()})
+        arrays = {name: np.stack(each) for name, each in predictions.items()}
+        np.savez(folder / f"{self._variant.name}.seeds.npz", **arrays)
         return taught[0]
 
     def _fit(
@@ -154,9 +155,7 @@ class _Variant:
             )
 
     def _signature(self, network: tf_keras.Model) -> tf.types.experimental.GenericFunction:
-        return transformed_signature(
-            network, self._training.outputs_by_name(network), self._plan.features.task
-        )
+        return transformed_signature(network, self._training.outputs_by_name(network), self._plan.features.task)
 
     def _predictions(self, network: tf_keras.Model, folder: Path) -> npt.NDArray[Any]:
         predict = self._signature(network)

@@ -27,8 +27,8 @@ from pipeline.inspection.evaluation_tables import (
     CONSTANT,
     check_rows,
     constant_values,
-    edge_failures,
     edge_header,
+    edge_lines,
     edge_rows,
     metric_names,
     metric_rows,
@@ -185,7 +185,7 @@ def _edge(summary: RunSummary) -> dict[str, Any] | None:
         "verdict": verdict,
         "header": edge_header(verdict),
         "rows": edge_rows(verdict),
-        "failures": edge_failures(verdict),
+        "lines": edge_lines(verdict),
     }
 
 
