@@ -25,7 +25,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from ai_edge_litert.interpreter import Interpreter
 
 from components.compat.tensorflow import import_for_predictions
 
@@ -117,6 +116,9 @@ class _File:
     """
 
     def __init__(self, content: bytes, threads: int) -> None:
+        # Late: EdgeExporter's executor imports this module.
+        from ai_edge_litert.interpreter import Interpreter
+
         self._interpreter = Interpreter(model_content=content, num_threads=threads)
         self._interpreter.allocate_tensors()
         # By name: the tensors of a signature's inputs have another order in each file.

@@ -41,6 +41,9 @@ def preprocessing(plan: FeaturePlan, transform: tft.TFTransformOutput) -> str:
         },
         "features": [_feature(each, analysis, transform) for each in plan.features.declared],
     }
+    if plan.task == "multiclass":
+        classes = transform.vocabulary_by_name(feature_names.LABEL_CLASSES)
+        content["classes"] = [name.decode(errors="surrogateescape") for name in classes]
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 

@@ -6,18 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from ai_edge_litert import schema_py_generated as schema
-
-_DTYPES = {
-    schema.TensorType.FLOAT32: np.float32,
-    schema.TensorType.FLOAT16: np.float16,
-    schema.TensorType.INT8: np.int8,
-}
-_OPERATIONS = (
-    schema.BuiltinOperator.CONV_2D,
-    schema.BuiltinOperator.DEPTHWISE_CONV_2D,
-    schema.BuiltinOperator.FULLY_CONNECTED,
-)
 
 
 class FileWeights(NamedTuple):
@@ -38,14 +26,25 @@ def read(content: bytes) -> FileWeights | None:
     Args:
       content: of the file.
     """
-    arrays = list(_weights(schema.ModelT.InitFromPackedBuf(content)))
+    arrays = _weights(content)
     if not arrays:
         return None
     zeros = sum(int(np.sum(each == 0)) for each in arrays)
     return FileWeights(zeros / sum(each.size for each in arrays), max(len(np.unique(each)) for each in arrays))
 
 
-def _weights(model: Any) -> list[npt.NDArray[Any]]:
+def _weights(content: bytes) -> list[npt.NDArray[Any]]:
+    # Late: every process that compiles a pipeline imports this module.
+    from ai_edge_litert import schema_py_generated as schema
+
+    dtypes = {
+        schema.TensorType.FLOAT32: np.float32,
+        schema.TensorType.FLOAT16: np.float16,
+        schema.TensorType.INT8: np.int8,
+    }
+    operator = schema.BuiltinOperator
+    with_weights = (operator.CONV_2D, operator.DEPTHWISE_CONV_2D, operator.FULLY_CONNECTED)
+    model = schema.ModelT.InitFromPackedBuf(content)
     codes = [max(code.builtinCode, code.deprecatedBuiltinCode) for code in model.operatorCodes]
     arrays = []
     for graph in model.subgraphs:
@@ -53,12 +52,12 @@ def _weights(model: Any) -> list[npt.NDArray[Any]]:
         converted = {
             each.outputs[0]: each.inputs[0]
             for each in graph.operators
-            if codes[each.opcodeIndex] == schema.BuiltinOperator.DEQUANTIZE
+            if codes[each.opcodeIndex] == operator.DEQUANTIZE
         }
         for each in graph.operators:
-            if codes[each.opcodeIndex] in _OPERATIONS:
+            if codes[each.opcodeIndex] in with_weights:
                 tensor = graph.tensors[converted.get(each.inputs[1], each.inputs[1])]
                 data = model.buffers[tensor.buffer].data
-                if data is not None and tensor.type in _DTYPES:
-                    arrays.append(np.asarray(data, np.uint8).view(_DTYPES[tensor.type]))
+                if data is not None and tensor.type in dtypes:
+                    arrays.append(np.asarray(data, np.uint8).view(dtypes[tensor.type]))
     return arrays

@@ -13,16 +13,7 @@ from typing import Any
 import tensorflow_model_optimization as tfmot
 import tf_keras
 from tensorflow_model_optimization.python.core.clustering.keras.experimental import cluster as sparse_cluster
-from tensorflow_model_optimization.python.core.quantization.keras.collab_opts.cluster_preserve import (
-    default_8bit_cluster_preserve_quantize_scheme as cluster_preserve,
-)
-from tensorflow_model_optimization.python.core.quantization.keras.collab_opts.prune_preserve import (
-    default_8bit_prune_preserve_quantize_scheme as prune_preserve,
-)
-from tensorflow_model_optimization.python.core.quantization.keras.default_8bit import (
-    default_8bit_quantize_registry,
-    default_8bit_quantize_scheme,
-)
+from tensorflow_model_optimization.python.core.quantization.keras.default_8bit import default_8bit_quantize_registry
 
 from components.edge.config import VariantConfig
 from components.errors import InputError
@@ -127,15 +118,18 @@ def _rounded(network: tf_keras.Model, variant: VariantConfig, fit: Fit) -> tf_ke
         annotations = tf_keras.models.clone_model(network, clone_function=annotated)
         rounded = tfmot.quantization.keras.quantize_apply(annotations, _scheme(variant))
     fit(rounded, [])
-    return rounded
+    # While it is trained, a clustered layer has other weights than its kernel.
+    return tfmot.experimental.combine.strip_clustering_cqat(rounded) if variant.clusters else rounded
 
 
 def _scheme(variant: VariantConfig) -> Any:
     if variant.clusters:
-        return cluster_preserve.Default8BitClusterPreserveQuantizeScheme(preserve_sparsity=bool(variant.sparsity))
+        return tfmot.experimental.combine.Default8BitClusterPreserveQuantizeScheme(
+            preserve_sparsity=bool(variant.sparsity)
+        )
     if variant.sparsity:
-        return prune_preserve.Default8BitPrunePreserveQuantizeScheme()
-    return default_8bit_quantize_scheme.Default8BitQuantizeScheme()
+        return tfmot.experimental.combine.Default8BitPrunePreserveQuantizeScheme()
+    return tfmot.quantization.keras.default_8bit.Default8BitQuantizeScheme()
 
 
 def _wrapped(network: tf_keras.Model, wrap: Callable[[tf_keras.layers.Layer], tf_keras.layers.Layer]) -> tf_keras.Model:
@@ -155,5 +149,7 @@ def _of_tfmot(what: str) -> Iterator[None]:
     """Raises TFMOT's errors about a network as NotMadeError."""
     try:
         yield
-    except (ValueError, NotImplementedError, RuntimeError) as error:
-        raise NotMadeError(f"TFMOT does not support the network for {what}: {error}", "remove the variant") from error
+    except (KeyError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        # It reads a layer's config, which not all layers of users have; then it raises a KeyError.
+        reason = f"{type(error).__name__} {error}"
+        raise NotMadeError(f"TFMOT does not support the network for {what}: {reason}", "remove the variant") from error

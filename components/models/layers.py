@@ -71,6 +71,8 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
 
     def call(self, ids: Sequence[tf.Tensor]) -> tf.Tensor:
         """Looks up the rows of all columns."""
+        # A copy of a model has a single tensor instead of a list of one.
+        ids = tf.nest.flatten(ids)
         starts = tf.constant([0, *itertools.accumulate(self.cardinalities)][:-1], tf.int64)
         if all(column.shape.rank == 1 for column in ids):
             return self._rows(tf.stack(ids, axis=1) + starts)
@@ -121,7 +123,7 @@ def numbers(inputs: Inputs, tensors: Tensors) -> list[tf.Tensor]:
     parts = [tensors[name] for name in inputs.dense if name not in single]
     if not single:
         return parts
-    stack = layers.Lambda(lambda columns: tf.stack(columns, axis=1), name="numbers")
+    stack = layers.Lambda(lambda columns: tf.stack(tf.nest.flatten(columns), axis=1), name="numbers")
     return [stack([tensors[name] for name in single]), *parts]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import people
 import pytest
 import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
 from command import Ended, command, first_run
 
 from components import version_manifest
@@ -25,13 +26,18 @@ pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("edge")
-    variants = [{"quantize": "dynamic"}, {"quantize": "float16", "max_kilobytes": 0.5}]
+    variants = [
+        {"quantize": "dynamic"},
+        {"quantize": "float16", "max_kilobytes": 0.5},
+        {"kind": "pruned", "sparsity": 0.5, "clusters": 8, "quantize": "int8", "max_metric_drop": 0.1},
+        {"kind": "distilled", "student": {"kind": "linear"}, "steps": 50, "max_metric_drop": 1, "min_gain": 0.5},
+    ]
     return first_run(folder, "people", "--config", str(people.project(folder, edge=variants)))
 
 
 def test_version_has_the_variants_that_passed(run: Any) -> None:
     edge = run.first.result["edge"]
-    passed, failed = edge["variants"]
+    passed, failed, pruned, distilled = edge["variants"]
     assert (passed["name"], passed["why"]) == ("tflite_dynamic", [])
     assert passed["mean_difference"] < 0.01
     assert edge["preprocessing_rows"] == edge["rows"] > 100
@@ -39,8 +45,14 @@ def test_version_has_the_variants_that_passed(run: Any) -> None:
     assert reason.startswith("kilobytes: expected at most 0.5, received ")
     manifest = version_manifest.verify(run.first.result["pushed"])
     assert {path for path in manifest.files if path.startswith("edge/")} == {
-        f"edge/{name}" for name in ("preprocessing.json", "preprocessing.py", "tflite_dynamic.tflite", "verdict.json")
+        *("edge/preprocessing.json", "edge/preprocessing.py", "edge/verdict.json"),
+        *("edge/tflite_dynamic.tflite", "edge/pruned_0.5_clustered_8_int8.tflite"),
     }
+    assert (pruned["why"], pruned["sparsity"]) == ([], pytest.approx(0.5, abs=0.02))
+    assert pruned["layers"] == ["hidden_0", "logits"]
+    assert pruned["left_out"] == ["embedding_4"]
+    assert len(distilled["student"]["taught"]) == len(distilled["student"]["alone"]) == 3
+    assert [each for each in distilled["why"] if each.startswith("gain over the student alone: expected at least 0.5")]
     [artifact] = (run.output / "artifacts" / "EdgeExporter" / "variants").iterdir()
     assert (artifact / "failed" / "tflite_float16.tflite").exists()
 
@@ -51,8 +63,6 @@ def test_show_and_the_report_have_the_verdict(run: Any) -> None:
     assert "tflite_float16 is not pushed" in Path(run.first.result["report"]).read_text()
 
 
-# TensorFlow 2.21 has the interpreter still, and recommends ai_edge_litert.
-@pytest.mark.filterwarnings("ignore:[\\s\\S]*tf.lite.Interpreter is deprecated:UserWarning")
 def test_host_predicts_raw_rows(run: Any) -> None:
     folder = Path(run.first.result["pushed"])
     spec = importlib.util.spec_from_file_location("host_preprocessing", folder / "edge" / "preprocessing.py")
@@ -63,8 +73,9 @@ def test_host_predicts_raw_rows(run: Any) -> None:
     inputs = module.Preprocessing(folder / "edge" / "preprocessing.json")(
         {"age": [34.5, None, 60.5], "hours": [20, 40, 58], "city": ["Łódź", "Nowhere", None]}
     )
-    interpreter = tf.lite.Interpreter(str(folder / "edge" / "tflite_dynamic.tflite"))
-    received = interpreter.get_signature_runner()(**inputs)["probability"]
+    predict = Interpreter(str(folder / "edge" / "tflite_dynamic.tflite")).get_signature_runner()
+    rows = [{name: values[row : row + 1] for name, values in inputs.items()} for row in range(3)]
+    received = np.concatenate([predict(**row)["probability"] for row in rows])
     raw = tf.saved_model.load(str(folder)).signatures["raw"]
     expected = raw(
         age=tf.constant([34.5, np.nan, 60.5]),
