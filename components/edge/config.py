@@ -52,7 +52,8 @@ class VariantConfig(Section):
     """The share of the weights of dense and convolutional layers that become 0, such as 0.8; or 2:4: two of four
     neighbours. Combinable with `clusters` and `qat`."""
     clusters: int | None = Field(default=None, ge=2, le=256)
-    """Distinct weights of each dense and convolutional layer. Combinable with `qat`."""
+    """Distinct weights of each dense and convolutional layer, but for layers with fewer weights. Combinable with
+    `qat`."""
     qat: bool = False
     """Whether the last part of the training is with the rounding of int8; what is 0 stays 0, and clusters stay."""
     student: ModelConfig | None = None

@@ -23,6 +23,7 @@ import tensorflow_transform as tft
 from tfx import types
 from tfx.components.util import model_utils
 from tfx.dsl.components.base import base_executor
+from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, path_utils
 
@@ -168,10 +169,10 @@ def _teachers(
         if variant.teacher is None:
             continue
         folder = f"{plan.pushed}/{variant.teacher}"
-        if not io_utils.fileio.exists(folder):
+        if not fileio.exists(folder):
             raise InputError(
                 f"edge: expected the teacher of {variant.name} in {folder}, received nothing",
-                "name a pushed version; `runner.py versions` lists them",
+                "name a pushed version; `runner.py models` lists them",
             )
         different = export.first_difference(expected, call(load(folder)[_TRANSFORM], examples))
         if different:

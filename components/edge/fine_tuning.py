@@ -10,6 +10,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
 import tensorflow_model_optimization as tfmot
 import tf_keras
 from tensorflow_model_optimization.python.core.clustering.keras.experimental import cluster as sparse_cluster
@@ -95,13 +97,18 @@ def _pruned(network: tf_keras.Model, sparsity: float | str, steps: int, fit: Fit
 
 
 def _clustered(network: tf_keras.Model, clusters: int, keep_zeros: bool, fit: Fit) -> tf_keras.Model:
-    """Replaces each weight by the nearest of few, which are trained (Han et al. 2016, Deep Compression)."""
-    wrapped = _wrapped(
-        network,
-        lambda layer: sparse_cluster.cluster_weights(
-            layer, clusters, tfmot.clustering.keras.CentroidInitialization.KMEANS_PLUS_PLUS, keep_zeros
-        ),
-    )
+    """Replaces each weight by the nearest of few, which are trained (Han et al. 2016, Deep Compression).
+
+    A layer with fewer weights than clusters stays as it is.
+    """
+    k_means = tfmot.clustering.keras.CentroidInitialization.KMEANS_PLUS_PLUS
+
+    def clustered(layer: tf_keras.layers.Layer) -> tf_keras.layers.Layer:
+        if np.count_nonzero(layer.kernel.numpy()) < clusters:
+            return layer
+        return sparse_cluster.cluster_weights(layer, clusters, k_means, keep_zeros)
+
+    wrapped = _wrapped(network, clustered)
     fit(wrapped, [])
     return tfmot.clustering.keras.strip_clustering(wrapped)
 
@@ -149,7 +156,14 @@ def _of_tfmot(what: str) -> Iterator[None]:
     """Raises TFMOT's errors about a network as NotMadeError."""
     try:
         yield
-    except (KeyError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+    except (
+        tf.errors.InvalidArgumentError,
+        KeyError,
+        NotImplementedError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
         # It reads a layer's config, which not all layers of users have; then it raises a KeyError.
         reason = f"{type(error).__name__} {error}"
         raise NotMadeError(f"TFMOT does not support the network for {what}: {reason}", "remove the variant") from error

@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     variants = [
         {"quantize": "dynamic"},
         {"quantize": "float16", "max_kilobytes": 0.5},
-        {"kind": "pruned", "sparsity": 0.5, "clusters": 8, "quantize": "int8", "max_metric_drop": 0.1},
+        {"kind": "pruned", "sparsity": 0.5, "clusters": 4, "quantize": "int8", "max_metric_drop": 0.1},
         {"kind": "distilled", "student": {"kind": "linear"}, "steps": 50, "max_metric_drop": 1, "min_gain": 0.5},
     ]
     return first_run(folder, "people", "--config", str(people.project(folder, edge=variants)))
@@ -46,7 +46,7 @@ def test_version_has_the_variants_that_passed(run: Any) -> None:
     manifest = version_manifest.verify(run.first.result["pushed"])
     assert {path for path in manifest.files if path.startswith("edge/")} == {
         *("edge/preprocessing.json", "edge/preprocessing.py", "edge/verdict.json"),
-        *("edge/tflite_dynamic.tflite", "edge/pruned_0.5_clustered_8_int8.tflite"),
+        *("edge/tflite_dynamic.tflite", "edge/pruned_0.5_clustered_4_int8.tflite"),
     }
     assert (pruned["why"], pruned["sparsity"]) == ([], pytest.approx(0.5, abs=0.02))
     assert pruned["layers"] == ["hidden_0", "logits"]
