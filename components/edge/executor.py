@@ -305,7 +305,8 @@ def _judged(variant: VariantConfig, rows: Rows, folder: Path, error: str | None,
         result = replace(result, sparsity=weights.sparsity, distinct=weights.distinct)
     if variant.is_trained:
         trained = json.loads((folder / f"{variant.name}.trained.json").read_text())
-        result = replace(result, layers=tuple(trained["layers"]), left_out=tuple(trained["left_out"]))
+        layers, left_out = (tuple(trained.get(name, ())) for name in ("layers", "left_out"))
+        result = replace(result, layers=layers, left_out=left_out)
     return replace(result, why=(wrong, *result.why)) if wrong else result
 
 

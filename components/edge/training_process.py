@@ -9,7 +9,7 @@ eval split's rows; and `variants`, each a VariantConfig.
 
 For each variant it writes `NAME.model`, a SavedModel with the signature `transformed`; of a student, `NAME.seeds.npz`,
 the predictions of the rows of eval.npz, `taught` by the teacher and `alone`, each [seeds, rows, ...]; and last
-`NAME.trained.json`, with `layers` and `left_out`, or `error`.
+`NAME.trained.json`, with `error`; or with `layers` and `left_out`, of a variant that is pruned, clustered or rounded.
 """
 
 from __future__ import annotations
@@ -91,9 +91,10 @@ class _Variant:
         """Trains, and writes the results; returns the content of `NAME.trained.json`."""
         name, variant = self._variant.name, self._variant
         network = self._distilled(folder) if variant.student else self._restored()
-        left_out = [layer.name for layer in fine_tuning.left_out(network)]
-        layers = [layer.name for layer in fine_tuning.covered(network)]
+        treated: dict[str, Any] = {}
         if variant.sparsity or variant.clusters or variant.trains_rounding:
+            treated["layers"] = [layer.name for layer in fine_tuning.covered(network)]
+            treated["left_out"] = [layer.name for layer in fine_tuning.left_out(network)]
             steps = variant.steps or math.ceil(_PART * self._plan.training.steps)
             rate = variant.learning_rate or _PART * self._plan.training.learning_rate
             fit = functools.partial(self._fit, steps=steps, rate=rate, seed=self._plan.training.seed, taught=True)
@@ -102,7 +103,7 @@ class _Variant:
         module.weights = network.variables
         signature = self._signature(network)
         tf.saved_model.save(module, str(folder / f"{name}.model"), signatures={"transformed": signature})
-        return {"layers": layers, "left_out": left_out}
+        return treated
 
     def _restored(self) -> tf_keras.Model:
         network = self._training.build()

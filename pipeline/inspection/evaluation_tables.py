@@ -98,7 +98,7 @@ def _edge_notes(metric: str, variant: VariantResult) -> Iterator[str]:
     if student := variant.student:
         taught, alone = _mean_and_range(student.taught), _mean_and_range(student.alone)
         yield f"{variant.name}: {metric} of {len(student.taught)} seeds in float32: {taught}; trained alone: {alone}"
-    if variant.left_out and variant.layers:
+    if variant.left_out:
         yield f"{variant.name}: {len(variant.layers)} layers; as they are: {', '.join(variant.left_out)}"
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import ai_edge_litert
 import doc_pages
 import numpy as np
 import people
@@ -88,6 +90,47 @@ def test_host_predicts_raw_rows(run: Any) -> None:
         "hours": "int",
         "city": "bytes",
     }
+
+
+def test_cpp_program_of_the_documentation(run: Any, tmp_path: Path) -> None:
+    [program] = doc_pages.blocks(doc_pages.ROOT / "docs" / "edge.md", "cpp")
+    (tmp_path / "host.cc").write_text(program)
+    for name in re.findall(r'#include "(litert/.*)"', program):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(doc_pages.ROOT / "tests" / "support" / "litert.h", tmp_path / name)
+    libraries = Path(ai_edge_litert.__file__).parent
+    compiled = subprocess.run(
+        [
+            "g++",
+            "-std=c++17",
+            "-Wall",
+            "-I.",
+            "host.cc",
+            libraries / "libLiteRt.so",
+            f"-Wl,-rpath,{libraries}",
+            "-ohost",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert compiled.returncode == 0, compiled.stderr
+    file = Path(run.first.result["pushed"]) / "edge" / "tflite_dynamic.tflite"
+    row = {"age": np.array([0.5], np.float32), "hours": np.array([3]), "city": np.array([2])}
+    names = list(Interpreter(str(file)).get_signature_runner().get_input_details())
+    row = {next(name for name in names if each in name): value for each, value in row.items()}
+    expected = Interpreter(str(file)).get_signature_runner()(**row)["probability"].item()
+    order = [line.split(":")[0] for line in _host(tmp_path, file, "").splitlines()]
+    assert sorted(order) == sorted(names)
+    numbers = " ".join(str(row[name].item()) for name in order)
+    *_, first, second = _host(tmp_path, file, f"{numbers}\n{numbers}\n").splitlines()
+    assert [float(line.split()[0]) for line in (first, second)] == pytest.approx([expected] * 2, abs=1e-3)
+
+
+def _host(folder: Path, file: Path, rows: str) -> str:
+    return subprocess.run(
+        [folder / "host", file], input=rows, capture_output=True, text=True, timeout=60, check=True
+    ).stdout
 
 
 def test_program_of_the_documentation(run: Any, tmp_path: Path) -> None:
