@@ -9,8 +9,6 @@ since group normalization, which `cnn` has, is computed in many small operations
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -77,21 +75,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
-    verdicts = [_run(seed) for seed in range(1, options.seeds + 1)]
+    runs = [_run(seed) for seed in range(1, options.seeds + 1)]
+    verdicts = [verdict for verdict, _ in runs]
     facts: measure.Facts = {}
     for variant in verdicts[0].variants:
         results = [next(each for each in verdict.variants if each.name == variant.name) for verdict in verdicts]
-        facts[variant.name] = "; ".join(f"{name} {_spread(results, figure)}" for name, figure in _FIGURES.items())
+        figures = "; ".join(f"{name} {_spread(results, figure)}" for name, figure in _FIGURES.items())
+        facts[variant.name] = f"{figures}; passes {sum(each.passed for each in results)} of {len(results)}"
         if variant.student:
             students = [each.student for each in results if each.student]
             for name in ("taught", "alone"):
                 values = [value for each in students for value in getattr(each, name)]
                 facts[f"{variant.name}: {name}, in float32"] = f"accuracy {measure.Spread.of(values)}"
     facts["accuracy of the full models"] = str(measure.Spread.of(verdict.full or 0 for verdict in verdicts))
-    print(measure.record("edge_digits", f"python -m benchmarks.edge_digits --seeds {options.seeds}", {}, facts))
+    command = f"python -m benchmarks.edge_digits --seeds {options.seeds}"
+    print(measure.record("edge_digits", command, {"a run, with all variants": [each for _, each in runs]}, facts))
 
 
-def _run(seed: int) -> EdgeVerdict:
+def _run(seed: int) -> tuple[EdgeVerdict, measure.Measurement]:
     config = yaml.safe_load(Path("configs/digits.yaml").read_text())
     config |= {"model": {"build": f"{__file__}:network"}, "edge": _VARIANTS}
     config["training"] |= {"seed": seed, "steps": _STEPS}
@@ -99,9 +100,10 @@ def _run(seed: int) -> EdgeVerdict:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "digits.yaml")
         path.write_text(yaml.safe_dump(config))
-        command = [sys.executable, "runner.py", "--local", "--json", "--config", str(path), "--output", f"{folder}/out"]
-        output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return EdgeVerdict.from_json(json.dumps(json.loads(output)["edge"]))
+        command = [sys.executable, "runner.py", "--local", "--config", str(path), "--output", f"{folder}/out"]
+        measured = measure.run(command, Path(folder, "run.log"))
+        (verdict,) = Path(folder, "out/digits/artifacts/EdgeExporter/variants").glob("*/verdict.json")
+        return EdgeVerdict.from_json(verdict.read_text()), measured
 
 
 def _spread(results: list[VariantResult], figure: Any) -> str:

@@ -50,6 +50,8 @@ _ABORTS = {-number for number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS,
 """Exit codes of a converter that cannot convert a model, and not of one that something else has ended."""
 
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
+Request: TypeAlias = "Mapping[str, Any]"
+"""JSON that a program reads from its standard input."""
 
 
 class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
@@ -121,9 +123,9 @@ def _variants(plan: EdgePlan, given: Mapping[str, types.Artifact], folder: Path,
     errors: dict[str, str] = {}
     trained = [each for each in plan.variants if each.is_trained]
     if trained:
-        teachers, errors = _teachers(plan, _local(model), examples, expected)
+        teachers, errors = find_teachers(plan, _local(model), examples, expected)
         training = [each for each in trained if each.name not in errors]
-        errors |= _train(plan, given, teachers, training, folder)
+        errors |= train(_training_request(plan, given, teachers), training, folder)
         models |= {each.name: str(folder / f"{each.name}.model") for each in training}
     made = [each for each in plan.variants if each.name not in errors]
     errors |= convert(models, _local(model), made, folder)
@@ -153,8 +155,8 @@ def _local(folder: str) -> str:
     return folder if is_remote(folder) else str(Path(folder).absolute())
 
 
-def _teachers(
-    plan: EdgePlan, model: str, examples: Columns, expected: Columns
+def find_teachers(
+    plan: EdgePlan, model: str, examples: npt.NDArray[Any], expected: Columns
 ) -> tuple[dict[str, str], dict[str, str]]:
     """The teachers' folders by version, "None" for the model of the run; and the variants that cannot have theirs.
 
@@ -163,6 +165,9 @@ def _teachers(
       model: the folder of the model.
       examples: raw rows, serialized.
       expected: their features in this run.
+
+    Raises:
+      InputError: there is no such version.
     """
     teachers, errors = {"None": model}, {}
     for variant in plan.variants:
@@ -181,14 +186,28 @@ def _teachers(
     return teachers, errors
 
 
-def _train(
-    plan: EdgePlan,
-    given: Mapping[str, types.Artifact],
-    teachers: Mapping[str, str],
-    variants: Sequence[VariantConfig],
-    folder: Path,
-) -> dict[str, str]:
-    """Trains variants in a process of its own, which writes them to the folder, see `training_process`.
+def _training_request(plan: EdgePlan, given: Mapping[str, types.Artifact], teachers: Mapping[str, str]) -> Request:
+    """What `training_process` reads beside the variants."""
+    assert plan.training is not None  # noqa: S101 - it is set where a variant is trained
+    training = plan.training
+    if "hyperparameters" in given:
+        training = with_best_values(training, given["hyperparameters"].uri)
+    return {
+        "plan": training.model_dump(mode="json"),
+        "model": teachers["None"],
+        "teachers": teachers,
+        "transform_graph": given["transform_graph"].uri,
+        **{split: list(examples_of(given["transformed_examples"], split).paths) for split in ("train", "eval")},
+    }
+
+
+def train(request: Request, variants: Sequence[VariantConfig], folder: Path) -> dict[str, str]:
+    """Trains variants in a process of its own.
+
+    Args:
+      request: see `training_process`, without `variants` and `folder`.
+      variants: what to make.
+      folder: with `eval.npz`; gets the models.
 
     Returns:
       Variant → why it cannot be made.
@@ -196,21 +215,8 @@ def _train(
     Raises:
       MachineError: the process was killed, or ended without a result.
     """
-    assert plan.training is not None  # noqa: S101 - build sets it where a variant is trained
-    training = plan.training
-    if "hyperparameters" in given:
-        training = with_best_values(training, given["hyperparameters"].uri)
-    files = {split: list(examples_of(given["transformed_examples"], split).paths) for split in ("train", "eval")}
-    request = {
-        "plan": training.model_dump(mode="json"),
-        "model": teachers["None"],
-        "teachers": teachers,
-        "transform_graph": given["transform_graph"].uri,
-        "folder": str(folder),
-        "variants": [each.model_dump(mode="json") for each in variants],
-        **files,
-    }
-    child = _run("training_process", request)
+    settings = [each.model_dump(mode="json") for each in variants]
+    child = _run("training_process", {**request, "variants": settings, "folder": str(folder)})
     errors = {}
     for variant in variants:
         result = folder / f"{variant.name}.trained.json"
@@ -225,7 +231,7 @@ def _train(
     return errors
 
 
-def _run(module: str, request: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
+def _run(module: str, request: Request) -> subprocess.CompletedProcess[str]:
     # Without accelerators: the files run on a CPU.
     return subprocess.run(
         [sys.executable, "-m", f"components.edge.{module}"],

@@ -31,15 +31,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     variants = [
         {"quantize": "dynamic"},
         {"quantize": "float16", "max_kilobytes": 0.5},
-        {"kind": "pruned", "sparsity": 0.5, "clusters": 4, "quantize": "int8", "max_metric_drop": 0.1},
-        {"kind": "distilled", "student": {"kind": "linear"}, "steps": 50, "max_metric_drop": 1, "min_gain": 0.5},
     ]
     return first_run(folder, "people", "--config", str(people.project(folder, edge=variants)))
 
 
 def test_version_has_the_variants_that_passed(run: Any) -> None:
     edge = run.first.result["edge"]
-    passed, failed, pruned, distilled = edge["variants"]
+    passed, failed = edge["variants"]
     assert (passed["name"], passed["why"]) == ("tflite_dynamic", [])
     assert passed["mean_difference"] < 0.01
     assert edge["preprocessing_rows"] == edge["rows"] > 100
@@ -47,16 +45,28 @@ def test_version_has_the_variants_that_passed(run: Any) -> None:
     assert reason.startswith("kilobytes: expected at most 0.5, received ")
     manifest = version_manifest.verify(run.first.result["pushed"])
     assert {path for path in manifest.files if path.startswith("edge/")} == {
-        *("edge/preprocessing.json", "edge/preprocessing.py", "edge/verdict.json"),
-        *("edge/tflite_dynamic.tflite", "edge/pruned_0.5_clustered_4_int8.tflite"),
+        f"edge/{name}" for name in ("preprocessing.json", "preprocessing.py", "tflite_dynamic.tflite", "verdict.json")
     }
-    assert (pruned["why"], pruned["sparsity"]) == ([], pytest.approx(0.5, abs=0.02))
-    assert pruned["layers"] == ["hidden_0", "logits"]
-    assert pruned["left_out"] == ["embedding_4"]
-    assert len(distilled["student"]["taught"]) == len(distilled["student"]["alone"]) == 3
-    assert [each for each in distilled["why"] if each.startswith("gain over the student alone: expected at least 0.5")]
     [artifact] = (run.output / "artifacts" / "EdgeExporter" / "variants").iterdir()
     assert (artifact / "failed" / "tflite_float16.tflite").exists()
+
+
+@pytest.mark.slow
+def test_variants_that_are_trained_further_are_pushed_or_refused(tmp_path: Path) -> None:
+    variants = [
+        {"kind": "pruned", "sparsity": 0.5, "clusters": 4, "quantize": "int8", "max_metric_drop": 0.1},
+        {"kind": "distilled", "student": {"kind": "linear"}, "steps": 50, "max_metric_drop": 1, "min_gain": 0.5},
+    ]
+    run = first_run(tmp_path, "people", "--config", str(people.project(tmp_path, edge=variants)))
+    pruned, distilled = run.first.result["edge"]["variants"]
+    assert (pruned["why"], pruned["sparsity"]) == ([], pytest.approx(0.5, abs=0.02))
+    assert pruned["layers"] == ["hidden_0", "logits"]
+    assert len(pruned["left_out"]) == 1
+    assert (Path(run.first.result["pushed"]) / "edge" / "pruned_0.5_clustered_4_int8.tflite").exists()
+    assert len(distilled["student"]["taught"]) == len(distilled["student"]["alone"]) == 3
+    assert [each for each in distilled["why"] if each.startswith("gain over the student alone: expected at least 0.5")]
+    shown: Ended = command("show", *run.config, *run.arguments[-2:])
+    assert "distilled_linear: auc of 3 seeds in float32: " in shown.out
 
 
 def test_show_and_the_report_have_the_verdict(run: Any) -> None:
