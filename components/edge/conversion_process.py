@@ -16,7 +16,9 @@ with `latencies` or `error`. The float32 file of the model that latencies are co
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -27,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from components.compat.tensorflow import import_for_predictions
+from components.processes import signal_at_parents_death
 
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
@@ -178,5 +181,6 @@ def _milliseconds(file: _File) -> float:
 
 
 if __name__ == "__main__":
+    signal_at_parents_death(signal.SIGKILL, os.getppid())
     import_for_predictions()
     main(json.load(sys.stdin))

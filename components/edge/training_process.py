@@ -18,6 +18,8 @@ import functools
 import json
 import logging
 import math
+import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -34,6 +36,7 @@ from components.compat.tensorflow import clone_lambda_layers
 from components.edge import distillation, fine_tuning
 from components.edge.config import VariantConfig
 from components.edge.fine_tuning import NotMadeError
+from components.processes import signal_at_parents_death
 from components.trainer import warm_start
 from components.trainer.export import transformed_signature
 from components.trainer.input_columns import InputShard
@@ -172,6 +175,7 @@ class _Variant:
 
 
 if __name__ == "__main__":
+    signal_at_parents_death(signal.SIGKILL, os.getppid())
     logging.basicConfig(level=logging.INFO)
     clone_lambda_layers()
     main(json.load(sys.stdin))
