@@ -14,9 +14,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_model_optimization as tfmot
 import tf_keras
-from tensorflow_model_optimization.python.core.clustering.keras.experimental import cluster as sparse_cluster
-from tensorflow_model_optimization.python.core.quantization.keras.default_8bit import default_8bit_quantize_registry
 
+from components.compat.tfmot import cluster_keeping_zeros
 from components.edge.config import VariantConfig
 from components.errors import InputError
 from components.models.layers import Table
@@ -106,7 +105,9 @@ def _clustered(network: tf_keras.Model, clusters: int, keep_zeros: bool, fit: Fi
     def clustered(layer: tf_keras.layers.Layer) -> tf_keras.layers.Layer:
         if np.count_nonzero(layer.kernel.numpy()) < clusters:
             return layer
-        return sparse_cluster.cluster_weights(layer, clusters, k_means, keep_zeros)
+        if keep_zeros:
+            return cluster_keeping_zeros(layer, clusters)
+        return tfmot.clustering.keras.cluster_weights(layer, clusters, k_means)
 
     wrapped = _wrapped(network, clustered)
     fit(wrapped, [])
@@ -115,7 +116,12 @@ def _clustered(network: tf_keras.Model, clusters: int, keep_zeros: bool, fit: Fi
 
 def _rounded(network: tf_keras.Model, variant: VariantConfig, fit: Fit) -> tf_keras.Model:
     """Trains with the rounding of int8 (Jacob et al. 2018, Quantization and Training of Neural Networks)."""
-    registry = default_8bit_quantize_registry.Default8BitQuantizeRegistry()
+    if any(isinstance(layer, tf_keras.Model) for layer in network.layers):
+        raise NotMadeError(
+            "qat: expected layers, received a network inside the network, which TFMOT does not support",
+            "quantize after the training instead",
+        )
+    registry = tfmot.quantization.keras.default_8bit.Default8BitQuantizeRegistry()
 
     def annotated(layer: tf_keras.layers.Layer) -> tf_keras.layers.Layer:
         known = not isinstance(layer, (layers.Lambda, layers.InputLayer)) and registry.supports(layer)
