@@ -56,7 +56,8 @@ class EdgeExporter(base_component.BaseComponent):  # type: ignore[misc]
           hyperparameters: those of a Tuner that the model was trained with, if a variant is trained further.
         """
         spec = EdgeExporterSpec(
-            plan=plan.model_dump_json(),
+            # Without defaults: an index of ML Metadata takes no long text in PostgreSQL.
+            plan=plan.model_dump_json(exclude_unset=True),
             model=model,
             blessing=blessing,
             transform_graph=transform_graph,

@@ -17,7 +17,7 @@ STUDENT = {"kind": "mlp"}
     [
         ({}, "tflite_none"),
         ({"quantize": "int16x8"}, "tflite_int16x8"),
-        ({"kind": "qat"}, "qat"),
+        ({"kind": "qat", "max_difference": 0.1}, "qat"),
         ({"kind": "pruned", "sparsity": 0.8}, "pruned_0.8"),
         ({"kind": "pruned", "sparsity": "2:4", "quantize": "int8"}, "pruned_2of4_int8"),
         ({"kind": "pruned", "sparsity": 0.5, "clusters": 16, "qat": True}, "pruned_0.5_clustered_16_qat"),
@@ -33,8 +33,9 @@ STUDENT = {"kind": "mlp"}
 def test_names_say_what_a_variant_is(options: dict[str, Any], name: str) -> None:
     variant = VariantConfig(**options)
     assert variant.name == name
-    # A plan is recorded with all fields.
-    assert VariantConfig.model_validate_json(variant.model_dump_json()) == variant
+    # A plan is recorded without defaults, and sent to the processes with all fields.
+    for recorded in (variant.model_dump_json(exclude_unset=True), variant.model_dump_json()):
+        assert VariantConfig.model_validate_json(recorded) == variant
 
 
 @pytest.mark.parametrize(
