@@ -170,3 +170,14 @@ def _await_py_functions() -> None:
 
 def _running() -> bool:
     return any(each.begun != each.ended for each in _FUNCTIONS.values())
+
+
+def clone_lambda_layers() -> None:
+    """Allows tf_keras to copy models with Lambda layers in this process.
+
+    Copies are made by way of a layer's config, and tf_keras refuses to make a function from a config: a file might
+    have it. Here the configs come from models of this process. Checked with tf_keras 2.16.
+    """
+    import tf_keras
+
+    tf_keras.__internal__.enable_unsafe_deserialization()

@@ -22,6 +22,7 @@ class EdgeExporterSpec(component_spec.ComponentSpec):  # type: ignore[misc]
         "transform_graph": component_spec.ChannelParameter(type=standard_artifacts.TransformGraph),
         "transformed_examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
         "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
+        "hyperparameters": component_spec.ChannelParameter(type=standard_artifacts.HyperParameters, optional=True),
     }
     OUTPUTS: ClassVar = {"variants": component_spec.ChannelParameter(type=EdgeModels)}
 
@@ -41,6 +42,7 @@ class EdgeExporter(base_component.BaseComponent):  # type: ignore[misc]
         transform_graph: BaseChannel,
         transformed_examples: BaseChannel,
         examples: BaseChannel,
+        hyperparameters: BaseChannel | None = None,
     ) -> None:
         """Creates the component.
 
@@ -51,14 +53,17 @@ class EdgeExporter(base_component.BaseComponent):  # type: ignore[misc]
           transform_graph: with the results of the analysis.
           transformed_examples: the splits `train` and `eval`.
           examples: raw rows, on which the exported preprocessing is checked.
+          hyperparameters: those of a Tuner that the model was trained with, if a variant is trained further.
         """
         spec = EdgeExporterSpec(
-            plan=plan.model_dump_json(),
+            # Without defaults: an index of ML Metadata takes no long text in PostgreSQL.
+            plan=plan.model_dump_json(exclude_unset=True),
             model=model,
             blessing=blessing,
             transform_graph=transform_graph,
             transformed_examples=transformed_examples,
             examples=examples,
+            hyperparameters=hyperparameters,
             variants=Channel(type=EdgeModels),
         )
         super().__init__(spec=spec)

@@ -3,33 +3,36 @@
     python -m components.edge.conversion_process < request.json
 
 A process of its own, since the converter can abort. The request has `model`, its folder; `signature`; `folder`, with
-`eval.npz` and `train.npz`, the signature's inputs; and `variants`, each with `name`, `quantize` and `representative`.
+`eval.npz` and `train.npz`, the signature's inputs; and `variants`, each with `name`, `quantize`, `representative`, and
+`model`, the folder of its model.
+
+A file takes one row at a time: only an operation whose shapes are all known can be delegated to XNNPACK or an
+accelerator.
 
 For each variant it writes `NAME.tflite`; `NAME.npy`, the predictions of the rows of eval.npz; and last `NAME.json`,
-with `latencies` or `error`. The float32 file that latencies are compared with is `reference.tflite`.
+with `latencies` or `error`. The float32 file of the model that latencies are compared with is `reference.tflite`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from components.compat.tensorflow import import_for_predictions
-
-if TYPE_CHECKING:
-    import tensorflow as tf
+from components.processes import signal_at_parents_death
 
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
-_BATCH = 1024
 _THREADS = (1, 2)
 _WARM_UP, _PAIRS = 50, 500
 _OPERATION = re.compile(r"(?:'|^\s*)(tfl?\.[A-Z]\w+)(?:'|\(tensor)", re.MULTILINE)
@@ -38,19 +41,16 @@ REFERENCE = "reference"
 
 def main(request: dict[str, Any]) -> None:
     """Converts, runs and measures the variants."""
-    import tensorflow as tf
-
     folder = Path(request["folder"])
-    model = tf.saved_model.load(request["model"])
-    signature = model.signatures[request["signature"]]
     rows, representative = (_columns(folder / name) for name in ("eval.npz", "train.npz"))
     reference = folder / f"{REFERENCE}.tflite"
     for variant in request["variants"]:
         name = variant["name"]
         try:
             if not reference.exists():
-                reference.write_bytes(_convert(model, signature, {"quantize": "none"}, representative))
-            content = _convert(model, signature, variant, representative)
+                full = {"quantize": "none", "model": request["model"]}
+                reference.write_bytes(_convert(full, request["signature"], representative))
+            content = _convert(variant, request["signature"], representative)
             (folder / f"{name}.tflite").write_bytes(content)
             np.save(folder / f"{name}.npy", _predictions(content, rows))
             result: dict[str, Any] = {
@@ -78,11 +78,16 @@ def _columns(path: Path) -> Columns:
         return dict(file)
 
 
-def _convert(model: Any, signature: Any, variant: Mapping[str, Any], representative: Columns) -> bytes:
-    """Converts a signature of a loaded model; returns the file."""
+def _convert(variant: Mapping[str, Any], signature: str, representative: Columns) -> bytes:
+    """Converts a signature of a variant's model; returns the file."""
     import tensorflow as tf
 
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([signature], model)
+    model = tf.saved_model.load(variant["model"])
+    function = model.signatures[signature]
+    specs = function.structured_input_signature[1]
+    one_row = {name: tf.TensorSpec([1, *spec.shape[1:]], spec.dtype, name=name) for name, spec in specs.items()}
+    predict = tf.function(lambda **row: function(**row), autograph=False).get_concrete_function(**one_row)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([predict], model)
     quantize = variant["quantize"]
     if quantize != "none":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -105,41 +110,51 @@ def _row(columns: Columns, row: int) -> Columns:
     return {name: values[row : row + 1] for name, values in columns.items()}
 
 
+class _File:
+    """A file in the interpreter.
+
+    Args:
+      content: the file.
+      threads: of the interpreter.
+    """
+
+    def __init__(self, content: bytes, threads: int) -> None:
+        # Late: EdgeExporter's executor imports this module.
+        from ai_edge_litert.interpreter import Interpreter
+
+        self._interpreter = Interpreter(model_content=content, num_threads=threads)
+        self._interpreter.allocate_tensors()
+        # By name: the tensors of a signature's inputs have another order in each file.
+        inputs = self._interpreter.get_signature_runner().get_input_details()
+        self._inputs = {name: each["index"] for name, each in inputs.items()}
+        (output,) = self._interpreter.get_output_details()
+        self._output = output["index"]
+        self.invoke = self._interpreter.invoke
+
+    def set_inputs(self, row: Columns) -> None:
+        """Sets the inputs, [1, ...]."""
+        for name, index in self._inputs.items():
+            self._interpreter.set_tensor(index, row[name])
+
+    def predict(self, row: Columns) -> npt.NDArray[Any]:
+        """Returns the prediction of a row, [1, ...]."""
+        self.set_inputs(row)
+        self.invoke()
+        prediction: npt.NDArray[Any] = self._interpreter.get_tensor(self._output)
+        return prediction
+
+
 def _predictions(content: bytes, rows: Columns) -> npt.NDArray[Any]:
     """The predictions of all rows, [rows, ...]."""
-    return np.concatenate([_called(_interpreter(content, batch, max(_THREADS))) for batch in _batches(rows)])
-
-
-def _batches(rows: Columns) -> Iterator[Columns]:
-    for start in range(0, len(next(iter(rows.values()))), _BATCH):
-        yield {name: values[start : start + _BATCH] for name, values in rows.items()}
-
-
-def _interpreter(content: bytes, batch: Columns, threads: int) -> tf.lite.Interpreter:
-    """An interpreter with these inputs."""
-    import tensorflow as tf
-
-    interpreter = tf.lite.Interpreter(model_content=content, num_threads=threads)
-    # By name: the tensors of a signature's inputs have another order in each file.
-    inputs = {name: each["index"] for name, each in interpreter.get_signature_runner().get_input_details().items()}
-    for name, index in inputs.items():
-        interpreter.resize_tensor_input(index, batch[name].shape)
-    interpreter.allocate_tensors()
-    for name, index in inputs.items():
-        interpreter.set_tensor(index, batch[name])
-    return interpreter
-
-
-def _called(interpreter: tf.lite.Interpreter) -> npt.NDArray[Any]:
-    interpreter.invoke()
-    (output,) = interpreter.get_output_details()
-    return np.array(interpreter.get_tensor(output["index"]))
+    file = _File(content, max(_THREADS))
+    return np.concatenate([file.predict(_row(rows, row)) for row in range(len(next(iter(rows.values()))))])
 
 
 def _latency(content: bytes, reference: bytes, rows: Columns, threads: int) -> dict[str, Any]:
     """The latency of one row in this many threads, in pairs with the reference, after a warm-up."""
-    one = _row(rows, 0)
-    both = [_interpreter(each, one, threads) for each in (content, reference)]
+    both = [_File(each, threads) for each in (content, reference)]
+    for each in both:
+        each.set_inputs(_row(rows, 0))
     for _ in range(_WARM_UP):
         for each in both:
             each.invoke()
@@ -154,17 +169,18 @@ def _latency(content: bytes, reference: bytes, rows: Columns, threads: int) -> d
     }
 
 
-def _pair(both: list[tf.lite.Interpreter], swapped: bool) -> tuple[float, float]:
+def _pair(both: list[_File], swapped: bool) -> tuple[float, float]:
     first = [_milliseconds(each) for each in (reversed(both) if swapped else both)]
     return (first[1], first[0]) if swapped else (first[0], first[1])
 
 
-def _milliseconds(interpreter: tf.lite.Interpreter) -> float:
+def _milliseconds(file: _File) -> float:
     start = time.perf_counter_ns()
-    interpreter.invoke()
+    file.invoke()
     return (time.perf_counter_ns() - start) / 1e6
 
 
 if __name__ == "__main__":
+    signal_at_parents_death(signal.SIGKILL, os.getppid())
     import_for_predictions()
     main(json.load(sys.stdin))

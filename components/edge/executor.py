@@ -1,9 +1,10 @@
-"""EdgeExporter's executor: converts a blessed model in a process of its own, and judges each variant."""
+"""EdgeExporter's executor: trains and converts variants of a blessed model in other processes, and judges each."""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import shutil
 import signal
@@ -22,30 +23,35 @@ import tensorflow_transform as tft
 from tfx import types
 from tfx.components.util import model_utils
 from tfx.dsl.components.base import base_executor
+from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, path_utils
 
 from components.data.edge_models import FAILED, PASSED
 from components.data.example_artifacts import examples_of
 from components.data.saved_model import call, column_of, load, serialized
-from components.edge import export, preprocessing
-from components.edge.config import TfliteConfig
+from components.edge import export, file_weights, preprocessing
+from components.edge.config import VariantConfig
 from components.edge.conversion_process import failure
 from components.edge.gate import Rows, finite, judge
 from components.edge.plan import EdgePlan
-from components.edge.verdict import FILE, EdgeVerdict, Latency, VariantResult
-from components.errors import MachineError
-from components.features import feature_names
+from components.edge.verdict import FILE, EdgeVerdict, Latency, Student, VariantResult
+from components.errors import InputError, MachineError
+from components.features import feature_names, images
 from components.files import is_remote
+from components.trainer.hyperparameters import with_best_values
 
 _SIGNATURE, _TRANSFORM = "transformed", "transform_features"
 _ROWS = 50_000
-"""Rows of the eval split that are compared, from the first on."""
+"""Rows of the eval split that are compared, from the first on; fewer if their inputs take more than _BYTES."""
+_BYTES = 256 << 20
 _PREPROCESSING_ROWS = 1000
 _ABORTS = {-number for number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)}
 """Exit codes of a converter that cannot convert a model, and not of one that something else has ended."""
 
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
+Request: TypeAlias = "Mapping[str, Any]"
+"""JSON that a program reads from its standard input."""
 
 
 class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
@@ -62,13 +68,14 @@ class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
         """Makes and judges the variants.
 
         Args:
-          input_dict: `model`, `blessing`, `transform_graph`, `transformed_examples` and `examples`.
+          input_dict: `model`, `blessing`, `transform_graph`, `transformed_examples` and `examples`; optionally
+            `hyperparameters` of a Tuner, see Trainer.
           output_dict: `variants`.
           exec_properties: `plan`, an EdgePlan as JSON.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         plan = EdgePlan.model_validate_json(exec_properties["plan"])
-        given = {name: artifact_utils.get_single_instance(artifacts) for name, artifacts in input_dict.items()}
+        given = {name: artifact_utils.get_single_instance(each) for name, each in input_dict.items() if each}
         with tempfile.TemporaryDirectory() as folder:
             output = Path(folder, "output")
             output.mkdir()
@@ -92,22 +99,36 @@ def _variants(plan: EdgePlan, given: Mapping[str, types.Artifact], folder: Path,
     model = path_utils.serving_model_path(given["model"].uri)
     signatures = load(model)
     signature = signatures[_SIGNATURE]
-    spec = signature.structured_input_signature[1]
+    specs = signature.structured_input_signature[1]
     transform = tft.TFTransformOutput(given["transform_graph"].uri)
     text = export.preprocessing(plan.features, transform)
     (output / "preprocessing.json").write_text(text, encoding="utf-8")
     raw = _head(given["examples"], "eval", _PREPROCESSING_ROWS)
-    expected = call(signatures[_TRANSFORM], serialized(raw, plan.features.features.columns_read))
+    examples = serialized(raw, plan.features.features.columns_read)
+    expected = call(signatures[_TRANSFORM], examples)
     wrong = export.difference(preprocessing.Preprocessing(output / "preprocessing.json"), raw, expected)
 
-    batch = _head(given["transformed_examples"], "eval", _ROWS, transform)
-    inputs = _inputs(batch, spec)
+    most = min(_ROWS, _BYTES // sum(math.prod(spec.shape[1:]) * spec.dtype.size for spec in specs.values()))
+    batch = _head(given["transformed_examples"], "eval", most, transform)
+    inputs = _inputs(plan, batch, specs)
     (predictions,) = call(signature, inputs).values()
     rows = _rows(plan, batch, predictions)
     _save(folder / "eval.npz", inputs)
-    most = max(each.representative for each in plan.variants)
-    _save(folder / "train.npz", _inputs(_head(given["transformed_examples"], "train", most, transform), spec))
-    errors = convert(model, _SIGNATURE, plan.variants, folder)
+    most = min(most, max(each.representative for each in plan.variants))
+    _save(
+        folder / "train.npz",
+        _inputs(plan, _head(given["transformed_examples"], "train", most, transform), specs),
+    )
+    models = dict.fromkeys((each.name for each in plan.variants), _local(model))
+    errors: dict[str, str] = {}
+    trained = [each for each in plan.variants if each.is_trained]
+    if trained:
+        teachers, errors = find_teachers(plan, _local(model), examples, expected)
+        training = [each for each in trained if each.name not in errors]
+        errors |= train(_training_request(plan, given, teachers), training, folder)
+        models |= {each.name: str(folder / f"{each.name}.model") for each in training}
+    made = [each for each in plan.variants if each.name not in errors]
+    errors |= convert(models, _local(model), made, folder)
 
     results = []
     for variant in plan.variants:
@@ -130,12 +151,107 @@ def _variants(plan: EdgePlan, given: Mapping[str, types.Artifact], folder: Path,
     )
 
 
-def convert(model: str, signature: str, variants: Sequence[TfliteConfig], folder: Path) -> dict[str, str]:
-    """Converts a signature in processes of their own: one, and another one for the rest if the converter aborts it.
+def _local(folder: str) -> str:
+    return folder if is_remote(folder) else str(Path(folder).absolute())
+
+
+def find_teachers(
+    plan: EdgePlan, model: str, examples: npt.NDArray[Any], expected: Columns
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The teachers' folders by version, "None" for the model of the run; and the variants that cannot have theirs.
 
     Args:
-      model: the folder of the SavedModel.
-      signature: with one output.
+      plan: the variants.
+      model: the folder of the model.
+      examples: raw rows, serialized.
+      expected: their features in this run.
+
+    Raises:
+      InputError: there is no such version.
+    """
+    teachers, errors = {"None": model}, {}
+    for variant in plan.variants:
+        if variant.teacher is None:
+            continue
+        folder = f"{plan.pushed}/{variant.teacher}"
+        if not fileio.exists(folder):
+            raise InputError(
+                f"edge: expected the teacher of {variant.name} in {folder}, received nothing",
+                "name a pushed version; `runner.py models` lists them",
+            )
+        different = export.first_difference(expected, call(load(folder)[_TRANSFORM], examples))
+        if different:
+            errors[variant.name] = f"the teacher's features are not those of the run: {different}"
+        teachers[str(variant.teacher)] = folder
+    return teachers, errors
+
+
+def _training_request(plan: EdgePlan, given: Mapping[str, types.Artifact], teachers: Mapping[str, str]) -> Request:
+    """What `training_process` reads beside the variants."""
+    assert plan.training is not None  # noqa: S101 - it is set where a variant is trained
+    training = plan.training
+    if "hyperparameters" in given:
+        training = with_best_values(training, given["hyperparameters"].uri)
+    return {
+        "plan": training.model_dump(mode="json"),
+        "model": teachers["None"],
+        "teachers": teachers,
+        "transform_graph": given["transform_graph"].uri,
+        **{split: list(examples_of(given["transformed_examples"], split).paths) for split in ("train", "eval")},
+    }
+
+
+def train(request: Request, variants: Sequence[VariantConfig], folder: Path) -> dict[str, str]:
+    """Trains variants in a process of its own.
+
+    Args:
+      request: see `training_process`, without `variants` and `folder`.
+      variants: what to make.
+      folder: with `eval.npz`; gets the models.
+
+    Returns:
+      Variant → why it cannot be made.
+
+    Raises:
+      MachineError: the process was killed, or ended without a result.
+    """
+    settings = [each.model_dump(mode="json") for each in variants]
+    child = _run("training_process", {**request, "variants": settings, "folder": str(folder)})
+    errors = {}
+    for variant in variants:
+        result = folder / f"{variant.name}.trained.json"
+        if not result.exists():
+            logging.error("the training of variants ended with exit code %d:\n%s", child.returncode, child.stderr)
+            raise MachineError(
+                f"the training of {variant.name} was killed, or failed: exit code {child.returncode}",
+                "see the node's log; if memory or disk were short, free some",
+            )
+        if error := json.loads(result.read_text()).get("error"):
+            errors[variant.name] = error
+    return errors
+
+
+def _run(module: str, request: Request) -> subprocess.CompletedProcess[str]:
+    # Without accelerators: the files run on a CPU.
+    return subprocess.run(
+        [sys.executable, "-m", f"components.edge.{module}"],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def convert(
+    models: Mapping[str, str], reference: str, variants: Sequence[VariantConfig], folder: Path
+) -> dict[str, str]:
+    """Converts models in processes of their own: one, and another one for the rest if the converter aborts it.
+
+    Args:
+      models: variant → the folder of its SavedModel, with the signature `transformed`, which has one output.
+      reference: the model whose latency the others are compared with.
       variants: what to make.
       folder: with `eval.npz` and `train.npz`; gets the files, see `conversion_process`.
 
@@ -149,21 +265,20 @@ def convert(model: str, signature: str, variants: Sequence[TfliteConfig], folder
     remaining = list(variants)
     while remaining:
         request = {
-            "model": model if is_remote(model) else str(Path(model).absolute()),
-            "signature": signature,
+            "model": reference,
+            "signature": _SIGNATURE,
             "folder": str(folder),
-            "variants": [{"name": each.name, **each.model_dump()} for each in remaining],
+            "variants": [
+                {
+                    "name": each.name,
+                    "model": models[each.name],
+                    "quantize": each.quantize,
+                    "representative": each.representative,
+                }
+                for each in remaining
+            ],
         }
-        # Without accelerators: the files run on a CPU.
-        child = subprocess.run(
-            [sys.executable, "-m", "components.edge.conversion_process"],
-            cwd=Path(__file__).parents[2],
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
-            input=json.dumps(request),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        child = _run("conversion_process", request)
         unfinished = [each for each in remaining if not (folder / f"{each.name}.json").exists()]
         if unfinished:
             logging.error("the converter ended with exit code %d:\n%s", child.returncode, child.stderr)
@@ -180,19 +295,36 @@ def convert(model: str, signature: str, variants: Sequence[TfliteConfig], folder
     return errors
 
 
-def _measured(folder: Path, variant: TfliteConfig) -> dict[str, Any]:
+def _measured(folder: Path, variant: VariantConfig) -> dict[str, Any]:
     measured: dict[str, Any] = json.loads((folder / f"{variant.name}.json").read_text())
     return measured
 
 
-def _judged(variant: TfliteConfig, rows: Rows, folder: Path, error: str | None, wrong: str | None) -> VariantResult:
+def _judged(variant: VariantConfig, rows: Rows, folder: Path, error: str | None, wrong: str | None) -> VariantResult:
     if error is not None:
-        return VariantResult(variant.name, (f"not converted: {error}",))
+        return VariantResult(variant.name, (f"not made: {error}",))
     predictions = np.load(folder / f"{variant.name}.npy").reshape(rows.predictions.shape)
     content = (folder / f"{variant.name}.tflite").read_bytes()
     latencies = [Latency(**each) for each in _measured(folder, variant)["latencies"]]
-    result = judge(variant, rows, content, predictions, latencies)
+    result = judge(variant, rows, content, predictions, latencies, _student(variant, rows, folder))
+    if weights := file_weights.read(content):
+        result = replace(result, sparsity=weights.sparsity, distinct=weights.distinct)
+    if variant.is_trained:
+        trained = json.loads((folder / f"{variant.name}.trained.json").read_text())
+        layers, left_out = (tuple(trained.get(name, ())) for name in ("layers", "left_out"))
+        result = replace(result, layers=layers, left_out=left_out)
     return replace(result, why=(wrong, *result.why)) if wrong else result
+
+
+def _student(variant: VariantConfig, rows: Rows, folder: Path) -> Student | None:
+    if not variant.student:
+        return None
+
+    def metrics(of_seeds: npt.NDArray[Any]) -> tuple[float | None, ...]:
+        return tuple(finite(rows.metric(each.reshape(rows.predictions.shape))) for each in of_seeds)
+
+    with np.load(folder / f"{variant.name}.seeds.npz") as seeds:
+        return Student(metrics(seeds["taught"]), metrics(seeds["alone"]))
 
 
 def _head(
@@ -209,11 +341,14 @@ def _head(
     return pa.Table.from_batches(batches).slice(0, count).combine_chunks().to_batches()[0]
 
 
-def _inputs(batch: pa.RecordBatch, spec: Mapping[str, Any]) -> Columns:
+def _inputs(plan: EdgePlan, batch: pa.RecordBatch, specs: Mapping[str, Any]) -> Columns:
     """The inputs of the signature, [rows] or [rows, width]."""
+    columns = {name: _dense(batch, name) for name in specs}
+    encoded = {name: op for name, op in images.images(plan.features.features).items() if name in specs}
+    columns |= {name: each.numpy() for name, each in images.decoded(encoded, {k: columns[k] for k in encoded}).items()}
     return {
-        name: _dense(batch, name).reshape(-1, *each.shape[1:]).astype(each.dtype.as_numpy_dtype)
-        for name, each in spec.items()
+        name: columns[name].reshape(-1, *spec.shape[1:]).astype(spec.dtype.as_numpy_dtype)
+        for name, spec in specs.items()
     }
 
 

@@ -17,6 +17,7 @@ from components.data.split_sample import first_values
 from components.edge.preprocessing import Preprocessing
 from components.features import feature_names
 from components.features.config import Feature, Vocab
+from components.features.image_ops import Image
 from components.features.plan import FeaturePlan
 
 _DTYPES = {tf.int64: "int", tf.float32: "float", tf.string: "bytes"}
@@ -33,10 +34,16 @@ def preprocessing(plan: FeaturePlan, transform: tft.TFTransformOutput) -> str:
     """
     specs = transform.raw_feature_spec()
     analysis = _analysis(transform)
+    pixels = {each.columns[0] for each in plan.features.declared if isinstance(each.op, Image)}
     content = {
-        "inputs": {name: _DTYPES[specs[name].dtype] for name in plan.features.columns_read},
+        "inputs": {
+            name: "pixels" if name in pixels else _DTYPES[specs[name].dtype] for name in plan.features.columns_read
+        },
         "features": [_feature(each, analysis, transform) for each in plan.features.declared],
     }
+    if plan.task == "multiclass":
+        classes = transform.vocabulary_by_name(feature_names.LABEL_CLASSES)
+        content["classes"] = [name.decode(errors="surrogateescape") for name in classes]
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
@@ -84,15 +91,32 @@ def difference(
     Returns:
       The first feature and row that differ, and both values; None if all are equal, floats within 1e-5.
     """
-    columns = {name: first_values(column_of(batch, name)).to_pylist() for name in preprocessing.inputs}
-    computed = preprocessing(columns)
+    columns: dict[str, Any] = {
+        name: first_values(column_of(batch, name)).to_pylist()
+        for name, dtype in preprocessing.inputs.items()
+        if dtype != "pixels"
+    }
+    # The host makes an image's pixels: what is compared is that they, and a missing image, take the right place.
+    for name, column in preprocessing.pixels.items():
+        present = column_of(batch, column).is_valid().to_pylist()
+        columns[column] = [row if here else None for row, here in zip(expected[name], present, strict=True)]
+    different = first_difference(expected, preprocessing(columns))
+    return different and f"preprocessing: {different}"
+
+
+def first_difference(expected: Mapping[str, npt.NDArray[Any]], received: Mapping[str, npt.NDArray[Any]]) -> str | None:
+    """Returns the first feature and row that differ, and both values; None if all are equal, floats within 1e-5.
+
+    Args:
+      expected: features by name, [rows, ...].
+      received: likewise, of any shape with as many elements.
+    """
     for name, values in expected.items():
-        received = computed[name].reshape(values.shape)
-        if values.dtype.kind == "f":
-            same = np.isclose(received, values, rtol=_TOLERANCE, atol=_TOLERANCE)
-        else:
-            same = received == values
+        if name not in received or received[name].size != values.size:
+            return f"{name}: expected shape {values.shape}, received {getattr(received.get(name), 'shape', None)}"
+        own = received[name].reshape(values.shape)
+        same = np.isclose(own, values, rtol=_TOLERANCE, atol=_TOLERANCE) if values.dtype.kind == "f" else own == values
         if not same.all():
             row = int(np.argwhere(~same)[0][0])
-            return f"preprocessing: {name}, row {row}: expected {values[row]}, received {received[row]}"
+            return f"{name}, row {row}: expected {values[row]}, received {own[row]}"
     return None

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from sklearn import metrics
 
 from components.config_section import Task
-from components.edge.config import TfliteConfig
-from components.edge.verdict import Latency, VariantResult
+from components.edge.config import VariantConfig
+from components.edge.verdict import Latency, Student, VariantResult
 
 Array: TypeAlias = "npt.NDArray[Any]"
 
@@ -61,7 +61,12 @@ class Rows:
 
 
 def judge(
-    variant: TfliteConfig, rows: Rows, content: bytes, predictions: Array, latencies: Sequence[Latency]
+    variant: VariantConfig,
+    rows: Rows,
+    content: bytes,
+    predictions: Array,
+    latencies: Sequence[Latency],
+    student: Student | None = None,
 ) -> VariantResult:
     """Holds a variant against its bounds.
 
@@ -71,6 +76,7 @@ def judge(
       content: the file.
       predictions: its predictions of these rows.
       latencies: as measured.
+      student: if it is one.
     """
     if not np.isfinite(predictions).all():
         return VariantResult(variant.name, ("expected finite predictions, received others",), len(content))
@@ -84,12 +90,13 @@ def judge(
         mean_difference=float(np.average(differences, weights=rows.weights)),
         max_difference=float(differences.max()),
         latencies=tuple(latencies),
+        student=student,
     )
     drop = rows.metric(rows.predictions) - metric
     return replace(measured, why=tuple(_failures(variant, measured, rows.metric_name, drop)))
 
 
-def _failures(variant: TfliteConfig, measured: VariantResult, metric: str, drop: float) -> Iterator[str]:
+def _failures(variant: VariantConfig, measured: VariantResult, metric: str, drop: float) -> Iterator[str]:
     bounds = (
         (f"drop of {metric}", variant.max_metric_drop, drop),
         ("mean difference", variant.max_mean_difference, measured.mean_difference),
@@ -101,6 +108,15 @@ def _failures(variant: TfliteConfig, measured: VariantResult, metric: str, drop:
         # A metric that cannot be computed, such as AUC of one class, is NaN and does not count.
         if bound is not None and value is not None and value > bound:
             yield f"{name}: expected at most {bound:g}, received {value:.4g}"
+    if variant.min_gain is not None and measured.student:
+        gain = mean(measured.student.taught) - mean(measured.student.alone)
+        if gain < variant.min_gain:
+            yield f"gain over the student alone: expected at least {variant.min_gain:g}, received {gain:.4g}"
+
+
+def mean(values: Sequence[float | None]) -> float:
+    """Returns the mean of metrics; NaN if one cannot be computed."""
+    return float(np.mean([math.nan if each is None else each for each in values]))
 
 
 def finite(metric: float) -> float | None:

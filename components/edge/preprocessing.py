@@ -21,7 +21,11 @@ import numpy.typing as npt
 
 Array: TypeAlias = "npt.NDArray[Any]"
 Columns: TypeAlias = "Mapping[str, Sequence[Any]]"
-"""Raw column → a value for each row: int, float, str or bytes; None if it is missing."""
+"""Raw column → a value for each row: int, float, str or bytes, or pixels; None if it is missing.
+
+The pixels of an image are numbers from 0 to 1, [height, width, channels], of the size in its options; the host decodes
+and resizes. The model was trained on bilinear resizing with antialiasing.
+"""
 
 
 class Preprocessing:
@@ -35,6 +39,7 @@ class Preprocessing:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         self.inputs: dict[str, str] = content["inputs"]
         self._features = [_Feature(each) for each in content["features"]]
+        self.pixels = {each["name"]: each["columns"][0] for each in content["features"] if each["op"] == "image"}
 
     def __call__(self, columns: Columns) -> dict[str, Array]:
         """Returns the model's inputs by name: float32 or int64, shape [rows] or [rows, width].
@@ -54,6 +59,9 @@ class _Column:
 
     def __init__(self, values: Sequence[Any], dtype: str) -> None:
         self.present = np.array([value is not None for value in values], bool)
+        if dtype == "pixels":
+            self.images = values
+            return
         if dtype == "bytes":
             texts = ["" if value is None else value for value in values]
             self.texts = [text.encode() if isinstance(text, str) else bytes(text) for text in texts]
@@ -108,6 +116,11 @@ class _Feature:
 
     def _missing(self, column: _Column) -> Array:
         return np.where(column.present, np.float32(0), np.float32(1))
+
+    def _image(self, column: _Column) -> Array:
+        width = math.prod(self._options[name] for name in ("height", "width", "channels"))
+        blank = np.zeros(width, "f4")
+        return np.stack([blank if each is None else np.asarray(each, "f4").reshape(width) for each in column.images])
 
     def _cyclical(self, column: _Column) -> Array:
         period = self._options["period"]

@@ -28,6 +28,19 @@ class Latency:
 
 
 @dataclass(frozen=True)
+class Student:
+    """A student that has learned from a teacher, beside the same student trained alone, with the same seeds and steps.
+
+    Attributes:
+      taught: the metric on the rows of the eval split for each seed; None where it cannot be computed.
+      alone: the same of those trained on the labels alone.
+    """
+
+    taught: tuple[float | None, ...]
+    alone: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
 class VariantResult:
     """What was measured of a variant, and whether it may be pushed.
 
@@ -37,9 +50,15 @@ class VariantResult:
       bytes: size of the file; None, as all that follows, if it could not be made.
       gzip_bytes: its size compressed by gzip.
       metric: on the rows of the eval split.
-      mean_difference: mean of the absolute difference to the full model's prediction, see TfliteConfig.
+      mean_difference: mean of the absolute difference to the full model's prediction, see VariantConfig.
       max_difference: the greatest one.
       latencies: with one thread and with two.
+      sparsity: the share of zeros among the weights of the file's dense and convolutional layers; None without such
+        layers.
+      distinct: the greatest number of distinct weights in one of these layers.
+      layers: names of the layers that were pruned, clustered or trained with rounding.
+      left_out: names of other layers with weights.
+      student: if it is one.
     """
 
     name: str
@@ -50,6 +69,11 @@ class VariantResult:
     mean_difference: float | None = None
     max_difference: float | None = None
     latencies: tuple[Latency, ...] = ()
+    sparsity: float | None = None
+    distinct: int | None = None
+    layers: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    student: Student | None = None
 
     @property
     def passed(self) -> bool:

@@ -59,8 +59,20 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
                 "rows", (rows, self.width), initializer=self.initializer, experimental_autocast=False
             )
 
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments, from which the layer can be made again; see tf_keras.layers.Layer."""
+        return {
+            **super().get_config(),
+            "cardinalities": self.cardinalities,
+            "width": self.width,
+            "initializer": tf_keras.initializers.serialize(tf_keras.initializers.get(self.initializer)),
+            "features": self.features,
+        }
+
     def call(self, ids: Sequence[tf.Tensor]) -> tf.Tensor:
         """Looks up the rows of all columns."""
+        # A copy of a model has a single tensor instead of a list of one.
+        ids = tf.nest.flatten(ids)
         starts = tf.constant([0, *itertools.accumulate(self.cardinalities)][:-1], tf.int64)
         if all(column.shape.rank == 1 for column in ids):
             return self._rows(tf.stack(ids, axis=1) + starts)
@@ -111,7 +123,7 @@ def numbers(inputs: Inputs, tensors: Tensors) -> list[tf.Tensor]:
     parts = [tensors[name] for name in inputs.dense if name not in single]
     if not single:
         return parts
-    stack = layers.Lambda(lambda columns: tf.stack(columns, axis=1), name="numbers")
+    stack = layers.Lambda(lambda columns: tf.stack(tf.nest.flatten(columns), axis=1), name="numbers")
     return [stack([tensors[name] for name in single]), *parts]
 
 

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import logging
 import shutil
 import tempfile
 from pathlib import Path
@@ -24,6 +23,7 @@ from components.errors import InputError, MachineError
 from components.files import is_remote
 from components.trainer.cluster import tf_config
 from components.trainer.cluster.tf_config import Role
+from components.trainer.hyperparameters import with_best_values
 from components.trainer.plan import TrainingPlan
 from components.trainer.remote.config import WhereConfig
 
@@ -187,10 +187,7 @@ def _plan(input_dict: dict[str, list[Any]], exec_properties: dict[str, Any]) -> 
     plan = TrainingPlan.model_validate_json(_custom_config(exec_properties)["plan"])
     if not input_dict.get("hyperparameters"):
         return plan
-    file = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(input_dict["hyperparameters"]))
-    values = json.loads(io_utils.read_string_file(file))["values"]
-    logging.info("the Tuner's best values are used: %s", values)
-    return plan.with_values(values)
+    return with_best_values(plan, artifact_utils.get_single_uri(input_dict["hyperparameters"]))
 
 
 def _custom_config(exec_properties: dict[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ import tf_keras
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from components.compat.tfx import transform_resources
+from components.config_section import Task
 from components.features import feature_names, images
 from components.features.plan import FeaturePlan
 from components.trainer import export_check
@@ -77,11 +78,6 @@ def export(
         rows = transformed(columns)
         return images.in_parts(encoded, predict, rows) if encoded else predict(rows)
 
-    def prediction(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        # Without the names of classes: devices have no texts.
-        key = PREDICTION_KEY[plan.task]
-        return {key: outputs_by_name(network(inputs, training=False))[key]}
-
     def label(columns: RawColumns) -> dict[str, tf.Tensor]:
         return {feature_names.LABEL: loader.apply_transform_model(columns)[feature_names.LABEL]}
 
@@ -99,7 +95,7 @@ def export(
             lambda serialized: features(tf.io.parse_example(serialized, feature_spec)), examples
         ),
         "transform_labels": _graph(lambda serialized: label(tf.io.parse_example(serialized, label_spec)), examples),
-        "transformed": _graph(prediction, {tensor.name: _spec_of(tensor) for tensor in network.inputs}),
+        "transformed": transformed_signature(network, outputs_by_name, plan.task),
     }
     # The process imports TensorFlow while the model is written.
     with export_check.prediction_process() as predict:
@@ -108,6 +104,19 @@ def export(
         with tf.device("CPU:0"):
             expected = signatures["serving_default"](probes.examples())
         export_check.check(predict, path, probes, expected)
+
+
+def transformed_signature(
+    network: tf_keras.Model, outputs_by_name: Callable[[tf.Tensor], dict[str, tf.Tensor]], task: Task
+) -> tf.types.experimental.GenericFunction:
+    """Returns the function from the network's inputs to the prediction."""
+
+    def prediction(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        # Without the names of classes: devices have no texts.
+        key = PREDICTION_KEY[task]
+        return {key: outputs_by_name(network(inputs, training=False))[key]}
+
+    return _graph(prediction, {tensor.name: _spec_of(tensor) for tensor in network.inputs})
 
 
 class _Resources(tf.Module):  # type: ignore[misc]

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import math
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -100,7 +100,7 @@ class Training:
         self._plan = plan
         self._fn_args = fn_args
         self._transform = tft.TFTransformOutput(fn_args.transform_graph_path)
-        self._head = prediction_head(plan.features, self._transform, plan.training.class_weights, plan.model)
+        self.head = prediction_head(plan.features, self._transform, plan.training.class_weights, plan.model)
         self._checkpoints: str = fn_args.custom_config["checkpoints"]
         self._spec = self._transform.transformed_feature_spec()
         # It decides which rows are read, and is no input of the network.
@@ -120,7 +120,7 @@ class Training:
             from components.trainer.forest_training import ForestTraining
 
             files = input_pipeline.find(fn_args.train_files)
-            self._forest = ForestTraining(plan, self._head, self._features, files, self._spec)
+            self._forest = ForestTraining(plan, self.head, self._features, files, self._spec)
         compares = plan.training.early_stopping or plan.training.folds or validate or self._forest
         self._best = EarlyStopping(self._checkpoints, plan.training.early_stopping) if compares else None
 
@@ -144,14 +144,12 @@ class Training:
         if self._forest and distribution.is_lead:
             # Nothing of a forest is saved before it is complete, so SIGTERM ends this process at once.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            self._forest.select(self._validation_part, self._validation_logits())
+            self._forest.select(self._validation_part, self._validation_logits(self._network()))
 
     def _fit_network(self, distribution: Distribution) -> None:
         config, run = self._plan.training, self._fn_args.model_run_dir
         batch_size = strategy.replica_batch_size(config, distribution.strategy.num_replicas_in_sync)
         tf_keras.utils.set_random_seed(config.seed)
-        files = input_pipeline.find(self._fn_args.train_files)
-        others = self._selection(inside=False) if self._best else None
         evaluates = config.evaluator and not config.strategy.is_cluster
         validates = self._best is not None and distribution.is_lead
         with (
@@ -161,14 +159,23 @@ class Training:
             TrainingLoop(
                 config=config,
                 distribution=distribution,
-                learner=Learner(self._build, self._head, self._warm_start, self._plan.model.frozen_steps),
-                input_pipeline=InputPipeline(
-                    files, self._spec, config, batch_size, others, self._decode, self._augment, self._pixel_cache
-                ),
+                learner=Learner(self.build, self.head, self._warm_start, self._plan.model.frozen_steps),
+                input_pipeline=self.input_pipeline(batch_size),
                 folders=Folders(self._checkpoints, None if distribution.is_lead else f"{run}/checkpoints", run),
                 on_checkpoint=functools.partial(self._on_checkpoint, evaluation, validation),
                 is_over=distribution.is_lead and self._best is not None and self._best.is_over,
             ).run()
+
+    def input_pipeline(self, batch_size: int) -> InputPipeline:
+        """The rows of the training split, without the validation part, if there is one.
+
+        Args:
+          batch_size: examples per batch of one replica.
+        """
+        files = input_pipeline.find(self._fn_args.train_files)
+        others = self._selection(inside=False) if self._best else None
+        config, pixels = self._plan.training, self._pixel_cache
+        return InputPipeline(files, self._spec, config, batch_size, others, self._decode, self._augment, pixels)
 
     def evaluate_checkpoints(self) -> None:
         """Evaluates each checkpoint that other tasks write, until the last."""
@@ -182,21 +189,17 @@ class Training:
         network = self._network()
         models = self._forest.finish_parts(network) if self._forest else {self._plan.model.kind: network}
         batches = list(self._evaluation_batches())
-        return {kind: scores(model, self._head, self._decoded(batches)) for kind, model in models.items()}
+        return {kind: scores(model, self.head, self._decoded(batches)) for kind, model in models.items()}
 
     def export(self) -> None:
         """Writes the SavedModel from the last checkpoint, or the best one, by a plain copy of the network in float32.
 
         So it is the same for every strategy: shards are merged, and neither optimizer nor devices are saved.
         """
-        calibrate = self._calibration()
         network = self._network()
+        outputs = self.outputs_by_name(network)
         if self._forest:
             network = self._forest.finish(network)
-
-        def outputs(logits: tf.Tensor) -> dict[str, tf.Tensor]:
-            return self._head.outputs_by_name(calibrate(self._head.joined(logits)))
-
         directory = self._fn_args.serving_model_dir
         temporary = f"{directory}.partial"
         _remove(directory, temporary)
@@ -206,6 +209,15 @@ class Training:
             tf.io.gfile.rename(temporary, directory)
         finally:
             _remove(temporary)
+
+    def outputs_by_name(self, network: tf_keras.Model | None) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
+        """Returns what turns a network's logits into the outputs of a prediction, calibrated on the validation part.
+
+        Args:
+          network: the trained one; None if the model has none.
+        """
+        calibrate = self._calibration(network)
+        return lambda logits: self.head.outputs_by_name(calibrate(self.head.joined(logits)))
 
     def _warm_start(self, network: tf_keras.Model) -> None:
         if self._plan.training.warm_start:
@@ -218,10 +230,11 @@ class Training:
         best = self._best.path if self._best else None
         return self._restored(best or checkpoint.path(self._checkpoints, checkpoint.steps(self._checkpoints)[0]))
 
-    def _build(self) -> tf_keras.Model:
+    def build(self) -> tf_keras.Model:
+        """Makes the network, with initial weights."""
         # Otherwise layers without a name of their own would be numbered on from the last network of this process.
         tf_keras.backend.reset_uids()
-        build_one = functools.partial(build, self._plan.model, self._features, self._head.outputs)
+        build_one = functools.partial(build, self._plan.model, self._features, self.head.outputs)
         return folds.cross_validated(build_one, self._folds) if self._folds > 1 else build_one()
 
     @property
@@ -267,27 +280,26 @@ class Training:
         for features, *rest in batches:
             yield decode(features), *rest
 
-    def _calibration(self) -> Calibrate:
+    def _calibration(self, network: tf_keras.Model | None) -> Calibrate:
         kind = self._plan.training.calibration
-        if kind == "none" or not self._best or self._head.scale:
+        if kind == "none" or not self._best or self.head.scale:
             return lambda logits: logits
-        logits = self._forest.validation_logits if self._forest else self._validation_logits()
+        logits = self._forest.validation_logits if self._forest else self._validation_logits(network)
         label = np.concatenate([label.numpy()[:, 0] for _, label, *_ in self._validation_rows])
         weights = [each.numpy() for _, _, *weight in self._validation_rows for each in weight]
         weight = np.concatenate(weights) if weights else None
         if kind == "isotonic":
             return isotonic(logits, label, weight)
-        return temperature(self._head, logits, label, weight)
+        return temperature(self.head, logits, label, weight)
 
-    def _validation_logits(self) -> npt.NDArray[np.float32] | None:
+    def _validation_logits(self, network: tf_keras.Model | None) -> npt.NDArray[np.float32] | None:
         """The network's logits of the validation rows, [rows, outputs]; None if the model has no network."""
-        network = self._network()
         if network is None:
             return None
 
         def joined(features: Columns) -> tf.Tensor:
             inputs, fold = folds.split(features)
-            return self._head.joined(folds.held_out(network(inputs, training=False), fold))
+            return self.head.joined(folds.held_out(network(inputs, training=False), fold))
 
         predict = tf.function(joined, autograph=False)
         rows = self._decoded(self._validation_rows)
@@ -300,7 +312,7 @@ class Training:
         tf_keras.mixed_precision.set_global_policy("float32")
         try:
             with tf.device("CPU:0"):
-                return self._build()
+                return self.build()
         finally:
             tf_keras.mixed_precision.set_global_policy(policy)
 
@@ -324,12 +336,12 @@ class Training:
         if self._plan.training.strategy.is_cluster:
             # The variables of a cluster are on several machines.
             network = self._restored(checkpoint.path(self._checkpoints, step))
-        loss = evaluate(network, self._head, self._decoded(self._validation_rows), validation, step)
+        loss = evaluate(network, self.head, self._decoded(self._validation_rows), validation, step)
         return self._best.update(step, loss, network)
 
     def _evaluate(self, curves: TensorBoardWriter, step: int, network: tf_keras.Model) -> None:
         """Writes a point of the curves on the eval split."""
-        evaluate(network, self._head, self._decoded(self._evaluation_batches()), curves, step)
+        evaluate(network, self.head, self._decoded(self._evaluation_batches()), curves, step)
 
     def _curves(self, kind: str) -> TensorBoardWriter:
         """Opens curves; one file for all checkpoints, since the report reads a limited number of files."""

@@ -124,6 +124,18 @@ def initialize(network: tf_keras.Model, base: str | None, plan: FeaturePlan, tra
     )
 
 
+def restore(network: tf_keras.Model, path: str) -> None:
+    """Assigns the weights of an exported model to a network that was built as it.
+
+    Args:
+      network: without weights of its own.
+      path: the model's folder.
+    """
+    reader = tf.train.load_checkpoint(f"{path}/variables/variables")
+    for position, variable in enumerate(network.variables):
+        variable.assign(reader.get_tensor(_KEY.format(position)))
+
+
 class _EarlierModel:
     """The weights of an earlier model, by name, and the meaning of its ids.
 

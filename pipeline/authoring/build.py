@@ -20,7 +20,6 @@ from components.data_gate.curated_schema import CuratedSchema
 from components.data_gate.inferred_schema import SchemaGen
 from components.data_gate.plan import GatePlan
 from components.edge.component import EdgeExporter
-from components.edge.plan import EdgePlan
 from components.evaluator.baseline import baseline
 from components.evaluator.component import Evaluator
 from components.features import preprocessing
@@ -44,12 +43,14 @@ from pipeline.authoring import own_nodes
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.examples_format import examples_format
 from pipeline.authoring.plans import (
+    edge_plan,
     evaluation_plan,
     label_key,
     label_signatures,
     monitor_plan,
     prediction_key,
     training_plan,
+    trains_variants,
 )
 from pipeline.core.metadata.connection import to_ir
 
@@ -181,12 +182,13 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     edge = None
     if config.edge:
         edge = EdgeExporter(
-            EdgePlan(variants=config.edge, features=features, code=inputs.edge_code),
+            edge_plan(config, inputs.edge_code),
             model=trainer.outputs["model"],
             blessing=evaluation.outputs["blessing"],
             transform_graph=transform.outputs["transform_graph"],
             transformed_examples=transform.outputs["transformed_examples"],
             examples=examples.outputs["examples"],
+            hyperparameters=tuner.outputs["best_hyperparameters"] if tuner and trains_variants(config) else None,
         )
     push = Pusher(
         PushPlan(push=config.push, model_name=name),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from components.edge.plan import EdgePlan
 from components.evaluator.plan import EvaluationPlan
 from components.features import feature_names
 from components.features.image_ops import Image
@@ -46,6 +47,28 @@ def evaluation_plan(config: Config, force_bless: str | None = None) -> Evaluatio
         quantiles=config.model.quantiles if config.model.loss == "quantile" else (),
         tweedie_power=config.model.tweedie_power,
         weight=config.data.weight,
+    )
+
+
+def trains_variants(config: Config) -> bool:
+    """Whether EdgeExporter trains variants further."""
+    return any(variant.is_trained for variant in config.edge)
+
+
+def edge_plan(config: Config, code: str) -> EdgePlan:
+    """What EdgeExporter depends on.
+
+    Args:
+      config: the config.
+      code: digest of the code that the node runs.
+    """
+    plan = training_plan(config)
+    return EdgePlan(
+        variants=config.edge,
+        features=plan.features,
+        training=plan if trains_variants(config) else None,
+        pushed=config.paths().pushed if any(variant.teacher for variant in config.edge) else "",
+        code=code,
     )
 
 

@@ -26,8 +26,8 @@ from pipeline.inspection.evaluation_tables import (
     CheckRow,
     check_rows,
     constant_values,
-    edge_failures,
     edge_header,
+    edge_lines,
     edge_rows,
     metric_names,
     metric_rows,
@@ -242,7 +242,7 @@ def edge_table(verdict: EdgeVerdict) -> Group:
     table.add_column(last)
     for *cells, outcome in edge_rows(verdict):
         table.add_row(*cells, Text(outcome, style="green" if outcome == "pass" else "bold red"))
-    return Group(table, *(f"  - {line}" for line in edge_failures(verdict)))
+    return Group(table, *(f"  - {line}" for line in edge_lines(verdict)))
 
 
 def _outcome(row: CheckRow) -> Text:

@@ -13,6 +13,7 @@ from components.files import write_atomically
 from components.ingest import input_files
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.examples_format import examples_format, tfrecord_readers
+from pipeline.authoring.plans import trains_variants
 from pipeline.core.records import GraphNode
 from pipeline.orchestration import engines
 
@@ -106,7 +107,7 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
         evaluator_code=user_code.digest(*evaluator, *config.evaluation.modules()),
         predictor_code=user_code.digest("components.predictor", "components.data.saved_model"),
         monitor_code=user_code.digest("components.monitor", *evaluator, *config.evaluation.modules()),
-        edge_code=user_code.digest("components.edge", "components.features.feature_names"),
+        edge_code=user_code.digest("components.edge", *_edge_code(config, trainer, model)),
         predicted=None if predicted is None else input_files.find(predicted),
         own_components=own_nodes.load(config.nodes),
         managed=managed,
@@ -133,6 +134,13 @@ def _schema(config: Config, managed: bool) -> Path | str | None:
     if not copy.exists():
         write_atomically(copy, content)
     return copy
+
+
+def _edge_code(config: Config, trainer: tuple[str, ...], model: tuple[str, ...]) -> tuple[str, ...]:
+    if not trains_variants(config):
+        return ("components.features.feature_names",)
+    students = [variant.student for variant in config.edge if variant.student]
+    return (*trainer, *model, *(module for each in students for module in _module(each.build)))
 
 
 def _module(function: str | None) -> tuple[str, ...]:

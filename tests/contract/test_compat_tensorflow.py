@@ -22,6 +22,7 @@ from components.compat.tensorflow import (
     ShardedVariable,
     adam_slots,
     call_py_function,
+    clone_lambda_layers,
     dispatchable,
     local_copy,
     register_py_function,
@@ -170,3 +171,11 @@ def test_process_exits_while_a_thread_calls_a_function() -> None:
         [sys.executable, "-c", PROGRAM], env={**os.environ, **LEGACY_KERAS}, timeout=120, check=False
     )
     assert ended.returncode == 0
+
+
+def test_models_with_lambda_layers_can_be_copied() -> None:
+    clone_lambda_layers()
+    given = tf_keras.Input((2,))
+    model = tf_keras.Model(given, tf_keras.layers.Lambda(lambda values: 2 * values)(given))
+    copy = tf_keras.models.clone_model(model)
+    np.testing.assert_array_equal(copy(np.ones((1, 2), np.float32)), [[2, 2]])

@@ -5,16 +5,19 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import ai_edge_litert
 import doc_pages
 import numpy as np
 import people
 import pytest
 import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
 from command import Ended, command, first_run
 
 from components import version_manifest
@@ -25,7 +28,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("edge")
-    variants = [{"quantize": "dynamic"}, {"quantize": "float16", "max_kilobytes": 0.5}]
+    variants = [
+        {"quantize": "dynamic"},
+        {"quantize": "float16", "max_kilobytes": 0.5},
+    ]
     return first_run(folder, "people", "--config", str(people.project(folder, edge=variants)))
 
 
@@ -45,14 +51,30 @@ def test_version_has_the_variants_that_passed(run: Any) -> None:
     assert (artifact / "failed" / "tflite_float16.tflite").exists()
 
 
+@pytest.mark.slow
+def test_variants_that_are_trained_further_are_pushed_or_refused(tmp_path: Path) -> None:
+    variants = [
+        {"kind": "pruned", "sparsity": 0.5, "clusters": 4, "quantize": "int8", "max_metric_drop": 0.1},
+        {"kind": "distilled", "student": {"kind": "linear"}, "steps": 50, "max_metric_drop": 1, "min_gain": 0.5},
+    ]
+    run = first_run(tmp_path, "people", "--config", str(people.project(tmp_path, edge=variants)))
+    pruned, distilled = run.first.result["edge"]["variants"]
+    assert (pruned["why"], pruned["sparsity"]) == ([], pytest.approx(0.5, abs=0.02))
+    assert pruned["layers"] == ["hidden_0", "logits"]
+    assert len(pruned["left_out"]) == 1
+    assert (Path(run.first.result["pushed"]) / "edge" / "pruned_0.5_clustered_4_int8.tflite").exists()
+    assert len(distilled["student"]["taught"]) == len(distilled["student"]["alone"]) == 3
+    assert [each for each in distilled["why"] if each.startswith("gain over the student alone: expected at least 0.5")]
+    shown: Ended = command("show", *run.config, *run.arguments[-2:])
+    assert "distilled_linear: auc of 3 seeds in float32: " in shown.out
+
+
 def test_show_and_the_report_have_the_verdict(run: Any) -> None:
     shown: Ended = command("show", *run.config, *run.arguments[-2:])
     assert "tflite_float16 is not pushed: kilobytes: expected at most 0.5" in shown.out
     assert "tflite_float16 is not pushed" in Path(run.first.result["report"]).read_text()
 
 
-# TensorFlow 2.21 has the interpreter still, and recommends ai_edge_litert.
-@pytest.mark.filterwarnings("ignore:[\\s\\S]*tf.lite.Interpreter is deprecated:UserWarning")
 def test_host_predicts_raw_rows(run: Any) -> None:
     folder = Path(run.first.result["pushed"])
     spec = importlib.util.spec_from_file_location("host_preprocessing", folder / "edge" / "preprocessing.py")
@@ -63,8 +85,9 @@ def test_host_predicts_raw_rows(run: Any) -> None:
     inputs = module.Preprocessing(folder / "edge" / "preprocessing.json")(
         {"age": [34.5, None, 60.5], "hours": [20, 40, 58], "city": ["Łódź", "Nowhere", None]}
     )
-    interpreter = tf.lite.Interpreter(str(folder / "edge" / "tflite_dynamic.tflite"))
-    received = interpreter.get_signature_runner()(**inputs)["probability"]
+    predict = Interpreter(str(folder / "edge" / "tflite_dynamic.tflite")).get_signature_runner()
+    rows = [{name: values[row : row + 1] for name, values in inputs.items()} for row in range(3)]
+    received = np.concatenate([predict(**row)["probability"] for row in rows])
     raw = tf.saved_model.load(str(folder)).signatures["raw"]
     expected = raw(
         age=tf.constant([34.5, np.nan, 60.5]),
@@ -77,6 +100,47 @@ def test_host_predicts_raw_rows(run: Any) -> None:
         "hours": "int",
         "city": "bytes",
     }
+
+
+def test_cpp_program_of_the_documentation(run: Any, tmp_path: Path) -> None:
+    [program] = doc_pages.blocks(doc_pages.ROOT / "docs" / "edge.md", "cpp")
+    (tmp_path / "host.cc").write_text(program)
+    for name in re.findall(r'#include "(litert/.*)"', program):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(doc_pages.ROOT / "tests" / "support" / "litert.h", tmp_path / name)
+    libraries = Path(ai_edge_litert.__file__).parent
+    compiled = subprocess.run(
+        [
+            "g++",
+            "-std=c++17",
+            "-Wall",
+            "-I.",
+            "host.cc",
+            libraries / "libLiteRt.so",
+            f"-Wl,-rpath,{libraries}",
+            "-ohost",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert compiled.returncode == 0, compiled.stderr
+    file = Path(run.first.result["pushed"]) / "edge" / "tflite_dynamic.tflite"
+    row = {"age": np.array([0.5], np.float32), "hours": np.array([3]), "city": np.array([2])}
+    names = list(Interpreter(str(file)).get_signature_runner().get_input_details())
+    row = {next(name for name in names if each in name): value for each, value in row.items()}
+    expected = Interpreter(str(file)).get_signature_runner()(**row)["probability"].item()
+    order = [line.split(":")[0] for line in _host(tmp_path, file, "").splitlines()]
+    assert sorted(order) == sorted(names)
+    numbers = " ".join(str(row[name].item()) for name in order)
+    *_, first, second = _host(tmp_path, file, f"{numbers}\n{numbers}\n").splitlines()
+    assert [float(line.split()[0]) for line in (first, second)] == pytest.approx([expected] * 2, abs=1e-3)
+
+
+def _host(folder: Path, file: Path, rows: str) -> str:
+    return subprocess.run(
+        [folder / "host", file], input=rows, capture_output=True, text=True, timeout=60, check=True
+    ).stdout
 
 
 def test_program_of_the_documentation(run: Any, tmp_path: Path) -> None:

@@ -296,6 +296,17 @@ def _edge(config: Config) -> Iterator[Problem]:
         kind = "a model.run_fn of your own" if config.model.run_fn else config.model.kind
         yield Problem(("edge",), f"expected a network of model.kind or model.build, received {kind}; remove edge")
         return
+    has_images = any(isinstance(feature.op, Image) for feature in config.features.declared)
+    for number, variant in enumerate(config.edge):
+        if config.training.folds and variant.is_trained and not variant.student:
+            message = f"{variant.kind} trains one network further, and training.folds makes several; remove one of both"
+            yield Problem(("edge", number, "kind"), message)
+        if variant.student and variant.student.kind in IMAGE_KINDS and not has_images:
+            message = f"{variant.student.kind} reads images; give a column the operation image, or choose another kind"
+            yield Problem(("edge", number, "student", "kind"), message)
+        if variant.student and variant.student.loss and variant.student.loss not in LOSSES[config.data.task]:
+            message = f"a {config.data.task} has {', '.join(LOSSES[config.data.task])}, received {variant.student.loss}"
+            yield Problem(("edge", number, "student", "loss"), message)
     for feature in config.features.declared:
         if feature.op.op not in EXPORTED_OPS:
             message = f"edge exports {', '.join(EXPORTED_OPS)}, received {feature.op.op}; choose another or remove edge"

@@ -29,8 +29,8 @@ from pipeline.inspection.evaluation_tables import (
     CONSTANT,
     check_rows,
     constant_values,
-    edge_failures,
     edge_header,
+    edge_lines,
     edge_rows,
     metric_names,
     metric_rows,
@@ -191,7 +191,7 @@ def _edge(summary: RunSummary) -> dict[str, Any] | None:
         "verdict": verdict,
         "header": edge_header(verdict),
         "rows": edge_rows(verdict),
-        "failures": edge_failures(verdict),
+        "lines": edge_lines(verdict),
     }
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from components.edge.config import TfliteConfig
+from components.edge import executor
+from components.edge.config import VariantConfig
 from components.edge.conversion_process import failure
-from components.edge.executor import convert
 from components.errors import MachineError
 
 pytestmark = pytest.mark.both_lines
@@ -30,10 +30,14 @@ def save(function: object, folder: Path) -> str:
     return str(folder / "model")
 
 
+def convert(model: str, variants: list[VariantConfig], folder: Path) -> dict[str, str]:
+    return executor.convert({each.name: model for each in variants}, model, variants, folder)
+
+
 def test_variants_predict_as_the_model(tmp_path: Path) -> None:
     model = save(lambda x: {"y": tf.sigmoid(3 * x)}, tmp_path)
-    variants = [TfliteConfig(), TfliteConfig(quantize="int8", representative=40)]
-    assert convert(model, "transformed", variants, tmp_path) == {}
+    variants = [VariantConfig(), VariantConfig(quantize="int8", representative=40)]
+    assert convert(model, variants, tmp_path) == {}
     expected = 1 / (1 + np.exp(-3 * np.linspace(-1, 1, 40)))
     for variant, tolerance in zip(variants, (1e-6, 0.03), strict=True):
         np.testing.assert_allclose(np.load(tmp_path / f"{variant.name}.npy"), expected, atol=tolerance)
@@ -44,7 +48,7 @@ def test_variants_predict_as_the_model(tmp_path: Path) -> None:
 
 def test_operation_that_cannot_be_converted_is_named(tmp_path: Path) -> None:
     model = save(lambda x: {"y": tf.math.digamma(x)}, tmp_path)
-    errors = convert(model, "transformed", [TfliteConfig(), TfliteConfig(quantize="dynamic")], tmp_path)
+    errors = convert(model, [VariantConfig(), VariantConfig(quantize="dynamic")], tmp_path)
     assert set(errors) == {"tflite_none", "tflite_dynamic"}
     assert all(error.startswith("tf.Digamma") for error in errors.values())
 
@@ -76,7 +80,7 @@ runpy.run_module(sys.argv[2], run_name="__main__")
 def test_variants_after_an_abort_are_made(tmp_path: Path, ended_by: Callable[[str], None]) -> None:
     model = save(lambda x: {"y": tf.sigmoid(x)}, tmp_path)
     ended_by("SIGABRT")
-    errors = convert(model, "transformed", [TfliteConfig(quantize="int8"), TfliteConfig()], tmp_path)
+    errors = convert(model, [VariantConfig(quantize="int8"), VariantConfig()], tmp_path)
     assert list(errors) == ["tflite_int8"]
     assert errors["tflite_int8"].startswith("the converter was aborted: tf.Foo")
     assert (tmp_path / "tflite_none.tflite").exists()
@@ -86,7 +90,7 @@ def test_killed_converter_is_no_verdict(tmp_path: Path, ended_by: Callable[[str]
     model = save(lambda x: {"y": tf.sigmoid(x)}, tmp_path)
     ended_by("SIGKILL")
     with pytest.raises(MachineError, match="the converter of tflite_int8 was killed, or failed: exit code -9"):
-        convert(model, "transformed", [TfliteConfig(quantize="int8")], tmp_path)
+        convert(model, [VariantConfig(quantize="int8")], tmp_path)
 
 
 def test_failure_of_an_abort_names_the_operations() -> None:

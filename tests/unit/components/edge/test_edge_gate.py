@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.edge.config import TfliteConfig
+from components.edge.config import VariantConfig
 from components.edge.gate import Rows, judge
 from components.edge.verdict import EdgeVerdict, Latency
 
@@ -19,7 +19,7 @@ LATENCIES = (Latency(1, 2.0, 5.0, 1.5), Latency(2, 1.0, 2.0, 1.6))
 
 
 def why(predictions: Any, rows: Rows = BINARY, **bounds: Any) -> tuple[str, ...]:
-    return judge(TfliteConfig(**bounds), rows, b"x" * 2000, predictions, LATENCIES).why
+    return judge(VariantConfig(**bounds), rows, b"x" * 2000, predictions, LATENCIES).why
 
 
 def test_auc_has_weights_and_ties() -> None:
@@ -35,7 +35,7 @@ def test_metric_that_cannot_be_computed_has_no_bound() -> None:
 
 
 def test_equal_predictions_pass() -> None:
-    result = judge(TfliteConfig(), BINARY, b"x" * 2000, PREDICTIONS, LATENCIES)
+    result = judge(VariantConfig(), BINARY, b"x" * 2000, PREDICTIONS, LATENCIES)
     assert (result.passed, result.metric, result.mean_difference, result.bytes) == (True, 1.0, 0.0, 2000)
     assert result.gzip_bytes is not None
     assert result.gzip_bytes < 100

@@ -1,0 +1,114 @@
+"""Variants for small devices of a network that reads digits, over several seeds: what each loses, its size and speed.
+
+python -m benchmarks.edge_digits [--seeds 3]
+
+Each seed is a run of `configs/digits.yaml` with another network, from the PNG files on: `network` has no normalization,
+since group normalization, which `cnn` has, is computed in many small operations that int8 makes hardly faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from benchmarks import measure
+from components.edge.verdict import EdgeVerdict, VariantResult
+
+if TYPE_CHECKING:
+    import tf_keras
+
+    from components.models.inputs import Inputs
+
+_VARIANTS: list[dict[str, Any]] = [
+    {"quantize": "none"},
+    {"quantize": "int8"},
+    {"kind": "qat"},
+    *({"kind": "pruned", "sparsity": sparsity, "quantize": "int8"} for sparsity in (0.8, "2:4")),
+    {"kind": "clustered", "clusters": 16, "quantize": "int8"},
+    {"kind": "pruned", "sparsity": 0.8, "clusters": 16, "qat": True},
+    {"kind": "distilled", "student": {"build": f"{__file__}:student"}, "quantize": "int8"},
+]
+_STEPS = 1500
+_FIGURES = {
+    "kB": lambda each: each.bytes / 1000,
+    "gzip kB": lambda each: each.gzip_bytes / 1000,
+    "accuracy": lambda each: each.metric,
+    "mean |Δp|": lambda each: each.mean_difference,
+    "zeros": lambda each: each.sparsity,
+    "distinct": lambda each: each.distinct,
+    "p50 ms": lambda each: each.latencies[0].p50_ms,
+    "speed": lambda each: each.latencies[0].speedup,
+}
+
+
+def network(inputs: Inputs, outputs: int) -> tf_keras.Model:
+    """Three convolutions of 32, 64 and 128 filters; the function of the config's `model.build`."""
+    return _convolutions(inputs, outputs, (32, 64, 128))
+
+
+def student(inputs: Inputs, outputs: int) -> tf_keras.Model:
+    """The same with 8, 8 and 16 filters."""
+    return _convolutions(inputs, outputs, (8, 8, 16))
+
+
+def _convolutions(inputs: Inputs, outputs: int, filters: tuple[int, ...]) -> tf_keras.Model:
+    import tf_keras
+
+    layers = tf_keras.layers
+    ((name, image),) = inputs.dense.items()
+    pixels = layers.Input((image.width,), name=name)
+    below = layers.Reshape(image.image, name="pixels")(pixels)
+    for number, each in enumerate(filters):
+        strides = 2 if number == len(filters) - 1 else 1
+        below = layers.Conv2D(each, 3, strides, "same", activation="relu", name=f"conv_{number}")(below)
+    pooled = layers.GlobalAveragePooling2D(name="pooled")(below)
+    return tf_keras.Model(pixels, layers.Dense(outputs, name="logits")(layers.Dropout(0.2, name="dropout")(pooled)))
+
+
+def main() -> None:
+    """Runs, prints the table and writes it to results/."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    runs = [_run(seed) for seed in range(1, options.seeds + 1)]
+    verdicts = [verdict for verdict, _ in runs]
+    facts: measure.Facts = {}
+    for variant in verdicts[0].variants:
+        results = [next(each for each in verdict.variants if each.name == variant.name) for verdict in verdicts]
+        figures = "; ".join(f"{name} {_spread(results, figure)}" for name, figure in _FIGURES.items())
+        facts[variant.name] = f"{figures}; passes {sum(each.passed for each in results)} of {len(results)}"
+        if variant.student:
+            students = [each.student for each in results if each.student]
+            for name in ("taught", "alone"):
+                values = [value for each in students for value in getattr(each, name)]
+                facts[f"{variant.name}: {name}, in float32"] = f"accuracy {measure.Spread.of(values)}"
+    facts["accuracy of the full models"] = str(measure.Spread.of(verdict.full or 0 for verdict in verdicts))
+    command = f"python -m benchmarks.edge_digits --seeds {options.seeds}"
+    print(measure.record("edge_digits", command, {"a run, with all variants": [each for _, each in runs]}, facts))
+
+
+def _run(seed: int) -> tuple[EdgeVerdict, measure.Measurement]:
+    config = yaml.safe_load(Path("configs/digits.yaml").read_text())
+    config |= {"model": {"build": f"{__file__}:network"}, "edge": _VARIANTS}
+    config["training"] |= {"seed": seed, "steps": _STEPS}
+    config["evaluation"]["thresholds"] = {"accuracy": {"min": 0.95}}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "digits.yaml")
+        path.write_text(yaml.safe_dump(config))
+        command = [sys.executable, "runner.py", "--local", "--config", str(path), "--output", f"{folder}/out"]
+        measured = measure.run(command, Path(folder, "run.log"))
+        (verdict,) = Path(folder, "out/digits/artifacts/EdgeExporter/variants").glob("*/verdict.json")
+        return EdgeVerdict.from_json(verdict.read_text()), measured
+
+
+def _spread(results: list[VariantResult], figure: Any) -> str:
+    return str(measure.Spread.of(figure(each) for each in results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""Private parts of TensorFlow Model Optimization."""
+
+from __future__ import annotations
+
+import tensorflow_model_optimization as tfmot
+import tf_keras
+
+
+def cluster_keeping_zeros(layer: tf_keras.layers.Layer, clusters: int) -> tf_keras.layers.Layer:
+    """Wraps a layer like tfmot.clustering.keras.cluster_weights, and keeps one of the clusters at 0.
+
+    The guide of sparsity-preserving clustering imports it from there: it is not in the public interface. Checked with
+    TFMOT 0.8.1.
+
+    Args:
+      layer: with pruned weights.
+      clusters: distinct weights, 0 among them.
+    """
+    from tensorflow_model_optimization.python.core.clustering.keras.experimental import cluster
+
+    initialization = tfmot.clustering.keras.CentroidInitialization.KMEANS_PLUS_PLUS
+    return cluster.cluster_weights(layer, clusters, initialization, preserve_sparsity=True)

@@ -1,0 +1,100 @@
+"""What each kind of variant makes of a network: zeros, clusters, rounding; and which layers it covers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from components.compat.tensorflow import clone_lambda_layers
+from components.edge import fine_tuning
+from components.edge.config import VariantConfig
+from components.edge.fine_tuning import NotMadeError, fine_tuned
+from components.features.ops import Dense, Ids
+from components.models.build import build
+from components.models.config import ModelConfig
+from components.models.inputs import Inputs
+
+pytestmark = pytest.mark.both_lines
+
+STEPS = 20
+ROWS = {
+    "a": np.linspace(-2, 2, 64, dtype=np.float32),
+    "id": np.arange(64) % 7,
+}
+LABEL = (ROWS["a"] + ROWS["id"] > 2).astype(np.float32)
+
+
+def network() -> tf_keras.Model:
+    """It has a Lambda layer and a table of ids, which TFMOT does not know, each with a single input."""
+    tf_keras.utils.set_random_seed(0)
+    inputs = Inputs({"a": Dense(), "id": Ids(7)})
+    return build(ModelConfig(kind="mlp", hidden=(16, 8)), inputs, 1)
+
+
+def fit(model: tf_keras.Model, callbacks: list[tf_keras.callbacks.Callback]) -> None:
+    model.compile("adam", tf_keras.losses.BinaryCrossentropy(from_logits=True))
+    rows = tf.data.Dataset.from_tensor_slices((ROWS, LABEL)).batch(16).repeat()
+    model.fit(rows, steps_per_epoch=STEPS, verbose=0, callbacks=callbacks)
+
+
+def kernels(model: tf_keras.Model) -> list[Any]:
+    return [each.numpy() for each in model.weights if each.name.endswith("kernel:0")]
+
+
+@pytest.fixture(autouse=True)
+def _cloned_lambdas() -> None:
+    clone_lambda_layers()
+
+
+@pytest.mark.parametrize(
+    ("options", "holds"),
+    [
+        ({"kind": "pruned", "sparsity": 0.75}, lambda kernel: np.mean(kernel == 0) == pytest.approx(0.75, abs=0.05)),
+        ({"kind": "pruned", "sparsity": "2:4"}, lambda kernel: len(kernel) % 4 or np.mean(kernel == 0) == 0.5),
+        ({"kind": "clustered", "clusters": 4}, lambda kernel: len(np.unique(kernel)) <= 4),
+        (
+            {"kind": "pruned", "sparsity": 0.5, "clusters": 4, "qat": True},
+            lambda kernel: np.mean(kernel == 0) >= 0.45 and len(np.unique(kernel)) <= 4,
+        ),
+        ({"kind": "qat"}, lambda kernel: len(np.unique(kernel)) > 4),
+    ],
+)
+def test_weights_have_what_the_kind_promises(options: dict[str, Any], holds: Callable[[Any], bool]) -> None:
+    variant = VariantConfig(**options)
+    tuned = fine_tuned(network(), variant, STEPS, fit)
+    assert all(holds(kernel) for kernel in kernels(tuned)), [np.unique(kernel) for kernel in kernels(tuned)]
+    rounded = [each for each in tuned.layers if type(each).__name__.startswith("Quantize")]
+    assert bool(rounded) == variant.trains_rounding
+    assert np.isfinite(tuned(ROWS).numpy()).all()
+
+
+def test_layers_that_are_not_covered_are_named() -> None:
+    assert [layer.name for layer in fine_tuning.covered(network())] == ["hidden_0", "hidden_1", "logits"]
+    assert [layer.name for layer in fine_tuning.left_out(network())] == ["embedding_4"]
+
+
+def test_network_without_a_covered_layer_is_refused() -> None:
+    given = tf_keras.Input((4,))
+    model = tf_keras.Model(given, tf_keras.layers.LayerNormalization()(given))
+    with pytest.raises(NotMadeError, match="expected dense or convolutional layers"):
+        fine_tuned(model, VariantConfig(kind="clustered", clusters=4), STEPS, fit)
+
+
+def test_layer_that_cannot_be_copied_is_a_reason() -> None:
+    class Own(tf_keras.layers.Layer):
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.factor = factor
+
+        def call(self, values: tf.Tensor) -> tf.Tensor:
+            return values * self.factor
+
+    given = tf_keras.Input((4,))
+    model = tf_keras.Model(given, tf_keras.layers.Dense(2)(Own(2.0)(given)))
+    with pytest.raises(NotMadeError, match="TFMOT does not support the network for qat"):
+        fine_tuned(model, VariantConfig(kind="qat"), STEPS, fit)

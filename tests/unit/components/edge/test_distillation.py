@@ -1,0 +1,30 @@
+"""The loss of a student."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from components.edge.distillation import divergence
+
+
+def test_divergence_is_that_of_the_softened_probabilities() -> None:
+    teacher = np.array([[0.7, 0.2, 0.1]], np.float32)
+    logits = np.array([[1.0, 2.0, 3.0]], np.float32)
+    p, q = (np.exp(each) / np.exp(each).sum() for each in (np.log(teacher[0]) / 4, logits[0] / 4))
+    expected = np.sum(p * np.log(p / q))
+    assert divergence(tf.constant(teacher), tf.constant(logits), 4.0).numpy() == pytest.approx([expected], abs=1e-6)
+
+
+def test_binary_is_two_classes() -> None:
+    probability, logit = tf.constant([[0.9], [0.0]]), tf.constant([[0.0], [1.0]])
+    both = tf.concat([1 - probability, probability], 1)
+    expected = divergence(both, tf.concat([tf.zeros_like(logit), logit], 1), 2.0)
+    np.testing.assert_allclose(divergence(probability, logit, 2.0), expected)
+    assert np.isfinite(expected).all()
+
+
+def test_equal_predictions_have_no_divergence() -> None:
+    logits = tf.constant([[0.3, -1.0, 2.0]])
+    assert divergence(tf.nn.softmax(logits), logits, 4.0).numpy() == pytest.approx([0], abs=1e-6)

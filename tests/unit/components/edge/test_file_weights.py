@@ -1,0 +1,31 @@
+"""Zeros and distinct weights are read from a file, whatever its weights are stored as."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from components.edge import file_weights
+
+pytestmark = pytest.mark.both_lines
+
+WEIGHTS = np.tile(np.array([0, 0, 0, 1.5, -1.5], np.float32), (40, 10))
+
+
+def converted(float16: bool) -> bytes:
+    function = tf.function(lambda x: x @ WEIGHTS, input_signature=[tf.TensorSpec([1, 40])])
+    module = tf.Module()
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], module)
+    if float16:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.target_spec.supported_types = [tf.float16]
+    return bytes(converter.convert())
+
+
+@pytest.mark.parametrize("float16", [False, True])
+def test_zeros_and_distinct_weights(float16: bool) -> None:
+    weights = file_weights.read(converted(float16))
+    assert weights is not None
+    assert weights.sparsity == pytest.approx(0.6)
+    assert weights.distinct == 3

@@ -1,0 +1,62 @@
+"""The process that trains variants, and their teachers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from components.edge.config import VariantConfig
+from components.edge.executor import find_teachers, train
+from components.edge.plan import EdgePlan
+from components.errors import InputError, MachineError
+from components.features.config import FeaturesConfig
+from components.features.plan import FeaturePlan
+
+EXAMPLES = np.array([b"", b""], object)
+FEATURES = {"x": np.array([1, 1], np.float32)}
+
+
+def test_killed_training_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nkill -KILL $$\n")
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(MachineError, match="the training of qat was killed, or failed: exit code -9"):
+        train({}, [VariantConfig(kind="qat")], tmp_path)
+
+
+def plan_with_teacher(pushed: Path) -> EdgePlan:
+    features = FeaturePlan(features=FeaturesConfig(columns={"x": "z_score"}), label="y", task="binary")
+    student = VariantConfig(kind="distilled", student={"kind": "mlp"}, teacher=7)
+    return EdgePlan(variants=(VariantConfig(), student), features=features, pushed=str(pushed))
+
+
+def push(folder: Path, value: float) -> None:
+    """A version whose feature x has this value in all rows."""
+    module = tf.Module()
+    module.f = tf.function(
+        lambda examples: {"x": tf.fill(tf.shape(examples), value)}, [tf.TensorSpec([None], tf.string, name="examples")]
+    )
+    tf.saved_model.save(module, str(folder / "7"), signatures={"transform_features": module.f})
+
+
+def test_teacher_is_the_model_or_a_version_with_the_same_features(tmp_path: Path) -> None:
+    push(tmp_path, 1.0)
+    teachers, errors = find_teachers(plan_with_teacher(tmp_path), "model", EXAMPLES, FEATURES)
+    assert (teachers, errors) == ({"None": "model", "7": f"{tmp_path}/7"}, {})
+
+
+def test_teacher_with_other_features_is_a_reason(tmp_path: Path) -> None:
+    push(tmp_path, 2.0)
+    _, errors = find_teachers(plan_with_teacher(tmp_path), "model", EXAMPLES, FEATURES)
+    reason = "the teacher's features are not those of the run: x, row 0: expected 1.0, received 2.0"
+    assert errors == {"distilled_mlp": reason}
+
+
+def test_missing_teacher_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected the teacher of distilled_mlp in .*/7, received nothing"):
+        find_teachers(plan_with_teacher(tmp_path), "model", EXAMPLES, FEATURES)

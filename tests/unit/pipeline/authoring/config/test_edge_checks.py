@@ -1,0 +1,43 @@
+"""Variants for small devices that do not fit the rest of the config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import people
+import pytest
+
+from components.errors import InputError
+from pipeline.authoring.config import load
+
+
+def config(folder: Path, variant: dict[str, Any], **sections: Any) -> Path:
+    return people.project(folder, edge=[variant], **sections)
+
+
+@pytest.mark.parametrize(
+    ("variant", "sections", "message"),
+    [
+        ({"kind": "qat"}, {"training": {"folds": 3, "steps": 10}}, "training.folds makes several; remove one of both"),
+        ({"kind": "distilled", "student": {"kind": "cnn"}}, {}, "cnn reads images; give a column the operation image"),
+        (
+            {"kind": "distilled", "student": {"kind": "mlp", "loss": "huber"}},
+            {},
+            "a binary has focal, received huber",
+        ),
+        ({}, {"model": {"kind": "gbt"}}, "expected a network of model.kind or model.build, received gbt"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    tmp_path: Path, variant: dict[str, Any], sections: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError) as raised:
+        load(str(config(tmp_path, variant, **sections)))
+    assert message in str(raised.value)
+
+
+def test_variants_can_be_combined(tmp_path: Path) -> None:
+    variant = {"kind": "distilled", "student": {"kind": "mlp"}, "sparsity": "2:4", "clusters": 16, "qat": True}
+    (loaded,) = load(str(config(tmp_path, variant))).config.edge
+    assert loaded.name == "distilled_mlp_pruned_2of4_clustered_16_qat"
