@@ -77,6 +77,9 @@ class _Variant:
     """
 
     def __init__(self, variant: VariantConfig, plan: TrainingPlan, request: dict[str, Any], scratch: str) -> None:
+        # Keras takes one label of each row.
+        unblended = plan.training.augmentation.model_copy(update={"mixup": 0.0})
+        plan = plan.model_copy(update={"training": plan.training.model_copy(update={"augmentation": unblended})})
         if variant.student:
             training = plan.training.model_copy(update={"folds": None})
             plan = plan.model_copy(update={"model": variant.student, "training": training})
