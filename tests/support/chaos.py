@@ -110,11 +110,8 @@ class Campaign:
         }
         if database:
             address = {"backend": database.backend, "host": "127.0.0.1", "port": database.port}
-            account = {
-                "database": "metadata",
-                "user": databases.USER,
-                "password_env": "DATABASE_PASSWORD",
-            }  # pragma: allowlist secret
+            account = {"database": "metadata", "user": databases.USER}
+            account |= {"password_env": "DATABASE_PASSWORD"}  # pragma: allowlist secret
             sections["metadata"] = {**address, **account}
         self._config = people.project(folder, **sections)
         self._kinds = ["kill", "kill", "kill", "freeze", "terminate", "interrupt", "kill_all", "terminate_all", "disk"]
