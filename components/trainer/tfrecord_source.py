@@ -71,6 +71,8 @@ class TfrecordSource:
         paths = files[shard.index :: shard.count] if by_file else files
 
         def epoch(number: tf.Tensor) -> tf.data.Dataset:
+            # Of this function alone. With the seed 0, TensorFlow would compare the seed of `shuffle`, a tensor, with 0.
+            tf.random.set_seed(seed or 1)
             order = tf.random.experimental.stateless_shuffle(paths, tf.stack([number, seed]))
             # A reader returns its records in blocks: one by one costs several times as much as reading them.
             blocks = tf.data.Dataset.from_tensor_slices(order).interleave(

@@ -186,6 +186,17 @@ def assert_same(batch: Any, expected: Any) -> None:
 
 
 @FORMATS
+def test_seed_of_the_process_changes_nothing(tmp_path: Path, stored: Format) -> None:
+    files = write(tmp_path, 20, 3, stored)
+    read = []
+    for seed in (0, 5):
+        tf.random.set_seed(seed)
+        read.append(ids(files, "none", 5))
+    tf.random.set_seed(1)
+    assert read[0] == read[1]
+
+
+@FORMATS
 def test_batches_of_decoded_images_in_memory_are_those_of_encoded_ones(tmp_path: Path, stored: Format) -> None:
     files, packed = write(tmp_path, 37, 3, stored), list[int]()
     pipelines = [InputPipeline(files, SPEC, config(each), 4, **images_of_text(packed)) for each in ("pixels", "memory")]
