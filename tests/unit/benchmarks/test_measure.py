@@ -52,7 +52,8 @@ def test_cpu_seconds_are_those_of_the_command_and_of_its_children(tmp_path: Path
 
 
 def test_memory_of_a_tree_is_summed() -> None:
-    hold = "held = bytearray(b'x') * (60 << 20); print('ready', flush=True); input()"
+    # In one write: both processes have the same standard output.
+    hold = "import os; held = bytearray(b'x') * (60 << 20); os.write(1, b'ready\\n'); input()"
     start = f"import subprocess, sys; one = subprocess.Popen([sys.executable, '-c', {hold!r}], stdin=subprocess.PIPE)"
     with psutil.Popen(
         [sys.executable, "-c", f"{start}\n{hold}\none.communicate(b'go')"],
