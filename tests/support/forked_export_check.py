@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import gc
 import json
 import os
@@ -42,9 +41,17 @@ with socket.socket(socket.AF_UNIX) as connection:
 """
 
 
-@functools.cache
+_interpreters: list[str] = []
+
+
 def python() -> str:
     """Starts the server, which ends with this process; returns an interpreter that runs the program in forks of it."""
+    if not _interpreters or not Path(_interpreters[-1]).exists():
+        _interpreters.append(_started())
+    return _interpreters[-1]
+
+
+def _started() -> str:
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
     address, interpreter = Path(folder.name, "socket"), Path(folder.name, "python")
