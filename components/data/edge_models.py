@@ -13,4 +13,5 @@ PUSHED = "edge"
 class EdgeModels(artifact.Artifact):  # type: ignore[misc]
     """Variants of a model, with `verdict.json`; see components/edge/executor for the files."""
 
-    TYPE_NAME = "EdgeModels"
+    # Vertex AI takes names of this form only.
+    TYPE_NAME = "tfx_pipeline.EdgeModels"

@@ -156,7 +156,7 @@ def edge_verdict(store: Store, run: str) -> EdgeVerdict | None:
       store: with the run.
       run: its id.
     """
-    variants = _newest(store, run, "EdgeModels")
+    variants = _newest(store, run, "tfx_pipeline.EdgeModels")
     file = Path(variants.uri) / EDGE_FILE if variants else None
     return EdgeVerdict.from_json(file.read_text(encoding="utf-8")) if file and file.exists() else None
 

@@ -94,6 +94,11 @@ def test_spec(tmp_path: Path):
     )
 
 
+def test_variants_for_small_devices_are_a_task(tmp_path: Path):
+    spec, _ = written(tmp_path, config_of(tmp_path, "edge=[{quantize: dynamic}]"))
+    assert "EdgeExporter" in spec.root.dag.tasks["Pusher"].dependent_tasks
+
+
 def test_without_a_cache_and_a_schedule(tmp_path: Path):
     spec, _ = written(tmp_path, config_of(tmp_path, "runtime.cache=false", "training.warm_start=true"))
     tasks = spec.root.dag.tasks.values()
