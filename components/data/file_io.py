@@ -49,7 +49,7 @@ def stat(path: str) -> tuple[int, int]:
         with missing_as_file_not_found():
             found = file_system(path).stat(path)
             return int(found.length), int(found.mtime_nsec)
-    local = os.stat(path)  # noqa: PTH116 - as in open_binary
+    local = os.stat(path)  # noqa: PTH116 - as in size
     return local.st_size, local.st_mtime_ns
 
 

@@ -27,6 +27,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, path_utils
 
+from components import version_manifest
 from components.data.edge_models import FAILED, PASSED
 from components.data.example_artifacts import examples_of
 from components.data.saved_model import call, column_of, load, serialized
@@ -40,6 +41,7 @@ from components.errors import InputError, MachineError
 from components.features import feature_names, images
 from components.files import is_remote
 from components.trainer.hyperparameters import with_best_values
+from components.trainer.plan import TrainingPlan
 
 _SIGNATURE, _TRANSFORM = "transformed", "transform_features"
 _ROWS = 50_000
@@ -121,11 +123,11 @@ def _variants(plan: EdgePlan, given: Mapping[str, types.Artifact], folder: Path,
     )
     models = dict.fromkeys((each.name for each in plan.variants), _local(model))
     errors: dict[str, str] = {}
-    trained = [each for each in plan.variants if each.is_trained]
-    if trained:
+    if plan.training:
+        trained = [each for each in plan.variants if each.is_trained]
         teachers, errors = find_teachers(plan, _local(model), examples, expected)
         training = [each for each in trained if each.name not in errors]
-        errors |= train(_training_request(plan, given, teachers), training, folder)
+        errors |= train(_training_request(plan.training, given, teachers), training, folder)
         models |= {each.name: str(folder / f"{each.name}.model") for each in training}
     made = [each for each in plan.variants if each.name not in errors]
     errors |= convert(models, _local(model), made, folder)
@@ -167,7 +169,7 @@ def find_teachers(
       expected: their features in this run.
 
     Raises:
-      InputError: there is no such version.
+      InputError: there is no such version, or it differs from its manifest.
     """
     teachers, errors = {"None": model}, {}
     for variant in plan.variants:
@@ -179,6 +181,9 @@ def find_teachers(
                 f"edge: expected the teacher of {variant.name} in {folder}, received nothing",
                 "name a pushed version; `runner.py models` lists them",
             )
+        if not is_remote(folder):
+            # A model is a program: it is loaded only if it is the one that was pushed.
+            version_manifest.verify(folder)
         different = export.first_difference(expected, call(load(folder)[_TRANSFORM], examples))
         if different:
             errors[variant.name] = f"the teacher's features are not those of the run: {different}"
@@ -186,10 +191,10 @@ def find_teachers(
     return teachers, errors
 
 
-def _training_request(plan: EdgePlan, given: Mapping[str, types.Artifact], teachers: Mapping[str, str]) -> Request:
+def _training_request(
+    training: TrainingPlan, given: Mapping[str, types.Artifact], teachers: Mapping[str, str]
+) -> Request:
     """What `training_process` reads beside the variants."""
-    assert plan.training is not None  # noqa: S101 - it is set where a variant is trained
-    training = plan.training
     if "hyperparameters" in given:
         training = with_best_values(training, given["hyperparameters"].uri)
     return {

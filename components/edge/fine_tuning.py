@@ -165,7 +165,6 @@ def _of_tfmot(what: str) -> Iterator[None]:
     except (
         tf.errors.InvalidArgumentError,
         KeyError,
-        NotImplementedError,
         RuntimeError,
         TypeError,
         ValueError,

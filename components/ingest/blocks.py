@@ -16,7 +16,7 @@ from components.data import file_io
 
 _MAX_REPORTED = 5
 """Bad rows that an error names."""
-_MAX_QUARANTINED, _MAX_BINARY = 10_000, 1 << 10
+_MAX_QUARANTINED, _MAX_BINARY = 10_000_000, 1 << 10
 """Characters of a value that are written to quarantine, and bytes of one that is no text, of a larger one its size."""
 _SMALL = 256 << 10
 """Bytes below which blocks of several files are merged: each column has a fixed cost however short it is."""

@@ -78,9 +78,14 @@ def fingerprint(base: str, resolved: example_gen_pb2.Input, config: IngestConfig
     """
     prints = [io_utils.generate_fingerprint(split.name, file_io.join(base, split.pattern)) for split in resolved.splits]
     if config is not None and config.images.path_column is not None:
-        paths = [path for split in resolved.splits for path in input_files.listing(base, split.pattern)]
-        prints.append(image_table.fingerprint(readers.paths_reader(config, paths), paths, config.images))
+        prints.append(fingerprint_of_images(base, resolved, config))
     return "\n".join(prints)
+
+
+def fingerprint_of_images(base: str, resolved: example_gen_pb2.Input, config: IngestConfig) -> str:
+    """Computes the last line of `fingerprint` for tables with the names of images."""
+    paths = [path for split in resolved.splits for path in input_files.listing(base, split.pattern)]
+    return image_table.fingerprint(readers.paths_reader(config, paths), paths, config.images)
 
 
 def ingest_config(exec_properties: Mapping[str, Any]) -> IngestConfig | None:

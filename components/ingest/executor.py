@@ -7,6 +7,7 @@ counts, gives the shards the names that readers look for, and writes the file of
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -25,6 +26,7 @@ from tfx.utils import proto_utils
 
 from components.data import example_artifacts, examples, file_io, image_facts
 from components.errors import InputError, MachineError, errors_of_beam
+from components.files import is_remote
 from components.ingest import beam_pipeline, bigquery_reader, driver, input_files, quarantine, readers
 from components.ingest.beam_pipeline import Manifest
 from components.ingest.blocks import Reader
@@ -71,7 +73,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         fileio.makedirs(parts)
         try:
             position_unit, manifest = self._run(input_config, base, config, parts, stored)
-            _check_input(input_config, base, config, exec_properties.get(utils.FINGERPRINT_PROPERTY_NAME))
+            _check_images(input_config, base, config, exec_properties.get(utils.FINGERPRINT_PROPERTY_NAME))
             _check_counts(manifest, config.split.names())
             _commit(manifest.shards, artifact.uri, stored)
             if manifest.bad:
@@ -95,6 +97,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         """Runs the Beam pipeline, which writes to the folder `parts`; returns the position unit and the manifest."""
         path = file_io.join(parts, "manifest.json")
         reader: Reader | None = None
+        before: dict[str, tuple[int, int]] = {}
         with errors_of_beam(), self._make_beam_pipeline() as pipeline:
             if config.bigquery:
                 query = input_config.splits[0].pattern
@@ -103,11 +106,13 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
             else:
                 of_spans = list(_files(input_config, base or "").values())
                 files = list(itertools.chain.from_iterable(of_spans))
+                before = {path: file_io.stat(path) for path, _ in files if not is_remote(path)}
                 reader = readers.reader(config, [file for file, _ in files])
                 settings = IngestSettings(config, reader.properties, parts, stored, by_span=len(of_spans) > 1)
                 settings = _with_guess(settings, files, reader)
                 elements = beam_pipeline.file_ranges(pipeline, of_spans, reader)
             beam_pipeline.ingest(elements, settings, reader, path)
+        _check_unchanged(before)
         if not fileio.exists(path):
             raise MachineError(
                 f"expected Beam's workers to write to {parts}, received nothing: they use another disk",
@@ -155,15 +160,41 @@ def _input(exec_properties: dict[str, Any]) -> example_gen_pb2.Input:
     return found
 
 
-def _check_input(
-    input_config: example_gen_pb2.Input, base: str | None, config: IngestConfig, before: str | None
+def _check_unchanged(before: Mapping[str, tuple[int, int]]) -> None:
+    """Checks that local files have the size and the time that they had before they were read.
+
+    Others that have arrived since were not read, and one that is gone was.
+
+    Raises:
+      MachineError: a file has grown, or was written again.
+    """
+    for path, expected in before.items():
+        with contextlib.suppress(FileNotFoundError):
+            received = file_io.stat(path)
+            if received != expected:
+                raise MachineError(
+                    f"data.path: {path} changed while it was read: expected {expected[0]:,} bytes, received "
+                    f"{received[0]:,}",
+                    _NOT_WRITTEN,
+                )
+
+
+def _check_images(
+    input_config: example_gen_pb2.Input, base: str | None, config: IngestConfig, fingerprint: str | None
 ) -> None:
-    """Checks that the files are those of the driver's fingerprint: a file may have grown while it was read."""
-    if base and before and (after := driver.fingerprint(base, input_config, config)) != before:
-        raise MachineError(
-            f"data.path: the files changed while they were read: expected {before}, received {after}",
-            "run again when no file is being written; a writer that renames a complete file never disturbs a reader",
-        )
+    """Checks that the images that tables name are those of the driver's fingerprint.
+
+    Raises:
+      MachineError: they are not.
+    """
+    if base and fingerprint and config.images.path_column is not None:
+        images = driver.fingerprint_of_images(base, input_config, config)
+        if images not in fingerprint.splitlines():
+            raise MachineError(
+                f"data.images: the files changed while they were read: expected {fingerprint.splitlines()[-1]}, "
+                f"received {images}",
+                _NOT_WRITTEN,
+            )
 
 
 def _check_counts(manifest: Manifest, splits: Sequence[str]) -> None:
@@ -224,4 +255,5 @@ _NAMES: Mapping[examples.Format, tuple[str, str]] = {
     "tfrecord": (write_split.DEFAULT_TF_RECORD_FILE_NAME, ".gz"),
 }
 """Format → how the names of files begin and end."""
+_NOT_WRITTEN = "run again when no file is being written; a writer that renames a complete file never disturbs a reader"
 _TYPES = {Kind.MISSING: "missing", Kind.INT: "int", Kind.FLOAT: "float", Kind.BYTES: "bytes"}

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pushed
 import pytest
 import tensorflow as tf
 
+from components import version_manifest
 from components.edge.config import VariantConfig
 from components.edge.executor import find_teachers, train
 from components.edge.plan import EdgePlan
@@ -29,10 +31,10 @@ def test_killed_training_is_no_verdict(tmp_path: Path, monkeypatch: pytest.Monke
         train({}, [VariantConfig(kind="qat")], tmp_path)
 
 
-def plan_with_teacher(pushed: Path) -> EdgePlan:
+def plan_with_teacher(folder: Path) -> EdgePlan:
     features = FeaturePlan(features=FeaturesConfig(columns={"x": "z_score"}), label="y", task="binary")
     student = VariantConfig(kind="distilled", student={"kind": "mlp"}, teacher=7)
-    return EdgePlan(variants=(VariantConfig(), student), features=features, pushed=str(pushed))
+    return EdgePlan(variants=(VariantConfig(), student), features=features, pushed=str(folder))
 
 
 def push(folder: Path, value: float) -> None:
@@ -42,6 +44,7 @@ def push(folder: Path, value: float) -> None:
         lambda examples: {"x": tf.fill(tf.shape(examples), value)}, [tf.TensorSpec([None], tf.string, name="examples")]
     )
     tf.saved_model.save(module, str(folder / "7"), signatures={"transform_features": module.f})
+    version_manifest.write(folder / "7", pushed.PROVENANCE.model_copy(update={"version": 7}))
 
 
 def test_teacher_is_the_model_or_a_version_with_the_same_features(tmp_path: Path) -> None:
@@ -55,6 +58,13 @@ def test_teacher_with_other_features_is_a_reason(tmp_path: Path) -> None:
     _, errors = find_teachers(plan_with_teacher(tmp_path), "model", EXAMPLES, FEATURES)
     reason = "the teacher's features are not those of the run: x, row 0: expected 1.0, received 2.0"
     assert errors == {"distilled_mlp": reason}
+
+
+def test_teacher_that_was_changed_is_not_loaded(tmp_path: Path) -> None:
+    push(tmp_path, 1.0)
+    (tmp_path / "7" / "saved_model.pb").write_bytes(b"")
+    with pytest.raises(InputError, match=r"saved_model.pb was changed after the push"):
+        find_teachers(plan_with_teacher(tmp_path), "model", EXAMPLES, FEATURES)
 
 
 def test_missing_teacher_is_an_error(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_value_of_a_great_size_is_in_quarantine(tmp_path: Path, types: dict[str,
     (bad,) = result.bad
     assert (bad["row"], bad["column"]) == (62, "b")
     assert bad["reason"] == "expected a value of at most 20,000 bytes, received 20,001"
-    assert bad["content"] == {"a": "60", "b": long[:10_000]}
+    assert bad["content"] == {"a": "60", "b": long}
     # It has not changed the type of the column.
     assert {row["b"] for part in result.rows.values() for row in part} == {7}
 

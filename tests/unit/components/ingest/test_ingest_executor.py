@@ -154,13 +154,33 @@ def test_rows_that_get_lost_end_the_run() -> None:
         executor._check_counts(Manifest(8, 1, 1, {}, shards, ()), ["train", "eval"])
 
 
-class Growing(executor.Executor):  # type: ignore[misc]
-    """An executor beside which a file grows."""
+class Disturbed(executor.Executor):  # type: ignore[misc]
+    """An executor whose files are listed when this happens, and not yet read."""
+
+    def happen(self) -> None:
+        """What somebody else does."""
 
     def _make_beam_pipeline(self) -> Any:
+        pipeline = super()._make_beam_pipeline()
+        run = pipeline.run
+
+        def disturbed_run(*arguments: Any, **options: Any) -> Any:
+            self.happen()
+            return run(*arguments, **options)
+
+        pipeline.run = disturbed_run
+        return pipeline
+
+
+class Growing(Disturbed):
+    def happen(self) -> None:
         with Path("in/1.csv").open("a") as file:
             file.write("9,9,9\n")
-        return super()._make_beam_pipeline()
+
+
+class Arriving(Disturbed):
+    def happen(self) -> None:
+        Path("in/3.csv").write_text("a,b,c\n9,9,9\n")
 
 
 @pytest.mark.parametrize("beam", [BEAM, TWO_WORKERS])
@@ -168,9 +188,14 @@ def test_file_that_grows_while_it_is_read_ends_the_run(
     table: Path, tmp_path: Path, beam: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(MachineError, match="the files changed while they were read"):
+    with pytest.raises(MachineError, match=r"in/1\.csv changed while it was read: expected "):
         ingest(data(table), tmp_path / "out", Growing, beam)
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+
+
+def test_file_that_arrives_meanwhile_is_not_read(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert counts(ingest(data(table), tmp_path / "out", Arriving))["read"] == 300
 
 
 def test_interrupted_run_does_not_block_the_next(table: Path, tmp_path: Path) -> None:
