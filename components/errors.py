@@ -6,6 +6,9 @@ Therefore the text has a fixed form, and `find` parses it from any exception or 
     error[2]: trips.csv, row 7: expected 18 fields, received 17
       - 3 more rows of this file are ragged
       remedy: fix or remove these rows
+
+A gate ends in one of three ways. It has passed or refused if it returns a verdict, which says which, or raises a
+GateError: both are made from completed measurements alone. It has failed if it raises anything else.
 """
 
 from __future__ import annotations
@@ -71,6 +74,7 @@ _ERROR_TEXT = re.compile(
     # Beam appends the name of the failed step to the text of an error.
     r"\n\s+remedy: (?P<remedy>[^\n]+?)(?: \[while running '[^'\n]*'\])*(?:\n|$)"
 )
+_OUT_OF_MEMORY = re.compile(r"bad_alloc|MemoryError|ResourceExhausted|OOM when allocating|Cannot allocate memory")
 _DISK_FULL = re.compile(r"No space left on device|database or disk is full|Disk quota exceeded", re.IGNORECASE)
 
 
@@ -110,6 +114,15 @@ def errors_of_beam() -> Iterator[None]:
         if found is None or found is error:
             raise
         raise found from error
+
+
+def is_of_machine(text: str) -> bool:
+    """Whether an error is about the machine, a full disk or too little memory, and not about what was being done.
+
+    Args:
+      text: the type and the message of an exception, or the output of a process that has ended.
+    """
+    return bool(_DISK_FULL.search(text) or _OUT_OF_MEMORY.search(text))
 
 
 def to_error(what: str, error: BaseException, remedy: str) -> PipelineError:

@@ -1,14 +1,20 @@
-"""How processes end: with the process that needs them, with their group, or without finalizers."""
+"""How processes end: with the process that needs them, with their group, or without finalizers; and a second try."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import sys
 import threading
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+from components.errors import MachineError
+
+_Result = TypeVar("_Result")
 
 _PR_SET_PDEATHSIG = 1
 
@@ -50,3 +56,37 @@ def exit_now(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+class LostProcessError(MachineError):
+    """A process that this one waits for was killed, or ended before it could answer, whatever it was asked."""
+
+
+def with_second_try(attempt: Callable[[], _Result]) -> _Result:
+    """Calls a function that starts a process and waits for its result; once more if the process was lost.
+
+    It may have been short of memory beside another process that has ended since. After a timeout there is no second
+    try: the time that the process had is the longest that it should take, and would pass again.
+
+    Args:
+      attempt: starts the process anew in each call.
+
+    Returns:
+      What the function returns.
+
+    Raises:
+      LostProcessError: the second process was lost as well.
+    """
+    try:
+        return attempt()
+    except LostProcessError as error:
+        logging.warning("%s; it is started once more", error.headline)
+    try:
+        return attempt()
+    except LostProcessError as error:
+        raise type(error)(f"{error.headline}, 2 times in a row", error.remedy, error.details) from error
+
+
+def describe_exit(code: int) -> str:
+    """Returns how a process with an exit code, negative for a signal, has ended: `was killed by SIGKILL`."""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 from tfx import types
 from tfx.dsl.components.base import base_executor
@@ -16,7 +15,7 @@ from tfx.types import artifact_utils
 from components.data import image_statistics
 from components.data_gate.findings import Finding, anomalies, label, near_duplicates, rows
 from components.data_gate.plan import GatePlan
-from components.errors import GateError
+from components.errors import GateError, MachineError
 
 
 class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
@@ -50,14 +49,28 @@ class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
 def _findings(plan: GatePlan, inputs: dict[str, list[types.Artifact]]) -> Iterator[Finding]:
     statistics = artifact_utils.get_single_instance(inputs["statistics"])
     for split in artifact_utils.decode_split_names(statistics.split_names):
-        path = f"{artifact_utils.get_split_uri([statistics], split)}/FeatureStats.pb"
-        dataset: statistics_pb2.DatasetFeatureStatistics = tfdv.load_stats_binary(path).datasets[0]
+        found = statistics_pb2.DatasetFeatureStatisticsList()
+        _read(f"{artifact_utils.get_split_uri([statistics], split)}/FeatureStats.pb", found)
+        dataset = found.datasets[0]
         yield from rows(split, dataset, plan.validation.min_rows)
         if plan.label is not None:
             yield from label(split, dataset, plan.label, plan.classes)
     yield from near_duplicates(image_statistics.near_duplicates(statistics.uri), plan.validation.near_duplicates)
     validated = artifact_utils.get_single_instance(inputs["anomalies"])
     for split in artifact_utils.decode_split_names(validated.split_names):
-        path = f"{artifact_utils.get_split_uri([validated], split)}/SchemaDiff.pb"
-        with fileio.open(path, "rb") as file:
-            yield from anomalies(split, anomalies_pb2.Anomalies.FromString(file.read()), plan.schema_path)
+        differences = anomalies_pb2.Anomalies()
+        _read(f"{artifact_utils.get_split_uri([validated], split)}/SchemaDiff.pb", differences)
+        yield from anomalies(split, differences, plan.schema_path)
+
+
+def _read(path: str, message: Any) -> None:
+    """Reads a message.
+
+    Raises:
+      MachineError: the file is empty, which as a message has nothing to find; ExampleValidator writes the schema in it.
+    """
+    with fileio.open(path, "rb") as file:
+        content = file.read()
+    if not content:
+        raise MachineError(f"{path}: expected a message, received an empty file", "run again with --no-cache")
+    message.ParseFromString(content)

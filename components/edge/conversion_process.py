@@ -29,6 +29,8 @@ import numpy as np
 import numpy.typing as npt
 
 from components.compat.tensorflow import import_for_predictions
+from components.errors import is_of_machine
+from components.files import write_atomically
 from components.processes import signal_at_parents_death
 
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
@@ -60,8 +62,11 @@ def main(request: dict[str, Any]) -> None:
             # These say nothing about the variant.
             raise
         except Exception as error:
+            # TensorFlow's own type for too little memory is not a MemoryError.
+            if is_of_machine(f"{type(error).__name__}: {error}"):
+                raise
             result = {"error": failure(str(error))}
-        (folder / f"{name}.json").write_text(json.dumps(result))
+        write_atomically(folder / f"{name}.json", json.dumps(result))
 
 
 def failure(text: str) -> str:

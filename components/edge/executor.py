@@ -37,9 +37,10 @@ from components.edge.conversion_process import failure
 from components.edge.gate import Rows, finite, judge
 from components.edge.plan import EdgePlan
 from components.edge.verdict import FILE, EdgeVerdict, Latency, Student, VariantResult
-from components.errors import InputError, MachineError
+from components.errors import InputError, MachineError, PipelineError, find, is_of_machine
 from components.features import feature_names, images
 from components.files import is_remote
+from components.processes import LostProcessError, describe_exit, with_second_try
 from components.trainer.hyperparameters import with_best_values
 from components.trainer.plan import TrainingPlan
 
@@ -48,7 +49,9 @@ _ROWS = 50_000
 """Rows of the eval split that are compared, from the first on; fewer if their inputs take more than _BYTES."""
 _BYTES = 256 << 20
 _PREPROCESSING_ROWS = 1000
-_ABORTS = {-number for number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)}
+_TRAINED, _CONVERTED = ".trained.json", ".json"
+"""After the name of a variant, the file that a process writes last."""
+_ABORTS = {-number for number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGFPE, signal.SIGILL)}
 """Exit codes of a converter that cannot convert a model, and not of one that something else has ended."""
 
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
@@ -207,7 +210,7 @@ def _training_request(
 
 
 def train(request: Request, variants: Sequence[VariantConfig], folder: Path) -> dict[str, str]:
-    """Trains variants in a process of its own.
+    """Trains variants in a process of its own; if it is killed, another one trains those that are not done.
 
     Args:
       request: see `training_process`, without `variants` and `folder`.
@@ -218,22 +221,41 @@ def train(request: Request, variants: Sequence[VariantConfig], folder: Path) -> 
       Variant → why it cannot be made.
 
     Raises:
-      MachineError: the process was killed, or ended without a result.
+      LostProcessError: both processes were killed.
+      MachineError: a process ended without a result.
     """
-    settings = [each.model_dump(mode="json") for each in variants]
-    child = _run("training_process", {**request, "variants": settings, "folder": str(folder)})
-    errors = {}
-    for variant in variants:
-        result = folder / f"{variant.name}.trained.json"
-        if not result.exists():
-            logging.error("the training of variants ended with exit code %d:\n%s", child.returncode, child.stderr)
-            raise MachineError(
-                f"the training of {variant.name} was killed, or failed: exit code {child.returncode}",
-                "see the node's log; if memory or disk were short, free some",
-            )
-        if error := json.loads(result.read_text()).get("error"):
-            errors[variant.name] = error
-    return errors
+
+    def attempt() -> None:
+        remaining = _without_result(variants, folder, _TRAINED)
+        settings = [each.model_dump(mode="json") for each in remaining]
+        child = _run("training_process", {**request, "variants": settings, "folder": str(folder)})
+        if unfinished := _without_result(remaining, folder, _TRAINED):
+            raise _failure(f"the training of {unfinished[0].name}", child)
+
+    with_second_try(attempt)
+    results = {each.name: json.loads((folder / f"{each.name}{_TRAINED}").read_text()) for each in variants}
+    return {name: result["error"] for name, result in results.items() if "error" in result}
+
+
+def _without_result(variants: Sequence[VariantConfig], folder: Path, suffix: str) -> list[VariantConfig]:
+    return [each for each in variants if not (folder / f"{each.name}{suffix}").exists()]
+
+
+class _AbortedError(LostProcessError):
+    """A converter has ended itself; `details` is what it has written about that."""
+
+
+def _failure(what: str, child: subprocess.CompletedProcess[str]) -> PipelineError:
+    """The error for a child without a result."""
+    ended = f"{what} {describe_exit(child.returncode)}"
+    logging.error("%s:\n%s", ended, child.stderr)
+    remedy = "see the node's log; if memory was short, give the machine more; then --resume the run"
+    if child.returncode in _ABORTS and not is_of_machine(child.stderr):
+        return _AbortedError(ended, remedy, [failure(child.stderr)])
+    if child.returncode < 0:
+        return LostProcessError(ended, remedy)
+    # The exception that ended it, such as one for a full disk, and none that it has logged before.
+    return find(RuntimeError(child.stderr.rpartition("Traceback (")[2])) or MachineError(ended, remedy)
 
 
 def _run(module: str, request: Request) -> subprocess.CompletedProcess[str]:
@@ -252,7 +274,9 @@ def _run(module: str, request: Request) -> subprocess.CompletedProcess[str]:
 def convert(
     models: Mapping[str, str], reference: str, variants: Sequence[VariantConfig], folder: Path
 ) -> dict[str, str]:
-    """Converts models in processes of their own: one, and another one for the rest if the converter aborts it.
+    """Converts models in processes of their own: one, and others for the rest if the converter aborts it.
+
+    A process that is killed is replaced once. An abort tells about the variant if it is repeated in a second process.
 
     Args:
       models: variant → the folder of its SavedModel, with the signature `transformed`, which has one output.
@@ -264,11 +288,13 @@ def convert(
       Variant → why it could not be made or run.
 
     Raises:
-      MachineError: a process was killed, or ended without a result for another reason than an abort.
+      LostProcessError: both processes were killed.
+      MachineError: a process ended without a result for another reason than an abort.
     """
     errors: dict[str, str] = {}
-    remaining = list(variants)
-    while remaining:
+
+    def attempt() -> None:
+        remaining = [each for each in _without_result(variants, folder, _CONVERTED) if each.name not in errors]
         request = {
             "model": reference,
             "signature": _SIGNATURE,
@@ -284,24 +310,21 @@ def convert(
             ],
         }
         child = _run("conversion_process", request)
-        unfinished = [each for each in remaining if not (folder / f"{each.name}.json").exists()]
-        if unfinished:
-            logging.error("the converter ended with exit code %d:\n%s", child.returncode, child.stderr)
-            if child.returncode not in _ABORTS:
-                raise MachineError(
-                    f"the converter of {unfinished[0].name} was killed, or failed: exit code {child.returncode}",
-                    "see the node's log; if memory or disk were short, free some",
-                )
-            errors[unfinished[0].name] = f"the converter was aborted: {failure(child.stderr)}"
-        remaining = unfinished[1:]
-    for each in variants:
-        if each.name not in errors and (error := _measured(folder, each).get("error")):
-            errors[each.name] = error
-    return errors
+        if unfinished := _without_result(remaining, folder, _CONVERTED):
+            raise _failure(f"the converter of {unfinished[0].name}", child)
+
+    while any(each.name not in errors for each in _without_result(variants, folder, _CONVERTED)):
+        try:
+            with_second_try(attempt)
+        except _AbortedError as error:
+            aborted = next(each for each in _without_result(variants, folder, _CONVERTED) if each.name not in errors)
+            errors[aborted.name] = f"the converter was aborted: {error.details[0]}"
+    results = {each.name: _measured(folder, each) for each in variants if each.name not in errors}
+    return errors | {name: result["error"] for name, result in results.items() if "error" in result}
 
 
 def _measured(folder: Path, variant: VariantConfig) -> dict[str, Any]:
-    measured: dict[str, Any] = json.loads((folder / f"{variant.name}.json").read_text())
+    measured: dict[str, Any] = json.loads((folder / f"{variant.name}{_CONVERTED}").read_text())
     return measured
 
 
@@ -315,7 +338,7 @@ def _judged(variant: VariantConfig, rows: Rows, folder: Path, error: str | None,
     if weights := file_weights.read(content):
         result = replace(result, sparsity=weights.sparsity, distinct=weights.distinct)
     if variant.is_trained:
-        trained = json.loads((folder / f"{variant.name}.trained.json").read_text())
+        trained = json.loads((folder / f"{variant.name}{_TRAINED}").read_text())
         layers, left_out = (tuple(trained.get(name, ())) for name in ("layers", "left_out"))
         result = replace(result, layers=layers, left_out=left_out)
     return replace(result, why=(wrong, *result.why)) if wrong else result

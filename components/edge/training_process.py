@@ -36,6 +36,7 @@ from components.compat.tensorflow import clone_lambda_layers
 from components.edge import distillation, fine_tuning
 from components.edge.config import VariantConfig
 from components.edge.fine_tuning import NotMadeError
+from components.files import write_atomically
 from components.processes import signal_at_parents_death
 from components.trainer import warm_start
 from components.trainer.export import transformed_signature
@@ -63,7 +64,7 @@ def main(request: dict[str, Any]) -> None:
             except NotMadeError as error:
                 logging.exception("%s is not made", variant.name)
                 result = {"error": error.headline[:300]}
-        (folder / f"{variant.name}.trained.json").write_text(json.dumps(result))
+        write_atomically(folder / f"{variant.name}.trained.json", json.dumps(result))
 
 
 class _Variant:

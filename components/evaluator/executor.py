@@ -35,7 +35,7 @@ from components.evaluator.gate import judge
 from components.evaluator.importance import Importance
 from components.evaluator.mistakes import Mistake
 from components.evaluator.plan import EvaluationPlan
-from components.evaluator.verdict import SliceMetrics, Verdict
+from components.evaluator.verdict import Measured, SliceMetrics, Verdict
 from components.features.leakage import Leakage
 
 FORCED = "forced"
@@ -82,8 +82,7 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
             logging.info("the importance of columns is not measured: %s", important.unknown)
         result = judge(
             plan.evaluation,
-            _measurements(folder),
-            compared,
+            _measured(folder, artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY]), compared),
             plan.force_bless,
             leakage,
             uncalibrated=plan.uncalibrated,
@@ -214,21 +213,31 @@ def _saved_model(models: list[Artifact]) -> str:
     return str(path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model)))
 
 
-def _measurements(folder: str) -> list[SliceMetrics]:
+def _measured(folder: str, examples: Artifact, compared: bool) -> Measured:
     """What TFMA has measured; it reads an evaluation without files as one without metrics, which no bound would accept.
 
     Args:
       folder: of the ModelEvaluation artifact.
+      examples: that were evaluated.
+      compared: whether there was a baseline.
 
     Raises:
-      MachineError: TFMA has written no metrics, so there is nothing to base a verdict on.
+      MachineError: TFMA has not written the metrics of the rows, so there is nothing to base a verdict on.
     """
-    if not fileio.glob(f"{folder}/{tfma.METRICS_KEY}*"):
+    found = tfma_results.read(folder) if fileio.glob(f"{folder}/{tfma.METRICS_KEY}*") else []
+    whole = [each for each in found if not each.slice]
+    # A split without rows has no metrics.
+    if not whole and (example_artifacts.format_of(examples) is None or _has_rows(examples)):
         raise MachineError(
-            f"Evaluator: expected TFMA's metrics in {folder}, received no file",
+            f"Evaluator: expected TFMA's metrics of the split {_SPLIT} in {folder}, received none",
             "see its log; then --resume the run",
         )
-    return tfma_results.read(folder)
+    [overall] = whole or [SliceMetrics({}, 0, {}, {})]
+    return Measured(overall, tuple(each for each in found if each.slice), compared)
+
+
+def _has_rows(examples: Artifact) -> bool:
+    return any(batch.num_rows for batch in example_artifacts.examples_of(examples, _SPLIT).batches())
 
 
 def _bless(result: Verdict, inputs: dict[str, list[Artifact]], blessing: Artifact) -> None:

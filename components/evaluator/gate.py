@@ -9,7 +9,7 @@ from dataclasses import replace
 from components.evaluator import config as names
 from components.evaluator.config import RATES, EvaluationConfig, FairnessConfig, Rate, Threshold, slice_of
 from components.evaluator.importance import Importance
-from components.evaluator.verdict import NOT_JUDGED, Check, ConstantMetric, SliceMetrics, Verdict
+from components.evaluator.verdict import NOT_JUDGED, Check, ConstantMetric, Measured, SliceMetrics, Verdict
 from components.features.leakage import Leakage
 
 PREVALENCE = "prevalence"
@@ -32,8 +32,7 @@ _INCOMPARABLE = (
 
 def judge(
     config: EvaluationConfig,
-    measured: Sequence[SliceMetrics],
-    compared: bool,
+    measured: Measured,
     force: str | None,
     leakage: Leakage | None = None,
     *,
@@ -44,8 +43,7 @@ def judge(
 
     Args:
       config: the bounds.
-      measured: the whole split and all slices, in any order; values may be NaN.
-      compared: whether there was a baseline.
+      measured: the metrics of the model.
       force: the reason to bless the model even if checks fail; None: it is blessed only if all checks pass.
       leakage: the columns that alone predict the label; None if none was looked for.
       uncalibrated: why the model's probabilities are not calibrated, such as class_weights; None if they should be.
@@ -54,8 +52,8 @@ def judge(
     Returns:
       The verdict.
     """
-    overall = next((each for each in measured if not each.slice), SliceMetrics({}, 0, {}, {}))
-    slices = sorted((each for each in measured if each.slice), key=lambda each: sorted(each.slice.items()))
+    overall, compared = measured.whole, measured.compared
+    slices = sorted(measured.slices, key=lambda each: sorted(each.slice.items()))
     checks = list(_of_thresholds(config.thresholds, overall, compared, least=0))
     for name, thresholds in config.slice_thresholds.items():
         for each in _matching(name, slices):

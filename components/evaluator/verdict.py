@@ -49,6 +49,21 @@ class SliceMetrics:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """The completed measurement of a model, which the gate judges.
+
+    Attributes:
+      whole: the metrics of the whole split; values may be NaN.
+      slices: those of the slices.
+      compared: whether there was a baseline.
+    """
+
+    whole: SliceMetrics
+    slices: tuple[SliceMetrics, ...]
+    compared: bool
+
+
+@dataclass(frozen=True)
 class Check:
     """The comparison of a value with a bound of the config.
 

@@ -19,7 +19,7 @@ from components.evaluator.columnar import Evaluation
 from components.evaluator.component import eval_config
 from components.evaluator.config import EvaluationConfig
 from components.evaluator.recorded import RecordedAnswers, differences
-from components.evaluator.verdict import NOT_JUDGED, Check, SliceMetrics
+from components.evaluator.verdict import NOT_JUDGED, Check, Measured, SliceMetrics
 from components.features import expression
 from components.ingest.column_types import Kind
 from components.monitor import labels
@@ -157,12 +157,14 @@ def _judged(
     before = {_name(each): _reported(each) for each in evaluated}
     none = SliceMetrics({}, 0, {}, {})
     with_baseline = [replace(each, baseline=before.get(_name(each), none).metrics) for each in measured]
-    verdict = gate.judge(bounds, with_baseline, bool(evaluated), None)
+    [whole] = (each for each in with_baseline if not each.slice)
+    slices = tuple(each for each in with_baseline if each.slice)
+    verdict = gate.judge(bounds, Measured(whole, slices, bool(evaluated)), None)
     # By the constant and the gain over it, models are compared with each other, not windows.
-    slices = tuple(replace(each, constant={}) for each in verdict.slices)
-    same = tuple(before[name] for name in map(_name, slices) if name in before)
-    checks = tuple(_beyond_chance(each, slices, same) for each in verdict.checks) if enough else None
-    return replace(outcome, slices=slices, evaluated=same, checks=checks)
+    judged = tuple(replace(each, constant={}) for each in verdict.slices)
+    same = tuple(before[name] for name in map(_name, judged) if name in before)
+    checks = tuple(_beyond_chance(each, judged, same) for each in verdict.checks) if enough else None
+    return replace(outcome, slices=judged, evaluated=same, checks=checks)
 
 
 def _reported(evaluated: SliceMetrics) -> SliceMetrics:

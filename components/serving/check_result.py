@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import TypedDict
 
 FILE = "check.json"
 """Name of the file in the InfraBlessing artifact."""
 
 
-@dataclass
+class Measured(TypedDict, total=False):
+    """What a check measures, as far as it gets before it refuses the model; see ServingCheckResult."""
+
+    loaded_seconds: float
+    compared: int
+    max_difference: float
+    timed: int
+    p50_ms: float
+    p99_ms: float
+
+
+@dataclass(frozen=True)
 class ServingCheckResult:
-    """The result of one serving check.
+    """The verdict of a serving check. A check that could not finish has none.
 
     Attributes:
       server: the name of the server.
@@ -26,7 +38,7 @@ class ServingCheckResult:
     """
 
     server: str
-    passed: bool = False
+    passed: bool
     why: str | None = None
     loaded_seconds: float | None = None
     compared: int = 0

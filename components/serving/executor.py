@@ -2,13 +2,15 @@
 
 A check ends in one of two ways:
 
-- A verdict, which is written to the blessing and cached: the model passed, or a running server has refused it. It
-  refuses a model that it cannot load, a row that it cannot answer (see `_REFUSALS`), an answer that differs from the
-  prediction of the SavedModel in this process by more than the tolerance, and a latency above the budget.
-- A failure, which fails the node and is never cached, so that the next run tries again: everything that kept the check
-  from finishing. The server could not be started, was killed, ended, or reported an error of its own; a disk was full
-  or memory ran out; the server did not listen, load or answer in time. A crash that a model
-  causes cannot be distinguished from a killed server, so it is a failure as well.
+- A verdict, a ServingCheckResult, which is written to the blessing and cached: the model passed, or a running server
+  has refused it. It refuses a model that it cannot load, a row that it cannot answer (see `_REFUSALS`), an answer that
+  differs from the prediction of the SavedModel in this process by more than the tolerance, and a latency above the
+  budget. Only these raise `_RefusedError`.
+- A failure, a MachineError, which fails the node and is never cached, so that the next run tries again: everything that
+  kept the check from finishing. The server could not be started, was killed, ended, or reported an error of its
+  own; a file was missing, a disk full, or memory ran out; the server did not listen, load or answer in time. A crash
+  that a model causes cannot be distinguished from a killed server, so it is a failure as well. A server that has ended
+  is replaced once.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import itertools
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -41,8 +44,9 @@ from tfx.utils import path_utils, proto_utils
 
 from components.compat.tfx.infra_validator import InfraValidatorExecutor, container_runner
 from components.data import example_artifacts
-from components.errors import MachineError, find, first_line
-from components.serving.check_result import FILE, ServingCheckResult
+from components.errors import MachineError, find, first_line, is_of_machine
+from components.processes import LostProcessError, with_second_try
+from components.serving.check_result import FILE, Measured, ServingCheckResult
 from components.serving.config import ServingConfig
 from components.serving.forked_server import ForkedServer, is_single_threaded
 from components.serving.local_server_runner import LocalServerRunner
@@ -58,24 +62,28 @@ _VALUES_IN_MESSAGE = 5
 _REFUSALS = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.FAILED_PRECONDITION,
-    grpc.StatusCode.NOT_FOUND,
     grpc.StatusCode.OUT_OF_RANGE,
     grpc.StatusCode.UNIMPLEMENTED,
 )
-"""What a server answers about the request or the model. All other codes are about the server, the connection or the
-machine, or may be."""
+"""What a server answers about the request or the model. All other codes are about the server, the connection, the
+machine or its files, or may be."""
 _MACHINE_CODES = {
     code.value[0]
     for code in (
         grpc.StatusCode.ABORTED,
         grpc.StatusCode.CANCELLED,
         grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.NOT_FOUND,
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         grpc.StatusCode.UNAVAILABLE,
     )
 }
-_MACHINE_FAULT = re.compile(r"ResourceExhausted|MemoryError|OOM when allocating|Cannot allocate memory")
+_MISSING_FILE = re.compile(r"NotFoundError|FileNotFoundError|file does not exist")
 """In the message of a server whose codes are all the same."""
+
+
+class _RefusedError(Exception):
+    """A running server has answered, and the model does not pass: the only way to a verdict that it does not."""
 
 
 class Executor(InfraValidatorExecutor):
@@ -100,7 +108,6 @@ class Executor(InfraValidatorExecutor):
         self._config = ServingConfig.model_validate_json(exec_properties[PLAN])
         # Before TensorFlow starts threads here. It imports the server while this process prepares the requests.
         self._forked = ForkedServer() if self._config.check == "server" and is_single_threaded() else None
-        self._result = ServingCheckResult(self._config.check if self._config.check == "server" else self._config.image)
         model = artifact_utils.get_single_instance(input_dict[standard_component_specs.MODEL_KEY])
         given = input_dict.get(standard_component_specs.EXAMPLES_KEY)
         if given and example_artifacts.format_of(given[0]) == "parquet":
@@ -132,34 +139,59 @@ class Executor(InfraValidatorExecutor):
           MachineError: the check could not finish.
           GracefulShutdown: the node was asked to stop.
         """
-        runner = None
+
+        def attempt() -> ServingCheckResult:
+            return self._verdict(model_path, serving_binary, spec, limits.max_loading_time_seconds, requests)
+
+        self._result = with_second_try(attempt)
+        return self._result.passed
+
+    def _verdict(
+        self, model: str, serving_binary: Any, spec: Any, load_seconds: float, requests: Sequence[Any]
+    ) -> ServingCheckResult:
+        """Checks the model with one server.
+
+        Args:
+          model: see `validate`, as the next two.
+          serving_binary: has the client.
+          spec: has the model's name.
+          load_seconds: the longest time to load the model.
+          requests: one row each.
+
+        Raises:
+          LostProcessError: the server has ended.
+          MachineError: the check could not finish.
+          GracefulShutdown: the node was asked to stop.
+        """
+        server = self._config.check if self._config.check == "server" else self._config.image
+        runner, measured = None, Measured()
         try:
             if self._config.check == "server":
                 # A second try starts an interpreter.
                 forked, self._forked = self._forked, None
-                runner = LocalServerRunner(model_path, spec.model_name, forked)
+                runner = LocalServerRunner(model, spec.model_name, forked)
             else:
-                runner = container_runner(model_path, serving_binary, spec)
-            deadline = time.time() + limits.max_loading_time_seconds
-            self._check(model_path, runner, serving_binary, spec.model_name, deadline, requests)
+                runner = container_runner(model, serving_binary, spec)
+            self._measure(
+                measured, model, runner, serving_binary, spec.model_name, time.time() + load_seconds, requests
+            )
+            return ServingCheckResult(server, passed=True, **measured)
+        except _RefusedError as refusal:
+            logging.error("%s; output of the model server: %s", refusal, runner.GetLogs() if runner else None)
+            return ServingCheckResult(server, passed=False, why=str(refusal), **measured)
         except error_types.GracefulShutdown:
             raise
         except Exception as error:
-            logs = (runner.GetLogs() if runner else None) or ""
-            refusal = _refusal(error)
-            logging.error("%s; output of the model server: %s", refusal or "the check could not finish", logs)
-            if refusal is None:
-                raise _failure(error, logs) from error
-            self._result.why = refusal
-        else:
-            self._result.passed = True
+            failure = _failure(error, runner)
+            logging.error("%s; output of the model server: %s", failure.headline, runner.GetLogs() if runner else None)
+            raise failure from error
         finally:
             if runner is not None:
                 runner.Stop()
-        return self._result.passed
 
-    def _check(
+    def _measure(
         self,
+        measured: Measured,
         model: str,
         runner: Any,
         serving_binary: Any,
@@ -170,6 +202,7 @@ class Executor(InfraValidatorExecutor):
         """Starts a server, and holds it against the section of the config.
 
         Args:
+          measured: gets what is measured.
           model: the folder of the SavedModel.
           runner: TFX's, of a server that has not been started.
           serving_binary: TFX's, which has the client.
@@ -178,7 +211,7 @@ class Executor(InfraValidatorExecutor):
           requests: of the signatures of the model, one row each.
 
         Raises:
-          ValidationFailed: the model does not pass.
+          _RefusedError: the model does not pass.
           Exception: the check cannot finish.
         """
         rows = [each for each in requests if isinstance(each, predict_pb2.PredictRequest)]
@@ -191,18 +224,19 @@ class Executor(InfraValidatorExecutor):
             endpoint = runner.GetEndpoint()
             with grpc.insecure_channel(endpoint) as channel:
                 _wait_until_loaded(runner, model_service_pb2_grpc.ModelServiceStub(channel), name, deadline)
-                self._result.loaded_seconds = time.time() - started
-                serving_binary.MakeClient(endpoint).SendRequests(requests)
-                predict = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
-                for request, expected in zip(rows, predictions.result(), strict=True):
-                    self._compare(expected, predict(request, timeout=_CALL_SECONDS))
-                self._measure_latency(predict, rows)
+                measured["loaded_seconds"] = time.time() - started
+                with _refused_rows():
+                    serving_binary.MakeClient(endpoint).SendRequests(requests)
+                    predict = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
+                    for request, expected in zip(rows, predictions.result(), strict=True):
+                        self._compare(measured, expected, predict(request, timeout=_CALL_SECONDS))
+                    self._measure_latency(measured, predict, rows)
 
-    def _measure_latency(self, predict: Any, requests: Sequence[Any]) -> None:
+    def _measure_latency(self, measured: Measured, predict: Any, requests: Sequence[Any]) -> None:
         """Sends requests one after the other.
 
         Raises:
-          ValidationFailed: the 99th percentile of the latency is above the budget.
+          _RefusedError: the 99th percentile of the latency is above the budget.
         """
         if not requests:
             return
@@ -212,31 +246,31 @@ class Executor(InfraValidatorExecutor):
             predict(request, timeout=_CALL_SECONDS)
             milliseconds.append((time.perf_counter() - before) * 1e3)
         p99, budget = _percentile(milliseconds, 99), self._config.max_p99_ms
-        self._result.timed = len(milliseconds)
-        self._result.p50_ms, self._result.p99_ms = _percentile(milliseconds, 50), p99
+        measured["timed"] = len(milliseconds)
+        measured["p50_ms"], measured["p99_ms"] = _percentile(milliseconds, 50), p99
         if budget is not None and p99 > budget:
-            raise error_types.ValidationFailed(
+            raise _RefusedError(
                 f"expected 99 of 100 requests to take {budget:g} ms at most (serving.max_p99_ms), received {p99:g} ms"
             )
 
-    def _compare(self, predicted: Mapping[str, npt.NDArray[Any]], answer: Any) -> None:
+    def _compare(self, measured: Measured, predicted: Mapping[str, npt.NDArray[Any]], answer: Any) -> None:
         """Compares the prediction for a row, output → value, with the server's PredictResponse.
 
         Raises:
-          ValidationFailed: they differ by more than the tolerance.
+          _RefusedError: they differ by more than the tolerance.
         """
         for name, expected in predicted.items():
             received = tf.make_ndarray(answer.outputs[name]) if name in answer.outputs else None
             difference = _difference(expected, received)
             if difference < float("inf"):
-                self._result.max_difference = max(self._result.max_difference or 0.0, difference)
+                measured["max_difference"] = max(measured.get("max_difference", 0.0), difference)
             if difference > self._config.tolerance:
                 values = "nothing" if received is None else received.ravel()[:_VALUES_IN_MESSAGE].tolist()
-                raise error_types.ValidationFailed(
+                raise _RefusedError(
                     f"{name}: expected {expected.ravel()[:_VALUES_IN_MESSAGE].tolist()} within "
                     f"{self._config.tolerance:g} (serving.tolerance), the server answers {values}"
                 )
-        self._result.compared += 1
+        measured["compared"] = measured.get("compared", 0) + 1
 
 
 def _wait_until_loaded(runner: Any, models: Any, name: str, deadline: float) -> None:
@@ -245,7 +279,7 @@ def _wait_until_loaded(runner: Any, models: Any, name: str, deadline: float) -> 
     TFX's client waits until the deadline for a server that has ended, and does not report why a model cannot be loaded.
 
     Raises:
-      ValidationFailed: the server has refused to load the model.
+      _RefusedError: the server has refused to load the model.
       RuntimeError: the server could not load the model for a reason that is not the model's.
       JobAborted: the server has ended.
       DeadlineExceeded: the model is not loaded in time.
@@ -271,39 +305,50 @@ def _wait_until_loaded(runner: Any, models: Any, name: str, deadline: float) -> 
 
 def _raise_not_loaded(status: Any) -> None:
     message = status.error_message or "no reason is given"
-    # `find` recognizes a full disk.
-    if status.error_code in _MACHINE_CODES or _MACHINE_FAULT.search(message) or find(RuntimeError(message)):
+    if status.error_code in _MACHINE_CODES or _MISSING_FILE.search(message) or is_of_machine(message):
         raise RuntimeError(f"the model could not be loaded: {message}")
-    raise error_types.ValidationFailed(f"the server cannot load the model: {message}")
+    raise _RefusedError(f"the server cannot load the model: {message.splitlines()[0]}")
 
 
-def _refusal(error: Exception) -> str | None:
-    """Why a running server refuses the model, in one line; None for an error that is no verdict on the model."""
+@contextmanager
+def _refused_rows() -> Iterator[None]:
+    """Raises a _RefusedError for an answer that says that the model cannot answer a row."""
+    try:
+        yield
+    except (grpc.RpcError, error_types.ValidationFailed) as error:
+        cause = _cause(error)
+        if isinstance(cause, grpc.RpcError) and cause.code() in _REFUSALS:
+            raise _RefusedError(f"the server refuses a row: {cause.details()}") from error
+        raise
+
+
+def _cause(error: Exception) -> BaseException:
     # TFX's client raises a ValidationFailed from whatever goes wrong with a request.
-    cause = error.__cause__ if isinstance(error, error_types.ValidationFailed) else error
-    if isinstance(cause, grpc.RpcError):
-        return f"the server refuses a row: {cause.details()}" if cause.code() in _REFUSALS else None
-    return first_line(error) if cause is None else None
+    return (error.__cause__ or error) if isinstance(error, error_types.ValidationFailed) else error
 
 
-def _failure(error: Exception, logs: str) -> MachineError:
+def _failure(error: Exception, runner: Any) -> MachineError:
     """The error for a check that could not finish.
 
     Args:
       error: what kept it from finishing.
-      logs: output of the server.
+      runner: of the server; None if there is none.
     """
+    logs = (runner.GetLogs() if runner else None) or ""
     for machine_error in (find(error), find(RuntimeError(logs))):
         # A full disk has a headline and a remedy of its own.
         if isinstance(machine_error, MachineError):
             return machine_error
-    cause = error.__cause__ if isinstance(error, error_types.ValidationFailed) else error
+    cause = _cause(error)
+    lost = isinstance(cause, error_types.JobAborted)
     if isinstance(cause, grpc.RpcError):
-        reason = f"the server answers {cause.code().name}: {cause.details()}"
+        lost = cause.code() == grpc.StatusCode.UNAVAILABLE
+        ended = runner.ended() if lost and isinstance(runner, LocalServerRunner) else None
+        reason = ended or f"the server answers {cause.code().name}: {cause.details()}"
     else:
-        reason = first_line(cause or error)
+        reason = first_line(cause)
     last_line = next((line.strip() for line in reversed(logs.splitlines()) if line.strip()), "")
-    return MachineError(
+    return (LostProcessError if lost else MachineError)(
         f"the serving check could not finish: {reason}",
         "see its log, which has the server's output; then --resume the run",
         [f"last line of the server's output: {last_line}"] if last_line else [],

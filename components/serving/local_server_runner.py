@@ -16,11 +16,13 @@ from tfx.components.infra_validator.model_server_runners import base_runner
 from tfx.utils import io_utils
 
 from components.files import is_remote
+from components.processes import describe_exit
 from components.serving.forked_server import ForkedServer
 
 _ROOT = Path(__file__).parents[2]
 _TICK_SECONDS = 0.05
 _GRACE_SECONDS = 10
+_END_SECONDS = 1
 _LOG_BYTES = 20_000
 
 
@@ -85,7 +87,19 @@ class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc
             if time.time() > deadline:
                 raise error_types.DeadlineExceeded("expected the server to listen before the deadline")
             time.sleep(_TICK_SECONDS)
-        raise error_types.JobAborted(f"the server has ended{'' if self._ready.exists() else ' before it listened'}")
+        raise error_types.JobAborted(f"{self.ended()}{'' if self._ready.exists() else ' before it listened'}")
+
+    def ended(self) -> str | None:
+        """Return how the process has ended; None if it runs.
+
+        It has a moment to end: the kernel closes the connections of a killed process before its parent sees the end.
+        """
+        if self._process is None:
+            return None
+        try:
+            return f"the server {describe_exit(self._process.wait(_END_SECONDS))}"
+        except subprocess.TimeoutExpired:
+            return None
 
     def Stop(self) -> None:  # noqa: N802 - TFX's name
         """End the process and delete its log."""

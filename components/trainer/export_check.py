@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +18,7 @@ import tensorflow as tf
 
 from components.errors import MachineError
 from components.files import is_remote
+from components.processes import LostProcessError, describe_exit, with_second_try
 from components.trainer.export_check_process import decode_tensor, encode_tensor
 from components.trainer.probe_rows import ProbeRows
 
@@ -37,9 +37,18 @@ def prediction_process() -> Iterator[Predict]:
     """Starts a process that imports TensorFlow, and runs the signatures of a model once.
 
     Yields:
-      A function that sends the request, and waits for the response. It raises MachineError if the process fails.
+      A function that sends the request, and waits for the response. It raises MachineError if the process fails, or if
+        it and another one in its place are killed.
     """
     with _started() as first:
+        waiting = [first]
+
+        def answer(request: str) -> str:
+            with waiting.pop() if waiting else _started() as child:
+                out, err = child.communicate(request)
+            if child.returncode:
+                raise _failure(child.returncode, err)
+            return out
 
         def predict(model: str, signatures: Mapping[str, Mapping[str, tf.Tensor]]) -> dict[str, dict[str, str]]:
             encoded = {
@@ -47,16 +56,7 @@ def prediction_process() -> Iterator[Predict]:
             }
             path = model if is_remote(model) else str(Path(model).absolute())
             request = json.dumps({"model": path, "signatures": encoded})
-            code, out, err = _answer(first, request)
-            if code < 0:
-                # It may have been short of memory beside another process, which says nothing about the model.
-                logging.warning("the process that checks the exported model was killed (%s); one more try", code)
-                with _started() as second:
-                    code, out, err = _answer(second, request)
-            if code:
-                logging.error("the process that checks the exported model ended with exit code %d:\n%s", code, err)
-                raise _failure(code, err)
-            response: dict[str, dict[str, str]] = json.loads(out)
+            response: dict[str, dict[str, str]] = json.loads(with_second_try(lambda: answer(request)))
             return response
 
         try:
@@ -79,15 +79,12 @@ def _started() -> subprocess.Popen[str]:
     )
 
 
-def _answer(child: subprocess.Popen[str], request: str) -> tuple[int, str, str]:
-    out, err = child.communicate(request)
-    return child.returncode, out, err
-
-
 def _failure(code: int, err: str) -> MachineError:
+    ended = f"the process that checks the exported model {describe_exit(code)}"
+    logging.error("%s:\n%s", ended, err)
     if code < 0:
-        return MachineError(
-            f"the process that checks the exported model was killed twice: {signal.Signals(-code).name}",
+        return LostProcessError(
+            ended,
             "if memory was short, give the machine more; then --resume the run; nothing was exported",
         )
     last = next(iter(reversed(err.strip().splitlines())), f"exit code {code}")

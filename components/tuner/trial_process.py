@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from components.errors import PipelineError, find, to_error
-from components.processes import signal_at_parents_death
+from components.processes import describe_exit, signal_at_parents_death
 from components.trainer import strategy
 from components.trainer.plan import TrainingPlan
 from components.trainer.run_fn import Training
@@ -111,10 +111,8 @@ class TrialProcess:
     def describe_exit(self) -> str:
         """How a process without a result has ended."""
         code = self._process.exitcode or 0
-        if code >= 0:
-            return f"its process ended with exit code {code}"
         hint = " (the kernel does this when memory runs out)" if code == -signal.SIGKILL else ""
-        return f"its process was killed by {signal.Signals(-code).name}{hint}"
+        return f"its process {describe_exit(code)}{hint}"
 
     def kill(self) -> None:
         """Ends the process, and waits for it."""

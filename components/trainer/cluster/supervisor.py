@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 
 from components.compat.grpc import FAIL_FAST
 from components.errors import MachineError, find
-from components.processes import exit_now, signal_at_parents_death
+from components.processes import describe_exit, exit_now, signal_at_parents_death
 from components.trainer.cluster import heartbeat, tf_config
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
@@ -161,7 +161,7 @@ class Supervisor:
 
     def _handle_exit(self, task: _Task, code: int) -> None:
         """Restarts a task that has failed, or all tasks."""
-        failure = f"{task.role.name} {_describe_exit(code)}"
+        failure = f"{task.role.name} {describe_exit(code)}"
         if self._failures >= self._config.max_restarts and self._can_do_without(task):
             logging.warning("%s at step %d: training continues without it", failure, self._step)
             return
@@ -385,7 +385,3 @@ def _devices(role: Role) -> dict[str, str]:
 
 
 _GPUS = Path("/proc/driver/nvidia/gpus")
-
-
-def _describe_exit(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -33,7 +33,7 @@ from typing import IO, Any
 import psutil
 
 from components.errors import MachineError, PipelineError, to_error
-from components.processes import exit_now, kill_group, signal_at_parents_death
+from components.processes import describe_exit, exit_now, kill_group, signal_at_parents_death
 from pipeline.core.records import CACHED, GraphNode, NodeOutcome, RunSummary
 from pipeline.orchestration.local.signals import RUN_SIGNALS
 from pipeline.orchestration.reporting import Reporting
@@ -254,9 +254,8 @@ class ChildProcess:
         """The error for a child that has exited without a reply."""
         code = self._process.exitcode
         if code is not None and code < 0:
-            name = signal.Signals(-code).name
-            hint = " (the kernel does this when memory runs out)" if name == "SIGKILL" else ""
-            return MachineError(f"{self.title} was killed by {name}{hint}", "see its log; then --resume the run")
+            hint = " (the kernel does this when memory runs out)" if code == -signal.SIGKILL else ""
+            return MachineError(f"{self.title} {describe_exit(code)}{hint}", "see its log; then --resume the run")
         # multiprocessing reports this code if the fork server could not send the child's.
         hint = " (its fork server was killed)" if code == _UNKNOWN_EXIT_CODE else ""
         return MachineError(

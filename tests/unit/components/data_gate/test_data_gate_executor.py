@@ -17,7 +17,7 @@ from components.data.near_duplicates import NearDuplicates, Pair
 from components.data_gate.config import ValidationConfig
 from components.data_gate.executor import Executor
 from components.data_gate.plan import GatePlan
-from components.errors import GateError
+from components.errors import GateError, MachineError
 
 ROWS = 3
 
@@ -63,6 +63,13 @@ def test_damaged_input_is_a_failure_whatever_was_found_before(folder: Path, leas
     with pytest.raises(DecodeError):
         run(folder, least)
     assert not (folder / "report").exists()
+
+
+@pytest.mark.parametrize("file", ["anomalies/Split-eval/SchemaDiff.pb", "statistics/Split-eval/FeatureStats.pb"])
+def test_empty_input_is_a_failure_and_not_a_message_without_findings(folder: Path, file: str) -> None:
+    (folder / file).write_bytes(b"")
+    with pytest.raises(MachineError, match=r"\.pb: expected a message, received an empty file"):
+        run(folder, ROWS)
 
 
 def test_missing_input_is_a_failure(folder: Path) -> None:

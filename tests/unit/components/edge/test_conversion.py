@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from components.edge import executor
+from components.edge import conversion_process, executor
 from components.edge.config import VariantConfig
 from components.edge.conversion_process import failure
 from components.errors import MachineError
@@ -54,18 +54,25 @@ def test_operation_that_cannot_be_converted_is_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def ended_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Has the process that begins with the int8 variant end by a signal; the others run as they are."""
+def ended_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Has processes that begin with the int8 variant end by these signals, one after the other; others run as they are.
 
-    def install(signal: str) -> None:
+    Before that, each writes a line to stderr.
+    """
+
+    def install(*signals: str, line: str = "loc: error: 'tf.Foo' op is bad") -> None:
         python = tmp_path / "python"
+        (tmp_path / "signals").write_text(json.dumps(signals))
         python.write_text(
             f"""#!{sys.executable}
-import io, json, os, runpy, signal, sys
+import io, json, os, pathlib, runpy, signal, sys
 request = sys.stdin.read()
-if json.loads(request)["variants"][0]["quantize"] == "int8":
-    print("loc: error: 'tf.Foo' op is bad", file=sys.stderr, flush=True)
-    os.kill(os.getpid(), signal.{signal})
+file = pathlib.Path({str(tmp_path / "signals")!r})
+signals = json.loads(file.read_text())
+if signals and json.loads(request)["variants"][0]["quantize"] == "int8":
+    file.write_text(json.dumps(signals[1:]))
+    print({line!r}, file=sys.stderr, flush=True)
+    os.kill(os.getpid(), getattr(signal, signals[0]))
 sys.stdin = io.StringIO(request)
 sys.path.insert(0, os.getcwd())
 runpy.run_module(sys.argv[2], run_name="__main__")
@@ -77,20 +84,50 @@ runpy.run_module(sys.argv[2], run_name="__main__")
     return install
 
 
-def test_variants_after_an_abort_are_made(tmp_path: Path, ended_by: Callable[[str], None]) -> None:
+def test_variants_after_an_abort_that_is_repeated_are_made(tmp_path: Path, ended_by: Callable[..., None]) -> None:
     model = save(lambda x: {"y": tf.sigmoid(x)}, tmp_path)
-    ended_by("SIGABRT")
+    ended_by("SIGABRT", "SIGABRT")
     errors = convert(model, [VariantConfig(quantize="int8"), VariantConfig()], tmp_path)
     assert list(errors) == ["tflite_int8"]
     assert errors["tflite_int8"].startswith("the converter was aborted: tf.Foo")
     assert (tmp_path / "tflite_none.tflite").exists()
 
 
-def test_killed_converter_is_no_verdict(tmp_path: Path, ended_by: Callable[[str], None]) -> None:
+@pytest.mark.parametrize("signal", ["SIGKILL", "SIGABRT"])
+def test_variant_of_a_converter_that_is_killed_once_is_made(
+    tmp_path: Path, ended_by: Callable[..., None], signal: str
+) -> None:
     model = save(lambda x: {"y": tf.sigmoid(x)}, tmp_path)
-    ended_by("SIGKILL")
-    with pytest.raises(MachineError, match="the converter of tflite_int8 was killed, or failed: exit code -9"):
-        convert(model, [VariantConfig(quantize="int8")], tmp_path)
+    ended_by(signal)
+    assert convert(model, [VariantConfig(quantize="int8", representative=40)], tmp_path) == {}
+    assert (tmp_path / "tflite_int8.tflite").exists()
+
+
+@pytest.mark.parametrize(
+    ("signal", "line"), [("SIGKILL", ""), ("SIGTERM", ""), ("SIGBUS", ""), ("SIGABRT", "what():  std::bad_alloc")]
+)
+def test_converter_that_is_killed_twice_is_no_verdict(
+    tmp_path: Path, ended_by: Callable[..., None], signal: str, line: str
+) -> None:
+    ended_by(signal, signal, line=line)
+    message = f"the converter of tflite_int8 was killed by {signal}, 2 times in a row"
+    with pytest.raises(MachineError, match=message):
+        convert("none", [VariantConfig(quantize="int8")], tmp_path)
+    assert json.loads((tmp_path / "signals").read_text()) == []
+
+
+def test_memory_that_runs_out_as_a_variant_is_converted_is_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def convert_one(*_: object) -> bytes:
+        raise tf.errors.ResourceExhaustedError(None, None, "failed to allocate memory")
+
+    save(lambda x: {"y": x}, tmp_path)
+    monkeypatch.setattr(conversion_process, "_convert", convert_one)
+    variant = {"name": "v", "model": "", "quantize": "none", "representative": 1}
+    with pytest.raises(tf.errors.ResourceExhaustedError):
+        conversion_process.main({"folder": tmp_path, "model": "", "signature": "", "variants": [variant]})
+    assert not (tmp_path / "v.json").exists()
 
 
 def test_failure_of_an_abort_names_the_operations() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +23,47 @@ EXAMPLES = np.array([b"", b""], object)
 FEATURES = {"x": np.array([1, 1], np.float32)}
 
 
-def test_killed_training_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nkill -KILL $$\n")
-    python.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(python))
-    with pytest.raises(MachineError, match="the training of qat was killed, or failed: exit code -9"):
-        train({}, [VariantConfig(kind="qat")], tmp_path)
+@pytest.fixture
+def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Has so many processes kill themselves after their first variant; others write an error for each."""
+
+    def install(times: int) -> None:
+        (tmp_path / "times").write_text(str(times))
+        python = tmp_path / "python"
+        python.write_text(
+            f"""#!{sys.executable}
+import json, os, pathlib, signal, sys
+request, times = json.load(sys.stdin), pathlib.Path({str(tmp_path / "times")!r})
+for variant in request["variants"]:
+    left = int(times.read_text())
+    file = pathlib.Path(request["folder"], variant["file"] + ".trained.json")
+    file.write_text(json.dumps({{"error": f"{{left}} processes are killed from now on"}}))
+    if left:
+        times.write_text(str(left - 1))
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+        )
+        python.chmod(0o700)
+        monkeypatch.setattr(sys, "executable", str(python))
+
+    return install
+
+
+THREE = [VariantConfig(kind="qat", file=name) for name in "abc"]
+
+
+def test_variants_of_a_training_that_is_killed_are_trained_by_another_process(
+    tmp_path: Path, killed: Callable[[int], None]
+) -> None:
+    killed(1)
+    one, none = (f"{left} processes are killed from now on" for left in (1, 0))
+    assert train({}, THREE, tmp_path) == {"a": one, "b": none, "c": none}
+
+
+def test_training_that_is_killed_twice_is_no_verdict(tmp_path: Path, killed: Callable[[int], None]) -> None:
+    killed(2)
+    with pytest.raises(MachineError, match="the training of c was killed by SIGKILL, 2 times in a row"):
+        train({}, THREE, tmp_path)
 
 
 def plan_with_teacher(folder: Path) -> EdgePlan:

@@ -10,7 +10,7 @@ import pytest
 
 from components.evaluator.config import EvaluationConfig
 from components.evaluator.gate import judge
-from components.evaluator.verdict import Check, SliceMetrics, Verdict, format_slice
+from components.evaluator.verdict import Check, Measured, SliceMetrics, Verdict, format_slice
 
 NAN = math.nan
 
@@ -26,7 +26,7 @@ def verdict(
     """The verdict on a model with these metrics over 1,000 rows, and more in other slices."""
     config = EvaluationConfig.model_validate({"thresholds": thresholds, **fields})
     whole = SliceMetrics({}, 1000, metrics, baseline or {})
-    return judge(config, [*others, whole], compared=baseline is not None, force=force)
+    return judge(config, Measured(whole, others, compared=baseline is not None), force=force)
 
 
 def cash(rows: int, metrics: dict[str, float], baseline: dict[str, float] | None = None) -> SliceMetrics:
@@ -180,7 +180,7 @@ def test_metric_that_was_not_measured_keeps_no_bound() -> None:
 
 def test_split_without_rows_keeps_no_bound() -> None:
     config = EvaluationConfig.model_validate({"thresholds": {"auc": {"min": 0.1}}})
-    judged = judge(config, [], compared=False, force=None)
+    judged = judge(config, Measured(SliceMetrics({}, 0, {}, {}), (), compared=False), force=None)
     assert (judged.blessed, judged.rows) == (False, 0)
 
 

@@ -12,7 +12,7 @@ import pytest
 from components.evaluator.config import EvaluationConfig
 from components.evaluator.gate import judge
 from components.evaluator.importance import ColumnImportance, Estimate, Importance, SliceImportance
-from components.evaluator.verdict import ConstantMetric, SliceMetrics, Verdict
+from components.evaluator.verdict import ConstantMetric, Measured, SliceMetrics, Verdict
 from components.features.leakage import Leak, Leakage
 
 NAN = math.nan
@@ -30,7 +30,7 @@ def beside_constant(
     """The verdict on a model that meets its thresholds, beside the best constant."""
     config = EvaluationConfig.model_validate({"thresholds": {"recall": {"min": 0}}, **fields})
     whole = SliceMetrics({}, rows, {"recall": 1.0}, {"binary_crossentropy": 0.6}, constant=metrics)
-    return judge(config, [whole], True, force, leakage, uncalibrated=uncalibrated)
+    return judge(config, Measured(whole, (), True), force, leakage, uncalibrated=uncalibrated)
 
 
 LOSS = "binary_crossentropy"
@@ -169,8 +169,8 @@ def test_weighted_model_is_compared_by_what_does_not_depend_on_calibration(
 def test_constant_is_reported_for_the_whole_split_only() -> None:
     constant = {"auc": ConstantMetric(0.5, NAN), LOSS: ConstantMetric(0.5, 0.2, (0.1, 0.3))}
     config = EvaluationConfig.model_validate({"thresholds": {"recall": {"min": 0}}})
-    measured = [SliceMetrics(each, 9, {"recall": 1.0}, {}, constant=constant) for each in ({}, {"payment": "Cash"})]
-    result = judge(config, measured, compared=False, force=None)
+    whole, cash = (SliceMetrics(each, 9, {"recall": 1.0}, {}, constant=constant) for each in ({}, {"payment": "Cash"}))
+    result = judge(config, Measured(whole, (cash,), compared=False), force=None)
     assert [each.constant for each in result.slices] == [{LOSS: constant[LOSS]}, {}]
     assert Verdict.from_json(result.to_json()) == result
 
@@ -198,7 +198,7 @@ def test_leakage_is_a_warning() -> None:
 )
 def test_leakage_may_be_refused(leakage: Leakage, blessed: bool, metric: str, why: str) -> None:
     config = EvaluationConfig.model_validate({"thresholds": {"recall": {"min": 0}}, "leakage": "refuse"})
-    result = judge(config, [SliceMetrics({}, 80, {"recall": 1.0}, {})], False, None, leakage)
+    result = judge(config, Measured(SliceMetrics({}, 80, {"recall": 1.0}, {}), (), False), None, leakage)
     check = result.checks[-1]
     assert (result.blessed, check.metric, result.warnings) == (blessed, metric, ())
     assert str(check.why).startswith(why)
@@ -222,7 +222,7 @@ def test_importance_is_bounded(
     importance: Importance | None, most: float, passed: bool, value: float | None, why: str
 ) -> None:
     config = EvaluationConfig.model_validate({"thresholds": {"recall": {"min": 0}}, "max_importance": {"refund": most}})
-    result = judge(config, [SliceMetrics({}, 900, {"recall": 1.0}, {})], False, None, importance=importance)
+    result = judge(config, Measured(SliceMetrics({}, 900, {"recall": 1.0}, {}), (), False), None, importance=importance)
     check = result.checks[-1]
     assert (result.blessed, check.passed, check.value) == (passed, passed, value)
     assert (check.metric, check.bound) == ("importance of refund", f"at most {most:g}")

@@ -5,12 +5,19 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as protos
+from tfx.components.util import examples_utils
+from tfx.proto import example_gen_pb2
+from tfx.types import artifact_utils
+from tfx.types.standard_artifacts import Examples
 
+from components.data.examples import ParquetWriter
 from components.errors import MachineError
 from components.evaluator import executor, tfma_results
+from components.evaluator.verdict import Measured, SliceMetrics
 
 
 def number(value: float) -> protos.MetricValue:
@@ -37,8 +44,22 @@ def test_interval_is_read_beside_its_metric_and_not_as_one(tmp_path: Path) -> No
 
 
 def test_evaluation_without_metrics_gives_no_verdict(tmp_path: Path) -> None:
-    with pytest.raises(MachineError, match=r"expected TFMA's metrics in .*, received no file"):
-        executor._measurements(str(tmp_path))
-    # An empty split has a file without records: the gate judges it as a split without rows.
-    tf.io.TFRecordWriter(str(tmp_path / "metrics-00000-of-00001.tfrecord")).close()
-    assert executor._measurements(str(tmp_path)) == []
+    def measured(rows: int) -> Measured:
+        examples = Examples()
+        examples.uri, examples.split_names = str(tmp_path), artifact_utils.encode_split_names(["eval"])
+        examples_utils.set_payload_format(examples, example_gen_pb2.FORMAT_PARQUET)
+        (tmp_path / "Split-eval").mkdir(exist_ok=True)
+        x = pa.array([[1.0]] * rows, pa.large_list(pa.float32()))
+        writer = ParquetWriter(str(tmp_path / "Split-eval" / "data.parquet"), pa.schema({"x": x.type}))
+        if rows:
+            writer.write(pa.RecordBatch.from_arrays([x], ["x"]))
+        writer.close()
+        return executor._measured(str(tmp_path), examples, compared=False)
+
+    for file in (None, tmp_path / "metrics-00000-of-00001.tfrecord"):
+        if file:
+            tf.io.TFRecordWriter(str(file)).close()
+        with pytest.raises(MachineError, match=r"expected TFMA's metrics of the split eval in .*, received none"):
+            measured(rows=2)
+    # The gate judges an empty split as one without rows.
+    assert measured(rows=0) == Measured(SliceMetrics({}, 0, {}, {}), (), compared=False)

@@ -145,7 +145,11 @@ def test_killed_process_is_replaced_once_and_says_nothing_about_the_model(
     monkeypatch.setattr(export_check, "sys", SimpleNamespace(executable=str(interpreter)))
     with export_check.prediction_process() as predict, pytest.raises(MachineError) as error:
         predict(str(tmp_path / "none"), {})
-    expected = "cannot be loaded and run" if killed == 1 else "was killed twice: SIGKILL\n  remedy: if memory was short"
+    expected = (
+        "cannot be loaded and run"
+        if killed == 1
+        else "was killed by SIGKILL, 2 times in a row\n  remedy: if memory was short"
+    )
     assert expected in str(error.value)
     assert not list(tmp_path.glob("kill-*"))
 

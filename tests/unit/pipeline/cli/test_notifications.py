@@ -170,7 +170,7 @@ def ended(state: str, error: PipelineError | None, summary: RunSummary, *nodes: 
             {"nodes": [], "checks": [str(FAILED_CHECK)], "error": None, "serving": None},
         ),
         (
-            ended("rejected", None, RunSummary(serving=ServingCheckResult("s", why="slow"))),
+            ended("rejected", None, RunSummary(serving=ServingCheckResult("s", passed=False, why="slow"))),
             "rejected",
             "run r7 of taxi rejected: the serving check refuses the model: slow",
             {"serving": "the serving check refuses the model: slow"},
@@ -196,7 +196,7 @@ def test_other_ends_are_no_event(tmp_path: Path, state: str) -> None:
 def test_node_of_an_orchestrator(tmp_path: Path) -> None:
     hooks = [hook(command=keeper(tmp_path / "got"))]
     not_blessed = json.loads(json.dumps(RunSummary(verdict="not blessed", checks=(FAILED_CHECK,)).to_json()))
-    refuses = RunSummary(verdict="blessed", serving=ServingCheckResult("s", why="slow")).to_json()
+    refuses = RunSummary(verdict="blessed", serving=ServingCheckResult("s", passed=False, why="slow")).to_json()
     for node, outcome, record in (
         ("Trainer", NodeOutcome("failed", error=MachineError("no disk", "buy")), {}),
         ("DataGate", NodeOutcome("failed", error=GateError("too few rows", "add")), {}),
