@@ -1,0 +1,179 @@
+"""A gate, or a process that it has started, is killed: that is no verdict, and the next try makes one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import people
+import psutil
+import pytest
+from command import ROOT, SECONDS, Ended, Runs, command, first_run
+from forked_command import ForkedCommand
+
+from pipeline.cli import main
+from pipeline.core.metadata.store import Store
+
+pytestmark = pytest.mark.e2e
+
+_STATISTICS = "StatisticsGen/statistics/*/Split-eval/FeatureStats.pb"
+_MODEL = "Trainer/model/*/Format-Serving/saved_model.pb"
+GATES = {
+    "DataGate": (_STATISTICS, "validation.min_rows=2"),
+    "Evaluator": (_MODEL, "evaluation.thresholds={auc: {min: 0.71}}"),
+    "InfraValidator": (_MODEL, "serving.max_p99_ms=59000"),
+    "EdgeExporter": (_MODEL, "edge.0.max_kilobytes=990"),
+}
+"""Gate → a file that it reads, and a change of the config that only it depends on."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """A complete run. Each test changes a bound of one gate, so that the outputs of the nodes before it are reused."""
+    folder = tmp_path_factory.mktemp("gates")
+    config = people.project(folder, serving={"check": "server"})
+    made = first_run(folder, "people", "--config", str(config))
+    assert (made.first.exit_code, made.first.result["verdict"]) == (0, "blessed"), made.first.err
+    return made
+
+
+@pytest.fixture(scope="module")
+def with_edge(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """The same with a node for variants, of which one is trained."""
+    folder = tmp_path_factory.mktemp("edge")
+    variants = [{"quantize": "dynamic"}, {"kind": "qat", "steps": 5, "max_metric_drop": 1}]
+    made = first_run(folder, "people", "--config", str(people.project(folder, edge=variants)))
+    assert made.first.exit_code == 0, made.first.err
+    return made
+
+
+@contextlib.contextmanager
+def first_reader(file: Path) -> Iterator[None]:
+    """Waits until a process opens a file, and lets that one wait; the others read it as it is."""
+    moved = file.rename(file.with_name("moved"))
+    os.mkfifo(file)
+    # Returns when the other end is opened.
+    with file.open("w"):
+        moved.replace(file)
+        yield
+
+
+def started(runs: Runs, *arguments: str) -> ForkedCommand:
+    return ForkedCommand(main, [*runs.arguments, *arguments], ROOT, os.environ)
+
+
+def process_of(runs: Runs, node: str) -> psutil.Process | None:
+    """The process of a node in the newest run; None if it has not begun, or has ended."""
+    folder = max((runs.output / "logs").iterdir(), key=lambda each: each.name)
+    log = folder / f"{node}.log"
+    begun = re.findall(rf"^=== {node}, .*, process (\d+) ===$", log.read_text() if log.exists() else "", re.MULTILINE)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(int(begun[-1])) if begun else None
+    return None
+
+
+def with_killed_children(runs: Runs, node: str, times: int, *arguments: str) -> Ended:
+    """A run in which so many of the processes that a node has started are killed."""
+    run, killed = started(runs, *arguments), set[int]()
+    while not run.has_ended(0.01):
+        parent = process_of(runs, node)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in parent.children() if parent else ():
+                if len(killed) < times and child.pid not in killed and child.status() != psutil.STATUS_ZOMBIE:
+                    child.kill()
+                    killed.add(child.pid)
+    assert len(killed) == times
+    return Ended(*run.wait(SECONDS))
+
+
+def assert_failed(runs: Runs, ended: Ended, node: str, headline: str) -> None:
+    """The run has failed, and nothing that it prints, records or writes is a verdict of the node."""
+    result = ended.result
+    assert (ended.exit_code, result["state"], ended.nodes("failed")) == (1, "failed", {node}), ended.err
+    assert headline in result["error"]["headline"]
+    executions = Store(runs.output / "metadata.db").executions(result["run"])
+    assert not [each for each in executions if each.node == node and each.succeeded]
+    listed = command("runs", *runs.config, *runs.arguments[-2:], "--json").out.splitlines()
+    [entry] = [each for each in map(json.loads, listed) if each["run"] == result["run"]]
+    assert (entry["state"], entry["version"]) == ("failed", None)
+    # The Evaluator may have ended before the serving check.
+    assert node == "InfraValidator" or result["verdict"] == ("blessed" if node == "EdgeExporter" else "not evaluated")
+    assert entry["verdict"] == (None if result["verdict"] == "not evaluated" else "blessed")
+    assert node != "InfraValidator" or result["serving"] is None
+    assert node != "EdgeExporter" or result["edge"] is None
+    report = Path(result["report"]).read_text()
+    assert headline in report
+    assert not re.search("not blessed|refuses|is not pushed", report)
+
+
+def assert_as_first(runs: Runs, ended: Ended, node: str) -> None:
+    """The node has run, and the verdicts are those of the first run."""
+    first = runs.first.result
+    assert (ended.exit_code, ended.states[node]) == (0, "done"), ended.err
+    assert all(ended.result[name] == first[name] for name in ("verdict", "metrics"))
+    if first["serving"]:
+        assert (ended.result["serving"]["passed"], ended.result["serving"]["why"]) == (True, None)
+    if first["edge"]:
+        one, other = (
+            [(each["name"], each["why"]) for each in run["edge"]["variants"]] for run in (first, ended.result)
+        )
+        assert one == other
+
+
+@pytest.mark.parametrize(
+    "node", [pytest.param(node, marks=[pytest.mark.slow] * (node == "EdgeExporter")) for node in GATES]
+)
+def test_gate_that_is_killed_has_no_verdict_and_is_resumed(request: pytest.FixtureRequest, node: str) -> None:
+    runs: Runs = request.getfixturevalue("with_edge" if node == "EdgeExporter" else "runs")
+    pattern, field = GATES[node]
+    [file] = (runs.output / "artifacts").glob(pattern)
+    run = started(runs, "--set", field)
+    with first_reader(file):
+        process = process_of(runs, node)
+        assert process is not None
+        process.kill()
+    assert_failed(runs, Ended(*run.wait(SECONDS)), node, f"{node} was killed by SIGKILL")
+    assert_as_first(runs, runs.again("--resume", "latest", "--set", field), node)
+
+
+def test_run_passes_if_its_model_server_is_killed_once_and_fails_if_twice(runs: Runs) -> None:
+    node, field = "InfraValidator", ("--set", "serving.max_p99_ms=58000")
+    failed = with_killed_children(runs, node, 2, *field)
+    assert_failed(runs, failed, node, "the serving check could not finish: the server was killed by SIGKILL")
+    assert "2 times in a row" in failed.result["error"]["headline"]
+    # Not cached: the same command checks the model.
+    ended = with_killed_children(runs, node, 1, *field)
+    assert_as_first(runs, ended, node)
+    log = Path(ended.result["nodes"][node]["log"]).read_text()
+    assert "the server was killed by SIGKILL before it listened; it is started once more" in log
+
+
+@pytest.mark.slow
+def test_run_passes_if_a_process_for_variants_is_killed_once_and_fails_if_twice(with_edge: Runs) -> None:
+    node, field = "EdgeExporter", ("--set", "edge.0.max_kilobytes=980")
+    failed = with_killed_children(with_edge, node, 2, *field)
+    assert_failed(with_edge, failed, node, "the training of qat was killed by SIGKILL, 2 times in a row")
+    assert_as_first(with_edge, with_killed_children(with_edge, node, 1, "--resume", "latest", *field), node)
+
+
+@pytest.mark.slow
+def test_run_passes_if_the_check_of_the_export_is_killed_once_and_fails_if_twice(runs: Runs) -> None:
+    # As many steps as in the first run: another value of a field that changes no result.
+    field = ("--set", "training.checkpoint.every_steps=150")
+    failed = with_killed_children(runs, "Trainer", 2, *field)
+    assert (failed.exit_code, failed.nodes("failed")) == (1, {"Trainer"})
+    headline = "the process that checks the exported model was killed by SIGKILL, 2 times in a row"
+    assert failed.result["error"]["headline"] == headline
+    assert_as_first(runs, with_killed_children(runs, "Trainer", 1, "--resume", "latest", *field), "Trainer")
+
+
+@pytest.mark.slow
+def test_beam_worker_of_the_evaluator_that_is_killed_fails_the_node(runs: Runs) -> None:
+    field = ("--set", "runtime.direct.workers=2", "--set", "evaluation.thresholds={auc: {min: 0.72}}")
+    failed = with_killed_children(runs, "Evaluator", 1, *field)
+    assert_failed(runs, failed, "Evaluator", "was killed")
+    assert_as_first(runs, runs.again("--resume", "latest", *field), "Evaluator")
