@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -15,11 +14,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from command import OWN_CODE, ROOT, SECONDS, Ended, Runs, assert_nothing_half, start, wait
+from command import OWN_CODE, SECONDS, Ended, Runs, assert_nothing_half, start, wait
 from expected_rpc_errors import assert_undisturbed
-from forked_command import ForkedCommand
 
-from pipeline.cli import main
 from pipeline.core.metadata.store import Store
 
 pytestmark = pytest.mark.e2e
@@ -81,32 +78,6 @@ def test_kill_from_outside(own: Runs, tmp_path: Path):
     died = own.again(*another, environment=environment(tmp_path / "deed", f"wait {pipe}"))
     assert_died(own, died, "Trainer was killed by SIGKILL", before)
     assert_resumes(own, died, before, *another)
-
-
-def model_server(running: ForkedCommand) -> psutil.Process | None:
-    """The model server of a run whose other nodes come from the cache: the only process that one of its nodes has."""
-    for node in psutil.Process(running.pid).parent().children():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if node.pid != running.pid and (children := node.children()):
-                return children[0]
-    return None
-
-
-@pytest.mark.xdist_group("small")
-def test_serving_check_whose_server_is_killed_fails_and_is_tried_again(small: Runs):
-    before, checked = small.pushed, ("--set", "serving.check=server")
-    running = ForkedCommand(main, [*small.arguments, *checked], ROOT, os.environ)
-    while not (server := model_server(running)):
-        assert not running.has_ended(0.01), running.wait(0)
-    server.kill()
-    died = Ended(*running.wait(SECONDS))
-    assert (died.exit_code, died.result["state"], died.nodes("failed")) == (1, "failed", {"InfraValidator"})
-    assert died.result["error"]["headline"].startswith("the serving check could not finish: the server has ended")
-    assert small.pushed == before
-
-    again = small.again(*checked)
-    assert (again.exit_code, again.states["Evaluator"], again.states["InfraValidator"]) == (0, "cached", "done")
-    assert again.result["serving"]["passed"]
 
 
 EVERY = 50
