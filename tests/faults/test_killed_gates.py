@@ -72,14 +72,22 @@ def process_of(runs: Runs, node: str) -> psutil.Process | None:
     return None
 
 
-def with_killed_children(runs: Runs, node: str, times: int, *arguments: str) -> Ended:
+def descendants(process: psutil.Process, generation: int) -> list[psutil.Process]:
+    """The living children, 1, or grandchildren, 2."""
+    found = [process]
+    for _ in range(generation):
+        found = [child for each in found for child in each.children()]
+    return [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
+
+
+def with_killed_children(runs: Runs, node: str, times: int, *arguments: str, generation: int = 1) -> Ended:
     """A run in which so many of the processes that a node has started are killed."""
     run, killed = started(runs, *arguments), set[int]()
     while not run.has_ended(0.01):
         parent = process_of(runs, node)
         with contextlib.suppress(psutil.NoSuchProcess):
-            for child in parent.children() if parent else ():
-                if len(killed) < times and child.pid not in killed and child.status() != psutil.STATUS_ZOMBIE:
+            for child in descendants(parent, generation) if parent else ():
+                if len(killed) < times and child.pid not in killed:
                     child.kill()
                     killed.add(child.pid)
     assert len(killed) == times
@@ -166,7 +174,9 @@ def test_run_passes_if_the_check_of_the_export_is_killed_once_and_fails_if_twice
 
 @pytest.mark.slow
 def test_beam_worker_of_the_evaluator_that_is_killed_fails_the_node(runs: Runs) -> None:
-    field = ("--set", "runtime.direct.workers=2", "--set", "evaluation.thresholds={auc: {min: 0.72}}")
-    failed = with_killed_children(runs, "Evaluator", 1, *field)
-    assert_failed(runs, failed, "Evaluator", "was killed")
+    processes = "runtime.direct={mode: multi_processing, workers: 2}"
+    field = ("--set", processes, "--set", "evaluation.thresholds={auc: {min: 0.72}}")
+    failed = with_killed_children(runs, "Evaluator", 1, *field, generation=2)
+    headline = "Evaluator ended without a result, exit code 1: a worker of Beam was killed by SIGKILL; out of memory?"
+    assert_failed(runs, failed, "Evaluator", headline)
     assert_as_first(runs, runs.again("--resume", "latest", *field), "Evaluator")

@@ -15,7 +15,7 @@ from typing import Any
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
 from components.compat import beam as compat
-from components.processes import exit_now
+from components.processes import describe_exit, exit_now
 from pipeline.orchestration.engines.worker_fork_server import Ended, WorkerForkServer
 
 
@@ -65,5 +65,5 @@ def _work(environment: bytes, _: Callable[[str], None]) -> None:
 def _on_event(_: int, event: str | Ended) -> None:
     """Ends this process if a worker is killed: Beam would wait for its answer forever."""
     if isinstance(event, Ended) and event.signum:
-        logging.critical("a worker of Beam was killed by signal %s; out of memory?", event.signum)
+        logging.critical("a worker of Beam %s; out of memory?", describe_exit(-event.signum))
         exit_now(1)

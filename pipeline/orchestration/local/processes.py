@@ -16,6 +16,7 @@ import logging
 import multiprocessing
 import os
 import pickle
+import re
 import resource
 import signal
 import sys
@@ -137,6 +138,8 @@ def used() -> tuple[float, float]:
 
 _MB = 1 << 20
 _UNKNOWN_EXIT_CODE = 255
+_CRITICAL = re.compile(r"^\S+ \S+ C \S+: (.+)$", re.MULTILINE)
+"""A line of this level, in the format that `_write_to` sets."""
 
 
 class ChildProcess:
@@ -259,9 +262,15 @@ class ChildProcess:
         # multiprocessing reports this code if the fork server could not send the child's.
         hint = " (its fork server was killed)" if code == _UNKNOWN_EXIT_CODE else ""
         return MachineError(
-            f"{self.title} ended without a result, exit code {code}{hint}",
+            f"{self.title} ended without a result, exit code {code}{hint}{self._logged_reason()}",
             "see its log and server.log; then --resume the run",
         )
+
+    def _logged_reason(self) -> str:
+        """What a process that has ended itself, such as one that has lost a worker of Beam, has logged about that."""
+        log = self.log.read_text(errors="replace") if self.log.exists() else ""
+        lines: list[str] = _CRITICAL.findall(log.rpartition(f"=== {self.title},")[2])
+        return f": {lines[-1]}" if lines else ""
 
     def _send(self, work: bytes, log: Path, title: str) -> bool:
         """Sends the next function to its process; returns whether that is still alive."""

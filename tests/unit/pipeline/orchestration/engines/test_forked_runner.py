@@ -31,7 +31,7 @@ def test_error_of_a_worker_keeps_its_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("whom", "message"),
     [
-        ("worker", "a worker of Beam was killed by signal 9"),
+        ("worker", "a worker of Beam was killed by SIGKILL"),
         ("fork_server", "the process that forks Beam's workers was killed"),
         ("parent", None),
     ],
