@@ -93,7 +93,7 @@ def test_variants_after_an_abort_that_is_repeated_are_made(tmp_path: Path, ended
     assert (tmp_path / "tflite_none.tflite").exists()
 
 
-@pytest.mark.parametrize("signal", ["SIGKILL", "SIGABRT"])
+@pytest.mark.parametrize("signal", ["SIGABRT", pytest.param("SIGKILL", marks=pytest.mark.slow)])
 def test_variant_of_a_converter_that_is_killed_once_is_made(
     tmp_path: Path, ended_by: Callable[..., None], signal: str
 ) -> None:
