@@ -12,7 +12,7 @@ from pathlib import Path
 
 import people
 import pytest
-from airflow_site import PROGRAM, Airflow, airflow
+from airflow_site import PROGRAM, Airflow, forking_airflow
 from command import SUPPORT, Runs, command
 from in_fork_server import in_child
 from lineage_edges import edges
@@ -32,7 +32,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
-    with airflow(tmp_path_factory.mktemp("airflow")) as started:
+    with forking_airflow(tmp_path_factory.mktemp("airflow")) as started:
         yield started
 
 
