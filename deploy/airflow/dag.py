@@ -5,6 +5,7 @@ again.
 """
 
 import json
+import os
 import shlex
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
@@ -13,7 +14,10 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG
 
 HERE = Path(__file__).with_suffix("")
-MANIFEST = json.loads((HERE / "manifest.json").read_text())
+TEXT = (HERE / "manifest.json").read_text()
+# Where paths of the manifest and of the pipeline begin; without the variable, where they were written.
+ROOT = os.environ.get("TFX_PIPELINE_ROOT") or json.loads(TEXT)["root"]
+MANIFEST = json.loads(TEXT.replace("$TFX_PIPELINE_ROOT", json.dumps(ROOT)[1:-1]))
 SCHEDULE = MANIFEST["schedule"]
 SKIPPED = 3
 
@@ -33,7 +37,7 @@ def task(name: str, *arguments: str) -> BashOperator:
     return BashOperator(
         task_id=name,
         bash_command=given + run_id + span,
-        cwd=MANIFEST["folder"],
+        cwd=ROOT,
         env=MANIFEST["environment"],
         append_env=True,
         skip_on_exit_code=SKIPPED,

@@ -20,7 +20,9 @@ SKIPPED_CODE = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--pipeline", metavar="FILE", required=True, help="the pipeline, as `compile` has written it")
+    parser.add_argument(
+        "--pipeline", metavar="FILE", required=True, help="the pipeline, as `compile` or --airflow has written it"
+    )
     parser.add_argument("--node", metavar="NODE", required=True, help="the node")
     parser.add_argument("--run-id", metavar="RUN", required=True, help="the run; all its nodes and attempts share it")
     parser.add_argument(
@@ -90,8 +92,9 @@ def run(options: argparse.Namespace) -> int:
     set_environment()
     import_jsonschema()
     from pipeline.cli.reporting import REPORTING
-    from pipeline.orchestration import single_node
+    from pipeline.orchestration import root_folder, single_node
 
+    ir = root_folder.ir_with_root(ir, Path.cwd())
     job = single_node.NodeJob(ir, options.node, options.run_id, REPORTING, options.logs, options.span)
     outcome = single_node.run(job)
     _notify(job, outcome)

@@ -15,9 +15,10 @@ from pipeline.authoring.config import Config
 from pipeline.authoring.config.orchestrators import BY_HAND, ScheduleConfig
 from pipeline.core.records import GraphNode
 from pipeline.orchestration import compiler
+from pipeline.orchestration.root_folder import without_root
 
-_ROOT = Path(__file__).parents[2]
-_DAG = _ROOT / "deploy" / "airflow" / "dag.py"
+_CODE = Path(__file__).parents[2]
+_DAG = _CODE / "deploy" / "airflow" / "dag.py"
 _ENVIRONMENT = ("PYTHONPATH",)
 """Environment variables that tasks inherit, to find the user's own modules; passwords are not among them."""
 
@@ -55,7 +56,7 @@ def write(config: Config, options: Sequence[str], folder: Path) -> Path:
     Raises:
       InputError: the folder cannot be written.
     """
-    graph = compiler.write(config, pipeline_file(folder, config.pipeline.name))
+    graph = compiler.write(config, pipeline_file(folder, config.pipeline.name), Path.cwd())
     return write_dag(Dag(config.pipeline.name, graph, options, config.paths().logs, config.schedule), folder)
 
 
@@ -67,6 +68,8 @@ def pipeline_file(folder: Path, pipeline: str) -> Path:
 def write_dag(dag: Dag, folder: Path) -> Path:
     """Writes the DAG file and the manifest next to an existing compiled pipeline; returns the DAG file.
 
+    The root folder is the working directory.
+
     Raises:
       InputError: the folder cannot be written.
     """
@@ -76,14 +79,15 @@ def write_dag(dag: Dag, folder: Path) -> Path:
     manifest = {
         "pipeline": dag.pipeline,
         "python": sys.executable,
-        "runner": str(_ROOT / "runner.py"),
-        "folder": str(Path.cwd()),
+        "runner": str(_CODE / "runner.py"),
         "config": list(dag.config),
         "logs": str(dag.logs),
         "environment": {name: os.environ[name] for name in _ENVIRONMENT if os.environ.get(name)},
         "nodes": [{"id": node.id, "upstream": list(node.upstream)} for node in dag.graph],
         "schedule": schedule,
     }
+    here = Path.cwd()
+    manifest = {"root": str(here), **without_root(manifest, here)}
     file = folder / f"{dag.pipeline}.py"
     try:
         write_atomically(

@@ -26,8 +26,13 @@ def graph(config: Config) -> tuple[GraphNode, ...]:
     return _compile(config)[1]
 
 
-def write(config: Config, file: Path) -> tuple[GraphNode, ...]:
+def write(config: Config, file: Path, root: Path | None = None) -> tuple[GraphNode, ...]:
     """Writes the compiled pipeline.
+
+    Args:
+      config: the config.
+      file: replaced if it exists.
+      root: paths below this folder begin with `root_folder.ROOT`; None: all paths are absolute.
 
     Returns:
       Its nodes, each after those it depends on.
@@ -35,9 +40,11 @@ def write(config: Config, file: Path) -> tuple[GraphNode, ...]:
     Raises:
       InputError: there are no input files, or the file cannot be written.
     """
+    from pipeline.orchestration.root_folder import ir_without_root
+
     ir, nodes = _compile(config)
     try:
-        write_atomically(file, ir)
+        write_atomically(file, ir if root is None else ir_without_root(ir, root))
     except OSError as error:
         raise InputError(f"{file} cannot be written: {error.strerror}", "name another file") from error
     return nodes

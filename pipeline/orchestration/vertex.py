@@ -121,6 +121,7 @@ def _compiled(config: Config, section: VertexPipelinesConfig) -> dict[str, Any]:
 
     from pipeline.authoring.build import build
     from pipeline.orchestration.compiler import resolve_inputs
+    from pipeline.orchestration.root_folder import without_root
 
     config = _with_uris(config, section)
     pipeline = build(config, resolve_inputs(config, managed=True))
@@ -151,7 +152,8 @@ def _compiled(config: Config, section: VertexPipelinesConfig) -> dict[str, Any]:
             _retry(task.retry_policy, config.schedule)
     spec.deployment_spec.Clear()
     spec.deployment_spec.update(json_format.MessageToDict(deployment))
-    content: dict[str, Any] = json_format.MessageToDict(spec)
+    # The image's working directory has the content of this one.
+    content: dict[str, Any] = without_root(json_format.MessageToDict(spec), Path.cwd(), ".")
     return content
 
 

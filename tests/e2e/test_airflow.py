@@ -12,7 +12,7 @@ from pathlib import Path
 
 import people
 import pytest
-from airflow_site import PROGRAM, Airflow, airflow
+from airflow_site import PROGRAM, Airflow, forking_airflow
 from command import SUPPORT, Runs, command
 from in_fork_server import in_child
 from lineage_edges import edges
@@ -32,7 +32,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
-    with airflow(tmp_path_factory.mktemp("airflow")) as started:
+    with forking_airflow(tmp_path_factory.mktemp("airflow")) as started:
         yield started
 
 
@@ -124,15 +124,17 @@ def test_dag_is_read_within_a_second(site: Airflow, few: Runs):
         "dag = runpy.run_path(sys.argv[1])['dag']\n"
         "print(time.process_time() - began)\n"
         "print([name for name in ('tensorflow', 'tfx', 'apache_beam', 'pipeline') if name in sys.modules])\n"
+        "print(dag.tasks[0].cwd, dag.tasks[0].bash_command.split()[1])\n"
     )
     assert command("--airflow", *few.config, "--output", str(site.dags)).exit_code == 0
     ended = subprocess.run(
         [PROGRAM.with_name("python"), "-c", timed, site.dags / "few.py"],
-        env={**os.environ, "AIRFLOW_HOME": str(site.home)},
+        env={**os.environ, "AIRFLOW_HOME": str(site.home), "TFX_PIPELINE_ROOT": "/elsewhere"},
         capture_output=True,
         text=True,
         check=True,
     )
-    seconds, heavy = ended.stdout.splitlines()[-2:]
+    seconds, heavy, root = ended.stdout.splitlines()[-3:]
     assert float(seconds) < 1
     assert heavy == "[]"
+    assert root == "/elsewhere /elsewhere/runner.py"

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -27,8 +27,8 @@ REAL_NODE = "SchemaGen"
 """Its tasks are processes of the project's own interpreter."""
 _SECONDS = 600
 """No test waits for this: it only keeps one that hangs from holding up all the others."""
-_PARTS = (("api-server",), ("scheduler", "--skip-serve-logs"), ("dag-processor",))
-"""Not `airflow standalone`: its log servers listen everywhere, and outlive it."""
+PARTS: Mapping[str, tuple[str, ...]] = {"api-server": (), "scheduler": ("--skip-serve-logs",), "dag-processor": ()}
+"""Processes and their options. Not `airflow standalone`: its log servers listen everywhere, and outlive it."""
 _TICK_SECONDS = 0.5
 
 
@@ -40,13 +40,15 @@ class Airflow:
       home: its folder.
       database: that it keeps everything in. On SQLite, its parts at times find the file locked by each other.
       dags: where it looks for DAGs.
-      python: an interpreter whose commands are forks of the node server.
+      python: an interpreter whose commands are forks of the node server; None: tasks cannot be forks.
+      environment: further variables of its parts.
     """
 
     home: Path
     database: Server
-    python: Path
-    _parts: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    python: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    _parts: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
     def dags(self) -> Path:
@@ -67,25 +69,35 @@ class Airflow:
             free.bind(("127.0.0.1", 0))
             self._port = int(free.getsockname()[1])
         self.command("db", "migrate")
-        for part in _PARTS:
-            with self._log(part[0]) as log:
-                self._parts.append(
-                    subprocess.Popen(
-                        ["setpriv", "--pdeathsig=KILL", PROGRAM, *part],
-                        env=self._environment(),
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
-                        start_new_session=True,
-                    )
-                )
+        for part in PARTS:
+            self.start_part(part)
+
+    def start_part(self, part: str) -> None:
+        """Starts one of PARTS."""
+        with self._log(part) as log:
+            self._parts[part] = subprocess.Popen(
+                ["setpriv", "--pdeathsig=KILL", PROGRAM, part, *PARTS[part]],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def stop_part(self, part: str) -> None:
+        """Kills one of PARTS, and the tasks that it runs."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._parts[part].pid, signal.SIGKILL)
+        self._parts[part].wait()
+
+    def dead(self) -> list[str]:
+        """Those of PARTS that have ended."""
+        return [name for name, process in self._parts.items() if process.poll() is not None]
 
     def stop(self) -> None:
         """Ends all of it."""
         for part in self._parts:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(part.pid, signal.SIGKILL)
-            part.wait()
+            self.stop_part(part)
 
     def fork(self, dag: str) -> None:
         """Has a DAG's tasks run as forks, but for REAL_NODE's."""
@@ -96,6 +108,11 @@ class Airflow:
     def knows(self, dag: str) -> None:
         """Waits until it has read a DAG."""
         self._until(lambda: self._ask("SELECT 1 FROM serialized_dag WHERE dag_id = %s", dag), f"no DAG {dag}")
+
+    def state(self, dag: str, run: str) -> str | None:
+        """The state of a run of a DAG; None: there is none."""
+        found = self._ask("SELECT state FROM dag_run WHERE dag_id = %s AND run_id = %s", dag, run)
+        return str(found[0][0]) if found else None
 
     def ended(self, dag: str, runs: int = 1) -> dict[str, str]:
         """Waits until so many runs of a DAG have ended; returns their states."""
@@ -114,8 +131,7 @@ class Airflow:
         assert callable(holds)
         deadline = time.monotonic() + _SECONDS
         while not holds():
-            dead = [part.args for part in self._parts if part.poll() is not None]
-            if dead or time.monotonic() > deadline:
+            if (dead := self.dead()) or time.monotonic() > deadline:
                 logs = "\n".join(path.read_text(errors="replace")[-3000:] for path in self.home.glob("*.log"))
                 raise AssertionError(f"{otherwise}; ended: {dead}\n{logs}")
             time.sleep(_TICK_SECONDS)
@@ -153,16 +169,24 @@ class Airflow:
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://{account}@{location.host}:{location.port}/{location.name}",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "1",
             "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
+            **self.environment,
         }
 
 
 @contextlib.contextmanager
-def airflow(home: Path) -> Iterator[Airflow]:
-    """A running site."""
-    with postgresql() as database, interpreter(main, home, _SECONDS, real=REAL_NODE) as python:
-        site = Airflow(home, database, python)
+def airflow(home: Path, python: Path | None = None, environment: Mapping[str, str] | None = None) -> Iterator[Airflow]:
+    """A running site; see Airflow for the arguments."""
+    with postgresql() as database:
+        site = Airflow(home, database, python, environment or {})
         try:
             site.start()
             yield site
         finally:
             site.stop()
+
+
+@contextlib.contextmanager
+def forking_airflow(home: Path) -> Iterator[Airflow]:
+    """A running site, whose tasks can be forks."""
+    with interpreter(main, home, _SECONDS, real=REAL_NODE) as python, airflow(home, python) as site:
+        yield site

@@ -1,12 +1,13 @@
 """Random faults in whole runs on this machine, drawn from a seed, and what must hold after each.
 
-    python tests/support/chaos.py --strategy parameter_server --faults 200 --seed 1 --record faults.jsonl
+    PYTHONPATH=. python tests/support/chaos.py --strategy parameter_server --faults 200 --seed 1 --record faults.jsonl
 
-A trial starts a run, and does something to it at a random moment: a process of it is killed, frozen for a while or
-asked to end, all are killed at once, the disk fills up, or the database of the metadata ends and comes back. The run is
-resumed, with another fault, until it is done; then the next trial begins. A line of the record is a fault:
+A trial starts a run, and does something to it at random moments: a process of it is killed, frozen for a while or
+asked to end, all are killed at once, the disk fills up, or a service that it needs is killed and comes back: the
+database of the metadata, or a process of a Flink cluster. The run is resumed, with more faults, until it is done; then
+the next trial begins. Under Airflow, see chaos_airflow.py. A line of the record is a fault:
 
-- the run ends within `_LIMIT` seconds, with the exit code of a fault or of success, and never of a verdict;
+- the run ends within `LIMIT` seconds, with the exit code of a fault or of success, and never of a verdict;
 - no process of it is left, and nobody but the run has printed a traceback;
 - each pushed version is complete and equals its manifest;
 - the outputs of completed executions exist.
@@ -27,14 +28,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import databases
+import flink_cluster
 import people
 import psutil
 from command import ROOT
@@ -45,13 +46,15 @@ from pipeline.core.metadata.location import Location
 from pipeline.core.metadata.sql import NoTablesError
 from pipeline.core.metadata.store import Store
 
-_LIMIT = 300.0
+LIMIT = 600.0
 """Seconds after which a run hangs."""
 _ORPHANS = 20.0
 """Seconds that processes of a run have to end after it."""
+_LASTS = 2.0
+"""Seconds that a disk is full, a service is gone, and a process is frozen."""
 _AGAIN = 0.15
 """Share of starts without a fault, so that a trial ends."""
-_TAG = "TFX_PIPELINE_CHAOS"
+TAG = "TFX_PIPELINE_CHAOS"
 _SIZE = 300
 """Size of the disk, in MiB; a run is not started with less than 200 free."""
 STRATEGIES: Mapping[str, dict[str, Any]] = {
@@ -63,6 +66,28 @@ _TOLERANCE = {"none": 1e-6, "multi_worker": 1e-3, "parameter_server": 0.05}
 """Of the AUC: the steps of parameter servers are asynchronous."""
 
 
+class Service(Protocol):
+    """What a run needs beside its own processes."""
+
+    def stop(self) -> None:
+        """Kills it."""
+
+    def start(self) -> None:
+        """Starts it again."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _FlinkService:
+    cluster: flink_cluster.Cluster
+    name: str
+
+    def stop(self) -> None:
+        self.cluster.kill(self.name)
+
+    def start(self) -> None:
+        self.cluster.start_again(self.name)
+
+
 @dataclasses.dataclass
 class Fault:
     """A line of the record.
@@ -70,9 +95,9 @@ class Fault:
     Attributes:
       seed: of all faults.
       number: of this one, from 0.
-      kind: kill, freeze, terminate, interrupt, kill_all, terminate_all, disk or database; none: nothing happened.
-      after: seconds after the start of the command.
-      victim: what the process was doing, from its command line.
+      kind: kill, freeze, terminate, interrupt, kill_all, terminate_all, disk or service; none: nothing happened.
+      after: seconds after the start of the command, which may have been hit before.
+      victim: what the process was doing, from its command line; or the service.
       exit_code: of the command.
       seconds: that it took.
       violations: what does not hold.
@@ -96,9 +121,17 @@ class Campaign:
       seed: of the faults.
       folder: for data and outputs; a file system of `_SIZE` MiB is mounted in it.
       database: for the metadata; None: a file.
+      cluster: runs the Beam pipelines; None: this machine does.
     """
 
-    def __init__(self, strategy: str, seed: int, folder: Path, database: databases.Server | None = None) -> None:
+    def __init__(
+        self,
+        strategy: str,
+        seed: int,
+        folder: Path,
+        database: databases.Server | None = None,
+        cluster: flink_cluster.Cluster | None = None,
+    ) -> None:
         self._strategy, self._seed, self._random = strategy, seed, random.Random(seed)  # noqa: S311 - the seed is recorded
         self._folder, self._database = folder, database
         self._disk = folder / "disk"
@@ -113,32 +146,36 @@ class Campaign:
             account = {"database": "metadata", "user": databases.USER}
             account |= {"password_env": "DATABASE_PASSWORD"}  # pragma: allowlist secret
             sections["metadata"] = {**address, **account}
+        if cluster:
+            sections["runtime"] = {"engine": "flink", "flink": cluster.section}
         self._config = people.project(folder, **sections)
+        self._services: dict[str, Service] = {"database": database} if database else {}
+        self._services |= {name: _FlinkService(cluster, name) for name in cluster.services} if cluster else {}
         self._kinds = ["kill", "kill", "kill", "freeze", "terminate", "interrupt", "kill_all", "terminate_all", "disk"]
-        self._kinds += ["database", "database"] if database else []
+        self._kinds += ["service"] * 4 if self._services else []
 
     def faults(self, count: int) -> Iterator[Fault]:
         """Yields this many faults, each after its run has ended."""
-        reference = Fault(self._seed, -1)
-        with _mounted(self._disk):
-            expected = self._start(reference, [], 0.0)
+        with mounted(self._disk):
+            reference = Fault(self._seed, -1)
+            expected = self._start([reference], [])
             if reference.violations or reference.exit_code:
                 raise AssertionError(reference, expected)
             number, arguments = 0, list[str]()
             while number < count:
-                fault = Fault(self._seed, number)
-                if self._random.random() > _AGAIN:
-                    fault.kind = self._random.choice(self._kinds)
-                result = self._start(fault, arguments, reference.seconds)
-                if fault.exit_code == 0:
-                    fault.violations += self._differences(result, expected)
+                faults: list[Fault] = []
+                most = 0 if self._random.random() < _AGAIN else count - number
+                result = self._start(faults, arguments, most, reference.seconds)
+                last = faults[-1]
+                if last.exit_code == 0:
+                    last.violations += differences(result, expected, _TOLERANCE[self._strategy], self._store())
                     self._empty()
                 arguments = ["--resume", "latest"] if any(self._output.glob("logs/*/run.json")) else []
-                if fault.kind != "none":
-                    number += 1
-                    yield fault
-                elif fault.violations:
-                    yield fault
+                for fault in faults:
+                    if fault.kind != "none":
+                        fault.number, number = number, number + 1
+                    if fault.kind != "none" or fault.violations:
+                        yield fault
 
     @property
     def _output(self) -> Path:
@@ -149,109 +186,79 @@ class Campaign:
         if self._database:
             self._database.renew()
 
-    def _start(self, fault: Fault, arguments: list[str], usual: float) -> dict[str, Any]:
-        """Runs the command with a fault; returns its result, which is empty if it has none."""
+    def _start(self, faults: list[Fault], arguments: list[str], most: int = 0, usual: float = 0.0) -> dict[str, Any]:
+        """Runs the command; returns its result, which is empty if it has none.
+
+        Args:
+          faults: gets those that have hit it; one of the kind none, if none has.
+          arguments: of the command.
+          most: how many may hit it.
+          usual: seconds that it takes.
+        """
         started = time.monotonic()
         command = [sys.executable, "runner.py", "--local", "--json", *arguments]
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             process = subprocess.Popen(
                 [*command, "--config", str(self._config), "--output", str(self._disk / "out")],
                 cwd=ROOT,
-                env={**os.environ, _TAG: self._tag, "DATABASE_PASSWORD": databases.PASSWORD},
+                env={**os.environ, TAG: self._tag, "DATABASE_PASSWORD": databases.PASSWORD},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
             )
-            undo = self._strike(fault, process, usual) if fault.kind != "none" else None
+            pause = usual
+            for _ in range(most):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(self._random.uniform(0, pause))
+                fault = Fault(self._seed, 0, self._random.choice(self._kinds), round(time.monotonic() - started, 2))
+                if not self._strike(fault, process):
+                    break
+                faults.append(fault)
+                pause = usual / 2
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_LIMIT)
-            if undo:
-                undo.join()
-            fault.exit_code, fault.seconds = process.poll(), round(time.monotonic() - started, 1)
+                process.wait(LIMIT)
+            faults += [] if faults else [Fault(self._seed, -1)]
+            for fault in faults:
+                fault.exit_code, fault.seconds = process.poll(), round(time.monotonic() - started, 1)
             out.seek(0)
             err.seek(0)
             result: dict[str, Any] = json.loads(out.read() or "{}")
-            fault.violations += self._violations(process, result, err.read())
+            faults[-1].violations += self._violations(process, result, err.read())
         return result
 
-    def _strike(self, fault: Fault, process: subprocess.Popen[bytes], usual: float) -> threading.Thread | None:
-        """Waits for a random moment, and does what the fault says; returns the thread that ends it."""
-        fault.after = round(self._random.uniform(0, usual), 2)
+    def _strike(self, fault: Fault, process: subprocess.Popen[bytes]) -> bool:
+        """Does what a fault says; returns whether the run was still in progress."""
         draw = self._random.random()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(fault.after)
-        family = sorted(self._family(), key=lambda each: each.pid)
+        family = sorted(family_of(self._tag), key=lambda each: each.pid)
         if process.poll() is not None or not family:
-            fault.kind = "none"
-            return None
+            return False
         victim = family[int(draw * len(family))]
         with contextlib.suppress(psutil.NoSuchProcess):
             if fault.kind == "disk":
-                return _later(2.0, _filled(self._disk))
-            if fault.kind == "database" and self._database:
-                self._database.stop()
-                return _later(2.0, self._database.start)
-            fault.victim = "the run" if victim.pid == process.pid else " ".join(victim.cmdline()[1:4])[:80]
-            if fault.kind == "kill_all":
-                for each in family:
-                    each.kill()
-            elif fault.kind == "terminate_all":
-                os.killpg(process.pid, signal.SIGTERM)
-            elif fault.kind == "freeze":
-                victim.suspend()
-                return _later(3.0, victim.resume)
+                release = filled(self._disk)
+                time.sleep(_LASTS)
+                release()
+            elif fault.kind == "service":
+                fault.victim = sorted(self._services)[int(draw * len(self._services))]
+                self._services[fault.victim].stop()
+                time.sleep(_LASTS)
+                self._services[fault.victim].start()
             else:
-                signals = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}
-                victim.send_signal(signals[fault.kind])
-        return None
-
-    def _family(self) -> list[psutil.Process]:
-        """All processes that live and have the environment of this campaign's runs."""
-        found = []
-        for each in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):
-                if each.status() != psutil.STATUS_ZOMBIE and each.environ().get(_TAG) == self._tag:
-                    found.append(each)
-        return found
+                fault.victim = "the run" if victim.pid == process.pid else " ".join(victim.cmdline()[1:4])[:80]
+                hit(fault.kind, victim, family, process.pid)
+        return True
 
     def _violations(self, process: subprocess.Popen[bytes], result: Mapping[str, Any], err: str) -> Iterator[str]:
         if process.poll() is None:
-            yield f"the run has not ended after {_LIMIT:g} s"
+            yield f"the run has not ended after {LIMIT:g} s"
             process.kill()
         elif process.returncode not in (0, 1, 130, 143, -signal.SIGKILL, -signal.SIGTERM):
             yield f"exit code {process.returncode}: {result.get('error')} {err[-500:]}"
         if "Traceback" in err:
             yield f"a traceback: {err[-1000:]}"
-        _, family = psutil.wait_procs(self._family(), _ORPHANS)
-        for each in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                yield f"a process is left: {each.pid} {each.status()} {' '.join(each.cmdline())[:200]}"
-                each.kill()
-        for version in sorted((self._output / "pushed").glob("[0-9]*")):
-            try:
-                version_manifest.verify(version)
-            except InputError as error:
-                yield f"a pushed version is not complete: {error.headline}"
-        store = self._store()
-        for run in store.runs() if store else ():
-            for execution in store.executions(run.name) if store else ():
-                if execution.succeeded:
-                    outputs = [each for group in store.outputs(execution).values() for each in group] if store else []
-                    gone = [each.uri for each in outputs if not Path(each.uri).exists()]
-                    yield from (f"{execution.node} is complete, and its output is gone: {uri}" for uri in gone)
-
-    def _differences(self, result: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
-        """How a completed run differs from one without faults."""
-        if result["verdict"] != expected["verdict"]:
-            yield f"the verdict is {result['verdict']}, without faults {expected['verdict']}"
-        one, other = (each["metrics"]["auc"] for each in (result, expected))
-        if not abs(one - other) <= _TOLERANCE[self._strategy]:
-            yield f"the AUC is {one}, without faults {other}"
-        store = self._store()
-        for run in store.runs() if store else ():
-            states = {each.node: each.state for each in store.executions(run.name)} if store else {}
-            yield from (f"{node} of {run.name} is {state}" for node, state in states.items() if state == "RUNNING")
+        yield from left_behind(self._tag)
+        yield from incomplete(self._output, self._store())
 
     def _store(self) -> Store | None:
         location: Location = self._database.location if self._database else self._output / "metadata.db"
@@ -261,8 +268,71 @@ class Campaign:
             return None
 
 
+def family_of(tag: str) -> list[psutil.Process]:
+    """All processes that live, and have a tag in the environment with which they were started."""
+    found = []
+    for each in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if each.status() != psutil.STATUS_ZOMBIE and each.environ().get(TAG) == tag:
+                found.append(each)
+    return found
+
+
+def hit(kind: str, victim: psutil.Process, family: Sequence[psutil.Process], group: int) -> None:
+    """Kills, freezes or ends a process, all of a family, or a process group."""
+    if kind == "kill_all":
+        for each in family:
+            each.kill()
+    elif kind == "terminate_all":
+        os.killpg(group, signal.SIGTERM)
+    elif kind == "freeze":
+        victim.suspend()
+        time.sleep(_LASTS)
+        victim.resume()
+    else:
+        victim.send_signal({"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}[kind])
+
+
+def left_behind(tag: str) -> Iterator[str]:
+    """Kills the processes that are left after a run, and describes each."""
+    _, family = psutil.wait_procs(family_of(tag), _ORPHANS)
+    for each in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield f"a process is left: {each.pid} {each.status()} {' '.join(each.cmdline())[:200]}"
+            each.kill()
+
+
+def incomplete(output: Path, store: Store | None) -> Iterator[str]:
+    """What is visible in a pipeline's folder, and should not be."""
+    for version in sorted((output / "pushed").glob("[0-9]*")):
+        try:
+            version_manifest.verify(version)
+        except InputError as error:
+            yield f"a pushed version is not complete: {error.headline}"
+    for run in store.runs() if store else ():
+        for execution in store.executions(run.name) if store else ():
+            if execution.succeeded:
+                outputs = [each for group in store.outputs(execution).values() for each in group] if store else []
+                gone = [each.uri for each in outputs if not Path(each.uri).exists()]
+                yield from (f"{execution.node} is complete, and its output is gone: {uri}" for uri in gone)
+
+
+def differences(
+    result: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float, store: Store | None
+) -> Iterator[str]:
+    """How a completed run differs from one without faults."""
+    if result["verdict"] != expected["verdict"]:
+        yield f"the verdict is {result['verdict']}, without faults {expected['verdict']}"
+    one, other = (each["metrics"]["auc"] for each in (result, expected))
+    if not abs(one - other) <= tolerance:
+        yield f"the AUC is {one}, without faults {other}"
+    for run in store.runs() if store else ():
+        states = {each.node: each.state for each in store.executions(run.name)} if store else {}
+        yield from (f"{node} of {run.name} is {state}" for node, state in states.items() if state == "RUNNING")
+
+
 @contextlib.contextmanager
-def _mounted(folder: Path) -> Iterator[None]:
+def mounted(folder: Path) -> Iterator[None]:
     """A small file system, which ends with the block."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_SIZE}m", "tmpfs", str(folder)], check=True)
@@ -272,19 +342,13 @@ def _mounted(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def _filled(disk: Path) -> Any:
+def filled(disk: Path) -> Callable[[], None]:
     """Fills a disk; returns what frees it again."""
     file = disk / "filler"
     with contextlib.suppress(OSError), file.open("wb", buffering=0) as filler:
         while True:
             filler.write(bytes(1 << 16))
-    return file.unlink
-
-
-def _later(seconds: float, act: Any) -> threading.Thread:
-    thread = threading.Timer(seconds, act)
-    thread.start()
-    return thread
+    return lambda: file.unlink(missing_ok=True)
 
 
 def main() -> int:
@@ -294,14 +358,23 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--database", choices=databases.SERVERS)
+    parser.add_argument("--flink", action="store_true", help="a cluster of it runs the Beam pipelines")
+    parser.add_argument("--airflow", action="store_true", help="starts the runs")
     parser.add_argument("--record", type=Path, help="JSON Lines")
     options = parser.parse_args()
+    # Imported late: it imports this module.
+    from chaos_airflow import AirflowCampaign
+
     broken = 0
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         database = stack.enter_context(databases.SERVERS[options.database]()) if options.database else None
         os.environ["METADATA_PASSWORD"] = databases.PASSWORD
-        for fault in Campaign(options.strategy, options.seed, folder, database).faults(options.faults):
+        cluster = stack.enter_context(flink_cluster.flink_cluster(folder / "flink")) if options.flink else None
+        campaign: Campaign | AirflowCampaign = Campaign(options.strategy, options.seed, folder, database, cluster)
+        if options.airflow:
+            campaign = AirflowCampaign(options.seed, folder)
+        for fault in campaign.faults(options.faults):
             line = json.dumps(dataclasses.asdict(fault))
             sys.stdout.write(line + "\n")
             sys.stdout.flush()

@@ -45,6 +45,7 @@ _LOCAL = {
     # On a busy machine ten seconds are not enough.
     "pekko.startup-timeout": "300s",
 }
+_ENDS_WITH_THIS = ("setpriv", "--pdeathsig", "KILL")
 _JAVA = ("java", *_OPERATED["flinkConfiguration"]["env.java.opts.all"].split())
 _LOG4J = """
 rootLogger.level = INFO
@@ -73,7 +74,7 @@ class Cluster:
     job_endpoint: str
     workers: Server = field(init=False)
     task_managers: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
     def flink(self) -> Flink:
@@ -100,12 +101,29 @@ class Cluster:
         self.task_managers[-1].kill()
         self.task_managers.pop().wait()
 
+    @property
+    def services(self) -> tuple[str, ...]:
+        """The names of its processes."""
+        return tuple(self._processes)
+
+    def kill(self, service: str) -> None:
+        """Kills a process."""
+        self._processes[service].kill()
+        self._processes[service].wait()
+
+    def start_again(self, service: str) -> None:
+        """Starts a process that has been killed, with the same command."""
+        command = [str(word) for word in self._processes[service].args]  # type: ignore[union-attr]
+        if service == "pool":
+            command[command.index("--port") + 1] = self.workers.address.rpartition(":")[2]
+        self._start(service, *command[len(_ENDS_WITH_THIS) :])
+
     def wait_for_slots(self, count: int) -> None:
         """Waits until the job manager has exactly so many slots."""
         deadline = time.monotonic() + _SECONDS
         found = None
         while found != count and time.monotonic() < deadline:
-            assert self._processes[0].poll() is None, f"the job manager has ended, see {self.folder}"
+            assert self._processes["job-manager"].poll() is None, f"the job manager has ended, see {self.folder}"
             with contextlib.suppress(OSError):
                 found = self.flink.get("/overview")["slots-total"]
             time.sleep(0.2)
@@ -136,7 +154,7 @@ class Cluster:
 
     def end(self) -> None:
         """Kills everything."""
-        for process in self._processes:
+        for process in self._processes.values():
             process.kill()
             process.wait()
 
@@ -162,8 +180,7 @@ class Cluster:
     def _start(self, name: str, *command: str, stdout: int | None = None) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                # It ends with this process.
-                ["setpriv", "--pdeathsig", "KILL", *command],
+                [*_ENDS_WITH_THIS, *command],
                 cwd=ROOT,
                 # Workers find the functions of the tests' pipelines there.
                 env={**os.environ, "PYTHONPATH": str(ROOT / "tests" / "support")},
@@ -171,7 +188,7 @@ class Cluster:
                 stdout=log if stdout is None else stdout,
                 stderr=log,
             )
-        self._processes.append(process)
+        self._processes[name] = process
         return process
 
 

@@ -13,6 +13,7 @@ from components.errors import InputError
 from pipeline.authoring.config.orchestrators import ScheduleConfig
 from pipeline.core.records import GraphNode
 from pipeline.orchestration.airflow import Dag, pipeline_file, write_dag
+from pipeline.orchestration.root_folder import ROOT
 
 GRAPH = (GraphNode("ExampleGen", ()), GraphNode("Trainer", ("ExampleGen",)))
 
@@ -36,16 +37,21 @@ def test_manifest_describes_the_whole_dag(tmp_path: Path, monkeypatch: pytest.Mo
         {"id": "ExampleGen", "upstream": []},
         {"id": "Trainer", "upstream": ["ExampleGen"]},
     ]
-    assert (manifest["python"], manifest["folder"], manifest["logs"]) == (
-        sys.executable,
-        str(Path.cwd()),
-        str(tmp_path / "logs"),
-    )
+    assert (manifest["root"], manifest["logs"]) == (str(Path.cwd()), str(tmp_path / "logs"))
+    assert str(manifest["python"]).replace(ROOT, str(Path.cwd())) == sys.executable
     assert manifest["environment"] == {"PYTHONPATH": "/mine"}
     schedule = manifest["schedule"]
     assert isinstance(schedule, dict)
     assert (schedule["every"], schedule["start"], schedule["pool"]) == ("0 3 * * *", "2026-01-01", "p")
-    assert Path(str(manifest["runner"])).is_file()
+    assert Path(str(manifest["runner"]).replace(ROOT, str(Path.cwd()))).is_file()
+
+
+def test_paths_below_the_working_directory_name_no_folder_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    manifest = _written(tmp_path)
+    assert (manifest["root"], manifest["logs"]) == (str(tmp_path), f"{ROOT}/logs")
 
 
 def test_without_a_section_somebody_starts_it(tmp_path: Path):

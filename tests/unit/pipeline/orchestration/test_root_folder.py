@@ -1,0 +1,47 @@
+"""Files for an orchestrator are written below one root folder, and read below another one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import people
+import pytest
+from google.protobuf import json_format
+from tfx.proto.orchestration import pipeline_pb2
+
+from pipeline.authoring.config import load
+from pipeline.orchestration import compiler
+from pipeline.orchestration.root_folder import ROOT, ir_with_root, ir_without_root, without_root
+
+
+def _content(ir: bytes) -> dict[str, Any]:
+    """Not its bytes: the entries of a map have no order."""
+    return json_format.MessageToDict(pipeline_pb2.Pipeline.FromString(ir))
+
+
+def test_root_is_replaced_at_the_borders_of_paths_only():
+    root = Path("/srv/some")
+    nested = json.dumps({"base": "/srv/some/data"})
+    replaced = without_root([nested, "/srv/some", "/srv/something", "/mnt/srv/some", "gs://srv/some/x", 3], root)
+    expected = [json.dumps({"base": f"{ROOT}/data"}), ROOT, "/srv/something", "/mnt/srv/some", "gs://srv/some/x", 3]
+    assert replaced == expected
+    assert without_root({"path": "/srv/some/data"}, root, ".") == {"path": "./data"}
+    assert without_root(json.dumps("/srv/größe/data"), Path("/srv/größe")) == json.dumps(f"{ROOT}/data")
+
+
+def test_pipeline_of_another_root_is_the_one_compiled_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    compiled = []
+    for name in ("here", "there"):
+        root = tmp_path / name
+        root.mkdir()
+        monkeypatch.chdir(root)
+        people.project(root)
+        config = load("people.yaml", ["data.path=people.csv", "runtime.output=out"]).config
+        compiled.append((compiler.compile_pipeline(config), root))
+    (ir, here), (other, there) = compiled
+    portable = ir_without_root(ir, here)
+    assert (str(here).encode() in ir, str(here).encode() in portable) == (True, False)
+    assert _content(ir_with_root(portable, there)) == _content(other)
+    assert ir_with_root(ir, there) is ir
