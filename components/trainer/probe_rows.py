@@ -18,6 +18,7 @@ from components.features.config import Vocab
 from components.features.date_ops import DatePart
 from components.features.image_ops import Image
 from components.features.plan import FeaturePlan
+from components.features.sequence_ops import EventSequence
 from components.features.text_ops import MultiHot, Split, Text
 
 MISSING_INT = tf.int64.min
@@ -25,6 +26,8 @@ MISSING_INT = tf.int64.min
 
 _ROWS = 32
 _SEED = 0
+_EVENTS = 8
+"""Histories have fewer events."""
 _ENTRIES = 20
 """The number of values of a vocabulary: its first, which are the most frequent ones."""
 _FLOATS = (0.0, -1.0, 0.5, 1e-6, 1e6, -1e6, 1e12)
@@ -45,12 +48,14 @@ class ProbeRows:
     """Values by column; None is missing. The first row has values in required columns only.
 
     Attributes:
-      columns: column → a value for each row.
+      columns: column → a value for each row; the events of a history are a list.
       specs: column → its raw feature spec.
+      separators: column with the events of a history → the separator of its values in a text.
     """
 
     columns: dict[str, list[Any]]
     specs: Mapping[str, Any]
+    separators: Mapping[str, str]
 
     def examples(self) -> tf.Tensor:
         """The rows as serialized tf.Examples, string, shape [rows]."""
@@ -59,12 +64,13 @@ class ProbeRows:
     def tensors(self) -> dict[str, tf.Tensor]:
         """The rows as inputs of the signature `raw`: column → string, int64 or float32, shape [rows]."""
         missing = {tf.string: b"", tf.int64: MISSING_INT, tf.float32: float("nan")}
-        return {
-            name: tf.constant(
-                [missing[spec.dtype] if each is None else each for each in self.columns[name]], spec.dtype
-            )
-            for name, spec in self.specs.items()
-        }
+        tensors = {}
+        for name, spec in self.specs.items():
+            values, dtype = self.columns[name], spec.dtype
+            if name in self.separators:
+                values, dtype = [_joined(each, self.separators[name]) for each in values], tf.string
+            tensors[name] = tf.constant([missing[dtype] if each is None else each for each in values], dtype)
+        return tensors
 
     def describe(self, row: int) -> list[str]:
         """The values of a row, one line per column."""
@@ -79,7 +85,8 @@ class ProbeRows:
         kinds = {tf.string: "bytes_list", tf.int64: "int64_list", tf.float32: "float_list"}
         for name, each in row.items():
             spec = self.specs[name]
-            values = [each] * (1 if isinstance(spec, tf.io.VarLenFeature) else math.prod(spec.shape))
+            length = 1 if isinstance(spec, tf.io.VarLenFeature) else math.prod(spec.shape)
+            values = each if isinstance(each, list) else [each] * length
             getattr(example.features.feature[name], kinds[spec.dtype]).value.extend(values)
         return example
 
@@ -93,16 +100,28 @@ def probe_rows(plan: FeaturePlan, specs: Mapping[str, Any], transform: tft.TFTra
       transform: the transform graph, for its vocabularies.
     """
     random = np.random.default_rng(_SEED)
-    columns = {}
+    columns, separators = {}, plan.features.histories
     for name, spec in specs.items():
         candidates = [*_values(name, spec.dtype, plan, transform, random)]
         values = [candidates[row % len(candidates)] for row in range(_ROWS)]
         random.shuffle(values)
+        if name in separators:
+            lengths = (
+                random.integers(1, _EVENTS, _ROWS) if isinstance(spec, tf.io.VarLenFeature) else spec.shape * _ROWS
+            )
+            values = [[values[(row + at) % _ROWS] for at in range(length)] for row, length in enumerate(lengths)]
         if isinstance(spec, tf.io.VarLenFeature):
             values = [None if random.random() < 0.1 else each for each in values]
             values[0] = None
         columns[name] = values
-    return ProbeRows(columns, specs)
+    return ProbeRows(columns, specs, separators)
+
+
+def _joined(events: list[Any] | None, separator: str) -> bytes | None:
+    """The events of a history as a text; None without any."""
+    if events is None:
+        return None
+    return separator.encode().join(each if isinstance(each, bytes) else str(each).encode() for each in events)
 
 
 def _values(
@@ -118,7 +137,7 @@ def _values(
         entry
         for feature in features
         if _has_vocabulary(feature.op)
-        for entry in _entries(transform.vocabulary_file_by_name(feature.name))
+        for entry in _entries(transform.vocabulary_file_by_name(feature.vocabulary))
     ]
     if dtype == tf.string:
         lists = [
@@ -134,6 +153,8 @@ def _values(
 
 
 def _has_vocabulary(op: Op) -> bool:
+    if isinstance(op, EventSequence):
+        return op.buckets is None
     return isinstance(op, (Vocab, MultiHot, Split)) or (isinstance(op, Text) and op.vocabulary is not None)
 
 
