@@ -337,9 +337,9 @@ class FeaturesConfig(Section):
         return feature
 
     @property
-    def histories(self) -> dict[str, str]:
-        """Column with the events of a history → the separator of its values, if they are one text."""
-        return {column: op.separator for column, ops in self.columns.items() for op in ops if isinstance(op, OfHistory)}
+    def histories(self) -> frozenset[str]:
+        """The columns with the events of histories."""
+        return frozenset(column for column, ops in self.columns.items() if any(isinstance(op, OfHistory) for op in ops))
 
     @property
     def columns_read(self) -> tuple[str, ...]:

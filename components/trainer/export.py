@@ -11,8 +11,8 @@ A network that reads images predicts a few rows at a time, so that a large batch
 Only `transform_labels` reads the columns of the label.
 
 In `raw` every column has shape [batch], one value for each example. A value is missing where a text is empty, a float
-is NaN, or an integer is the smallest int64. The events of a history are one text with separators, also if they are
-integers.
+is NaN, or an integer is the smallest int64. The events of a history have shape [batch, events]; missing values follow
+the events of shorter ones.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def export(
         return {feature_names.LABEL: loader.apply_transform_model(columns)[feature_names.LABEL]}
 
     examples = tf.TensorSpec([None], tf.string, name="examples")
-    separators = plan.features.histories
+    histories = plan.features.histories
     columns = {
-        name: tf.TensorSpec([None], tf.string if name in separators else spec.dtype, name=name)
+        name: tf.TensorSpec([None, None] if name in histories else [None], spec.dtype, name=name)
         for name, spec in feature_spec.items()
     }
     signatures = {
@@ -93,9 +93,7 @@ def export(
             lambda serialized: predictions(tf.io.parse_example(serialized, feature_spec)), examples
         ),
         "raw": _graph(
-            lambda values: predictions(
-                {name: _as_parsed(values[name], spec, separators.get(name)) for name, spec in feature_spec.items()}
-            ),
+            lambda values: predictions({name: _as_parsed(values[name], spec) for name, spec in feature_spec.items()}),
             columns,
         ),
         "transform_features": _graph(
@@ -148,16 +146,15 @@ def _spec_of(tensor: Any) -> tf.TensorSpec:
     return tf.TensorSpec(tensor.shape, tensor.dtype, name=tensor.name)
 
 
-def _as_parsed(values: tf.Tensor, spec: Any, separator: str | None) -> tf.Tensor | tf.SparseTensor:
-    """A column of `raw`, shape [batch], in the form of a column of a parsed tf.Example.
+def _as_parsed(values: tf.Tensor, spec: Any) -> tf.Tensor | tf.SparseTensor:
+    """A column of `raw`, shape [batch] or [batch, events], in the form of a column of a parsed tf.Example.
 
     Args:
       values: the column; a missing value as in the module's docstring.
       spec: tf.io.VarLenFeature or tf.io.FixedLenFeature.
-      separator: of the values in a text, if they are the events of a history.
     """
-    if separator is not None and spec.dtype == tf.int64:
-        return _numbers(values, separator, spec)
+    if not isinstance(spec, tf.io.VarLenFeature) and values.shape.rank == 2:
+        return tf.reshape(values, [-1, *spec.shape])
     if not isinstance(spec, tf.io.VarLenFeature):
         # If the schema expects several values, all are set to the one: the operations compute the same from it.
         repeated = tf.tile(values[:, tf.newaxis], [1, math.prod(spec.shape)])
@@ -168,17 +165,9 @@ def _as_parsed(values: tf.Tensor, spec: Any, separator: str | None) -> tf.Tensor
         present = tf.logical_not(tf.math.is_nan(values))
     else:
         present = tf.not_equal(values, MISSING_INT)
+    if values.shape.rank == 2:
+        return tf.ragged.boolean_mask(values, present).to_sparse()
     rows = tf.where(present)
     indices = tf.concat([rows, tf.zeros_like(rows)], axis=1)
     shape = tf.stack([tf.shape(values, out_type=tf.int64)[0], tf.constant(1, tf.int64)])
     return tf.SparseTensor(indices, tf.gather(values, rows[:, 0]), shape)
-
-
-def _numbers(texts: tf.Tensor, separator: str, spec: Any) -> tf.Tensor | tf.SparseTensor:
-    """The integers in texts; a text that is no integer is an error of the request."""
-    given = tf.strings.split(texts, separator)
-    given = tf.ragged.boolean_mask(given, tf.not_equal(given, ""))
-    numbers = given.with_flat_values(tf.strings.to_number(tf.strings.strip(given.flat_values), tf.int64))
-    if isinstance(spec, tf.io.VarLenFeature):
-        return numbers.to_sparse()
-    return numbers.to_tensor(shape=[None, *spec.shape])

@@ -50,27 +50,22 @@ class ProbeRows:
     Attributes:
       columns: column → a value for each row; the events of a history are a list.
       specs: column → its raw feature spec.
-      separators: column with the events of a history → the separator of its values in a text.
     """
 
     columns: dict[str, list[Any]]
     specs: Mapping[str, Any]
-    separators: Mapping[str, str]
 
     def examples(self) -> tf.Tensor:
         """The rows as serialized tf.Examples, string, shape [rows]."""
         return tf.constant([self._example(row).SerializeToString() for row in self._rows()])
 
     def tensors(self) -> dict[str, tf.Tensor]:
-        """The rows as inputs of the signature `raw`: column → string, int64 or float32, shape [rows]."""
+        """The rows as inputs of the signature `raw`: column → string, int64 or float32, shape [rows] or [rows, n]."""
         missing = {tf.string: b"", tf.int64: MISSING_INT, tf.float32: float("nan")}
-        tensors = {}
-        for name, spec in self.specs.items():
-            values, dtype = self.columns[name], spec.dtype
-            if name in self.separators:
-                values, dtype = [_joined(each, self.separators[name]) for each in values], tf.string
-            tensors[name] = tf.constant([missing[dtype] if each is None else each for each in values], dtype)
-        return tensors
+        return {
+            name: tf.constant(_dense(self.columns[name], missing[spec.dtype]), spec.dtype)
+            for name, spec in self.specs.items()
+        }
 
     def describe(self, row: int) -> list[str]:
         """The values of a row, one line per column."""
@@ -100,12 +95,12 @@ def probe_rows(plan: FeaturePlan, specs: Mapping[str, Any], transform: tft.TFTra
       transform: the transform graph, for its vocabularies.
     """
     random = np.random.default_rng(_SEED)
-    columns, separators = {}, plan.features.histories
+    columns = {}
     for name, spec in specs.items():
         candidates = [*_values(name, spec.dtype, plan, transform, random)]
         values = [candidates[row % len(candidates)] for row in range(_ROWS)]
         random.shuffle(values)
-        if name in separators:
+        if name in plan.features.histories:
             lengths = (
                 random.integers(1, _EVENTS, _ROWS) if isinstance(spec, tf.io.VarLenFeature) else spec.shape * _ROWS
             )
@@ -114,14 +109,15 @@ def probe_rows(plan: FeaturePlan, specs: Mapping[str, Any], transform: tft.TFTra
             values = [None if random.random() < 0.1 else each for each in values]
             values[0] = None
         columns[name] = values
-    return ProbeRows(columns, specs, separators)
+    return ProbeRows(columns, specs)
 
 
-def _joined(events: list[Any] | None, separator: str) -> bytes | None:
-    """The events of a history as a text; None without any."""
-    if events is None:
-        return None
-    return separator.encode().join(each if isinstance(each, bytes) else str(each).encode() for each in events)
+def _dense(values: list[Any], missing: Any) -> list[Any]:
+    """The values with `missing` for None; lists are made equally long by it."""
+    most = max((len(each) for each in values if isinstance(each, list)), default=0)
+    if not most:
+        return [missing if each is None else each for each in values]
+    return [[*(each or ()), *[missing] * (most - len(each or ()))] for each in values]
 
 
 def _values(
