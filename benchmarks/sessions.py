@@ -3,8 +3,8 @@
 python -m benchmarks.sessions [--rows 204800] [--seeds 5] [--kinds din,bst,dcn_v2]
 
 Each seed is a log of other users and items. configs/sessions.yaml is run with each kind up to the Evaluator; the later
-fifth of the rows is the eval split. The best is the true probability, which no rows show: it knows the hidden vectors of
-users and items.
+fifth of the rows is the eval split. The best is the true probability, which no rows show: it knows the hidden vectors
+of users and items.
 """
 
 from __future__ import annotations
