@@ -28,7 +28,7 @@ _FORMATS: Mapping[int, Format] = {
 
 
 def format_of(artifact: standard_artifacts.Examples) -> Format | None:
-    """Returns how the rows of an artifact are stored; None: as SequenceExamples or other messages."""
+    """Returns how the rows of an artifact are stored; None: as other messages."""
     return _FORMATS.get(examples_utils.get_payload_format(artifact))
 
 

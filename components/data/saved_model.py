@@ -22,7 +22,7 @@ MISSING = {tf.string: b"", tf.float32: np.float32(np.nan), tf.int64: np.iinfo(np
 _VALUE_TYPES = {tf.string: pa.large_binary(), tf.float32: pa.float32(), tf.int64: pa.int64()}
 
 Columns = Mapping[str, npt.NDArray[Any]]
-"""Name → a value for each row; [rows]."""
+"""Name → a value for each row, [rows]; of a history [rows, events]."""
 
 
 @functools.lru_cache(maxsize=2)
@@ -52,7 +52,8 @@ def raw_columns(batch: pa.RecordBatch, inputs: Mapping[str, tf.TensorSpec]) -> C
     """
     columns = {}
     for name, spec in inputs.items():
-        values = _single_values(column_of(batch, name), spec.dtype)
+        read = _single_values if spec.shape.rank == 1 else _lists
+        values = read(column_of(batch, name), spec.dtype)
         if values is None:
             return None
         columns[name] = values
@@ -97,8 +98,7 @@ def _single_values(column: pa.Array, dtype: tf.DType) -> npt.NDArray[Any] | None
         return np.full(len(column), missing, object if dtype == tf.string else dtype.as_numpy_dtype)
     if column.type.value_type != _VALUE_TYPES[dtype]:
         return None
-    offsets = np.asarray(column.offsets)
-    starts, counts = offsets[:-1], np.diff(offsets)
+    starts, counts = _places(column)
     some = counts > 0
     if counts.max(initial=0) > 1:
         return None
@@ -116,6 +116,29 @@ def _single_values(column: pa.Array, dtype: tf.DType) -> npt.NDArray[Any] | None
     values: npt.NDArray[Any] = np.full(len(column), missing, dtype.as_numpy_dtype)
     values[some] = present
     return values
+
+
+def _lists(column: pa.Array, dtype: tf.DType) -> npt.NDArray[Any] | None:
+    """The values of each row, [rows, events]; missing values follow those of shorter rows."""
+    missing = MISSING[dtype]
+    if pa.types.is_null(column.type):
+        return np.full((len(column), 1), missing, object if dtype == tf.string else dtype.as_numpy_dtype)
+    if column.type.value_type != _VALUE_TYPES[dtype]:
+        return None
+    starts, counts = _places(column)
+    numbers = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    values = column.values.to_numpy(zero_copy_only=False)[np.repeat(starts, counts) + numbers]
+    if (np.isnan(values) if dtype == tf.float32 else values == missing).any():
+        return None
+    lists = np.full((len(column), max(1, counts.max(initial=0))), missing, values.dtype)
+    lists[np.repeat(np.arange(len(column)), counts), numbers] = values
+    return lists
+
+
+def _places(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where the values of each row begin, and how many they are; [rows]."""
+    offsets = np.asarray(column.offsets)
+    return offsets[:-1], np.diff(offsets)
 
 
 def _chunks(inputs: Columns) -> Iterator[dict[str, tf.Tensor]]:

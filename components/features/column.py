@@ -32,12 +32,14 @@ class Column:
       values: int64, float32 or string, shape [batch]; 0 or "" where the value is missing.
       present: bool, shape [batch].
       parsed: the parsed feature, with all values.
+      reference: another column that an operation compares the values with.
     """
 
     name: str
     values: tf.Tensor
     present: tf.Tensor
     parsed: Parsed
+    reference: Column | None = None
 
     @property
     def dtype(self) -> str:
@@ -60,6 +62,11 @@ class Column:
 
     def all_texts(self) -> tf.RaggedTensor:
         """Returns all values of each example as strings, RaggedTensor [batch, values]; no value where it is missing."""
+        values = self.all_values()
+        return values.with_flat_values(_as_texts(values.flat_values))
+
+    def all_values(self) -> tf.RaggedTensor:
+        """Returns all values of each example, RaggedTensor [batch, values]; no value where it is missing."""
         if isinstance(self.parsed, tf.SparseTensor):
             return _all_of_sparse(self.parsed.indices, self.parsed.values, self.parsed.dense_shape)
         return _all_of_dense(_matrix(self.parsed))
@@ -105,12 +112,12 @@ def _of_dense(tensor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 @graph_function
 def _all_of_sparse(indices: tf.Tensor, values: tf.Tensor, shape: tf.Tensor) -> tf.RaggedTensor:
-    return tf.RaggedTensor.from_value_rowids(_as_texts(values), indices[:, 0], nrows=shape[0], validate=False)
+    return tf.RaggedTensor.from_value_rowids(values, indices[:, 0], nrows=shape[0], validate=False)
 
 
 @graph_function
 def _all_of_dense(tensor: tf.Tensor) -> tf.RaggedTensor:
-    return tf.RaggedTensor.from_tensor(_as_texts(tensor))
+    return tf.RaggedTensor.from_tensor(tensor)
 
 
 @graph_function

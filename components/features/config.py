@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypeVar, Union
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, model_validator
 
@@ -13,6 +13,7 @@ from components.features import feature_names
 from components.features.base_op import Dtype, Embedded, Op
 from components.features.date_ops import DatePart, DateParts
 from components.features.image_ops import Image
+from components.features.sequence_ops import EventSequence, OfHistory, TimeGaps
 from components.features.text_ops import MultiHot, Split, Text
 from components.names import PreprocessingFn
 
@@ -170,7 +171,7 @@ OPS: dict[str, type[Op]] = {
     op.model_fields["op"].default: op
     for op in (
         ZScore, Log, MinMax, Clip, PassThrough, Missing, PiecewiseLinear, Cyclical, Bucketize, Vocab, Hash, MultiHot,
-        Split, Text, DatePart, DateParts, Image,
+        Split, Text, EventSequence, TimeGaps, DatePart, DateParts, Image,
     )
 }  # fmt: skip
 """The operations on one column, by name."""
@@ -212,6 +213,8 @@ AnyOp = Annotated[
             MultiHot,
             Split,
             Text,
+            EventSequence,
+            TimeGaps,
             DatePart,
             DateParts,
             Image,
@@ -228,6 +231,7 @@ def _cross_name(name: str) -> str:
     return name
 
 
+OfKind = TypeVar("OfKind", bound=Op)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -238,14 +242,23 @@ class Feature:
     Attributes:
       name: its name.
       op: the operation.
-      columns: the raw columns that it is computed from; several for a cross only.
+      columns: the raw columns that it is computed from; several for a cross, and for `time_gaps` with `until`.
       key: its position in the `features` section, for error messages.
+      shares: the feature whose ids and embeddings it has, if they are not its own.
+      along: the feature of the sequence whose events its ids belong to.
     """
 
     name: str
     op: Op
     columns: tuple[str, ...]
     key: tuple[str | int, ...]
+    shares: str | None = None
+    along: str | None = None
+
+    @property
+    def vocabulary(self) -> str:
+        """The name of its vocabulary, if it has one."""
+        return self.shares or self.name
 
 
 class FeaturesConfig(Section):
@@ -269,11 +282,37 @@ class FeaturesConfig(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_histories(self) -> FeaturesConfig:
+        for column, ops in self.columns.items():
+            for op in ops:
+                if isinstance(op, EventSequence) and op.of is not None and self._op(op.of, Vocab, Hash) is None:
+                    raise ValueError(
+                        f"columns.{column}.sequence.of: expected a column with vocab or hash, received {op.of!r}"
+                    )
+                if isinstance(op, OfHistory) and op.along is not None:
+                    lead = self._op(op.along, EventSequence)
+                    if lead is None or op.along == column:
+                        raise ValueError(
+                            f"columns.{column}.{op.op}.along: expected another column with a sequence, "
+                            f"received {op.along!r}"
+                        )
+                    if lead.max_values != op.max_values or lead.along is not None:
+                        raise ValueError(
+                            f"columns.{column}.{op.op}.along: expected a sequence of the same max_values without along "
+                            f"itself, received {op.along!r}"
+                        )
+        return self
+
+    def _op(self, column: str, *kinds: type[OfKind]) -> OfKind | None:
+        """The first operation of some kinds on a column."""
+        return next((op for op in self.columns.get(column, ()) if isinstance(op, kinds)), None)
+
     @property
     def declared(self) -> tuple[Feature, ...]:
         """The transformed features, in the order of the config."""
         of_columns = (
-            Feature(feature_names.feature(column, op.suffix), op, (column,), ("columns", column, index, written.op))
+            self._feature(column, op, ("columns", column, index, written.op))
             for column, ops in self.columns.items()
             for index, written in enumerate(ops)
             for op in written.expanded()
@@ -284,8 +323,25 @@ class FeaturesConfig(Section):
         )
         return (*of_columns, *of_crosses)
 
+    def _feature(self, column: str, op: Op, key: tuple[str | int, ...]) -> Feature:
+        feature = Feature(feature_names.feature(column, op.suffix), op, (column,), key)
+        if isinstance(op, OfHistory) and op.along is not None:
+            feature = replace(feature, along=feature_names.feature(op.along, "sequence"))
+        if isinstance(op, TimeGaps) and op.until is not None:
+            return replace(feature, columns=(column, op.until))
+        if isinstance(op, EventSequence) and op.of is not None:
+            owner = self._op(op.of, Vocab, Hash)
+            own = ("embedding", "buckets") if isinstance(owner, Hash) else ("embedding", "size", "oov_buckets")
+            shared = op.model_copy(update={name: getattr(owner, name) for name in own})
+            return replace(feature, op=shared, shares=feature_names.feature(op.of, owner.suffix if owner else ""))
+        return feature
+
+    @property
+    def histories(self) -> frozenset[str]:
+        """The columns with the events of histories."""
+        return frozenset(column for column, ops in self.columns.items() if any(isinstance(op, OfHistory) for op in ops))
+
     @property
     def columns_read(self) -> tuple[str, ...]:
         """The raw columns that features are computed from, each once."""
-        crossed = (column for cross in self.crosses.values() for column in cross.columns)
-        return tuple(dict.fromkeys((*self.columns, *crossed)))
+        return tuple(dict.fromkeys((*self.columns, *(name for each in self.declared for name in each.columns))))

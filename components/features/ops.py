@@ -8,8 +8,8 @@ values is documented in its settings class.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 import tensorflow as tf
@@ -37,6 +37,7 @@ from components.features.config import (
 )
 from components.features.date_ops import SPANS, DatePart
 from components.features.image_ops import Image
+from components.features.sequence_ops import GAP_BUCKETS, EventSequence, OfHistory, TimeGaps
 from components.features.text_ops import MultiHot, Split, Text
 
 
@@ -67,12 +68,18 @@ class Ids:
       values: greatest number of values of an example.
       width: width of the embedding; None: the model decides.
       ordered: whether a greater id stands for a greater value.
+      shares: the feature whose embeddings it has, if they are not its own.
+      is_history: whether the values are events, the latest one last; padding follows them.
+      along: the feature of the history whose events the values belong to.
     """
 
     cardinality: int
     values: int = 1
     width: int | None = None
     ordered: bool = False
+    shares: str | None = None
+    is_history: bool = False
+    along: str | None = None
 
 
 VocabularySize = Callable[[str], int]
@@ -121,7 +128,7 @@ def operation(
 
 
 def read(feature: Feature, columns: Mapping[str, Column]) -> Column:
-    """Returns the column that a feature is computed from; the columns of a cross are joined.
+    """Returns the column that a feature is computed from; those of a cross are joined, and one may be the reference.
 
     Raises:
       InputError: the operation does not take a column's dtype.
@@ -135,12 +142,31 @@ def read(feature: Feature, columns: Mapping[str, Column]) -> Column:
                 f"{where}: {feature.op.op} takes {takes}, and the column {column.name} holds {column.dtype}",
                 "choose another operation; docs/config.md lists what each takes",
             )
+    if isinstance(feature.op, TimeGaps):
+        return replace(sources[0], reference=sources[1]) if feature.op.until else sources[0]
     return sources[0] if len(sources) == 1 else joined(sources)
 
 
-def requirement(op: Op, column: Column, name: str) -> Requirement | None:
-    """Returns the statistics of the training split that `op` uses for the feature `name`, or None."""
-    return OPERATIONS[type(op)].requirement(op, column, name)
+def requirements(features: Sequence[Feature], sources: Mapping[str, Column]) -> dict[str, Requirement]:
+    """Returns the statistics of the training split that features use, by the name of the feature.
+
+    The vocabulary of several features is that of the one which the others share it with.
+
+    Args:
+      features: in the order of the config.
+      sources: feature → the column that it is computed from.
+    """
+    found: dict[str, Requirement] = {}
+    for feature in features:
+        each = OPERATIONS[type(feature.op)].requirement(feature.op, sources[feature.name], feature.vocabulary)
+        if each is not None and feature.shares is None:
+            found[feature.name] = each
+    for feature in features:
+        owner = found.get(feature.shares or "")
+        if isinstance(feature.op, OfHistory) and isinstance(owner, Vocabulary):
+            texts = _events(feature.op, sources[feature.name]).flat_values
+            found[feature.vocabulary] = replace(owner, texts=tf.concat([owner.texts, texts], axis=0))
+    return found
 
 
 def apply(op: Op, column: Column, analyzed: tf.Tensor | None) -> tf.Tensor:
@@ -159,7 +185,10 @@ def apply(op: Op, column: Column, analyzed: tf.Tensor | None) -> tf.Tensor:
 
 def output_spec(feature: Feature, size: VocabularySize) -> Dense | Ids:
     """Returns dtype, shape and cardinality of a feature."""
-    return OPERATIONS[type(feature.op)].output_spec(feature.op, feature.name, size)
+    spec = OPERATIONS[type(feature.op)].output_spec(feature.op, feature.vocabulary, size)
+    if isinstance(spec, Ids) and isinstance(feature.op, OfHistory):
+        return replace(spec, is_history=True, shares=feature.shares, along=feature.along)
+    return spec
 
 
 @operation(
@@ -305,6 +334,55 @@ def _vocabulary_of_words(op: Text, column: Column, name: str) -> Vocabulary | No
     return Vocabulary(text_values.words(column, lower=op.lower, ngrams=op.ngrams).flat_values, name, op.vocabulary)
 
 
+@operation(
+    EventSequence,
+    requirement=lambda op, column, name: _vocabulary_of_events(op, column, name),
+    output_spec=lambda op, name, size: Ids(
+        op.rows + (size(name) if op.buckets is None else 0), op.max_values, op.embedding
+    ),
+)
+def _sequence(op: EventSequence, column: Column, path: tf.Tensor) -> tf.Tensor:
+    events = _events(op, column)
+    if op.buckets is None:
+        ids = _looked_up(events, path, op.oov_buckets)
+    else:
+        ids = events.with_flat_values(tf.strings.to_hash_bucket_fast(events.flat_values, op.buckets))
+    known = tf.not_equal(events.flat_values, "")
+    return text_values.padded(ids.with_flat_values(_ids(ids.flat_values, known)), op.max_values)
+
+
+def _vocabulary_of_events(op: EventSequence, column: Column, name: str) -> Vocabulary | None:
+    if op.buckets is not None:
+        return None
+    return Vocabulary(_events(op, column).flat_values, name, op.size, op.min_frequency)
+
+
+def _events(op: OfHistory, column: Column) -> tf.RaggedTensor:
+    return text_values.latest(text_values.events(column, op.separator), op.max_values)
+
+
+@operation(TimeGaps, output_spec=lambda op, name, size: Ids(op.rows, op.max_values, op.embedding, ordered=True))
+def _time_gaps(op: TimeGaps, column: Column, _analyzed: None) -> tf.Tensor:
+    times, known = text_values.whole_numbers(column, op.separator, op.max_values)
+    # Without a reference the time of no event is later than the last one's.
+    reference, given = _whole_number(column.reference) if column.reference else _absent(times)
+    buckets = _gap_buckets(times, known, reference, given, 1 if op.unit == "seconds" else 1000)
+    return text_values.padded(buckets, op.max_values)
+
+
+def _whole_number(column: Column) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns a column's first value, int64 [batch], and where it is a whole number, bool [batch]."""
+    if column.dtype == "int":
+        return column.values, column.present
+    known = tf.strings.regex_full_match(column.values, r"-?[0-9]{1,18}")
+    return tf.strings.to_number(tf.where(known, column.values, "0"), tf.int64), known
+
+
+def _absent(times: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
+    zeros = tf.zeros_like(times.row_lengths())
+    return zeros, tf.cast(zeros, tf.bool)
+
+
 def _looked_up(texts: tf.RaggedTensor, path: tf.Tensor, oov_buckets: int) -> tf.RaggedTensor:
     """Looks up the ids of strings, from 0 on."""
     return texts.with_flat_values(tft.apply_vocabulary(texts.flat_values, path, num_oov_buckets=oov_buckets))
@@ -384,6 +462,23 @@ def _bins(numbers: tf.Tensor, present: tf.Tensor, edges: tf.Tensor) -> tf.Tensor
 @graph_function
 def _bucket(numbers: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
     return tf.searchsorted(boundaries, numbers, side="right", out_type=tf.int64)
+
+
+@graph_function
+def _gap_buckets(
+    times: tf.RaggedTensor, known: tf.Tensor, reference: tf.Tensor, given: tf.Tensor, unit: int
+) -> tf.RaggedTensor:
+    """Returns 1 + the logarithm of each event's gap in seconds, and 0 where its time is unknown: int64 [batch, n]."""
+    rows = times.value_rowids()
+    last = tf.math.unsorted_segment_max(
+        tf.where(known, times.flat_values, times.dtype.min), rows, times.nrows(), name="last"
+    )
+    until = tf.gather(tf.where(given, reference, last), rows)
+    seconds = tf.maximum(until - times.flat_values, 0) // unit
+    # In float64, in which all powers of 2 below 2**53 have exact logarithms.
+    logarithm = tf.math.log(tf.cast(seconds + 1, tf.float64)) / math.log(2)
+    bucket = tf.minimum(tf.cast(logarithm + 1e-9, tf.int64), GAP_BUCKETS - 1)
+    return times.with_flat_values(tf.where(known, bucket + 1, tf.zeros_like(bucket)))
 
 
 @graph_function

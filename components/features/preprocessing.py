@@ -59,12 +59,12 @@ class DeclaredOperations:
 
     def __init__(self, plan: FeaturePlan, inputs: Mapping[str, Parsed]) -> None:
         columns = {name: column(name, inputs[name]) for name in columns_read(plan)}
-        self._features = {feature.name: (feature.op, ops.read(feature, columns)) for feature in plan.features.declared}
+        self._features = plan.features.declared
+        self._sources = {feature.name: ops.read(feature, columns) for feature in self._features}
         self._weight = None if plan.weight is None else row_weight.compute(columns[plan.weight])
         self._label = label(plan, columns, self._weight)
         self._row_key = None if plan.row_key is None else row_key.compute(plan.row_key, columns)
-        optional = {name: ops.requirement(op, source, name) for name, (op, source) in self._features.items()}
-        of_features = {name: requirement for name, requirement in optional.items() if requirement is not None}
+        of_features = ops.requirements(self._features, self._sources)
         self._analyzed = list(of_features)
         of_weight = [] if self._weight is None else [row_weight.requirement(self._weight)]
         self.requirements = [*of_features.values(), *self._label.requirements, *of_weight]
@@ -72,7 +72,10 @@ class DeclaredOperations:
     def outputs(self, results: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the features, the label, the weight and the key of a row, from the result of each requirement."""
         analyzed = {name: _named(name, result) for name, result in zip(self._analyzed, results, strict=False)}
-        outputs = {name: ops.apply(op, source, analyzed.get(name)) for name, (op, source) in self._features.items()}
+        outputs = {
+            each.name: ops.apply(each.op, self._sources[each.name], analyzed.get(each.vocabulary))
+            for each in self._features
+        }
         outputs[feature_names.LABEL] = self._label.finish(results[len(analyzed) :])
         if self._weight is not None:
             outputs[feature_names.WEIGHT] = tf.cast(self._weight, tf.float32)

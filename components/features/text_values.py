@@ -34,6 +34,44 @@ def multi_hot(ids: tf.RaggedTensor, width: int) -> tf.Tensor:
     return tf.ensure_shape(_multi_hot(ids, width), [None, width])
 
 
+def events(column: Column, separator: str) -> tf.RaggedTensor:
+    """Returns all values of each example; texts are split at the separator and stripped. Empty values are kept, unless
+    the whole text is empty.
+    """
+    texts = column.all_texts()
+    return texts if column.dtype == "int" else _events(texts, separator)
+
+
+def latest(events: tf.RaggedTensor, count: int) -> tf.RaggedTensor:
+    """Returns the last values of each example: [batch, n] → [batch, at most `count`]."""
+    return _latest(events, count)
+
+
+def whole_numbers(column: Column, separator: str, count: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Returns the last events as whole numbers: RaggedTensor of int64 [batch, at most `count`]; and where they are
+    numbers, bool, shape [events].
+    """
+    if column.dtype == "int":
+        values = latest(column.all_values(), count)
+        return values, tf.ones_like(values.flat_values, tf.bool)
+    texts = latest(events(column, separator), count)
+    known = tf.strings.regex_full_match(texts.flat_values, r"-?[0-9]{1,18}")
+    numbers = tf.strings.to_number(tf.where(known, texts.flat_values, "0"), tf.int64)
+    return texts.with_flat_values(numbers), known
+
+
+@graph_function
+def _events(texts: tf.RaggedTensor, separator: str) -> tf.RaggedTensor:
+    texts = tf.ragged.boolean_mask(texts, tf.not_equal(tf.strings.strip(texts), ""))
+    split = _regrouped(texts, tf.strings.split(texts.flat_values, separator))
+    return split.with_flat_values(tf.strings.strip(split.flat_values))
+
+
+@graph_function
+def _latest(events: tf.RaggedTensor, count: int) -> tf.RaggedTensor:
+    return events[:, -count:]
+
+
 @graph_function
 def _parts(texts: tf.RaggedTensor, separator: str) -> tf.RaggedTensor:
     split = _regrouped(texts, tf.strings.split(texts.flat_values, separator))

@@ -116,7 +116,6 @@ class ReaderProperties:
       encoding: the encoding of text, whose column types have to be inferred; None if values are typed.
       decimal: the decimal sign of numbers in text, a point or a comma.
       key_columns: the columns whose hash assigns a row to a split, where the config names none; () for all columns.
-      hidden: columns that are not features.
       files: columns with encoded files, whose size the reader bounds; their bytes are no text.
     """
 
@@ -124,7 +123,6 @@ class ReaderProperties:
     encoding: str | None = None
     decimal: str = "."
     key_columns: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
 
 

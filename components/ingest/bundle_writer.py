@@ -160,9 +160,8 @@ class BundleWriter:
         shards = tuple(self._writer.close()) if self._writer else ()
         if self._first_pass is not None:
             return BundleResult(FirstPassSummary(), shards, self._left_out)
-        hidden = self._settings.properties.hidden
-        kinds = {name: kind for name, kind in self._converter.kinds.items() if name not in hidden}
-        return BundleResult(FirstPassSummary(counts, kinds, self._times, written), shards, self._left_out)
+        summary = FirstPassSummary(counts, self._converter.kinds, self._times, written)
+        return BundleResult(summary, shards, self._left_out)
 
     def _process(self, block: Block) -> None:
         key = self._split_column(block.columns)

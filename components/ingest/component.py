@@ -29,7 +29,7 @@ def example_gen(
     Args:
       config: the `data` section.
       source: its input files; None for a query.
-      stored: how the examples are stored; SequenceExamples are stored as tfrecord anyway.
+      stored: how the examples are stored.
     """
     payload = example_gen_pb2.FORMAT_PARQUET if stored == "parquet" else example_gen_pb2.FORMAT_TF_EXAMPLE
     spans = range_config(config.spans) if config.spans.model_fields_set else None
@@ -42,12 +42,11 @@ def example_gen(
             range_config=spans,
             custom_executor_spec=executor_spec.BeamExecutorSpec(Executor),
         ).with_id(EXAMPLE_GEN)
-    sequences = source.format == "tfrecord" and config.tfrecord.payload == "sequence_example"
     node = FileBasedExampleGen(
         input_base=source.base if is_remote(source.base) else str(Path(source.base).absolute()),
         input_config=input_of(source.patterns),
         output_config=_output(config),
-        output_data_format=example_gen_pb2.FORMAT_TF_SEQUENCE_EXAMPLE if sequences else payload,
+        output_data_format=payload,
         custom_config=_section(config, source.format),
         range_config=spans,
         custom_executor_spec=executor_spec.BeamExecutorSpec(Executor),

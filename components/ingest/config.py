@@ -100,7 +100,8 @@ class TfrecordConfig(Section):
     """The contents of TFRecord files."""
 
     payload: Literal["example", "sequence_example"] = "example"
-    """tf.train.Example or tf.train.SequenceExample. Records are passed on as they are."""
+    """tf.train.Example; or tf.train.SequenceExample, whose feature lists, with one value in each step, become list
+    columns."""
 
 
 class ImagesConfig(Section):

@@ -1,4 +1,8 @@
-"""Reads TFRecord files of tf.Examples or tf.SequenceExamples; the records themselves are passed on as they are."""
+"""Reads TFRecord files of tf.Examples, whose records are passed on as they are, or of tf.SequenceExamples.
+
+Of a SequenceExample the features of the context and the feature lists become columns. A feature list has one value in
+each step, so it is a list column as that of a tf.Example.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from components.data import tfrecord
 from components.errors import InputError
 from components.ingest.blocks import BadRow, Block, BlockSource, FileRange, ReaderProperties, RowLog
 from components.ingest.config import TfrecordConfig
 
-RECORD = "serialized record"
-"""With SequenceExamples the column that holds the serialized record, whose hash assigns it to a split."""
 _SEQUENCE = "sequence features"
+"""The decoder's column of all feature lists."""
 
 
 class ExampleReader:
@@ -26,8 +30,7 @@ class ExampleReader:
 
     def __init__(self, config: TfrecordConfig) -> None:
         self._payload = config.payload
-        records = (RECORD,) if config.payload == "sequence_example" else ()
-        self.properties = ReaderProperties(position_unit="offset", key_columns=records, hidden=records)
+        self.properties = ReaderProperties(position_unit="offset")
 
     def first_range(self, path: str, split: str | None) -> FileRange:
         """Returns the whole file; the caller reads only its first block."""
@@ -38,10 +41,11 @@ class ExampleReader:
         return [self.first_range(path, split)]
 
     def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
-        """Yields the records of a file, with their features (of SequenceExamples: the context) as list columns.
+        """Yields the rows of a file, with their features as list columns.
 
         Raises:
-          InputError: a feature has several types, or see `tfrecord.records`.
+          InputError: a feature has several types, a feature list has the name of a feature of the context, or see
+            `tfrecord.records`.
         """
         decoder = _decoder(self._payload)
         rows = 0
@@ -51,44 +55,40 @@ class ExampleReader:
                 row_log.add_bad_row(
                     BadRow(file_range.path, file_range.number, offset, "the data do not match their checksum")
                 )
-            block, unreadable = self._decode(decoder, records, offsets, file_range)
-            for at in unreadable:
-                reason = f"expected a serialized tf.{self._name}, received {len(records[at])} other bytes"
+            block, bad = self._decode(decoder, records, offsets, file_range)
+            for at, reason in sorted(bad.items()):
                 row_log.add_bad_row(BadRow(file_range.path, file_range.number, offsets[at], reason))
             if block is not None:
                 yield block
         # Offsets are counted from the start of the file.
         row_log.add_range(file_range, rows, 0)
 
-    @property
-    def _name(self) -> str:
-        return "Example" if self._payload == "example" else "SequenceExample"
-
     def _decode(
         self, decoder: Any, records: list[bytes], offsets: list[int], file_range: FileRange
-    ) -> tuple[Block | None, list[int]]:
-        unreadable: list[int] = []
-        columns = _decoded(decoder, records)
-        if columns is None:
-            unreadable = [at for at, record in enumerate(records) if _decoded(decoder, [record]) is None]
-            bad = set(unreadable)
-            offsets = [offset for at, offset in enumerate(offsets) if at not in bad]
-            records = [record for at, record in enumerate(records) if at not in bad]
-            columns = _decoded(decoder, records)
+    ) -> tuple[Block | None, dict[int, str]]:
+        """Returns the rows, and why each of the other records is none."""
+        bad = _unreadable(decoder, records, self._payload)
+        numbers = [at for at in range(len(records)) if at not in bad]
+        columns = _decoded(decoder, [records[at] for at in numbers])
         if columns is None:
             raise InputError(
                 f"{file_range.path}: a feature holds values of one type in some records and of another in others",
                 "write each feature with one type",
             )
-        if not records:
-            return None, unreadable
-        serialized = pa.array(records, pa.binary())
-        names = [name for name in columns.schema.names if name != _SEQUENCE]
-        arrays = [columns.column(columns.schema.get_field_index(name)) for name in names]
         if self._payload == "sequence_example":
-            names, arrays = [*names, RECORD], [*arrays, serialized]
-        batch = pa.RecordBatch.from_arrays(arrays, names)
-        return Block(batch, (BlockSource(file_range, len(records), offsets.__getitem__),), serialized), unreadable
+            uneven = _uneven(columns, file_range.path)
+            bad |= {numbers[at]: reason for at, reason in uneven.items()}
+            numbers = [at for at in numbers if at not in bad]
+            columns = _flattened(_decoded(decoder, [records[at] for at in numbers]) if uneven else columns)
+        if not numbers:
+            return None, bad
+        offsets = [offsets[at] for at in numbers]
+        # SequenceExamples are written again, as Examples.
+        serialized = pa.array([records[at] for at in numbers], pa.binary()) if self._payload == "example" else None
+        return Block(columns, (BlockSource(file_range, len(numbers), offsets.__getitem__),), serialized), bad
+
+
+_NAMES = {"example": "tf.Example", "sequence_example": "tf.SequenceExample"}
 
 
 def names(path: str, config: TfrecordConfig) -> list[str]:
@@ -105,12 +105,11 @@ def names(path: str, config: TfrecordConfig) -> list[str]:
                 # The reader reports records that are not Examples; here one that is suffices.
                 batch = next((one for record in records if (one := _decoded(decoder, [record])) is not None), None)
             if batch is None:
-                kind = "Example" if config.payload == "example" else "SequenceExample"
                 raise InputError(
-                    f"{path}: expected serialized tf.{kind}s, received other records",
+                    f"{path}: expected serialized {_NAMES[config.payload]}s, received other records",
                     "set data.tfrecord.payload to the type of the records",
                 )
-            return sorted(name for name in batch.schema.names if name != _SEQUENCE)
+            return sorted({name for name in batch.schema.names if name != _SEQUENCE} | set(_lists(batch)))
     raise InputError(f"{path} has no rows: it holds no record", "write it again, or remove it")
 
 
@@ -128,3 +127,53 @@ def _decoded(decoder: Any, records: list[bytes]) -> pa.RecordBatch | None:
         return decoder.DecodeBatch(records)
     except (RuntimeError, ValueError):
         return None
+
+
+def _unreadable(decoder: Any, records: list[bytes], payload: str) -> dict[int, str]:
+    """The records that are no messages of the payload; none if all together are readable."""
+    if _decoded(decoder, records) is not None:
+        return {}
+    return {
+        at: f"expected a serialized {_NAMES[payload]}, received {len(record)} other bytes"
+        for at, record in enumerate(records)
+        if _decoded(decoder, [record]) is None
+    }
+
+
+def _lists(batch: pa.RecordBatch) -> dict[str, pa.LargeListArray]:
+    """The feature lists by name: a list of steps for each row, and in each step a list of values."""
+    at = batch.schema.get_field_index(_SEQUENCE)
+    if at < 0:
+        return {}
+    struct = batch.column(at)
+    return {struct.type.field(number).name: struct.field(number) for number in range(struct.type.num_fields)}
+
+
+def _uneven(batch: pa.RecordBatch, path: str) -> dict[int, str]:
+    """The rows with a step that has no value or several.
+
+    Raises:
+      InputError: a feature list has the name of a feature of the context.
+    """
+    found: dict[int, str] = {}
+    for name, steps in _lists(batch).items():
+        if batch.schema.get_field_index(name) >= 0:
+            raise InputError(
+                f"{path}: {name!r} is both a feature of the context and a feature list", "rename one of them"
+            )
+        counts = pc.fill_null(steps.flatten().value_lengths(), 0)
+        rows = pc.filter(pc.list_parent_indices(steps), pc.not_equal(counts, 1)).to_pylist()
+        reason = f"expected one value in each step of the feature list {name!r}, received another number"
+        found |= dict.fromkeys(rows, reason)
+    return found
+
+
+def _flattened(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The features of the context and the values of the feature lists, as list columns."""
+    columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names) if name != _SEQUENCE}
+    for name, steps in _lists(batch).items():
+        # The offsets are those of the steps, each of which has one value; a row without the list is null.
+        absent = pa.concat_arrays([steps.is_null(), pa.array([False])]).to_numpy(zero_copy_only=False)
+        offsets = pa.array(steps.offsets.to_numpy(), mask=absent)
+        columns[name] = pa.LargeListArray.from_arrays(offsets, steps.values.flatten())
+    return pa.RecordBatch.from_pydict(columns)

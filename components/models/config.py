@@ -14,13 +14,20 @@ from components.names import Build, RunFn
 
 IMAGE_KINDS = ("cnn", "application")
 """The kinds that need an image."""
-Kind = Literal["wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "linear", "gbt", "ensemble", "cnn", "application"]
-_DEEP = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", *IMAGE_KINDS)
+HISTORY_KINDS = ("din", "bst")
+"""The kinds that need a history."""
+Kind = Literal[
+    "wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "linear", "gbt", "ensemble", "cnn", "application", "din", "bst"
+]
+_DEEP = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", *IMAGE_KINDS, *HISTORY_KINDS)
 _FORESTS = ("gbt", "ensemble")
 _ONLY = {
     "members": ("tabm", "ensemble"),
     "cross_layers": ("dcn_v2",),
     "filters": ("cnn",),
+    "attention": ("din",),
+    "heads": ("bst",),
+    "blocks": ("bst",),
     **dict.fromkeys(("application", "weights", "frozen_steps"), ("application",)),
     **dict.fromkeys(("hidden", "embedding", "dropout", "normalisation"), _DEEP),
     **dict.fromkeys(("trees", "depth", "shrinkage"), _FORESTS),
@@ -52,7 +59,8 @@ class ModelConfig(Section):
     gbt: gradient-boosted trees (Friedman 2001), trained by YDF in one process; ensemble: the weighted mean of gbt and
     tabm; cnn: a small residual network for images (He et al. 2016); application: a network of tf_keras.applications for
     images. In both, the pooled image is the input of the last layer; if there are other features, both together are the
-    input of an mlp."""
+    input of an mlp; din: attention of a candidate over the events of a history, beside the other features, through an
+    mlp (Zhou et al. 2018); bst: self-attention of the candidate and the events (Chen et al. 2019)."""
     hidden: tuple[PositiveInt, ...] = Field(default=(128, 64), min_length=1)
     """Units of each hidden layer, the first one first. dlrm has them twice: for the numbers before the dot products,
     and after the dot products."""
@@ -74,6 +82,12 @@ class ModelConfig(Section):
     """gbt and ensemble: the factor of each tree; a lower one takes more trees."""
     cross_layers: int = Field(default=3, ge=1, le=16)
     """dcn_v2: the number of cross layers; n of them multiply up to n + 1 features."""
+    attention: tuple[PositiveInt, ...] = Field(default=(64, 16), min_length=1)
+    """din: the hidden units of the network that weights an event by itself and the candidate."""
+    heads: int = Field(default=2, ge=1, le=64)
+    """bst: the number of attention heads."""
+    blocks: int = Field(default=1, ge=1, le=12)
+    """bst: the number of transformer blocks."""
     filters: tuple[PositiveInt, ...] = Field(default=(32, 64, 128), min_length=1)
     """cnn: the filters of each residual block; each block but the first halves height and width."""
     application: str | None = None

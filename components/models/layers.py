@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -26,15 +27,18 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
 
     One lookup and one optimizer update for all columns, instead of one for each, make a step several times faster.
 
-    Input: a list of int64 tensors, each of shape [batch] or [batch, values], in the order of `cardinalities`.
+    Input: a list of int64 tensors, each of shape [batch] or [batch, values], in the order of `ranges`.
     Output: the layer's compute dtype, shape [batch, columns, width]. The embedding of several values is
-    their mean, without those with id 0.
+    their mean, without those with id 0. With `events`, a list: the columns that are not among them, as above, if there
+    are any; then the embeddings of each of them, [batch, values, width].
 
     Args:
-      cardinalities: the number of ids of each column.
+      cardinalities: the number of ids of each range.
       width: of an embedding.
       initializer: an initializer of tf_keras, or its name.
-      features: the columns' names, with which a warm start matches the rows of earlier models.
+      features: the names of the ranges, with which a warm start matches the rows of earlier models.
+      ranges: the range of each input; default: each input has its own.
+      events: the numbers of the inputs whose values are not averaged.
       options: of tf_keras.layers.Layer.
     """
 
@@ -44,10 +48,14 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
         width: int,
         initializer: str | tf_keras.initializers.Initializer,
         features: Sequence[str] = (),
+        ranges: Sequence[int] | None = None,
+        events: Sequence[int] = (),
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.features = tuple(features)
+        self.ranges = tuple(range(len(cardinalities)) if ranges is None else ranges)
+        self.events = tuple(events)
         self.cardinalities, self.width, self.initializer = tuple(cardinalities), width, initializer
 
     def build(self, _input_shape: Any) -> None:
@@ -67,13 +75,16 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
             "width": self.width,
             "initializer": tf_keras.initializers.serialize(tf_keras.initializers.get(self.initializer)),
             "features": self.features,
+            "ranges": self.ranges,
+            "events": self.events,
         }
 
-    def call(self, ids: Sequence[tf.Tensor]) -> tf.Tensor:
+    def call(self, ids: Sequence[tf.Tensor]) -> tf.Tensor | list[tf.Tensor]:
         """Looks up the rows of all columns."""
         # A copy of a model has a single tensor instead of a list of one.
         ids = tf.nest.flatten(ids)
-        starts = tf.constant([0, *itertools.accumulate(self.cardinalities)][:-1], tf.int64)
+        of_ranges = [0, *itertools.accumulate(self.cardinalities)][:-1]
+        starts = tf.constant([of_ranges[each] for each in self.ranges], tf.int64)
         if all(column.shape.rank == 1 for column in ids):
             return self._rows(tf.stack(ids, axis=1) + starts)
         matrices = [column[:, tf.newaxis] if column.shape.rank == 1 else column for column in ids]
@@ -81,7 +92,13 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
             tf.concat([column + start for column, start in zip(matrices, tf.unstack(starts), strict=True)], axis=1)
         )
         parts = tf.split(rows_of_all, [column.shape[1] for column in matrices], axis=1)
-        return tf.stack([_mean(rows, column) for rows, column in zip(parts, matrices, strict=True)], axis=1)
+        means = [
+            _mean(rows, column)
+            for number, (rows, column) in enumerate(zip(parts, matrices, strict=True))
+            if number not in self.events
+        ]
+        of_columns = [tf.stack(means, axis=1)] if means else []
+        return [*of_columns, *(parts[number] for number in self.events)] if self.events else of_columns[0]
 
     def _rows(self, indices: tf.Tensor) -> tf.Tensor:
         """The rows with these indices: int64 [batch, n] → [batch, n, width]."""
@@ -111,7 +128,7 @@ def input_layers(inputs: Inputs) -> Tensors:
 def features(config: ModelConfig, inputs: Inputs, tensors: Tensors) -> tf.Tensor:
     """The concatenated features: numbers, then embedded ids; shape [batch, width]."""
     parts = numbers(inputs, tensors)
-    for width, group in _by_width(inputs.ids, config).items():
+    for width, group in by_width(inputs.ids, config).items():
         embedded = table(f"embedding_{width}", group, width, "uniform")([tensors[name] for name in group])
         parts.append(layers.Flatten(name=f"embedded_{width}")(embedded))
     return concatenated(parts, "features")
@@ -160,7 +177,9 @@ def logits(outputs: int, below: tf.Tensor, name: str = "logits") -> tf.Tensor:
 
 def weights_of_ids(inputs: Inputs, tensors: Tensors, outputs: int) -> tf.Tensor:
     """The sum of the weights of all ids, in float32: shape [batch, outputs]."""
-    weights = table("wide", inputs.ids, outputs, "zeros", dtype="float32")([tensors[name] for name in inputs.ids])
+    # What an event of a history says is not what the same id says as the value of another column.
+    own = {name: replace(ids, shares=None) for name, ids in inputs.ids.items()}
+    weights = table("wide", own, outputs, "zeros", dtype="float32")([tensors[name] for name in own])
     return layers.Lambda(lambda each: tf.reduce_sum(each, axis=1), name="wide_logits", dtype="float32")(weights)
 
 
@@ -172,12 +191,15 @@ def concatenated(parts: Sequence[tf.Tensor], name: str, axis: int = -1) -> tf.Te
 def table(
     name: str, ids: dict[str, Ids], width: int, initializer: str | tf_keras.initializers.Initializer, **options: Any
 ) -> Table:
-    """A table for these features."""
-    cardinalities = [feature.cardinality for feature in ids.values()]
-    return Table(cardinalities, width, initializer, tuple(ids), name=name, **options)
+    """A table for these features; the options are those of Table."""
+    owners = {feature: each.shares if each.shares in ids else feature for feature, each in ids.items()}
+    ranges = {owner: ids[owner].cardinality for owner in dict.fromkeys(owners.values())}
+    numbers = {owner: number for number, owner in enumerate(ranges)}
+    shared = [numbers[owner] for owner in owners.values()]
+    return Table(tuple(ranges.values()), width, initializer, tuple(ranges), shared, name=name, **options)
 
 
-def _by_width(ids: dict[str, Ids], config: ModelConfig) -> dict[int, dict[str, Ids]]:
+def by_width(ids: dict[str, Ids], config: ModelConfig) -> dict[int, dict[str, Ids]]:
     """Width of an embedding → the columns with it."""
     groups: dict[int, dict[str, Ids]] = {}
     for name, feature in ids.items():

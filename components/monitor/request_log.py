@@ -199,7 +199,9 @@ def _unfinished_chunks(path: str) -> Iterator[tfrecord.Chunk]:
 
 
 def _raw_columns(requests: Sequence[_Request]) -> dict[str, pa.Array]:
-    """The inputs. Only the server's --request_log_key may be missing in a request, or be of two types."""
+    """The inputs, of a history the first event. Only the server's --request_log_key may be missing in a request, or be
+    of two types.
+    """
     columns = {}
     for name in dict.fromkeys(name for each in requests for name in each.inputs):
         types = {each.inputs[name].dtype for each in requests if name in each.inputs}
@@ -215,6 +217,8 @@ def _values(request: _Request, name: str, dtype: np.dtype[Any], missing: Any) ->
     if name not in request.inputs:
         return np.full(len(next(iter(request.inputs.values()))), missing, dtype)
     values = request.inputs[name]
+    if values.ndim > 1:
+        values = values[:, 0] if values.shape[1] else np.full(len(values), missing, dtype)
     return values if values.dtype == dtype else np.array([str(each).encode() for each in values.tolist()], object)
 
 

@@ -103,7 +103,7 @@ def read(folder: str, signature: str | None = None) -> ModelInterface:
     if not raw and [each.is_text for each in inputs.values()] == [True] and _parses_examples(graph):
         return ModelInterface(folder, name)
     for key, each in inputs.items():
-        if each.type is None or each.size is None:
+        if each.type is None or (each.size is None and not raw):
             raise InputError(
                 f"signature {name}: expected inputs of a fixed number of values per row, received {key}: {each}",
                 "name a signature that takes serialized tf.Examples, or columns",

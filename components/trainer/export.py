@@ -11,7 +11,8 @@ A network that reads images predicts a few rows at a time, so that a large batch
 Only `transform_labels` reads the columns of the label.
 
 In `raw` every column has shape [batch], one value for each example. A value is missing where a text is empty, a float
-is NaN, or an integer is the smallest int64.
+is NaN, or an integer is the smallest int64. The events of a history have shape [batch, events]; missing values follow
+the events of shorter ones.
 """
 
 from __future__ import annotations
@@ -82,7 +83,11 @@ def export(
         return {feature_names.LABEL: loader.apply_transform_model(columns)[feature_names.LABEL]}
 
     examples = tf.TensorSpec([None], tf.string, name="examples")
-    columns = {name: tf.TensorSpec([None], spec.dtype, name=name) for name, spec in feature_spec.items()}
+    histories = plan.features.histories
+    columns = {
+        name: tf.TensorSpec([None, None] if name in histories else [None], spec.dtype, name=name)
+        for name, spec in feature_spec.items()
+    }
     signatures = {
         "serving_default": _graph(
             lambda serialized: predictions(tf.io.parse_example(serialized, feature_spec)), examples
@@ -142,12 +147,14 @@ def _spec_of(tensor: Any) -> tf.TensorSpec:
 
 
 def _as_parsed(values: tf.Tensor, spec: Any) -> tf.Tensor | tf.SparseTensor:
-    """A column of `raw`, shape [batch], in the form of a column of a parsed tf.Example.
+    """A column of `raw`, shape [batch] or [batch, events], in the form of a column of a parsed tf.Example.
 
     Args:
       values: the column; a missing value as in the module's docstring.
       spec: tf.io.VarLenFeature or tf.io.FixedLenFeature.
     """
+    if not isinstance(spec, tf.io.VarLenFeature) and values.shape.rank == 2:
+        return tf.reshape(values, [-1, *spec.shape])
     if not isinstance(spec, tf.io.VarLenFeature):
         # If the schema expects several values, all are set to the one: the operations compute the same from it.
         repeated = tf.tile(values[:, tf.newaxis], [1, math.prod(spec.shape)])
@@ -158,6 +165,8 @@ def _as_parsed(values: tf.Tensor, spec: Any) -> tf.Tensor | tf.SparseTensor:
         present = tf.logical_not(tf.math.is_nan(values))
     else:
         present = tf.not_equal(values, MISSING_INT)
+    if values.shape.rank == 2:
+        return tf.ragged.boolean_mask(values, present).to_sparse()
     rows = tf.where(present)
     indices = tf.concat([rows, tf.zeros_like(rows)], axis=1)
     shape = tf.stack([tf.shape(values, out_type=tf.int64)[0], tf.constant(1, tf.int64)])

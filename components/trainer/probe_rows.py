@@ -18,6 +18,7 @@ from components.features.config import Vocab
 from components.features.date_ops import DatePart
 from components.features.image_ops import Image
 from components.features.plan import FeaturePlan
+from components.features.sequence_ops import EventSequence
 from components.features.text_ops import MultiHot, Split, Text
 
 MISSING_INT = tf.int64.min
@@ -25,6 +26,8 @@ MISSING_INT = tf.int64.min
 
 _ROWS = 32
 _SEED = 0
+_EVENTS = 8
+"""Histories have fewer events."""
 _ENTRIES = 20
 """The number of values of a vocabulary: its first, which are the most frequent ones."""
 _FLOATS = (0.0, -1.0, 0.5, 1e-6, 1e6, -1e6, 1e12)
@@ -45,7 +48,7 @@ class ProbeRows:
     """Values by column; None is missing. The first row has values in required columns only.
 
     Attributes:
-      columns: column → a value for each row.
+      columns: column → a value for each row; the events of a history are a list.
       specs: column → its raw feature spec.
     """
 
@@ -57,12 +60,10 @@ class ProbeRows:
         return tf.constant([self._example(row).SerializeToString() for row in self._rows()])
 
     def tensors(self) -> dict[str, tf.Tensor]:
-        """The rows as inputs of the signature `raw`: column → string, int64 or float32, shape [rows]."""
+        """The rows as inputs of the signature `raw`: column → string, int64 or float32, shape [rows] or [rows, n]."""
         missing = {tf.string: b"", tf.int64: MISSING_INT, tf.float32: float("nan")}
         return {
-            name: tf.constant(
-                [missing[spec.dtype] if each is None else each for each in self.columns[name]], spec.dtype
-            )
+            name: tf.constant(_dense(self.columns[name], missing[spec.dtype]), spec.dtype)
             for name, spec in self.specs.items()
         }
 
@@ -79,7 +80,8 @@ class ProbeRows:
         kinds = {tf.string: "bytes_list", tf.int64: "int64_list", tf.float32: "float_list"}
         for name, each in row.items():
             spec = self.specs[name]
-            values = [each] * (1 if isinstance(spec, tf.io.VarLenFeature) else math.prod(spec.shape))
+            length = 1 if isinstance(spec, tf.io.VarLenFeature) else math.prod(spec.shape)
+            values = each if isinstance(each, list) else [each] * length
             getattr(example.features.feature[name], kinds[spec.dtype]).value.extend(values)
         return example
 
@@ -98,11 +100,24 @@ def probe_rows(plan: FeaturePlan, specs: Mapping[str, Any], transform: tft.TFTra
         candidates = [*_values(name, spec.dtype, plan, transform, random)]
         values = [candidates[row % len(candidates)] for row in range(_ROWS)]
         random.shuffle(values)
+        if name in plan.features.histories:
+            lengths = (
+                random.integers(1, _EVENTS, _ROWS) if isinstance(spec, tf.io.VarLenFeature) else spec.shape * _ROWS
+            )
+            values = [[values[(row + at) % _ROWS] for at in range(length)] for row, length in enumerate(lengths)]
         if isinstance(spec, tf.io.VarLenFeature):
             values = [None if random.random() < 0.1 else each for each in values]
             values[0] = None
         columns[name] = values
     return ProbeRows(columns, specs)
+
+
+def _dense(values: list[Any], missing: Any) -> list[Any]:
+    """The values with `missing` for None; lists are made equally long by it."""
+    most = max((len(each) for each in values if isinstance(each, list)), default=0)
+    if not most:
+        return [missing if each is None else each for each in values]
+    return [[*(each or ()), *[missing] * (most - len(each or ()))] for each in values]
 
 
 def _values(
@@ -118,7 +133,7 @@ def _values(
         entry
         for feature in features
         if _has_vocabulary(feature.op)
-        for entry in _entries(transform.vocabulary_file_by_name(feature.name))
+        for entry in _entries(transform.vocabulary_file_by_name(feature.vocabulary))
     ]
     if dtype == tf.string:
         lists = [
@@ -134,6 +149,8 @@ def _values(
 
 
 def _has_vocabulary(op: Op) -> bool:
+    if isinstance(op, EventSequence):
+        return op.buckets is None
     return isinstance(op, (Vocab, MultiHot, Split)) or (isinstance(op, Text) and op.vocabulary is not None)
 
 

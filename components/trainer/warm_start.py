@@ -238,9 +238,10 @@ def earlier_ids(new: IdVocabulary, earlier: IdVocabulary | None) -> npt.NDArray[
         return ids
     if _is_same(new, earlier):
         return np.arange(new.count)
-    if new.values is None or earlier.values is None or new.op["op"] != "vocab":
+    if new.values is None or earlier.values is None or new.op["op"] not in ("vocab", "sequence"):
         return ids
-    # Id 0 is a missing value; the vocabulary follows, then the buckets of out-of-vocabulary values; see features.ops.
+    # Id 0 is a missing value or padding; the vocabulary follows, then the buckets of out-of-vocabulary values; see
+    # features.ops.
     earlier_id = {value: number for number, value in enumerate(earlier.values, 1)}
     entries = len(new.values)
     ids[0] = 0
@@ -272,10 +273,14 @@ def _model_interface(network: tf_keras.Model, plan: FeaturePlan, transform: tft.
 
 def _ids(plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, tuple[dict[str, Any], int, str | None]]:
     """Each feature of ids → its operation, number of ids, and vocabulary file."""
-    ops = {feature.name: feature.op.model_dump(mode="json") for feature in plan.features.declared}
-    features = inputs(plan, transform.vocabulary_size_by_name).ids
+    features = {feature.name: feature for feature in plan.features.declared}
     return {
-        name: (ops[name], ids.cardinality, transform.vocabulary_file_by_name(name)) for name, ids in features.items()
+        name: (
+            features[name].op.model_dump(mode="json"),
+            ids.cardinality,
+            transform.vocabulary_file_by_name(features[name].vocabulary),
+        )
+        for name, ids in inputs(plan, transform.vocabulary_size_by_name).ids.items()
     }
 
 

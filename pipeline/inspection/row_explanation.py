@@ -27,7 +27,8 @@ from components.names import did_you_mean
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Masks: TypeAlias = npt.NDArray[np.bool_]
-Value: TypeAlias = int | float | str | None
+_Single: TypeAlias = "int | float | str | None"
+Value: TypeAlias = "_Single | tuple[_Single, ...]"
 
 _MOST = 1 << 14
 """Number of predictions for a row: up to 14 columns, all sets of columns; with more, as many random orders."""
@@ -102,6 +103,7 @@ class RawModel:
         self._signature = self._model.signatures["raw"]
         self._specs = self._signature.structured_input_signature[1]
         self._kinds = {name: spec.dtype.name for name, spec in self._specs.items()}
+        self._histories = {name for name, spec in self._specs.items() if spec.shape.rank == 2}
 
     def explain(self, row: Mapping[str, Any], baseline: Mapping[str, Any]) -> RowExplanation:
         """Explains the prediction for a row.
@@ -115,17 +117,17 @@ class RawModel:
         """
         values, others = (self._row(each) for each in (row, baseline))
         differing = [name for name in self._specs if values[name] != others[name]]
-        encoded = [{name: self._encoded(name, each[name]) for name in self._specs} for each in (values, others)]
-        outputs = self._predict({name: np.full(1, value) for name, value in encoded[0].items()})
+        pairs = {name: self._pair(name, values[name], others[name]) for name in self._specs}
+        outputs = self._predict({name: pair[:1] for name, pair in pairs.items()})
         output = next(name for name in _OUTPUTS if name in outputs)
         # Of several classes, the most probable one.
         at = int(outputs[output].argmax())
         class_name = f" of {outputs[_CLASSES][0, at].decode(errors='replace')}" if _CLASSES in outputs else ""
 
         def predict(masks: Masks) -> Floats:
-            columns = {name: np.full(len(masks), value) for name, value in encoded[1].items()}
+            columns = {name: pair[np.ones(len(masks), int)] for name, pair in pairs.items()}
             for number, name in enumerate(differing):
-                columns[name] = np.where(masks[:, number], encoded[0][name], columns[name])
+                columns[name] = pairs[name][np.where(masks[:, number], 0, 1)]
             found: Floats = self._predict(columns)[output].reshape(len(masks), -1)[:, at].astype(np.float64)
             return found
 
@@ -154,6 +156,12 @@ class RawModel:
         return {name: self._value(name, row.get(name)) for name in self._specs}
 
     def _value(self, name: str, value: Any) -> Value:
+        if name in self._histories:
+            events = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
+            return tuple(self._single_value(name, each) for each in events) or None
+        return self._single_value(name, value)
+
+    def _single_value(self, name: str, value: Any) -> _Single:
         kind = self._kinds[name]
         if value != value:
             value = None
@@ -166,7 +174,15 @@ class RawModel:
         expected = {"string": "a text", "float32": "a number", "int64": "a whole number"}[kind]
         raise InputError(f"row: expected {expected} or null in column {name}, received {value!r}", "correct the value")
 
-    def _encoded(self, name: str, value: Value) -> Any:
+    def _pair(self, name: str, value: Value, other: Value) -> npt.NDArray[Any]:
+        """Returns the values of the row and of the baseline as the signature takes them, [2] or [2, events]."""
+        both = [each if isinstance(each, tuple) else (each,) for each in (value, other)]
+        most = max(map(len, both))
+        equal = [(*each, *[None] * (most - len(each))) for each in both]
+        encoded = np.stack([np.stack([self._encoded(name, one) for one in each]) for each in equal])
+        return encoded if name in self._histories else encoded[:, 0]
+
+    def _encoded(self, name: str, value: _Single) -> Any:
         """Returns a value as the signature takes it; see components/trainer/export."""
         if self._kinds[name] == "string":
             return np.array("" if value is None else value, object)

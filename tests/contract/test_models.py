@@ -27,6 +27,17 @@ INPUTS = {
     "several": Inputs({"a": Dense(), "words": Ids(50, values=4), "x": Ids(5, width=3)}),
     "numbers": Inputs({"a": Dense(), "b": Dense()}),
     "ids": Inputs({"x": Ids(300)}),
+    "histories": Inputs(
+        {
+            "a": Dense(),
+            "item": Ids(40),
+            "kind": Ids(7),
+            "items": Ids(40, values=5, is_history=True, shares="item"),
+            "kinds": Ids(7, values=5, is_history=True, shares="kind", along="items"),
+            "gaps": Ids(33, values=5, is_history=True, along="items"),
+            "words": Ids(20, values=3, is_history=True),
+        }
+    ),
 }
 
 
@@ -127,6 +138,36 @@ def test_model_overfits_64_rows(kind: str, policy: str) -> None:
 
     values = [float(step()) for _ in range(200 if kind == "linear" else 100)]
     assert values[-1] < 0.02 < values[0]
+
+
+@pytest.mark.parametrize(("kind", "rate", "options"), [("din", 0.02, {}), ("bst", 0.005, {"blocks": 2})])
+def test_attention_finds_whether_the_candidate_is_in_the_history(kind: str, rate: float, options: Any) -> None:
+    tf_keras.utils.set_random_seed(3)
+    inputs = Inputs({"item": Ids(30), "items": Ids(30, values=6, is_history=True, shares="item")})
+    model = build(ModelConfig(kind=kind, hidden=(16,), embedding=8, **options), inputs, 1)
+    optimizer = tf_keras.optimizers.Adam(rate)
+
+    def rows(seed: int, count: int) -> tuple[dict[str, Any], Any]:
+        random = np.random.default_rng(seed)
+        items = random.integers(1, 30, (count, 6)) * (np.arange(6) < random.integers(0, 7, (count, 1)))
+        item = np.where(random.random(count) < 0.5, items[:, 0], random.integers(1, 30, count))
+        item = np.where(item == 0, 1, item)
+        return {"item": tf.constant(item), "items": tf.constant(items)}, (items == item[:, np.newaxis]).any(axis=1)
+
+    @tf.function
+    def step(given: dict[str, Any], label: Any) -> None:
+        with tf.GradientTape() as tape:
+            logits = model(given, training=True)[:, 0]
+            loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(label, logits))
+        optimizer.apply_gradients(zip(tape.gradient(loss, model.variables), model.variables, strict=True))
+
+    for number in range(500):
+        given, label = rows(number, 128)
+        step(given, tf.constant(label, tf.float32))
+    given, label = rows(10_000, 4000)
+    right = (model(given, training=False)[:, 0].numpy() > 0) == label
+    # An mlp, which averages the events, has 0.81 then, and 0.91 after 2,000 steps.
+    assert right.mean() > 0.93
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import collections
 import functools
+import itertools
 import pickle
 import re
 from datetime import datetime, timedelta, timezone
@@ -31,6 +33,7 @@ from components.features.date_ops import DatePart
 from components.features.ops import Dense, Ids
 from components.features.plan import FeaturePlan
 from components.features.preprocessing import preprocessing_fn
+from components.features.sequence_ops import EventSequence, TimeGaps
 from components.features.text_ops import MultiHot, Split, Text
 from components.models.build import build
 from components.models.config import ModelConfig
@@ -99,8 +102,10 @@ def words(row: dict[str, Any], feature: Feature) -> list[Any]:
 
 def is_known(row: dict[str, Any], feature: Feature) -> bool:
     """Whether a row has what the feature is made of."""
-    if isinstance(feature.op, (Text, Split, MultiHot)):
+    if isinstance(feature.op, (Text, Split, MultiHot, EventSequence)):
         return bool(words(row, feature))
+    if isinstance(feature.op, TimeGaps):
+        return any(word.lstrip(b"-").isdigit() for word in words(row, feature))
     if isinstance(feature.op, DatePart) and feature.columns[0] in NO_DATES:
         return False
     return all(row[column] is not None for column in feature.columns)
@@ -216,6 +221,38 @@ def test_all_values_of_an_example_are_read(transformed: Any, feature: Feature) -
             assert [id_ if want else None for id_, want in zip(answer, ids, strict=False)] == ids
             assert (answer[: len(read)] > 0).all()
             assert (answer[len(read) :] == 0).all()
+
+
+def test_latest_events_have_the_ids_of_the_column_that_they_repeat(transformed: Any) -> None:
+    _, _, transform = transformed
+    given = [{**NOTHING, "users": [7, *range(10, 16)]}, *({**NOTHING, "user": user} for user in range(12, 16))]
+    outputs = serve(transform, given)
+    assert outputs["users_sequence"][0].tolist() == outputs["user_hash"][1:].tolist()
+    vocabulary = [int(entry) for entry in transform.vocabulary_by_name("count_vocab")]
+    outputs = serve(transform, [{**NOTHING, "counts": [99, vocabulary[2], vocabulary[0]]}, {**NOTHING, "count": 99}])
+    assert outputs["counts_sequence"][0].tolist() == [outputs["count_vocab"][1], 3, 1, 0]
+
+
+def test_vocabulary_is_counted_in_the_column_and_in_its_history(transformed: Any) -> None:
+    given, _, transform = transformed
+    latest = [value for row in given for value in values(row["counts"])[-4:]]
+    counts = collections.Counter(map(str, [*latest, *(row["count"] for row in given if row["count"] is not None)]))
+    order = sorted(counts, key=lambda text: (-counts[text], text))
+    assert [entry.decode() for entry in transform.vocabulary_by_name("count_vocab")] == order[:3]
+
+
+def test_time_gaps_are_logarithms_of_seconds(transformed: Any) -> None:
+    _, _, transform = transformed
+    now = 1_700_000_000_000
+    ago = [0, 999, 1000, 3000, 60_000, 10**15]
+    given = [{**NOTHING, "user_times": [now - each for each in pair], "stamp": now} for pair in itertools.pairwise(ago)]
+    given += [{**NOTHING, "user_times": [now, now + 5000], "stamp": now}, {**NOTHING, "user_times": [now - 7000, now]}]
+    outputs = serve(transform, given)["user_times_time_gaps"][:, :2].tolist()
+    # The last row has no time to compare with but its last event's.
+    assert outputs == [[1, 1], [1, 2], [2, 3], [3, 6], [6, 32], [1, 1], [4, 1]]
+    assert serve(transform, [{**NOTHING, "pair_of_times": [100, 103]}])["pair_of_times_time_gaps"].tolist() == [
+        [3, 1, 0, 0]
+    ]
 
 
 def test_words_and_ngrams_have_ids(transformed: Any) -> None:

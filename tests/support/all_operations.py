@@ -28,6 +28,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "multi_hot": {"size": 3, "oov_buckets": 2},
     "split": {"size": 3, "oov_buckets": 2, "max_values": 3},
     "text": {"buckets": 50, "max_values": 4},
+    "sequence": {"size": 3, "oov_buckets": 2, "max_values": 3},
+    "time_gaps": {"max_values": 3},
     "date_part": {"part": "month"},
     "date_parts": {"parts": ["month", "year"]},
     "image": {"height": 4, "width": 4},
@@ -51,6 +53,12 @@ OTHERS = {
     "never_when": {"date_parts": ["year", "hour"]},
     "note": {"text": {"vocabulary": 20, "ngrams": 3, "max_values": 8}},
     "never_note": {"text": {"vocabulary": 20}},
+    "user": {"hash": {"buckets": 20}},
+    "users": {"sequence": {"of": "user", "max_values": 4}},
+    "user_kinds": {"sequence": {"buckets": 9, "max_values": 4, "along": "users"}},
+    "user_times": {"time_gaps": {"max_values": 4, "along": "users", "until": "stamp", "unit": "milliseconds"}},
+    "counts": {"sequence": {"of": "count", "max_values": 4}},
+    "pair_of_times": {"time_gaps": {"max_values": 4}},
     "row": "z_score",
 }
 CROSSES = {
@@ -91,6 +99,12 @@ def rows(count: int, seed: int) -> list[dict[str, Any]]:
             "when": maybe((when + timedelta(seconds=int(random.integers(0, 4e9)))).isoformat().encode()),
             "stamp": maybe(int(random.integers(-(10**12), 2 * 10**12))),
             "note": maybe(one(b"Red Shoes, red!", "Größe 42 / ÉTÉ".encode(), b"", b"caf\xe9 \xff", b"...")),
+            "user": maybe(int(random.integers(0, 50))),
+            "users": maybe([int(each) for each in random.integers(0, 50, random.integers(1, 8))]),
+            "user_kinds": maybe(b"|".join(one(b"x", b"y", b"z") for _ in range(random.integers(1, 8)))),
+            "user_times": maybe([int(each) for each in random.integers(-(10**12), 10**12, random.integers(1, 8))]),
+            "counts": maybe([int(each) for each in random.integers(-5, 20, random.integers(1, 8))]),
+            "pair_of_times": [int(each) for each in random.integers(0, 10**6, 2)],
             "picture": maybe(png(int(random.integers(0, 255)))),
             "row": index,
             **dict.fromkeys(name for name in SPEC if name.startswith("never_")),
@@ -112,12 +126,13 @@ def plan() -> FeaturePlan:
 
 SPEC = {
     **dict.fromkeys(("count", "seats", "stamp", "row", "never_int"), tf.io.VarLenFeature(tf.int64)),
-    "pair": tf.io.FixedLenFeature([2], tf.int64),
+    **dict.fromkeys(("user", "users", "user_times", "counts"), tf.io.VarLenFeature(tf.int64)),
+    **dict.fromkeys(("pair", "pair_of_times"), tf.io.FixedLenFeature([2], tf.int64)),
     "price": tf.io.VarLenFeature(tf.float32),
-    **dict.fromkeys(("shop", "tags", "left", "when", "note", "picture"), tf.io.VarLenFeature(tf.string)),
+    **dict.fromkeys(("shop", "tags", "left", "when", "note", "picture", "user_kinds"), tf.io.VarLenFeature(tf.string)),
     **dict.fromkeys(("never_bytes", "never_when", "never_note", "never_picture"), tf.io.VarLenFeature(tf.string)),
 }
-NOTHING: dict[str, Any] = {**dict.fromkeys(SPEC), "pair": [0, 0]}
+NOTHING: dict[str, Any] = {**dict.fromkeys(SPEC), "pair": [0, 0], "pair_of_times": [0, 0]}
 """A row that lacks all that may be missing."""
 
 

@@ -12,8 +12,9 @@ from components.evaluator.config import LOSS_METRICS, METRICS, Threshold, metric
 from components.features import expression
 from components.features.base_op import Dtype, Embedded
 from components.features.image_ops import Image
+from components.features.sequence_ops import EventSequence
 from components.ingest import spans
-from components.models.config import IMAGE_KINDS, ModelConfig, has_effect
+from components.models.config import HISTORY_KINDS, IMAGE_KINDS, ModelConfig, has_effect
 from components.names import column_name, did_you_mean
 from components.trainer.config import AugmentationConfig, TrainingConfig
 from pipeline.authoring.config.document import Problem, of_validation
@@ -35,6 +36,7 @@ def check_config(config: Config) -> list[Problem]:
         *_schema(config),
         *_features(config),
         *_images(config),
+        *_histories(config),
         *_forest(config),
         *_mesh(config),
         *_calibration(config),
@@ -213,6 +215,16 @@ def _images(config: Config) -> Iterator[Problem]:
     if config.model.frozen_steps and config.training.weight_decay:
         message = "expected 0 with model.frozen_steps, since it would change the frozen weights; remove one"
         yield Problem(("training", "weight_decay"), message)
+
+
+def _histories(config: Config) -> Iterator[Problem]:
+    kind = config.model.kind
+    histories = [feature for feature in config.features.declared if isinstance(feature.op, EventSequence)]
+    if kind in HISTORY_KINDS and not any(feature.shares or kind == "bst" for feature in histories):
+        expected = "a column with the operation sequence" + ("" if kind == "bst" else " and its option of")
+        yield Problem(
+            ("model", "kind"), f"{kind} reads histories: expected {expected}; add one, or choose another kind"
+        )
 
 
 def _mixup(config: Config, images: int) -> Iterator[Problem]:

@@ -48,6 +48,22 @@ def test_part_of_a_batch_and_a_column_without_values() -> None:
     assert found["plan"].tolist() == [b"b", b""]
 
 
+def test_histories_are_made_equally_long() -> None:
+    histories = {name: tf.TensorSpec([None, None], spec.dtype) for name, spec in INPUTS.items()}
+    missing = np.iinfo(np.int64).min
+    given = {"age": [[3, 4], None, [5, 6, 7]], "fare": pa.nulls(3), "plan": [[b"a"], [b"b", b"c"], []]}
+    found = raw_columns(batch(**given), histories)
+    assert found is not None
+    assert found["age"].tolist() == [[3, 4, missing], [missing] * 3, [5, 6, 7]]
+    assert np.isnan(found["fare"]).all()
+    assert found["fare"].shape == (3, 1)
+    assert found["plan"].tolist() == [[b"a", b""], [b"b", b"c"], [b"", b""]]
+    found = raw_columns(batch(**given).slice(1, 2), histories)
+    assert found is not None
+    assert found["age"].tolist() == [[missing] * 3, [5, 6, 7]]
+    assert raw_columns(batch(plan=[[b"a", b""], None, None]), histories) is None
+
+
 @pytest.mark.parametrize(
     "replaced",
     [

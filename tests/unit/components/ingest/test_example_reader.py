@@ -13,7 +13,7 @@ from components.errors import InputError
 from components.ingest import example_reader, readers
 from components.ingest.blocks import RowCounts, RowLog
 from components.ingest.config import DataConfig, IngestConfig, TfrecordConfig
-from components.ingest.example_reader import RECORD, ExampleReader
+from components.ingest.example_reader import ExampleReader
 
 pytestmark = pytest.mark.both_lines
 
@@ -33,10 +33,12 @@ def example(**values: Any) -> bytes:
     return bytes(tf.train.Example(features=features(**values)).SerializeToString())
 
 
-def sequence(**values: Any) -> bytes:
-    steps = tf.train.FeatureList(feature=[tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))])
-    lists = tf.train.FeatureLists(feature_list={"clicks": steps})
-    full = tf.train.SequenceExample(context=features(**values), feature_lists=lists)
+def sequence(clicks: list[Any] | None, /, **values: Any) -> bytes:
+    """With a feature list of these steps: a number, or a list of numbers."""
+    steps = [each if isinstance(each, list) else [each] for each in clicks or ()]
+    feature = [tf.train.Feature(int64_list=tf.train.Int64List(value=step)) for step in steps]
+    lists = {} if clicks is None else {"clicks": tf.train.FeatureList(feature=feature)}
+    full = tf.train.SequenceExample(context=features(**values), feature_lists=tf.train.FeatureLists(feature_list=lists))
     return bytes(full.SerializeToString())
 
 
@@ -56,8 +58,7 @@ def read(path: str, config: TfrecordConfig = EXAMPLE) -> tuple[dict[str, list[An
     records: list[bytes] = []
     positions: list[int] = []
     for block in blocks:
-        assert block.records is not None
-        records += block.records.to_pylist()
+        records += [] if block.records is None else block.records.to_pylist()
         positions += [block.origin(row)[1] for row in range(block.columns.num_rows)]
     return pa.Table.from_batches([block.columns for block in blocks]).to_pydict(), records, positions, row_log.close()
 
@@ -76,15 +77,31 @@ def test_records_are_kept_and_features_are_columns(tmp_path: Path, compression: 
     assert example_reader.names(path, EXAMPLE) == ["a", "b", "c"]
 
 
-def test_sequence_examples_are_hashed_by_record_and_show_their_context(tmp_path: Path) -> None:
-    given = [sequence(user=[b"x"]), sequence(user=[b"y"])]
+def test_feature_lists_are_list_columns(tmp_path: Path) -> None:
+    given = [sequence([1, 2, 3], user=[b"x"]), sequence([], user=[b"y"]), sequence(None), sequence([4])]
     path = write(tmp_path, given)
     columns, records, _, _ = read(path, SEQUENCE)
-    assert columns == {"user": [[b"x"], [b"y"]], RECORD: given}
-    assert records == given
-    properties = ExampleReader(SEQUENCE).properties
-    assert properties.key_columns == properties.hidden == (RECORD,)
-    assert example_reader.names(path, SEQUENCE) == ["user"]
+    assert columns == {"user": [[b"x"], [b"y"], None, None], "clicks": [[1, 2, 3], [], None, [4]]}
+    assert records == []
+    assert example_reader.names(path, SEQUENCE) == ["clicks", "user"]
+
+
+def test_steps_without_exactly_one_value_are_bad_rows(tmp_path: Path) -> None:
+    given = [sequence([1]), sequence([[2, 3], 4]), b"\xff", sequence([5, []]), sequence([6])]
+    path = write(tmp_path, given)
+    columns, _, positions, counts = read(path, SEQUENCE)
+    assert columns == {"clicks": [[1], [6]]}
+    assert positions == [0, sum(16 + len(each) for each in given[:4])]
+    assert [bad.reason for bad in counts.first_bad] == [
+        "expected one value in each step of the feature list 'clicks', received another number",
+        "expected a serialized tf.SequenceExample, received 1 other bytes",
+        "expected one value in each step of the feature list 'clicks', received another number",
+    ]
+
+
+def test_feature_list_with_the_name_of_a_feature_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'clicks' is both a feature of the context and a feature list"):
+        read(write(tmp_path, [sequence([1], clicks=[1])]), SEQUENCE)
 
 
 def test_records_that_are_no_examples_are_bad_rows(tmp_path: Path) -> None:

@@ -229,9 +229,10 @@ def test_gzip_file_of_records_that_is_cut_off_fails(tmp_path: Path) -> None:
     assert error.remedy == "fetch or write the file again"
 
 
-def test_sequence_examples_are_passed_on_and_reported_as_what_they_are(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stored", ["parquet", "tfrecord"])
+def test_sequence_examples_are_stored_as_rows_with_lists(tmp_path: Path, stored: Any) -> None:
     def sequence(row: int) -> bytes:
-        steps = [tf.train.Feature(float_list=tf.train.FloatList(value=[row + step])) for step in range(3)]
+        steps = [tf.train.Feature(float_list=tf.train.FloatList(value=[row + step])) for step in range(row % 3)]
         return bytes(
             tf.train.SequenceExample(
                 context=tf.train.Example.FromString(ingest_runs.example(a=row % 4)).features,
@@ -239,27 +240,14 @@ def test_sequence_examples_are_passed_on_and_reported_as_what_they_are(tmp_path:
             ).SerializeToString()
         )
 
-    result = [sequence(row) for row in range(40)]
-    path = write_records(tmp_path / "in.tfrecord", [*result, b"\xff"])
-    config = data(path, tfrecord={"payload": "sequence_example"}, **ANY)
-    examples = ingest(config, tmp_path / "out")
-    assert examples.get_string_custom_property("payload_format") == "FORMAT_TF_SEQUENCE_EXAMPLE"
-    columns = ingest(config, tmp_path / "columns", stored="parquet")
-    assert columns.get_string_custom_property("payload_format") == "FORMAT_TF_SEQUENCE_EXAMPLE"
-    # The record is hashed, not the few values of its context.
-    train, evaluation = records(examples, "train"), records(examples, "eval")
-    assert sorted(train + evaluation) == sorted(result)
-    assert len(evaluation) > 5
-    assert ingest_runs.types(examples) == {"a": "int"}
+    path = write_records(tmp_path / "in.tfrecord", [*map(sequence, range(40)), b"\xff"])
+    examples = ingest(data(path, tfrecord={"payload": "sequence_example"}, **ANY), tmp_path / "out", stored=stored)
     assert bad_rows(examples)[0]["reason"] == "expected a serialized tf.SequenceExample, received 1 other bytes"
-    split = {"by": "group", "columns": "a", "train": 1, "eval": 1}
-    grouped = ingest(config.model_copy(update={"split": type(config.split)(**split)}), tmp_path / "grouped")
-    groups = [{group_of(one) for one in records(grouped, split)} for split in ("train", "eval")]
-    assert groups[0].isdisjoint(groups[1])
-
-
-def group_of(record: bytes) -> int:
-    return int(tf.train.SequenceExample.FromString(record).context.feature["a"].int64_list.value[0])
+    assert ingest_runs.types(examples) == {"a": "int", "steps": "float"}
+    steps = [[float(row + step) for step in range(row % 3)] for row in range(40)]
+    # `all_rows` has one value without its list.
+    expected = [{"a": row % 4, "steps": each[0] if len(each) == 1 else each} for row, each in enumerate(steps)]
+    assert sorted(map(str, all_rows(examples))) == sorted(map(str, expected))
 
 
 def draw_images(folder: Path, count: int = 40) -> Path:

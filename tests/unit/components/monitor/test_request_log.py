@@ -123,3 +123,13 @@ def test_file_that_was_finished_since_it_was_listed_is_read(tmp_path: Path) -> N
     [listed] = request_log.files([str(tmp_path)])
     (tmp_path / f".{name}").rename(tmp_path / name)
     assert request_log.read([listed.path], 10)[1].rows == 1
+
+
+def test_history_is_read_as_its_first_event(tmp_path: Path) -> None:
+    smallest = np.iinfo(np.int64).min
+    file = write(
+        tmp_path / "log",
+        raw(1, [1.0, 2.0], ["a", "b"], [7, 8], past=np.array([[5, 6], [smallest, smallest]])),
+        raw(1, [3.0], ["c"], [9], past=np.zeros([1, 0], np.int64)),
+    )
+    assert request_log.read([file], 10)[1].columns["past"].to_pylist() == [5, None, None]

@@ -56,6 +56,21 @@ def test_first_row_has_values_in_required_columns_only(made: ProbeRows) -> None:
     assert None not in made.columns["count"]
 
 
+def test_events_of_a_history_are_lists(tmp_path: Path) -> None:
+    columns = {"area": "vocab", "areas": {"sequence": {"of": "area"}}, "times": "time_gaps"}
+    specs = {**SPECS, "areas": SPECS["area"], "times": tf.io.FixedLenFeature([3], tf.int64)}
+    made = make(tmp_path, columns, {name: specs[name] for name in columns})
+    events = made.columns["areas"]
+    assert {8, 32, -7} < {each for row in events if row for each in row}
+    assert len({len(row) for row in events if row}) > 3
+    dense = made.tensors()["areas"].numpy().tolist()
+    assert dense[0] == [MISSING_INT] * len(dense[0])
+    assert [[each for each in row if each != MISSING_INT] for row in dense] == [row or [] for row in events]
+    parsed = tf.io.parse_example(made.examples(), made.specs)
+    assert tf.RaggedTensor.from_sparse(parsed["areas"]).to_list() == [row or [] for row in events]
+    assert parsed["times"].numpy().tolist() == made.columns["times"]
+
+
 def test_known_and_unknown_values_of_a_vocabulary(made: ProbeRows) -> None:
     assert {"Łódź Cabs".encode(), b"Blue Line", b"unknown"} < set(made.columns["company"])
     assert {8, 32, -7, 2**40} < set(made.columns["area"])

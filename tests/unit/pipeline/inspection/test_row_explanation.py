@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from components.errors import InputError
 from pipeline.inspection import row_explanation
@@ -59,6 +62,28 @@ def test_random_orders_are_near_the_exact_values(monkeypatch: pytest.MonkeyPatch
 
 def test_equal_rows_have_no_contributions():
     assert [len(each) for each in shapley_values(nonlinear, 0)] == [0, 0]
+
+
+def test_events_of_a_history_are_one_column(tmp_path: Path):
+    class Sum(tf.Module):  # type: ignore[misc]
+        @tf.function(
+            input_signature=[tf.TensorSpec([None, None], tf.int64, "past"), tf.TensorSpec([None], tf.float32, "fare")]
+        )
+        def raw(self, past: Any, fare: Any) -> Any:
+            known = tf.where(past == tf.int64.min, tf.zeros_like(past), past)
+            return {"prediction": tf.cast(tf.reduce_sum(known, axis=1), tf.float32) + fare}
+
+    module = Sum()
+    tf.saved_model.save(module, str(tmp_path), signatures={"raw": module.raw})
+    model = row_explanation.RawModel(str(tmp_path))
+    explained = model.explain({"past": [1, 2, 4], "fare": 0.5}, {"past": [10], "fare": 2})
+    assert {each.column: (each.value, each.baseline, each.contribution) for each in explained.columns} == {
+        "past": ((1, 2, 4), (10,), -3),
+        "fare": (0.5, 2, -1.5),
+    }
+    assert model.explain({"past": [7], "fare": 1}, {"fare": 1}).columns[0].contribution == 7
+    with pytest.raises(InputError, match="expected a whole number or null in column past, received 'x'"):
+        model.explain({"past": [1, "x"]}, {})
 
 
 def test_rows_are_json_objects():

@@ -1,0 +1,109 @@
+"""How near the models of histories come to the best that the simulated sessions allow.
+
+python -m benchmarks.sessions [--rows 204800] [--seeds 5] [--kinds din,bst,dcn_v2]
+
+Each seed is a log of other users and items. configs/sessions.yaml is run with each kind up to the Evaluator; the later
+fifth of the rows is the eval split. The best is the true probability, which no rows show: it knows the hidden vectors
+of users and items.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+
+from benchmarks import measure
+from data import sessions
+from data.clicks import best_auc, truth_path
+
+_PASSES = 3
+_BATCH = 512
+
+
+def main() -> None:
+    """Trains, prints the table and writes it to results/."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=204_800)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--kinds", default="din,bst,dcn_v2")
+    options = parser.parse_args()
+    kinds = options.kinds.split(",")
+    with tempfile.TemporaryDirectory() as scratch:
+        measured: dict[str, list[measure.Measurement]] = {kind: [] for kind in kinds}
+        found = [compared(Path(scratch) / str(seed), options.rows, seed, measured) for seed in range(options.seeds)]
+    command = f"python -m benchmarks.sessions --rows {options.rows} --seeds {options.seeds} --kinds {options.kinds}"
+    print(measure.record("sessions", command, measured, facts(found, options.rows)))
+
+
+def compared(folder: Path, rows: int, seed: int, measured: dict[str, list[measure.Measurement]]) -> dict[str, float]:
+    """The AUC of each kind in the eval split of a log, and that of the true probabilities (`best`).
+
+    Args:
+      folder: for data and outputs.
+      rows: of the log.
+      seed: of the log.
+      measured: kind → what its runs took, which gets another one.
+    """
+    data = folder / "sessions.parquet"
+    sessions.make(rows, seed, data)
+    found = {}
+    for kind, runs in measured.items():
+        log = folder / f"{kind}.log"
+        runs.append(measure.run(_command(data, rows, kind), log))
+        [result] = [line for line in log.read_text().splitlines() if line.startswith('{"run"')]
+        found[kind] = float(json.loads(result)["metrics"]["auc"])
+    table, truth = parquet.read_table(data), parquet.read_table(truth_path(data))
+    [evaluated] = folder.glob("out/sessions/artifacts/ExampleGen/examples/*/Split-eval")
+    chosen = np.isin(_keys(table), _keys(parquet.read_table(evaluated)))
+    return {"best": best_auc(truth["click"].to_numpy()[chosen], table["clicked"].to_numpy()[chosen]), **found}
+
+
+def facts(found: list[dict[str, float]], rows: int) -> measure.Facts:
+    """The means over the seeds, and the differences to the first kind, with their standard errors."""
+    first = next(name for name in found[0] if name != "best")
+    reported: measure.Facts = {"rows": rows, "seeds": len(found)}
+    for name in found[0]:
+        reported[f"{name}: AUC"] = _mean([each[name] for each in found])
+        if name != "best":
+            reported[f"{name}: behind the best"] = _mean([each["best"] - each[name] for each in found])
+        if name not in ("best", first):
+            reported[f"{first} above {name}"] = _mean([each[first] - each[name] for each in found])
+    return reported
+
+
+def _mean(values: list[float]) -> str:
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return f"{statistics.mean(values):.4f} (standard error {error:.4f})"
+
+
+def _command(data: Path, rows: int, kind: str) -> list[str]:
+    """Trains and evaluates a model; nodes before the Trainer run once for a log."""
+    steps = round(0.8 * _PASSES * rows / _BATCH)
+    fields = {"data.path": data, "model.kind": kind, "training.steps": steps, "evaluation.slices": "[]"}
+    chosen = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
+    given = ["--local", "--json", "--config", "configs/sessions.yaml", "--output", str(data.parent / "out"), *chosen]
+    return [sys.executable, "runner.py", *given, "--to", "Evaluator"]
+
+
+def _keys(table: pa.Table) -> Any:
+    """A number for each row: a user has one row at a time. The columns of examples are lists."""
+    user, time = (
+        pc.list_flatten(table[name]) if pa.types.is_large_list(table[name].type) else table[name]
+        for name in ("user", "time")
+    )
+    return user.to_numpy() * 2**32 + time.to_numpy()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+"""Simulate the sessions example's data: items shown to users, clicked and bought or not, with the user's past clicks.
+
+    python -m data.sessions                       102,400 impressions, to data/sessions/sessions.parquet
+    python -m data.sessions --rows 10_000_000
+
+A click depends on what the user has clicked before: items like the latest ones are clicked while the session lasts
+(short interest), and items of the user's taste always (long interest). The true probabilities of each row are written
+to `sessions.truth.parquet`, so that the best possible metrics are known. data/README.md describes each column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from data.clicks import best_auc, truth_path
+from data.draws import Floats, Keys, normal, uniform
+from data.output import finish, positive
+from data.tables import blocks, is_written, table_file
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+DEFAULT_OUTPUT = Path("data/sessions/sessions.parquet")
+_LISTS = ("past_items", "past_categories", "past_times")
+SCHEMA = pa.schema(
+    {
+        "user": pa.int64(),
+        "item": pa.int64(),
+        "category": pa.int64(),
+        "price": pa.float64(),
+        "position": pa.int64(),
+        "time": pa.int64(),
+        **dict.fromkeys(_LISTS, pa.list_(pa.int64())),
+        "clicked": pa.int64(),
+        "purchased": pa.int64(),
+    }
+)
+TRUTH_SCHEMA = pa.schema({"click": pa.float64(), "purchase_after_click": pa.float64()})
+
+EVENTS = 64
+"""Impressions of each user."""
+ROWS_PER_ITEM, CATEGORIES = 100, 40
+ZIPF = 0.8
+"""Exponent of the popularity of items."""
+PAST = 20
+"""Clicks of a user that a row has at most, the latest ones."""
+NEW_SESSION = 1 / 8
+"""Probability that an impression begins a new session, on average 12 hours after the last one."""
+RECOMMENDED = 0.4
+"""Share of the impressions with an item of the category of one of the last three clicks."""
+
+LONG, SHORT, QUALITY, POSITION = 0.9, 2.5, 0.7, 0.25
+"""Effects on the log-odds of a click: of the user's taste, of clicks on similar items in the last hour, of the item
+itself, and of each position further down."""
+_HOUR = 3600.0
+_SIZE = 6
+"""Size of the hidden vectors of items and users."""
+_CLICK, _PURCHASE = -1.9, -1.6
+"""Log-odds without any effect."""
+_START, _LENGTH = 1_767_225_600, 28 * 24 * 3600
+"""The users arrive in this many seconds from 2026-01-01 on."""
+_DELAY = 20 * _HOUR
+"""Mean time between click and purchase. The log ends a week after the last user has arrived, and a purchase after that
+is not in it."""
+_END = _START + _LENGTH + 7 * 24 * 3600
+_SCORED = 1 << 20
+"""Rows used for the printed AUC at most, so that memory is bounded."""
+
+
+@dataclass
+class _Past:
+    """The last clicks of some users: a ring buffer, in which a user's click number n is in column n % PAST."""
+
+    items: Ints
+    times: Ints
+    clicks: Ints
+
+    @classmethod
+    def of(cls, users: int) -> _Past:
+        return cls(np.zeros((users, PAST), np.int64), np.zeros((users, PAST), np.int64), np.zeros(users, np.int64))
+
+    def add(self, clicked: npt.NDArray[np.bool_], items: Ints, now: Ints) -> None:
+        rows = np.flatnonzero(clicked)
+        columns = self.clicks[rows] % PAST
+        self.items[rows, columns], self.times[rows, columns] = items[rows], now[rows]
+        self.clicks[rows] += 1
+
+    def in_order(self) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+        """Items and times, the oldest first, and where there are any; shape [users, PAST]."""
+        count = np.minimum(self.clicks, PAST)[:, np.newaxis]
+        number = (self.clicks[:, np.newaxis] - count + np.arange(PAST)) % PAST
+        known = np.arange(PAST) < count
+        return np.take_along_axis(self.items, number, 1), np.take_along_axis(self.times, number, 1), known
+
+
+class Sessions:
+    """A simulated log; any slice of whole users can be made separately.
+
+    Args:
+      rows: length of the whole log, which sets the number of users and items.
+      seed: another seed gives another log with other users and items.
+    """
+
+    def __init__(self, rows: int, seed: int) -> None:
+        self._seed = seed
+        self.items = max(rows // ROWS_PER_ITEM, 10 * CATEGORIES)
+        popularity = np.cumsum(np.arange(1.0, self.items + 1) ** -ZIPF)
+        self._popularity = popularity / popularity[-1]
+        items = np.arange(self.items, dtype=np.uint64)
+        centres = self._vectors("category", np.arange(CATEGORIES, dtype=np.uint64))
+        # Every category has items of every popularity.
+        self._category = np.arange(self.items) % CATEGORIES
+        self.vectors = _unit(_unit(centres)[self._category] + 0.6 * _unit(self._vectors("item", items)))
+        self._quality = normal(seed, "quality", items)
+        self._appeal = normal(seed, "appeal", items)
+        self._price = np.round(np.exp(2.5 + 0.8 * normal(seed, "price", items)), 2)
+
+    def seen(self, start: int, stop: int) -> pa.Table:
+        """Return the rows `start` to `stop - 1` that a model may use, with the labels; columns as in `SCHEMA`."""
+        return self.both(start, stop)[0]
+
+    def truth(self, start: int, stop: int) -> pa.Table:
+        """Return the true probabilities of the rows `start` to `stop - 1`."""
+        return self.both(start, stop)[1]
+
+    def both(self, start: int, stop: int) -> tuple[pa.Table, pa.Table]:
+        """Return the results of `seen` and `truth`, computed once; both bounds are multiples of EVENTS."""
+        users = np.arange(start // EVENTS, stop // EVENTS, dtype=np.uint64)
+        taste = _unit(self._vectors("taste", users)) * np.sqrt(_SIZE) / 2
+        past = _Past.of(len(users))
+        now = _START + (_LENGTH * uniform(self._seed, "arrival", users)).astype(np.int64)
+        steps = []
+        for step in range(EVENTS):
+            keys = users * np.uint64(EVENTS) + np.uint64(step)
+            now = now + self._gap(keys)
+            steps.append(self._step(keys, now, taste, past))
+        # A user's events one after the other.
+        table = {name: np.stack([each[name] for each in steps], axis=1) for name in steps[0]}
+        rows = len(users) * EVENTS
+        columns = {name: values.reshape(rows, *values.shape[2:]) for name, values in table.items()}
+        columns["user"] = np.repeat(_ids(users.astype(np.int64)), EVENTS)
+        known = columns.pop("known")
+        lists = {name: _lists(columns[name], known) for name in _LISTS}
+        seen = pa.table([lists[name] if name in lists else pa.array(columns[name]) for name in SCHEMA.names], SCHEMA)
+        return seen, pa.table([columns[name] for name in TRUTH_SCHEMA.names], TRUTH_SCHEMA)
+
+    def _step(self, keys: Keys, now: Ints, taste: Floats, past: _Past) -> dict[str, npt.NDArray[np.generic]]:
+        """An impression of each user, which becomes part of the past if it is clicked."""
+        items, times, known = past.in_order()
+        item = self._shown(keys, items, known)
+        position = (uniform(self._seed, "position", keys) ** 2 * 8).astype(np.int64)
+        similar = np.einsum("uh,uph->up", self.vectors[item], self.vectors[items])
+        recent = np.exp(-(now[:, np.newaxis] - times) / _HOUR) * known
+        short = np.maximum((similar * recent).max(axis=1), 0.0)
+        long = np.einsum("uh,uh->u", self.vectors[item], taste)
+        log_odds = _CLICK + LONG * long + SHORT * short + QUALITY * self._quality[item] - POSITION * position
+        click = _probability(log_odds)
+        clicked = uniform(self._seed, "click", keys) < click
+        cost = 0.5 * (np.log(self._price[item]) - 2.5)
+        bought = _PURCHASE + 0.8 * self._appeal[item] + LONG * long - cost
+        # Rounded, because the last bits of exp and log differ between machines, and the drawn labels must not.
+        in_time = 1 - np.exp(-(_END - now) / _DELAY)
+        purchase = np.round(_probability(bought) * in_time, 6)
+        purchased = clicked & (uniform(self._seed, "purchase", keys) < purchase)
+        past.add(clicked, item, now)
+        return {
+            "item": _ids(item),
+            "category": self._category[item],
+            "price": self._price[item],
+            "position": position,
+            "time": now,
+            "past_items": _ids(items),
+            "past_categories": self._category[items],
+            "past_times": times,
+            "known": known,
+            "clicked": clicked.astype(np.int64),
+            "purchased": purchased.astype(np.int64),
+            "click": click,
+            "purchase_after_click": purchase,
+        }
+
+    def _gap(self, keys: Keys) -> Ints:
+        """Seconds between two impressions: about a minute, and about 12 hours before a new session."""
+        is_new = uniform(self._seed, "session", keys) < NEW_SESSION
+        mean = np.where(is_new, 12 * _HOUR, 60.0)
+        return np.ceil(-mean * np.log1p(-uniform(self._seed, "gap", keys))).astype(np.int64)
+
+    def _shown(self, keys: Keys, items: Ints, known: npt.NDArray[np.bool_]) -> Ints:
+        """The item of each impression: a popular one, or one of the category of a recent click."""
+        popular = np.searchsorted(self._popularity, uniform(self._seed, "item", keys))
+        count = known.sum(axis=1)
+        back = (uniform(self._seed, "which", keys) * np.minimum(count, 3)).astype(np.int64)
+        recent = np.take_along_axis(items, np.maximum(count - 1 - back, 0)[:, np.newaxis], 1)[:, 0]
+        of_category = popular - popular % CATEGORIES + self._category[recent]
+        similar = np.where(of_category < self.items, of_category, of_category - CATEGORIES)
+        recommended = (uniform(self._seed, "recommended", keys) < RECOMMENDED) & (count > 0)
+        return np.where(recommended, similar, popular)
+
+    def _vectors(self, name: str, keys: Keys) -> Floats:
+        return np.stack([normal(self._seed, f"{name} {k}", keys) for k in range(_SIZE)], axis=1)
+
+
+def make(rows: int, seed: int, output: Path) -> str:
+    """Write `rows` impressions, rounded up to whole users, and their truth; return a line for the terminal."""
+    rows = -(-rows // EVENTS) * EVENTS
+    log = Sessions(rows, seed)
+    started = time.perf_counter()
+    if is_written(output, rows, log.seen) and is_written(truth_path(output), rows, log.truth):
+        return f"{output}: is there already, nothing to do"
+    # The two files belong together: remove the old rows before the new truth is written.
+    output.unlink(missing_ok=True)
+    scored = []
+    with table_file(output, SCHEMA) as sink, table_file(truth_path(output), TRUTH_SCHEMA) as truth_sink:
+        for start, stop in blocks(rows):
+            seen, truth = log.both(start, stop)
+            sink.write_table(seen)
+            truth_sink.write_table(truth)
+            if start < _SCORED:
+                scored.append((seen["clicked"].to_numpy(), seen["purchased"].to_numpy(), *map(np.asarray, truth)))
+    clicked, purchased, click, purchase = (np.concatenate(each) for each in zip(*scored, strict=True))
+    both = best_auc(click * purchase, purchased)
+    return (
+        f"{output}: {rows:,} rows, {output.stat().st_size:,} bytes, {time.perf_counter() - started:.1f} s; "
+        f"{clicked.mean():.1%} clicked, {purchased.mean():.1%} purchased; "
+        f"best AUC {best_auc(click, clicked):.4f} and {both:.4f}"
+    )
+
+
+def _probability(log_odds: Floats) -> Floats:
+    probability: Floats = np.round(1.0 / (1.0 + np.exp(-log_odds)), 6)
+    return probability
+
+
+def _unit(vectors: Floats) -> Floats:
+    unit: Floats = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return unit
+
+
+def _ids(ranks: Ints) -> Ints:
+    """Ids that do not show their rank: multiplied by an odd number."""
+    return (ranks + 1) * 2_654_435_761 % 2**32
+
+
+def _lists(values: Ints, known: npt.NDArray[np.bool_]) -> pa.ListArray:
+    offsets = np.append(0, np.cumsum(known.sum(axis=1))).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values[known]))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m data.sessions", description="Simulate the sessions of a shop.")
+    parser.add_argument("--rows", type=positive, default=102_400, help="impressions to make (default: 102400)")
+    parser.add_argument("--seed", type=int, default=0, help="another seed makes another log (default: 0)")
+    parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help=f"a Parquet file ({DEFAULT_OUTPUT})")
+    args = parser.parse_args(arguments)
+    return finish(lambda: make(args.rows, args.seed, args.output))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Histories end to end: three strategies train `din`; its model serves lists, and predicts files with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from command import Ended, command, make_data
+from pyarrow import parquet
+from serving import predict, serving
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e]
+
+STRATEGIES = {
+    "none": "{kind: none}",
+    "multi_worker": "{kind: multi_worker, workers: 2}",
+    "parameter_server": "{kind: parameter_server, workers: 2, ps: 1, shard_over_mb: 1}",
+}
+ASKED = 30
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The rows; the runs into this folder share the nodes before the Trainer."""
+    made = tmp_path_factory.mktemp("sessions")
+    make_data("sessions", "--rows", "51200", "--output", str(made / "sessions.parquet"))
+    return made
+
+
+def train(folder: Path, strategy: str, *fields: str) -> Ended:
+    given = (f"data.path={folder / 'sessions.parquet'}", f"training.strategy={STRATEGIES[strategy]}", *fields)
+    sets = [word for field in given for word in ("--set", field)]
+    return command("--local", "--json", "--config", "configs/sessions.yaml", *sets, "--output", str(folder / "out"))
+
+
+def padded(table: Any, rows: int) -> dict[str, Any]:
+    """The columns as a client of the signature `raw` sends them."""
+    columns: dict[str, Any] = {}
+    for name in table.column_names:
+        values = table[name].to_pylist()[:rows]
+        if isinstance(values[0], list):
+            most = max(map(len, values))
+            values = [[*each, *[tf.int64.min] * (most - len(each))] for each in values]
+        columns[name] = np.array(values, np.float32 if name == "price" else np.int64)
+    return columns
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_attention_trains_serves_lists_and_predicts_files(folder: Path, tmp_path: Path, strategy: str) -> None:
+    ended = train(folder, strategy)
+    assert ended.exit_code == 0, ended.out or ended.err
+    result = ended.result
+    assert (result["rows_read"], result["verdict"]) == (51_200, "blessed")
+    assert result["metrics"]["auc"] > 0.68
+
+    table = parquet.read_table(folder / "sessions.parquet").drop(["clicked", "purchased"]).slice(1000, 200)
+    parquet.write_table(table, tmp_path / "new.parquet")
+    pushed = Path(result["pushed"])
+    given = ("--data", str(tmp_path / "new.parquet"), "--output", str(tmp_path / "predicted"))
+    ended = command("predict", "--model", str(pushed), *given)
+    assert ended.exit_code == 0, ended.err
+    predicted = parquet.read_table(tmp_path / "predicted")["probability"].to_numpy()
+    columns = padded(table, ASKED)
+    with serving(tmp_path, "--model_name=sessions", f"--model_base_path={pushed.parent}") as server:
+        server.wait("sessions", int(pushed.name))
+        inputs = {name: values.tolist() for name, values in columns.items()}
+        status, answer = server.ask("POST", "/v1/models/sessions:predict", {"signature_name": "raw", "inputs": inputs})
+        assert status == 200, answer
+        with server.stubs() as (stub, _):
+            response = stub.Predict(
+                predict("sessions", "raw", **{name: tf.constant(each) for name, each in columns.items()})
+            )
+    by_rpc = tf.make_ndarray(response.outputs["probability"])[:, 0]
+    np.testing.assert_allclose(by_rpc, predicted[:ASKED], rtol=1e-4)
+    np.testing.assert_allclose(np.array(answer["outputs"])[:, 0], by_rpc, rtol=1e-5)
+    assert by_rpc.max() - by_rpc.min() > 0.05
+
+
+def test_attention_is_better_than_the_mean_of_a_history(folder: Path) -> None:
+    attention, mean = (
+        train(folder, "none", f"model.kind={kind}").result["metrics"]["auc"] for kind in ("din", "dcn_v2")
+    )
+    assert attention > mean + 0.005

@@ -1,0 +1,92 @@
+"""The simulated sessions: their past is what was clicked, and their truth fits the labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from data import sessions
+from data.sessions import EVENTS, PAST, SCHEMA, Sessions
+
+ROWS = 102_400
+
+
+@pytest.fixture(scope="module")
+def log() -> tuple[dict[str, Any], dict[str, Any]]:
+    seen, truth = Sessions(ROWS, seed=0).both(0, ROWS)
+    assert seen.schema == SCHEMA
+    return seen.to_pydict(), {name: truth[name].to_numpy() for name in truth.column_names}
+
+
+def test_past_is_what_the_user_has_clicked(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    seen, _ = log
+    longest = 0
+    for first in range(0, 400 * EVENTS, EVENTS):
+        clicked: list[tuple[int, int, int]] = []
+        assert len(set(seen["user"][first : first + EVENTS])) == 1
+        for row in range(first, first + EVENTS):
+            past = list(
+                zip(seen["past_items"][row], seen["past_categories"][row], seen["past_times"][row], strict=True)
+            )
+            assert past == clicked[-PAST:]
+            assert not past or past[-1][2] <= seen["time"][row]
+            longest = max(longest, len(past))
+            if seen["clicked"][row]:
+                clicked.append((seen["item"][row], seen["category"][row], seen["time"][row]))
+    assert longest == PAST
+
+
+def test_true_probabilities_are_those_of_the_labels(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    seen, truth = log
+    clicked, purchased = np.array(seen["clicked"]), np.array(seen["purchased"])
+    assert not purchased[clicked == 0].any()
+    for probability, label in (
+        (truth["click"], clicked),
+        (truth["purchase_after_click"][clicked == 1], purchased[clicked == 1]),
+        (truth["click"] * truth["purchase_after_click"], purchased),
+    ):
+        order = np.argsort(probability)
+        for part in np.array_split(order, 10):
+            error = np.sqrt(np.mean(probability[part] * (1 - probability[part])) / len(part))
+            assert abs(label[part].mean() - probability[part].mean()) < 4 * error
+    assert roc_auc_score(clicked, truth["click"]) > 0.79
+
+
+def test_last_click_of_the_session_says_more_than_an_old_one(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    seen, _ = log
+    clicked, now = np.array(seen["clicked"]), np.array(seen["time"])
+    last = np.array([past[-1] if past else 0 for past in seen["past_times"]])
+    same = np.array(
+        [bool(past) and past[-1] == own for past, own in zip(seen["past_categories"], seen["category"], strict=True)]
+    )
+    recent, old = (now - last < 600) & (last > 0), (now - last > 6 * 3600) & (last > 0)
+    assert clicked[same & recent].mean() > 1.5 * clicked[~same & recent].mean()
+    assert clicked[same & recent].mean() > 1.2 * clicked[same & old].mean()
+
+
+def test_purchases_after_the_end_of_the_log_are_not_in_it(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    seen, truth = log
+    left = sessions._END - np.array(seen["time"])
+    late, early = left < np.quantile(left, 0.05), left > np.quantile(left, 0.5)
+    assert truth["purchase_after_click"][late].mean() < truth["purchase_after_click"][early].mean()
+
+
+def test_any_slice_of_users_can_be_made_separately() -> None:
+    rows = Sessions(ROWS, seed=3)
+    assert rows.seen(10 * EVENTS, 20 * EVENTS).equals(rows.seen(0, 30 * EVENTS).slice(10 * EVENTS, 10 * EVENTS))
+    assert not rows.seen(0, EVENTS).equals(Sessions(ROWS, seed=4).seen(0, EVENTS))
+
+
+def test_command_writes_whole_users_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "sessions.parquet"
+    assert sessions.main(["--rows", "1000", "--output", str(path)]) == 0
+    assert "1,024 rows" in capsys.readouterr().out
+    content = path.read_bytes()
+    assert sessions.main(["--rows", "1000", "--output", str(path)]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert path.read_bytes() == content
+    assert (tmp_path / "sessions.truth.parquet").exists()
