@@ -53,6 +53,7 @@ byte crashes = CRASHES;
 byte wanted[3];                 /* processes that found this artifact in the cache, and have not recorded it yet */
 byte child_end[16];             /* by parent: its child has ended, or a clean-up was killed */
 bool gone[16];                  /* processes that have ended */
+bool is_late[3];                /* a node has begun after the end of its run: its execution may stay open until a resume */
 
 #define ENDED 1
 #define KILLED 2
@@ -103,9 +104,12 @@ inline use_artifacts() {
 
 inline lock_node() {
 #ifdef LATE_NODES
-  d_step { node[id] = _pid; printf("lock %d %d\n", _pid, parent) }
+  d_step { node[id] = _pid; printf("lock %d %d\n", _pid, parent) };
 #else
-  atomic { node[id] == NONE -> node[id] = _pid; printf("lock %d %d\n", _pid, parent) }
+  atomic {
+    node[id] == NONE -> node[id] = _pid; is_late[id] = is_late[id] || gone[parent];
+    printf("lock %d %d\n", _pid, parent)
+  }
 #endif
 }
 
@@ -215,7 +219,7 @@ proctype Run(byte id; bool resumes) {
   fi;
   d_step {
     record[id] = (SUCCEEDED(id) -> DONE : FAILED);
-    assert(execution[id] != RUNNING || child_end[_pid] == KILLED);
+    assert(execution[id] != RUNNING || child_end[_pid] == KILLED || is_late[id]);
     release();
     printf("end %d\n", _pid); holds()
   };
@@ -241,6 +245,9 @@ inline may_end() {
 proctype Collect() {
   byte number;
   bool refused;
+#ifdef LATE_GC
+  record[1] > ACTIVE && record[2] > ACTIVE;
+#endif
   d_step {
 #ifdef GC_WITHOUT_LOCK
     collector = _pid;

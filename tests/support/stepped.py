@@ -1,4 +1,4 @@
-"""Processes of a spin model, made by the code: threads that wait before each step until the model makes the same one."""
+"""Makes the steps of a spin model by the code: in threads, which wait before each step until the model makes it."""
 
 from __future__ import annotations
 

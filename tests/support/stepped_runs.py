@@ -8,9 +8,10 @@ import functools
 import itertools
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from tfx.orchestration import pipeline
 from tfx.orchestration.portable import cache_utils, execution_publish_utils
 from tfx.types.standard_artifacts import Examples
 
-from components.errors import MachineError
+from components.errors import InputError, MachineError
 from pipeline.core import run_locks, run_record
 from pipeline.core.metadata.connection import reader, to_ir
 from pipeline.core.records import RunSummary
@@ -30,6 +31,7 @@ from pipeline.inspection import unused_artifacts
 from pipeline.orchestration import node
 from pipeline.orchestration.local import processes, scheduler
 from pipeline.orchestration.local.processes import Reply
+from pipeline.orchestration.local.scheduler import LocalJob
 from pipeline.orchestration.reporting import Reporting
 
 MODEL = Path(run_record.__file__).with_name("runs.pml")
@@ -37,6 +39,7 @@ STEPS = (
     *("=", "begin", "resume", "use", "lock", "clear", "cancel", "register", "look", "cached", "write", "written"),
     *("publish", "leave", "return", "end", "collect", "mark", "delete", "crash"),
 )
+_REPORTING = Reporting(lambda store, run: RunSummary(), lambda store, logs, run: None)
 _EXECUTIONS = {"RUNNING": 1, "CANCELED": 2, "COMPLETE": 3, "CACHED": 4}
 _RECORDS = {"running": 1, "done": 2, "failed": 3, "died": 4}
 
@@ -56,23 +59,35 @@ def Writer(examples: OutputArtifact[Examples]):  # noqa: N802
     (folder / f"second-{attempt}").touch()
 
 
-def main(folder: Path, seeds: range) -> list[str]:
-    """Replays random interleavings, and compares the states; returns the steps that were made."""
+def main(folder: Path, seeds: dict[str, int]) -> list[str]:
+    """Replays random interleavings, and compares the states; returns the steps that were made.
+
+    Args:
+      folder: has no files.
+      seeds: options of spin, separated by spaces → how many interleavings.
+    """
     made = set()
-    for seed in seeds:
-        with pytest.MonkeyPatch.context() as patched:
-            code = _Code(folder / str(seed), patched)
-            for step, *values in simulated(MODEL, seed, STEPS, "-DCRASHES=2"):
+    for options, count in seeds.items():
+        for seed in range(count):
+            made |= _replay(folder / f"{len(list(folder.iterdir()))}", seed, options.split())
+    return sorted(made)
+
+
+def _replay(folder: Path, seed: int, options: list[str]) -> set[str]:
+    made = set()
+    with pytest.MonkeyPatch.context() as patched:
+        code = _Code(folder, patched)
+        for step, *values in simulated(MODEL, seed, STEPS, *options):
+            try:
                 if step == "=":
                     state, expected = code.state(), list(map(int, values))
-                    assert state == expected, f"seed {seed}: expected {expected}, received {state}"
+                    assert state == expected, f"expected {expected}, received {state}"
                 else:
-                    try:
-                        code.make(step, *values)
-                    except Exception as error:
-                        raise AssertionError(f"seed {seed}, {step} {values}: {error!r}") from error
+                    code.make(step, *values)
                     made.add(step)
-    return sorted(made)
+            except Exception as error:
+                raise AssertionError(f"seed {seed} of {options}, {step} {values}: {error}") from error
+    return made
 
 
 class _Child:
@@ -86,7 +101,7 @@ class _Child:
         self.reply: Reply | None = None
         self._parent: Process = _current.process
         work = functools.partial(self._work, functools.partial(function, *arguments))
-        self._thread = None
+        self._thread: Process | None = None
         if function in (processes.run_node, processes.clean_up):
             self._thread = _current.code.children[id(self._parent)] = Process(work)
         else:
@@ -148,27 +163,126 @@ class _Code:
         )
         self._ir = bytes(Compiler().compile(toy).SerializeToString())
         reader(folder / "metadata.db")
+        self._patch(patched)
+
+    def _patch(self, patched: pytest.MonkeyPatch) -> None:
         patched.setattr(scheduler, "Signals", _Signals)
         patched.setattr(scheduler, "start_server", lambda: None)
         patched.setattr(scheduler, "ChildProcess", _Child)
+        patched.setattr(unused_artifacts, "shutil", SimpleNamespace(rmtree=_stepped("delete", shutil.rmtree)))
         for module, name, step in (
             (run_locks, "artifacts_in_use", "use"),
             (run_locks, "after_earlier_attempt", "lock"),
-            (node, "cancel", "cancel"),
             (node, "launcher_of", "register"),
             (cache_utils, "get_cached_outputs", "look"),
             (execution_publish_utils, "publish_cached_executions", "cached"),
             (execution_publish_utils, "publish_succeeded_execution", "publish"),
             (unused_artifacts, "mark_deleted", "mark"),
         ):
-            patched.setattr(module, name, _stepped(getattr(module, name), step))
-        patched.setattr(node, "unfinished", _before_return(node.unfinished, "clear"))
-        patched.setattr(processes, "run_node", _leaving(processes.run_node, node, "run_node", patched))
-        save = run_record.RunRecord.save
+            patched.setattr(module, name, _stepped(step, getattr(module, name)))
+        run_node, clean_up, save = node.run_node, node.clean_up, run_record.RunRecord.save
+
+        def stepped_run_node(*arguments: Any) -> Any:
+            outcome = run_node(*arguments)
+            _current.process.wait("leave")
+            return outcome
+
+        def stepped_clean_up(ir: bytes, run: str, only: str | None = None) -> list[str]:
+            cleaned = clean_up(ir, run, only)
+            if only is None:
+                _current.process.wait("leave")
+            return cleaned
+
+        def stepped_unfinished(*arguments: Any) -> Any:
+            if found := unfinished(*arguments):
+                _current.process.wait("clear")
+            return found
+
+        def stepped_cancel(location: Any, found: Any) -> None:
+            if found:
+                _current.process.wait("cancel")
+            cancel(location, found)
 
         def stepped_save(record: run_record.RunRecord) -> None:
             if record.state != run_record.RUNNING:
                 _current.process.wait("end")
             save(record)
 
+        unfinished, cancel = node.unfinished, node.cancel
+        patched.setattr(node, "run_node", stepped_run_node)
+        patched.setattr(node, "clean_up", stepped_clean_up)
+        patched.setattr(node, "unfinished", stepped_unfinished)
+        patched.setattr(node, "cancel", stepped_cancel)
         patched.setattr(run_record.RunRecord, "save", stepped_save)
+
+    def make(self, step: str, pid: str, *numbers: str) -> None:
+        """Makes a step of a process; the numbers are the run or the parent, and whether it is refused."""
+        if step in ("begin", "resume"):
+            work = functools.partial(self._run, int(numbers[0]), step)
+            self._processes[pid] = Process(work)
+        elif step == "collect":
+            self._processes[pid] = Process(self._collect)
+        elif step == "lock":
+            self._processes[pid] = self.children[id(self._processes[numbers[0]])]
+        is_refused = step in ("resume", "collect") and numbers[-1] == "1"
+        self._processes[pid].make(step, "crash" if step == "crash" else "refused" if is_refused else "made")
+
+    def state(self) -> list[int]:
+        """The state as the model prints it."""
+        store = reader(self._folder / "metadata.db")
+        executions = [store.execution(self._runs.get(number, ""), "Writer") for number in (1, 2)]
+        made = {str(each.id): number for number, each in enumerate(executions, 1) if each}
+        outputs, artifacts = [0, 0], {1: 0, 2: 0}
+        for number, execution in enumerate(executions):
+            for artifact in store.outputs(execution).get("examples", ()) if execution else ():
+                outputs[number] = made[Path(artifact.uri).name]
+                artifacts[outputs[number]] = 1 if artifact.state == "LIVE" else 2
+        return [
+            *(self._record(number) for number in (1, 2)),
+            *(_EXECUTIONS[each.state] if each else 0 for each in executions),
+            *outputs,
+            *artifacts.values(),
+            *(self._content(each.id) if each else 0 for each in executions),
+        ]
+
+    def _record(self, number: int) -> int:
+        record = run_record.record(self._folder / "logs", self._runs.get(number, ""))
+        return _RECORDS[record["state"]] if record else 0
+
+    def _content(self, execution: int) -> int:
+        """Whether a folder of outputs is empty, has one file of an attempt, both, or files of several attempts."""
+        files = [path.name for path in (self._folder / f"artifacts/Writer/examples/{execution}").glob("*-*")]
+        return 3 if len({each.partition("-")[2] for each in files}) > 1 else len(files)
+
+    def _run(self, number: int, step: str, process: Process) -> None:
+        _current.process, _current.code = process, self
+        process.wait(step)
+        resume = self._runs.get(number, "none") if step == "resume" else None
+        job = LocalJob("toy", self._folder, lambda: self._ir, _REPORTING, resume)
+
+        @contextlib.contextmanager
+        def observe(record: run_record.RunRecord) -> Iterator[_Observer]:
+            self._runs[number] = record.run
+            yield _Observer()
+
+        result = scheduler.run(job, observe)
+        if result.error and result.error.exit_code == InputError.exit_code:
+            raise result.error
+
+    def _collect(self, process: Process) -> None:
+        _current.process = process
+        process.wait("collect")
+        artifacts = self._folder / "artifacts"
+        with run_locks.artifacts_unused(self._folder):
+            store = reader(self._folder / "metadata.db")
+            removable = unused_artifacts.unused(store, artifacts, "toy", 1, ())
+            if removable:
+                unused_artifacts.remove(self._folder / "metadata.db", removable)
+
+
+def _stepped(step: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def stepped(*arguments: Any, **options: Any) -> Any:
+        _current.process.wait(step)
+        return function(*arguments, **options)
+
+    return stepped
