@@ -27,14 +27,21 @@ class Checkpoints:
 
     def __init__(self, folder: str, scratch: str | None, keep: int, **objects: Any) -> None:
         self._folder = folder
+        self._latest: int | None = None
         self._checkpoint = tf.train.Checkpoint(**objects)
         self._manager = tf.train.CheckpointManager(
             self._checkpoint, scratch or folder, 1 if scratch else keep, checkpoint_name=_NAME
         )
 
     def save(self, step: int) -> None:
-        """Writes a checkpoint. TensorFlow renames its index last, so an incomplete checkpoint is never restored."""
-        self._manager.save(checkpoint_number=step)
+        """Writes a checkpoint, unless it is the one that was saved or restored last.
+
+        TensorFlow writes the index last, and in place: a checkpoint that is written over another one of the same step
+        is damaged meanwhile.
+        """
+        if step != self._latest:
+            self._manager.save(checkpoint_number=step)
+        self._latest = step
         heartbeat.send_status("saved", step)
 
     def restore(self) -> int:
@@ -42,6 +49,7 @@ class Checkpoints:
         step = newest(self._folder)
         if step:
             self._checkpoint.restore(path(self._folder, step)).assert_existing_objects_matched()
+        self._latest = step
         heartbeat.send_status("restored", step)
         return step
 

@@ -38,15 +38,16 @@ class Process:
         result = self._results.get(timeout=60)
         assert result == expected, f"{step}: {result}"
 
-    def wait(self, step: str) -> None:
-        """Called by the code before a step."""
+    def wait(self, *steps: str) -> str:
+        """Called by the code before a step; returns which one the model makes."""
         if self._has_begun:
             self._results.put("made")
         self._has_begun = True
         received = self._steps.get()
         if received == "crash":
             raise Crash
-        assert received in (step, "refused"), f"expected {step}, received {received}"
+        assert received in (*steps, "refused"), f"expected {steps}, received {received}"
+        return received
 
     def _run(self, work: Callable[[Process], object]) -> None:
         result = "made"
