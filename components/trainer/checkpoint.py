@@ -11,6 +11,8 @@ import tensorflow as tf
 from components.trainer.cluster import heartbeat
 
 _NAME = "step"
+_CRASHES = (MemoryError, tf.errors.ResourceExhaustedError, tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
+"""Errors of the machine or the network, which show nothing about a checkpoint."""
 _INDEX = re.compile(rf"{_NAME}-(\d+)\.index$")
 
 
@@ -69,10 +71,16 @@ def steps(folder: str) -> list[int]:
 
 
 def newest(folder: str) -> int:
-    """The step of the newest checkpoint that is not damaged; 0 if there is none."""
+    """The step of the newest checkpoint that is not damaged; 0 if there is none.
+
+    Raises:
+      MemoryError, OpError: memory is full, or a remote folder gives no answer.
+    """
     for step in steps(folder):
         try:
             _read_through(path(folder, step))
+        except _CRASHES:
+            raise
         # TensorFlow raises various types here: DataLossError, IndexError, ValueError.
         except Exception as error:
             logging.warning("checkpoint %s is damaged; the one before it is used: %s", path(folder, step), error)

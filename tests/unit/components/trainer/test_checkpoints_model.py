@@ -331,7 +331,7 @@ def blind_read(read: Any) -> Any:
         read(path)
         if current.task.is_blind:
             current.task.is_blind = False
-            raise MemoryError(path)
+            raise ValueError(path)
 
     return may_fail
 
@@ -380,7 +380,8 @@ def stepped_sweep(sweep: Any) -> Any:
 
 def test_code_makes_the_steps_of_the_model(tmp_path: Path) -> None:
     made = set()
-    for seed, *options in [(seed,) for seed in range(6)] + [(seed, "-DLATE") for seed in range(12)]:
+    # In the last one the lead saves a checkpoint while the supervisor handles the end of the other replica.
+    for seed, *options in [*((seed,) for seed in range(6)), *((seed, "-DLATE") for seed in (*range(10), 146))]:
         folder = tmp_path / f"{seed}{len(options)}"
         folder.mkdir()
         with pytest.MonkeyPatch.context() as patched:
