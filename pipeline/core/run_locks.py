@@ -19,14 +19,19 @@ _WAIT_SECONDS = 60.0
 _PAUSE_SECONDS = 0.1
 
 
-def artifacts_in_use(output: Path) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def artifacts_in_use(output: Path) -> Iterator[None]:
     """Keeps gc from removing artifacts; waits for a gc that does.
 
     Args:
       output: the pipeline's folder, `out/<pipeline>`.
     """
     output.mkdir(parents=True, exist_ok=True)
-    return shared_lock(output / _ARTIFACTS)
+    with contextlib.ExitStack() as stack:
+        # A folder without locks, such as a mounted bucket, cannot be locked by gc either.
+        with contextlib.suppress(OSError):
+            stack.enter_context(shared_lock(output / _ARTIFACTS))
+        yield
 
 
 @contextlib.contextmanager
