@@ -59,16 +59,16 @@ def Writer(examples: OutputArtifact[Examples]):  # noqa: N802
     (folder / f"second-{attempt}").touch()
 
 
-def main(folder: Path, seeds: dict[str, int]) -> list[str]:
+def main(folder: Path, seeds: dict[str, list[int]]) -> list[str]:
     """Replays random interleavings, and compares the states; returns the steps that were made.
 
     Args:
       folder: has no files.
-      seeds: options of spin, separated by spaces → how many interleavings.
+      seeds: options of spin, separated by spaces → the seeds of the interleavings.
     """
     made = set()
-    for options, count in seeds.items():
-        for seed in range(count):
+    for options, chosen in seeds.items():
+        for seed in chosen:
             made |= _replay(folder / f"{len(list(folder.iterdir()))}", seed, options.split())
     return sorted(made)
 

@@ -35,6 +35,7 @@ def test_search_finds_the_fault_of_a_weaker_protocol(tmp_path: Path, options: tu
 
 def test_code_makes_the_steps_of_the_model(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
-    seeds = {"-DCRASHES=2": 12, "-DCRASHES=0 -DLATE_GC": 3}
+    # In the last two of the first, a node is killed that has begun to write.
+    seeds = {"-DCRASHES=2": [*range(10), 36, 42], "-DCRASHES=0 -DLATE_GC": [0, 1, 2]}
     made = in_child(tmp_path / "test.log", main_of, "stepped_runs", tmp_path / "runs", seeds)
     assert {"cached", "publish", "clear", "cancel", "return", "mark", "delete", "crash"} <= set(made)
