@@ -106,8 +106,7 @@ def open_atomically(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-@contextlib.contextmanager
-def exclusive_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
+def exclusive_lock(path: Path, *, wait: bool = True) -> contextlib.AbstractContextManager[None]:
     """Holds an exclusive lock on a file; the kernel releases it however the process ends.
 
     Args:
@@ -117,9 +116,23 @@ def exclusive_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
     Raises:
       BlockingIOError: another process holds the lock, and `wait` is false.
     """
+    return _locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def shared_lock(path: Path) -> contextlib.AbstractContextManager[None]:
+    """Holds a lock on a file together with other processes, after waiting for one that holds it exclusively.
+
+    Args:
+      path: as in `exclusive_lock`.
+    """
+    return _locked(path, fcntl.LOCK_SH)
+
+
+@contextlib.contextmanager
+def _locked(path: Path, operation: int) -> Iterator[None]:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(handle, operation)
         yield
     finally:
         os.close(handle)

@@ -11,6 +11,8 @@ import tensorflow as tf
 from components.trainer.cluster import heartbeat
 
 _NAME = "step"
+_CRASHES = (MemoryError, tf.errors.ResourceExhaustedError, tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
+"""Errors of the machine or the network, which show nothing about a checkpoint."""
 _INDEX = re.compile(rf"{_NAME}-(\d+)\.index$")
 
 
@@ -27,14 +29,21 @@ class Checkpoints:
 
     def __init__(self, folder: str, scratch: str | None, keep: int, **objects: Any) -> None:
         self._folder = folder
+        self._latest: int | None = None
         self._checkpoint = tf.train.Checkpoint(**objects)
         self._manager = tf.train.CheckpointManager(
             self._checkpoint, scratch or folder, 1 if scratch else keep, checkpoint_name=_NAME
         )
 
     def save(self, step: int) -> None:
-        """Writes a checkpoint. TensorFlow renames its index last, so an incomplete checkpoint is never restored."""
-        self._manager.save(checkpoint_number=step)
+        """Writes a checkpoint, unless it is the one that was saved or restored last.
+
+        TensorFlow writes the index last, and in place: a checkpoint that is written over another one of the same step
+        is damaged meanwhile.
+        """
+        if step != self._latest:
+            self._manager.save(checkpoint_number=step)
+        self._latest = step
         heartbeat.send_status("saved", step)
 
     def restore(self) -> int:
@@ -42,6 +51,7 @@ class Checkpoints:
         step = newest(self._folder)
         if step:
             self._checkpoint.restore(path(self._folder, step)).assert_existing_objects_matched()
+        self._latest = step
         heartbeat.send_status("restored", step)
         return step
 
@@ -61,10 +71,16 @@ def steps(folder: str) -> list[int]:
 
 
 def newest(folder: str) -> int:
-    """The step of the newest checkpoint that is not damaged; 0 if there is none."""
+    """The step of the newest checkpoint that is not damaged; 0 if there is none.
+
+    Raises:
+      MemoryError, OpError: memory is full, or a remote folder gives no answer.
+    """
     for step in steps(folder):
         try:
             _read_through(path(folder, step))
+        except _CRASHES:
+            raise
         # TensorFlow raises various types here: DataLossError, IndexError, ValueError.
         except Exception as error:
             logging.warning("checkpoint %s is damaged; the one before it is used: %s", path(folder, step), error)

@@ -56,6 +56,11 @@ class EarlyStopping:
         return self._patience is not None and self._state.waited >= self._patience
 
     @property
+    def last(self) -> int:
+        """The step of the last evaluation; 0 before the first."""
+        return self._state.last
+
+    @property
     def loss(self) -> float:
         """The lowest loss; infinite before the first evaluation."""
         return self._state.loss

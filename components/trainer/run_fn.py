@@ -333,6 +333,8 @@ class Training:
             self._evaluate(evaluation, step, network)
         if not self._best or not validation:
             return False
+        if step <= self._best.last:
+            return self._best.is_over
         if self._plan.training.strategy.is_cluster:
             # The variables of a cluster are on several machines.
             network = self._restored(checkpoint.path(self._checkpoints, step))

@@ -44,6 +44,22 @@ class Distribution:
         """Where the network and the optimizer of the loop are created: under the strategy; for a mesh, on the CPU."""
         return tf.device("CPU:0") if self.mesh else self.strategy.scope()  # type: ignore[no-any-return]
 
+    def check_agreement(self, step: int) -> None:
+        """Checks that all synchronous replicas have restored the same checkpoint; they do not if a read failed in one.
+
+        Args:
+          step: the checkpoint's, in this process.
+
+        Raises:
+          RuntimeError: another replica has restored another one; a restart helps.
+        """
+        if not isinstance(self.strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            return
+        steps = self.strategy.run(tf.function(lambda: tf.constant(step, tf.int64)))
+        total = int(self.strategy.reduce(tf.distribute.ReduceOp.SUM, steps, axis=None))
+        if total != step * self.strategy.num_replicas_in_sync:
+            raise RuntimeError(f"this replica has restored step {step}, and another one another step")
+
     @property
     def is_lead(self) -> bool:
         """Whether this process writes the checkpoints that are restored, and the model."""

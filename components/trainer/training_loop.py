@@ -89,7 +89,8 @@ class TrainingLoop:
       learner: network and loss.
       input_pipeline: the training examples.
       folders: where it writes.
-      on_checkpoint: called with each checkpoint's step and network; training ends if it returns True.
+      on_checkpoint: called with each checkpoint's step and network, and again with the one that is restored, since this
+        process may have ended before it returned; training ends if it returns True.
       is_over: whether that has ended the training already, before a restart.
     """
 
@@ -116,13 +117,15 @@ class TrainingLoop:
         keep, folders = self.config.checkpoint.keep, self.folders
         checkpoints = Checkpoints(folders.checkpoints, folders.scratch, keep, network=network, optimizer=optimizer)
         done = checkpoints.restore()
+        self.distribution.check_agreement(done)
         if not done:
             with self.distribution.scope():
                 self.learner.initialize(network)
         preemption = PreemptionFlag()
         steps = self.steps(network, optimizer)
         with TensorBoardWriter(folders.events, "train", self.config.tensorboard) as writer:
-            finished, stop = self.is_over, Stop()
+            stop = Stop()
+            finished = self.is_over or (done > 0 and self.on_checkpoint(done, network) is True)
 
             def own() -> Stop:
                 return Stop(preemption.is_set(), finished)

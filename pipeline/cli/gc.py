@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 
 from components.errors import InputError
 from pipeline.cli.options import add_config, add_json, load_config, open_own
 from pipeline.cli.output import print_json, show, table
+from pipeline.core import run_locks
 from pipeline.core.text import clock, plain
 
 HELP = "Find artifacts that no run to keep and no pushed version needs; nothing is removed without --delete."
@@ -36,10 +38,11 @@ def run(options: argparse.Namespace) -> int:
             f"gc removes what lies in {paths.root}, and runtime.artifacts is {config.runtime.artifacts}",
             "define a lifecycle rule for that folder in its storage",
         )
-    versions = map(str, PushFolder(paths.pushed, None, None).versions())
-    removable = unused(store, paths.root / "artifacts", config.pipeline.name, options.keep, tuple(versions))
-    if options.delete:
-        remove(paths.store, removable)
+    with run_locks.artifacts_unused(paths.root) if options.delete else contextlib.nullcontext():
+        versions = map(str, PushFolder(paths.pushed, None, None).versions())
+        removable = unused(store, paths.root / "artifacts", config.pipeline.name, options.keep, tuple(versions))
+        if options.delete:
+            remove(paths.store, removable)
     size = sum(each.bytes for each in removable)
     if options.json:
         artifacts = [{"id": each.artifact.id, "uri": each.artifact.uri, "bytes": each.bytes} for each in removable]

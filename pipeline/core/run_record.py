@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -188,12 +188,15 @@ def old_run(logs: Path, pipeline: str, run: str) -> RunRecord:
     if run not in runs:
         hint = f"the newest run is {latest}" if latest else "there is no earlier run: start one without --resume"
         raise InputError(f"--resume: expected a run of {pipeline}, received {run!r}", hint)
-    content = runs[run]
-    record = RunRecord(logs / run, pipeline, tuple(content["from_nodes"]), tuple(content["to_nodes"]))
-    record.started = content["started"]
+    record = RunRecord(logs / run, pipeline)
     record.lock()
+    # Again, because the run may have ended in between.
+    content = _read(record.folder / "run.json") or runs[run]
+    record.from_nodes, record.to_nodes = tuple(content["from_nodes"]), tuple(content["to_nodes"])
+    record.started = content["started"]
     for node, figures in content["nodes"].items():
         record.nodes[node] = _node_record(node, record.log(node), figures)
+    record.save()
     return record
 
 
@@ -270,19 +273,26 @@ def record(logs: Path, run: str) -> dict[str, Any] | None:
     if not is_folder_name(run):
         return None
     content = _read(logs / run / "run.json")
-    if content and content.get("state") == RUNNING and not _is_held(logs / run):
-        content["state"] = DIED
+    if content and content.get("state") == RUNNING:
+        with _not_in_progress(logs / run) as died:
+            # Read again, because the run may have ended in between.
+            content = _read(logs / run / "run.json")
+            if died and content and content.get("state") == RUNNING:
+                content["state"] = DIED
     return content
 
 
-def _is_held(folder: Path) -> bool:
-    """Whether a process holds the run's lock."""
-    with contextlib.suppress(OSError):
-        lock = os.open(folder / "lock", os.O_RDONLY)
+@contextlib.contextmanager
+def _not_in_progress(folder: Path) -> Iterator[bool]:
+    """Yields whether no process holds the run's lock; then none takes it in the block."""
+    ended = True
+    with contextlib.ExitStack() as stack:
         try:
+            lock = os.open(folder / "lock", os.O_RDONLY)
+            stack.callback(os.close, lock)
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return True
-        finally:
-            os.close(lock)
-    return False
+            ended = False
+        except OSError:
+            pass
+        yield ended

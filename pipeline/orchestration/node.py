@@ -19,7 +19,7 @@ from components import recorded_config, user_code
 from components.compat.tfx.launcher import Metadata, NodeLauncher
 from components.errors import InputError, MachineError, PipelineError, find, to_error
 from pipeline.authoring import own_nodes
-from pipeline.core.metadata.connection import cancel_unfinished, connect, connection_config, from_ir, reader
+from pipeline.core.metadata.connection import cancel, connect, connection_config, from_ir, reader, unfinished
 from pipeline.core.metadata.location import Location
 from pipeline.core.metadata.store import Artifact, Execution, Store
 from pipeline.core.records import CACHED, DONE, EXCLUDE, FAILED, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
@@ -68,7 +68,8 @@ def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: 
 def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
     """Runs a node, unless it already succeeded under this run id; its failure is returned, not raised.
 
-    The state is read from ML Metadata: TFX's launcher reports no error if an input is missing.
+    First removes what a killed attempt left; the caller holds the lock of the node, see `run_locks`. The state is read
+    from ML Metadata: TFX's launcher reports no error if an input is missing.
     """
     pipeline = load(ir, run_id)
     location = store_of(pipeline)
@@ -77,6 +78,7 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
     earlier = store.execution(run_id, node_id)
     if earlier is not None and earlier.succeeded:
         return replace(_outcome(store, earlier), earlier=True)
+    clean_up(ir, run_id, only=node_id)
     try:
         launcher_of(pipeline, node_id, location, earlier).launch()
     # A user's code may also call sys.exit: that is a failure of the node as well.
@@ -99,7 +101,8 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
 def clean_up(ir: bytes, run_id: str, only: str | None = None) -> list[str]:
     """Removes what killed nodes of a run left: unfinished executions, partial outputs, temporary files.
 
-    Call it only when no process of the run, or of `only`, is alive.
+    The outputs are removed first: an execution that is closed is not looked at again, and the next attempt writes into
+    the same folders. Call it only when no process of the run, or of `only`, is alive.
 
     Returns:
       The ids of the nodes with unfinished executions.
@@ -107,15 +110,17 @@ def clean_up(ir: bytes, run_id: str, only: str | None = None) -> list[str]:
     pipeline = load(ir, run_id)
     nodes = nodes_of(pipeline)
     root = _root(pipeline)
-    unfinished = [each for each in cancel_unfinished(store_of(pipeline), run_id, only) if each.node in nodes]
-    for execution in unfinished:
+    store = store_of(pipeline)
+    found = [each for each in unfinished(store, run_id) if each.node in nodes and only in (None, each.node)]
+    for execution in found:
         folder = f"{root}/{execution.node}"
         leftovers = [f"{folder}/{key}/{execution.id}" for key in nodes[execution.node].outputs.outputs]
         leftovers.append(f"{folder}/.system/executor_execution/{execution.id}")
         for leftover in leftovers:
             if fileio.exists(leftover):
                 fileio.rmtree(leftover)
-    return [execution.node for execution in unfinished]
+    cancel(store, found)
+    return [execution.node for execution in found]
 
 
 def text_parameters(ir: bytes, node_id: str) -> dict[str, str]:

@@ -15,9 +15,9 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from components.errors import InputError, MachineError
-from components.files import exclusive_lock
+from components.files import exclusive_lock, is_remote
 from components.ingest.driver import EXAMPLE_GEN, parameter_for_span
-from pipeline.core import run_record
+from pipeline.core import run_locks, run_record
 from pipeline.core.records import NodeOutcome, NodeResult
 from pipeline.orchestration import node as nodes
 from pipeline.orchestration.local.processes import used
@@ -53,7 +53,7 @@ class NodeJob:
 def run(job: NodeJob) -> NodeOutcome:
     """Runs the node, unless an earlier attempt at this run succeeded; its failure is returned, not raised.
 
-    First closes the executions that a killed attempt left open.
+    First removes what a killed attempt left.
 
     Raises:
       InputError: the node does not exist or is running in another process, or the span is invalid.
@@ -82,8 +82,7 @@ def run(job: NodeJob) -> NodeOutcome:
         raise MachineError(
             f"the run's folder {folder} cannot be created: {error.strerror}", "name another one with --logs"
         ) from error
-    with exclusive_node(folder, job.node, job.run):
-        nodes.clean_up(ir, job.run, only=job.node)
+    with exclusive_node(folder, job.node, job.run), _artifacts_in_use(ir, job.run):
         started, before = time.time(), used()[0]
         outcome = nodes.run_node(ir, job.node, job.run)
         cpu_seconds, peak_memory_mb = used()
@@ -108,6 +107,12 @@ def run(job: NodeJob) -> NodeOutcome:
     return outcome
 
 
+def _artifacts_in_use(ir: bytes, run: str) -> contextlib.AbstractContextManager[None]:
+    root = nodes.root_of(ir, run)
+    # gc removes nothing from an object store.
+    return contextlib.nullcontext() if is_remote(root) else run_locks.artifacts_in_use(Path(root).parent)
+
+
 @contextlib.contextmanager
 def exclusive_node(folder: Path, node: str, run: str) -> Iterator[None]:
     """Holds a lock on a node of a run.
@@ -123,7 +128,7 @@ def exclusive_node(folder: Path, node: str, run: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         # Only this call may report a held lock: the node itself can raise a BlockingIOError as well.
         try:
-            stack.enter_context(exclusive_lock(folder / f"{node}.lock", wait=False))
+            stack.enter_context(exclusive_lock(run_locks.node_lock(folder, node), wait=False))
         except BlockingIOError as error:
             raise InputError(
                 f"{node} of run {run} is still running in another process", "wait for its end, or stop it"

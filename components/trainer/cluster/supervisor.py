@@ -125,8 +125,9 @@ class Supervisor:
             self._read_messages(task)
         for task in self._tasks:
             if (code := task.poll()) is not None:
-                # Again, for the messages that it sent between the first read and its exit.
-                self._read_messages(task)
+                # Again, for the messages that were sent between the first read and its exit.
+                for each in self._tasks:
+                    self._read_messages(each)
                 self._unregister(task)
                 if code == 0:
                     if task.role.is_lead:
@@ -180,6 +181,13 @@ class Supervisor:
             self._start(task)
         else:
             logging.warning("%s at step %d: all tasks are restarted from the last checkpoint", failure, self._step)
+            for each in self._tasks:
+                each.kill()
+            for each in self._tasks:
+                # The lead may have saved a checkpoint meanwhile.
+                if each.process:
+                    each.wait()
+                    self._read_messages(each)
             self._kill_all()
             self._start_all()
 

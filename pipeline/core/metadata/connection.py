@@ -1,7 +1,7 @@
 """Connections of ML Metadata's own library to a store, for TFX and for every change of a store.
 
 `RetryingStore` repeats a call whose server went away, gives PostgreSQL texts that the library can send, and puts
-results into a defined order. `cancel_unfinished` closes the executions that a process left open when it ended.
+results into a defined order. `cancel` closes the executions that a process left open when it ended.
 Code that only reads uses `store.Store`, which needs no protobuf.
 """
 
@@ -14,7 +14,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -249,26 +249,27 @@ def migrate(location: Location) -> None:
         ) from error
 
 
-def cancel_unfinished(location: Location, run: str, node: str | None = None) -> list[Execution]:
-    """Marks a run's unfinished executions CANCELED and their pending artifacts ABANDONED.
-
-    TFX resumes CANCELED executions under the same run id. Call it only when no process of the run is alive.
+def unfinished(location: Location, run: str) -> list[Execution]:
+    """Returns the executions of a run that have begun and not ended.
 
     Args:
       location: the store.
       run: the run's id.
-      node: only executions of this node; None: of all nodes.
-
-    Returns:
-      The executions that were unfinished.
     """
-    unfinished = [
-        execution
-        for execution in reader(location).executions(run)
-        if execution.state in _UNFINISHED and node in (None, execution.node)
-    ]
+    return [execution for execution in reader(location).executions(run) if execution.state in _UNFINISHED]
+
+
+def cancel(location: Location, unfinished: Sequence[Execution]) -> None:
+    """Marks unfinished executions CANCELED and their pending artifacts ABANDONED.
+
+    TFX resumes CANCELED executions under the same run id. Call it only when none of their processes is alive.
+
+    Args:
+      location: the store.
+      unfinished: the executions.
+    """
     if not unfinished:
-        return []
+        return
     store = open_existing(location)
     ids = [execution.id for execution in unfinished]
     artifact_ids = {event.artifact_id for event in store.get_events_by_execution_ids(ids) if _is_output(event)}
@@ -285,7 +286,6 @@ def cancel_unfinished(location: Location, run: str, node: str | None = None) -> 
     for execution in executions:
         execution.last_known_state = proto.Execution.CANCELED
     store.put_executions(executions)
-    return unfinished
 
 
 def change_all(message: Message, change: Callable[[str], str]) -> None:

@@ -35,6 +35,7 @@ import psutil
 
 from components.errors import MachineError, PipelineError, to_error
 from components.processes import describe_exit, exit_now, kill_group, signal_at_parents_death
+from pipeline.core import run_locks
 from pipeline.core.records import CACHED, GraphNode, NodeOutcome, RunSummary
 from pipeline.orchestration.local.signals import RUN_SIGNALS
 from pipeline.orchestration.reporting import Reporting
@@ -331,18 +332,25 @@ def make_partial(
     return partial, node.graph(partial)
 
 
-def run_node(ir: bytes, node_id: str, run: str) -> NodeOutcome:
-    """One node."""
+def run_node(ir: bytes, node_id: str, folder: Path) -> NodeOutcome:
+    """One node of the run whose record is in `folder`.
+
+    Its locks are held until this process, and all that it has forked, have ended: a run that is killed ends earlier.
+    """
     from pipeline.orchestration import node
 
-    return node.run_node(ir, node_id, run)
+    with run_locks.after_earlier_attempt(folder, node_id), run_locks.artifacts_in_use(folder.parents[1]):
+        return node.run_node(ir, node_id, folder.name)
 
 
-def clean_up(ir: bytes, run: str) -> list[str]:
-    """Closes unfinished executions of killed nodes; returns the nodes' ids."""
+def clean_up(ir: bytes, folder: Path) -> list[str]:
+    """Closes unfinished executions of killed nodes of the run whose record is in `folder`; returns the nodes' ids."""
     from pipeline.orchestration import node
 
-    return node.clean_up(ir, run)
+    with contextlib.ExitStack() as stack:
+        for each in node.graph(ir):
+            stack.enter_context(run_locks.after_earlier_attempt(folder, each.id))
+        return node.clean_up(ir, folder.name)
 
 
 def summarize(reporting: Reporting, ir: bytes, run: str) -> RunSummary:

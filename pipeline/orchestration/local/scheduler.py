@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from components.errors import GATE, InputError, MachineError, PipelineError, to_error
 from components.files import exclusive_lock, write_atomically
+from pipeline.core import run_locks
 from pipeline.core.records import (
     CACHED,
     DONE,
@@ -120,10 +121,15 @@ class _Run:
         self._running: dict[str, ChildProcess] = {}
         self._idle: list[ChildProcess] = []
         """Children whose processes can run another function."""
+        self._locks = contextlib.ExitStack()
         self._started = time.monotonic()
         self._imported = 0.0
 
     def run(self) -> RunResult:
+        with self._locks:
+            return self._run()
+
+    def _run(self) -> RunResult:
         try:
             self._execute()
         except InterruptedRun:
@@ -159,13 +165,13 @@ class _Run:
 
     def _execute(self) -> None:
         start_server()
+        with self._signals.interrupting():
+            self._locks.enter_context(run_locks.artifacts_in_use(self._job.output))
         graph = self._compile()
         self._record.add_nodes({node.id: node.upstream for node in graph})
-        if self._job.resume is not None:
-            self._call("clean up", processes.clean_up, self._ir, self._record.run)
         self._schedule(graph)
         if self._signals.received or self._record.error:
-            self._call("clean up", processes.clean_up, self._ir, self._record.run, despite_signal=True)
+            self._call("clean up", processes.clean_up, self._ir, self._record.folder, despite_signal=True)
         if self._signals.received is None:
             self._record.summary = self._call(
                 "read results", processes.summarize, self._job.reporting, self._ir, self._record.run
@@ -230,7 +236,7 @@ class _Run:
         for node in ready[: max(free, 0)]:
             del waiting[node]
             try:
-                self._running[node] = self._start(node, node, processes.run_node, self._ir, node, self._record.run)
+                self._running[node] = self._start(node, node, processes.run_node, self._ir, node, self._record.folder)
                 nodes[node].state = RUNNING
             except MachineError as error:
                 nodes[node].state, nodes[node].error = NODE_FAILED, error

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import functools
-import queue
 import re
-import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pushed
 import pytest
+from stepped import Process, checked, simulated
 
-from components.errors import InputError, MachineError
 from components.pusher import executor, local_folder, rollout, serving_state
 from components.pusher.config import PushConfig
 from components.pusher.plan import PushPlan
@@ -25,20 +23,14 @@ from pipeline.registry import promotion
 from pipeline.registry.versions import PushFolder
 
 MODEL = Path(executor.__file__).with_name("stages.pml")
+STEPS = ("=", "add", "promote", "canary", "save", "files", "remove", "refused", "crash")
 PLAN = PushPlan(push=PushConfig.model_validate({"keep": 1, "stage_on_push": "stable"}), model_name="taxi")
 
 pytestmark = pytest.mark.needs("spin")
 
 
-def checked(folder: Path, *options: str) -> str:
-    """The result of an exhaustive search."""
-    subprocess.run(["spin", *options, "-a", MODEL], cwd=folder, check=True, capture_output=True)
-    subprocess.run(["gcc", "-O2", "-DSAFETY", "-o", "pan", "pan.c"], cwd=folder, check=True)
-    return subprocess.run(["./pan", "-m100000"], cwd=folder, check=True, capture_output=True, text=True).stdout
-
-
 def test_no_interleaving_serves_a_version_that_does_not_exist(tmp_path: Path) -> None:
-    found = checked(tmp_path)
+    found = checked(tmp_path, MODEL)
     assert "errors: 0" in found
     states = re.search(r"(\S+) states, stored", found)
     assert states
@@ -47,56 +39,11 @@ def test_no_interleaving_serves_a_version_that_does_not_exist(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_no_interleaving_of_three_pushes_serves_a_version_that_does_not_exist(tmp_path: Path) -> None:
-    assert "errors: 0" in checked(tmp_path, "-DPUSHES=3", "-DCRASHES=1")
+    assert "errors: 0" in checked(tmp_path, MODEL, "-DPUSHES=3", "-DCRASHES=1")
 
 
 def test_search_finds_a_protocol_that_ignores_what_is_being_removed(tmp_path: Path) -> None:
-    assert "assertion violated" in checked(tmp_path, "-DCARELESS")
-
-
-class Crash(BaseException):
-    """The process has ended here."""
-
-
-class Process:
-    """A push or a change of stages in a thread, which waits before each step until the model makes the same one."""
-
-    def __init__(self, work: Callable[[Process], object]) -> None:
-        self._steps: queue.Queue[str] = queue.Queue()
-        self._results: queue.Queue[str] = queue.Queue()
-        self._has_begun = self._has_ended = False
-        threading.Thread(target=self._run, args=(work,), daemon=True).start()
-
-    def make(self, step: str, expected: str) -> None:
-        """Makes a step, whose result is `made`, `refused` or `crash`."""
-        if self._has_ended:
-            assert step == "crash"
-            return
-        self._steps.put(step)
-        assert self._results.get(timeout=60) == expected, step
-
-    def wait(self, step: str) -> None:
-        """Called by the code before a step."""
-        if self._has_begun:
-            self._results.put("made")
-        self._has_begun = True
-        received = self._steps.get()
-        if received == "crash":
-            raise Crash
-        assert received in (step, "refused")
-
-    def _run(self, work: Callable[[Process], object]) -> None:
-        result = "made"
-        try:
-            work(self)
-        except Crash:
-            result = "crash"
-        except (InputError, MachineError):
-            result = "refused"
-        except BaseException as error:
-            result = repr(error)
-        self._has_ended = True
-        self._results.put(result)
+    assert "assertion violated" in checked(tmp_path, MODEL, "-DCARELESS")
 
 
 class SteppedStore:
@@ -192,17 +139,10 @@ def test_code_makes_the_steps_of_the_model(tmp_path: Path, monkeypatch: pytest.M
         (tmp_path / str(seed)).mkdir()
         with monkeypatch.context() as patched:
             code = Code(tmp_path / str(seed), patched)
-            for step, *values in simulated(seed):
+            for step, *values in simulated(MODEL, seed, STEPS):
                 if step == "=":
                     assert code.state() == list(map(int, values)), seed
                 else:
                     code.make(step, *values)
                     made.add(step)
     assert {"add", "promote", "canary", "save", "files", "remove", "refused", "crash"} == made
-
-
-def simulated(seed: int) -> Iterator[list[str]]:
-    """The steps of a random interleaving, each that changes something followed by `=` and the state."""
-    made = subprocess.run(["spin", "-T", f"-n{seed}", MODEL], check=True, capture_output=True, text=True).stdout
-    steps = ("=", "add", "promote", "canary", "save", "files", "remove", "refused", "crash")
-    return (line.split() for line in made.splitlines() if line.split()[:1] and line.split()[0] in steps)

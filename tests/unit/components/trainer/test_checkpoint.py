@@ -57,6 +57,28 @@ def test_damaged_checkpoint_is_skipped_and_logged(tmp_path: Path, caplog: pytest
     assert "step-20 is damaged; the one before it is used" in caplog.text
 
 
+def test_full_memory_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(tmp_path, 10, 20)
+
+    def fail(_path: str) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(checkpoint, "_read_through", fail)
+    with pytest.raises(MemoryError):
+        checkpoint.newest(str(tmp_path))
+
+
+def test_checkpoint_is_not_written_over_itself(tmp_path: Path) -> None:
+    checkpoints, _ = saved(tmp_path, 10, keep=1)
+    index = tmp_path / "step-10.index"
+    written = index.stat().st_mtime_ns
+    checkpoints.save(10)
+    again, _ = saved(tmp_path, keep=1)
+    again.restore()
+    again.save(10)
+    assert index.stat().st_mtime_ns == written
+
+
 def test_if_all_are_damaged_training_begins_at_0(tmp_path: Path) -> None:
     saved(tmp_path, 10)
     (tmp_path / "step-10.data-00000-of-00001").write_bytes(b"")

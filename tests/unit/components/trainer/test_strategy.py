@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
+from in_fork_server import in_child, main_of
 
 from components.errors import InputError
 from components.trainer.config import TrainingConfig
@@ -39,3 +41,11 @@ def test_tpu_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(InputError, match=rf"received no answer from one \(TPU_NAME: {name}\)") as raised:
             distribute(config, None)
     assert raised.value.remedy == "run on a TPU VM, or name the TPU in TPU_NAME; mirrored trains on GPUs"
+
+
+@pytest.mark.both_lines
+def test_replicas_that_restored_different_steps_start_again(tmp_path: Path) -> None:
+    restarts = in_child(tmp_path / "test.log", main_of, "restoring_replicas", tmp_path, (20, 10))
+    assert restarts == 1
+    logs = "".join(log.read_text() for log in (tmp_path / "logs").iterdir())
+    assert "and another one another step" in logs

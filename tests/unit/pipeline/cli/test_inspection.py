@@ -9,6 +9,8 @@ import pytest
 from command import Ended, command, light_command
 from stored_history import History
 
+from pipeline.core import run_locks
+
 
 def call(history: History, *arguments: str) -> Ended:
     """A verb's answer about this store."""
@@ -131,6 +133,11 @@ def test_gc_lists_first_and_removes_only_with_delete(history: History, tmp_path:
     listed = command(*arguments, "--keep", "1")
     assert f"{len(going)} artifacts, 0.0 MB: not needed; --delete removes them" in listed.out
     assert all(Path(artifact.uri).is_dir() for artifact in history.artifacts.values())
+    # A run that has just begun is not in the store yet.
+    with run_locks.artifacts_in_use(output / "toy"):
+        active = command(*arguments, "--keep", "1", "--delete")
+    assert active.exit_code == 2
+    assert "expected no active run, received one that is in progress" in active.err
     latest = command(*arguments, "--keep", "1", "--delete", "--json").result
     assert {names[each["id"]] for each in latest["artifacts"]} == going
     assert {name for name, each in history.artifacts.items() if not Path(each.uri).is_dir()} == going

@@ -9,10 +9,12 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from components.errors import InputError, MachineError
+from pipeline.core import run_record
 from pipeline.core.run_record import RunRecord, new_run, old_run
 
 
@@ -151,6 +153,42 @@ def test_shared_lock_does_not_prevent_a_resume(tmp_path: Path, monkeypatch: pyte
     fcntl.flock(looking, fcntl.LOCK_SH)
     monkeypatch.setattr(time, "sleep", lambda _: os.close(looking))
     old_run(tmp_path, "toy", record.run).close()
+
+
+def test_run_that_ends_while_it_is_listed_has_not_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    running, read = begin(tmp_path), run_record._read
+    run = running.run
+
+    def end_after_the_first_read(file: Path) -> Any:
+        content = read(file)
+        if content and content["state"] == "running":
+            running.state = "done"
+            running.save()
+            running.close()
+        return content
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run_record, "_read", end_after_the_first_read)
+        assert (run_record.record(tmp_path, run) or {})["state"] == "done"
+    old_run(tmp_path, "toy", run).close()
+    assert (run_record.record(tmp_path, run) or {})["state"] == "died"
+
+
+def test_resumed_run_has_the_figures_of_the_end_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    running, lock = begin(tmp_path), RunRecord.lock
+    running.add_nodes({"A": ()})
+    running.save()
+
+    def end_before(record: RunRecord) -> None:
+        running.nodes["A"].attempts = 3
+        running.save()
+        running.close()
+        lock(record)
+
+    monkeypatch.setattr(RunRecord, "lock", end_before)
+    again = old_run(tmp_path, "toy", running.run)
+    assert again.nodes["A"].attempts == 3
+    again.close()
 
 
 def test_folder_that_cannot_be_created_is_reported(tmp_path: Path):

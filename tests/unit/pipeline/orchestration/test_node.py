@@ -29,7 +29,9 @@ class Toy:
         self.ir, self.graph = in_child(folder / "test.log", *compiled)
 
     def run(self, node: str, run: str) -> NodeOutcome:
-        outcome = in_child(self.folder / "test.log", processes.run_node, self.ir, node, run)
+        folder = self.folder / "logs" / run
+        folder.mkdir(parents=True, exist_ok=True)
+        outcome = in_child(self.folder / "test.log", processes.run_node, self.ir, node, folder)
         assert isinstance(outcome, NodeOutcome)
         return outcome
 
@@ -104,7 +106,7 @@ def test_failure_is_recorded_and_a_second_attempt_counted(tmp_path: Path, script
     assert outcome.state == FAILED
     assert outcome.error is not None
     assert (outcome.error.headline, outcome.error.exit_code) == (headline, exit_code)
-    in_child(tmp_path / "test.log", processes.clean_up, toy.ir, "r1")
+    in_child(tmp_path / "test.log", processes.clean_up, toy.ir, tmp_path / "logs" / "r1")
     assert states(tmp_path, "r1")["Actor"] in ("FAILED", "CANCELED")
     assert not [path for path in (tmp_path / "artifacts" / "Actor").rglob("*") if path.is_file()]
 

@@ -13,7 +13,7 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 from store_writer import Writer
 
 from components.errors import MachineError
-from pipeline.core.metadata.connection import cancel_unfinished, read_only_config
+from pipeline.core.metadata.connection import cancel, read_only_config, unfinished
 from pipeline.core.metadata.store import Store
 
 
@@ -105,14 +105,15 @@ def test_unfinished_executions_of_an_ended_process_are_canceled(writer: Writer, 
     writer.execution("r1", "Source", "COMPLETE")
     writer.execution("r2", "Trainer", "RUNNING")
 
-    closed = cancel_unfinished(tmp_path / "metadata.db", "r1")
+    closed = unfinished(tmp_path / "metadata.db", "r1")
+    cancel(tmp_path / "metadata.db", closed)
 
     assert [(each.id, each.node) for each in closed] == [(left_open, "Trainer")]
     assert [each.state for each in store.executions("r1")] == ["CANCELED", "COMPLETE"]
     assert [each.state for each in store.executions("r2")] == ["RUNNING"]
     [artifact] = writer.store.get_artifacts()
     assert artifact.state == proto.Artifact.ABANDONED
-    assert cancel_unfinished(tmp_path / "metadata.db", "r1") == []
+    assert unfinished(tmp_path / "metadata.db", "r1") == []
 
 
 def test_reading_changes_nothing(writer: Writer, tmp_path: Path):

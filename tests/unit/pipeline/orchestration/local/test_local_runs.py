@@ -58,13 +58,17 @@ def test_cached_nodes_share_a_process_and_a_node_that_runs_has_its_own(tmp_path:
 def test_process_that_was_killed_is_not_continued(tmp_path: Path):
     start_server()
     ir = compile_for(tmp_path, 0)
-    assert in_child(tmp_path / "test.log", processes.run_node, ir, "Source", "r1").state == "done"
-    cached = ChildProcess("Source", tmp_path / "cached.log", processes.run_node, ir, "Source", "r2")
+    assert in_child(tmp_path / "test.log", processes.run_node, ir, "Source", folder_of(tmp_path, "r1")).state == "done"
+    cached = ChildProcess(
+        "Source", tmp_path / "cached.log", processes.run_node, ir, "Source", folder_of(tmp_path, "r2")
+    )
     assert result_of(cached).state == "cached"
     process = psutil.Process(process_of(tmp_path / "cached.log"))
     cached.signal(signal.SIGKILL)
     psutil.wait_procs([process], timeout=30)
-    after = ChildProcess("Add0", tmp_path / "after.log", processes.run_node, ir, "Add0", "r2", earlier=cached)
+    after = ChildProcess(
+        "Add0", tmp_path / "after.log", processes.run_node, ir, "Add0", tmp_path / "logs" / "r2", earlier=cached
+    )
     assert result_of(after).state == "done"
     assert process_of(tmp_path / "after.log") != process_of(tmp_path / "cached.log")
 
@@ -166,9 +170,9 @@ def test_many_writers_at_once_do_not_disturb_each_other(tmp_path: Path):
     log = tmp_path / "test.log"
     irs = {f"r{value}": compile_for(tmp_path, value) for value in range(2)}
     for run, ir in irs.items():
-        assert in_child(log, processes.run_node, ir, "Source", run).state == "done"
+        assert in_child(log, processes.run_node, ir, "Source", folder_of(tmp_path, run)).state == "done"
     tasks = [
-        ChildProcess(f"{run} Add{n}", log, processes.run_node, ir, f"Add{n}", run)
+        ChildProcess(f"{run} Add{n}", log, processes.run_node, ir, f"Add{n}", tmp_path / "logs" / run)
         for run, ir in irs.items()
         for n in range(8)
     ]
@@ -177,6 +181,12 @@ def test_many_writers_at_once_do_not_disturb_each_other(tmp_path: Path):
     for run in irs:
         assert Counter(execution.state for execution in store.executions(run)) == {"COMPLETE": 9}
         assert len({artifact.uri for artifact in store.artifacts(run, "Integer")}) == 9
+
+
+def folder_of(output: Path, run: str) -> Path:
+    folder = output / "logs" / run
+    folder.mkdir(parents=True)
+    return folder
 
 
 def compile_for(folder: Path, value: int) -> bytes:

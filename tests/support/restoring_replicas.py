@@ -1,0 +1,33 @@
+"""Two synchronous replicas that restore a step each, and compare them."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from components.trainer import strategy
+from components.trainer.cluster import tf_config
+from components.trainer.cluster.supervisor import Supervisor
+from components.trainer.cluster.tf_config import Role
+from components.trainer.config import TrainingConfig
+
+
+def main(folder: Path, steps: tuple[int, int]) -> int:
+    """Runs them as a cluster; returns the number of restarts.
+
+    Args:
+      folder: for their logs.
+      steps: what each replica restores at its first start; later both restore the first one.
+    """
+    config = TrainingConfig.model_validate({"strategy": {"kind": "multi_worker", "workers": 2}})
+    return Supervisor(config, functools.partial(_compare, folder, config, steps), folder / "logs").run().restarts
+
+
+def _compare(folder: Path, config: TrainingConfig, steps: tuple[int, int], role: Role) -> None:
+    started = folder / f"{role.name}.started"
+    step = steps[0] if started.exists() else steps[role.index]
+    started.touch()
+    strategy.prepare(role, config.precision)
+    distribution = strategy.distribute(config, tf_config.role())
+    distribution.check_agreement(step)
+    strategy.wait_for_all_replicas(distribution.strategy)

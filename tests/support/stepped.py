@@ -1,0 +1,77 @@
+"""Makes the steps of a spin model by the code: in threads, which wait before each step until the model makes it."""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import threading
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+from components.errors import InputError, MachineError
+
+
+class Crash(BaseException):
+    """The process has ended here."""
+
+
+class Process:
+    """A process of the model in a thread.
+
+    Args:
+      work: what it does; it gets the process, and calls `wait` before each step.
+    """
+
+    def __init__(self, work: Callable[[Process], object]) -> None:
+        self._steps: queue.Queue[str] = queue.Queue()
+        self._results: queue.Queue[str] = queue.Queue()
+        self._has_begun = False
+        self.has_ended = False
+        threading.Thread(target=self._run, args=(work,), daemon=True).start()
+
+    def make(self, step: str, expected: str) -> None:
+        """Makes a step, whose result is `made`, `refused` or `crash`."""
+        if self.has_ended:
+            assert step == "crash"
+            return
+        self._steps.put(step)
+        result = self._results.get(timeout=60)
+        assert result == expected, f"{step}: {result}"
+
+    def wait(self, *steps: str) -> str:
+        """Called by the code before a step; returns which one the model makes."""
+        if self._has_begun:
+            self._results.put("made")
+        self._has_begun = True
+        received = self._steps.get()
+        if received == "crash":
+            raise Crash
+        assert received in (*steps, "refused"), f"expected {steps}, received {received}"
+        return received
+
+    def _run(self, work: Callable[[Process], object]) -> None:
+        result = "made"
+        try:
+            work(self)
+        except Crash:
+            result = "crash"
+        except (InputError, MachineError):
+            result = "refused"
+        except BaseException as error:
+            result = repr(error)
+        self.has_ended = True
+        self._results.put(result)
+
+
+def checked(folder: Path, model: Path, *options: str) -> str:
+    """The result of spin's exhaustive search."""
+    subprocess.run(["spin", *options, "-a", model], cwd=folder, check=True, capture_output=True)
+    subprocess.run(["gcc", "-O2", "-DSAFETY", "-DCOLLAPSE", "-w", "-o", "pan", "pan.c"], cwd=folder, check=True)
+    return subprocess.run(["./pan", "-m100000"], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def simulated(model: Path, seed: int, steps: Collection[str], *options: str) -> Iterator[list[str]]:
+    """The lines that a random interleaving prints, each as words; only those that begin with one of `steps`."""
+    command = ["spin", "-T", f"-n{seed}", *options, model]
+    made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return (words for line in made.splitlines() if (words := line.split())[:1] and words[0] in steps)

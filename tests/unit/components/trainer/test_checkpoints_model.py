@@ -1,0 +1,395 @@
+"""The protocol of components/trainer/checkpoints.pml holds in every interleaving, and the code makes its steps."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tensorflow as tf
+import tf_keras
+from stepped import Process, checked, simulated
+
+from components.errors import MachineError
+from components.trainer import checkpoint, run_fn, training_loop
+from components.trainer.checkpoint import Checkpoints
+from components.trainer.cluster import heartbeat, supervisor
+from components.trainer.cluster.supervisor import Supervisor
+from components.trainer.cluster.tf_config import Role
+from components.trainer.config import TrainingConfig
+from components.trainer.early_stopping import EarlyStopping
+from components.trainer.run_fn import Training
+from components.trainer.strategy import Distribution
+from components.trainer.training_loop import Folders, Learner, Stop, TrainingLoop
+
+MODEL = Path(checkpoint.__file__).with_name("checkpoints.pml")
+STEPS = (
+    *("=", "start", "read", "failure", "killed", "done", "stop"),
+    *("blind", "restore", "agree", "differ", "step", "data", "half", "whole", "list", "sweep", "send", "evaluate"),
+    *("exit", "crash"),
+)
+CONFIG = TrainingConfig.model_validate(
+    {
+        "steps": 3,
+        "checkpoint": {"every_steps": 1, "keep": 1},
+        "max_restarts": 1,
+        "strategy": {"kind": "multi_worker", "workers": 2},
+    }
+)
+SUPERVISOR = "2"
+
+pytestmark = pytest.mark.needs("spin")
+
+
+def test_checkpoints_hold_their_protocol_in_every_interleaving(tmp_path: Path) -> None:
+    found = checked(tmp_path, MODEL)
+    assert "errors: 0" in found
+    states = re.search(r"(\S+) states, stored", found)
+    assert states
+    assert float(states[1]) > 500_000
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        pytest.param("-DTRUST_INDEX", id="a checkpoint is not read before it is restored"),
+        pytest.param("-DNO_COMPARISON", id="replicas do not compare what they have restored"),
+        pytest.param("-DNO_CATCH_UP", id="a restored checkpoint is not evaluated"),
+        pytest.param("-DSAVE_AGAIN", id="a checkpoint is written over itself"),
+        pytest.param("-DLOST_MESSAGES", id="messages of killed tasks are not read"),
+        pytest.param("-DNO_WAIT", id="the supervisor does not wait for the end of killed tasks"),
+    ],
+)
+def test_search_finds_the_fault_of_a_weaker_protocol(tmp_path: Path, option: str) -> None:
+    assert "assertion violated" in checked(tmp_path, MODEL, option)
+
+
+current = threading.local()
+
+
+class Task:
+    """A task of the cluster in a thread, as the supervisor sees it."""
+
+    pipe = pidfd = -1
+    last_message = float("inf")
+
+    def __init__(self, role: Role, log: Path) -> None:
+        self.role, self.log = role, log
+        self.sent: list[tuple[str, Any]] = []
+        self.code: int | None = None
+        self.process: Process | None = None
+        self.is_preempted = self.is_blind = self.has_swept = False
+        self.restored = 0
+
+    def start(self, *_: object) -> None:
+        code = self._code = current.code
+        code.tasks[str(self.role.index)] = self
+        self.process = Process(lambda process: code.train(self, process))
+
+    def messages(self) -> list[tuple[str, Any]]:
+        read, self.sent = self.sent, []
+        return read
+
+    def poll(self) -> int | None:
+        """The exit code, if the model's supervisor handles such an exit now."""
+        if not self.process or self.code is None or (self.code == 0) != (self._code.handled == "done"):
+            return None
+        return self.code if self._code.handled in ("done", "failure") else None
+
+    def signal(self, _signum: int) -> None:
+        self.is_preempted = True
+
+    def kill(self) -> None:
+        """Does nothing: the end of all is one step of the model."""
+
+    def wait(self) -> None:
+        if not self._code.has_killed:
+            self._code.has_killed = True
+            current.process.wait("killed")
+        if self.process and not self.process.has_ended:
+            self.process.make("crash", "crash")
+
+    def close(self) -> None:
+        self.process = None
+
+    def last_log_lines(self) -> list[str]:
+        return []
+
+
+class Loop(TrainingLoop):
+    def steps(self, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer) -> Any:
+        return ScriptedSteps(network, optimizer)
+
+
+class ScriptedSteps:
+    """Steps that count themselves in the only weight."""
+
+    steps_per_call, together = 1, True
+
+    def __init__(self, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer) -> None:
+        self._network, self._optimizer = network, optimizer
+
+    def run(self, count: int, own: Any) -> tuple[float, Stop]:
+        current.process.wait("step")
+        self._optimizer.iterations.assign_add(count)
+        [weight] = self._network.trainable_variables
+        weight.assign_add([[float(count)]])
+        assert float(weight[0, 0]) == int(self._optimizer.iterations), "each step is in the weights once"
+        return 0.0, own()
+
+    def collect(self) -> None: ...
+
+
+class Agreement(Distribution):
+    def check_agreement(self, step: int) -> None:
+        task, others = current.task, current.code.restored
+        others[task.role.index] = step
+        if current.process.wait("agree", "differ") == "differ":
+            assert others[1 - task.role.index] != step
+            raise MachineError("differ", "restart")
+
+
+class Code:
+    """The Python code of a cluster whose tasks, and whose supervisor, make the steps of the model."""
+
+    def __init__(self, folder: Path, patched: pytest.MonkeyPatch) -> None:
+        self._folder = folder
+        self._checkpoints = folder / "checkpoints"
+        self._supervisor: Supervisor | None = None
+        self._supervising: Process | None = None
+        self.tasks: dict[str, Task] = {}
+        self.restored: dict[int, int] = {}
+        self.handled, self.has_killed = "", False
+        self._has_given_up = self._gives_up = False
+        patched.setattr(supervisor, "_Task", Task)
+        patched.setattr(supervisor, "_STOP_SECONDS", 0.0)
+        patched.setattr(training_loop, "PreemptionFlag", lambda: Preemption(current.task))
+        patched.setattr(heartbeat, "send_status", send)
+        patched.setattr(Checkpoints, "restore", stepped_restore(Checkpoints.restore))
+        patched.setattr(checkpoint, "_read_through", blind_read(checkpoint._read_through))
+        patched.setattr(tf.train.Checkpoint, "_write", stepped_write(tf.train.Checkpoint._write))
+        patched.setattr(
+            tf.train.CheckpointManager, "_record_state", stepped_list(tf.train.CheckpointManager._record_state)
+        )
+        patched.setattr(tf.train.CheckpointManager, "_sweep", stepped_sweep(tf.train.CheckpointManager._sweep))
+        patched.setattr(run_fn, "evaluate", evaluate)
+
+    def make(self, step: str, who: str, *numbers: str) -> None:
+        if step == "start" and (self._supervising is None or self._supervising.has_ended):
+            self._supervising = Process(self._supervise)
+        if step == "blind":
+            self.tasks[who].is_blind = True
+            return
+        process = self._supervising if who == SUPERVISOR else self.tasks[who].process
+        assert process, step
+        is_refused = step == "differ"
+        process.make(step, "crash" if step == "crash" else "refused" if is_refused else "made")
+        if step == "failure":
+            self._gives_up = numbers == ("1",)
+        if step == "killed":
+            assert self._has_given_up == self._gives_up
+        if step == "restore":
+            assert self.tasks[who].restored == int(numbers[0])
+
+    def state(self) -> list[int]:
+        """The state as the model prints it."""
+        listed = tf.train.get_checkpoint_state(str(self._checkpoints))
+        paths = listed.all_model_checkpoint_paths if listed else ()
+        evaluated = EarlyStopping(str(self._checkpoints), None).last
+        assert self._supervisor
+        return [
+            *(self._file(step) for step in (1, 2, 3)),
+            sum(1 << int(path.rpartition("-")[2]) for path in paths),
+            evaluated,
+            self._supervisor._saved,
+            self._supervisor._failures,
+        ]
+
+    def _file(self, step: int) -> int:
+        if not (self._checkpoints / f"step-{step}.index").exists():
+            return 0
+        try:
+            reader = tf.train.load_checkpoint(checkpoint.path(str(self._checkpoints), step))
+            for name in reader.get_variable_to_shape_map():
+                reader.get_tensor(name)
+        except Exception:
+            return 1
+        return 2
+
+    def _supervise(self, process: Process) -> None:
+        current.process, current.code = process, self
+        self._supervisor = made = Supervisor(CONFIG, lambda role: None, self._folder / "logs")
+        made._events = SimpleNamespace(poll=ignore, register=ignore, unregister=ignore)  # type: ignore[assignment]
+        start_all = made._start_all
+
+        def stepped_start_all() -> None:
+            process.wait("start")
+            self.has_killed, self.restored = False, {}
+            start_all()
+
+        made._start_all = stepped_start_all  # type: ignore[method-assign]
+        try:
+            made._start_all()
+            while True:
+                self.handled = process.wait("read", "failure", "done", "stop")
+                if self.handled == "stop":
+                    made._stop_gracefully()
+                    break
+                if made._watch():
+                    break
+        except MachineError:
+            self._has_given_up = True
+        made._kill_all()
+
+    def train(self, task: Task, process: Process) -> None:
+        """Runs one task."""
+        current.process, current.code, current.task = process, self, task
+        folder, lead = str(self._checkpoints), task.role.is_lead
+        training: Any = SimpleNamespace(
+            _best=EarlyStopping(folder, None) if lead else None,
+            _plan=SimpleNamespace(training=CONFIG),
+            _checkpoints=folder,
+            head=None,
+            _decoded=iter,
+            _validation_rows=(),
+            _restored=read,
+        )
+        loop = Loop(
+            config=CONFIG,
+            distribution=Agreement(tf.distribute.get_strategy(), task.role),
+            learner=Learner(weight, None),  # type: ignore[arg-type]
+            input_pipeline=None,  # type: ignore[arg-type]
+            folders=Folders(folder, None if lead else f"{folder}-{task.role.name}", str(self._folder / "events")),
+            on_checkpoint=lambda step, network: Training._on_checkpoint(training, None, True, step, network),  # type: ignore[arg-type]
+        )
+        code = 1
+        try:
+            try:
+                loop.run()
+                ended = 0
+            except SystemExit:
+                ended = training_loop.PREEMPTED
+            process.wait("exit")
+            code = ended
+        finally:
+            task.code = code
+
+
+class Preemption:
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def is_set(self) -> bool:
+        return self._task.is_preempted
+
+
+def weight() -> tf_keras.Model:
+    zeros = tf_keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+    return tf_keras.Sequential([tf_keras.layers.Input((1,)), zeros])
+
+
+def read(path: str) -> tf.Module:
+    """What is in a checkpoint; it must be complete."""
+    made = tf.Module()
+    made.steps = tf.Variable(
+        tf.train.load_checkpoint(path).get_tensor("optimizer/_iterations/.ATTRIBUTES/VARIABLE_VALUE")
+    )
+    return made
+
+
+def ignore(*_: object) -> None: ...
+
+
+def send(name: str, value: int | str) -> None:
+    if name == "saved":
+        current.process.wait("send")
+    current.task.sent.append((name, value))
+
+
+def evaluate(*arguments: Any) -> float:
+    """The loss of a checkpoint, which is lower than that of the one before."""
+    current.process.wait("evaluate")
+    return 1 / float(arguments[-1])
+
+
+def stepped_restore(restore: Any) -> Any:
+    def stepped(checkpoints: Checkpoints) -> int:
+        current.process.wait("restore")
+        step: int = restore(checkpoints)
+        current.task.restored = step
+        return step
+
+    return stepped
+
+
+def blind_read(read: Any) -> Any:
+    def may_fail(path: str) -> None:
+        read(path)
+        if current.task.is_blind:
+            current.task.is_blind = False
+            raise ValueError(path)
+
+    return may_fail
+
+
+def stepped_write(write: Any) -> Any:
+    """TensorFlow writes the data, then the index in place; here one after the other."""
+
+    def stepped(made: tf.train.Checkpoint, prefix: str, options: Any = None) -> str:
+        if "/step-" not in prefix:
+            return str(write(made, prefix, options))
+        whole = write(made, prefix.replace("/checkpoints/", "/written/"))
+        current.process.wait("data")
+        Path(prefix).parent.mkdir(exist_ok=True)
+        shutil.copy(f"{whole}.data-00000-of-00001", f"{prefix}.data-00000-of-00001")
+        index = Path(f"{whole}.index").read_bytes()
+        current.process.wait("half")
+        Path(f"{prefix}.index").write_bytes(index[: len(index) // 2])
+        current.process.wait("whole")
+        Path(f"{prefix}.index").write_bytes(index)
+        for callback in options.experimental_write_callbacks:
+            callback(prefix)
+        return prefix
+
+    return stepped
+
+
+def stepped_list(record: Any) -> Any:
+    def stepped(manager: tf.train.CheckpointManager) -> None:
+        # The second one belongs to the step that deletes the older ones.
+        if not current.task.has_swept:
+            current.process.wait("list")
+        current.task.has_swept = False
+        record(manager)
+
+    return stepped
+
+
+def stepped_sweep(sweep: Any) -> Any:
+    def stepped(manager: tf.train.CheckpointManager) -> None:
+        current.process.wait("sweep")
+        sweep(manager)
+        current.task.has_swept = True
+
+    return stepped
+
+
+def test_code_makes_the_steps_of_the_model(tmp_path: Path) -> None:
+    made = set()
+    # In the last one the lead saves a checkpoint while the supervisor handles the end of the other replica.
+    for seed, *options in [*((seed,) for seed in range(6)), *((seed, "-DLATE") for seed in (*range(10), 146))]:
+        folder = tmp_path / f"{seed}{len(options)}"
+        folder.mkdir()
+        with pytest.MonkeyPatch.context() as patched:
+            code = Code(folder, patched)
+            for step, *values in simulated(MODEL, seed, STEPS, *options):
+                if step == "=":
+                    assert code.state() == list(map(int, values)), (seed, options)
+                else:
+                    code.make(step, *values)
+                    made.add(step)
+    assert made == set(STEPS) - {"="}
