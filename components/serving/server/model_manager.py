@@ -64,13 +64,25 @@ def check_configs(config: ModelServerConfig, root: Path | None = None) -> dict[s
     for model in config.model_config_list.config:
         if not model.name or not model.base_path or model.name in result:
             raise RequestError(f"model config: expected a unique name and a base_path, received {model.name!r}")
-        if root is not None and not Path(model.base_path).resolve().is_relative_to(root.resolve()):
+        if root is not None and not _is_inside(model, root):
             raise RequestError(f"model config: expected a base_path inside {root}, received {model.base_path!r}")
         policy = model.model_version_policy
         if policy.HasField("specific") and not policy.specific.versions:
             raise RequestError(f"model config: expected the specific versions of {model.name!r}, received none")
         result[model.name] = model
     return result
+
+
+def _is_inside(model: ModelConfig, root: Path) -> bool:
+    """Return whether the base_path is inside a folder; raise RequestError if it is inside and cannot be listed."""
+    try:
+        inside = Path(model.base_path).resolve().is_relative_to(root.resolve())
+        if inside:
+            version_folders(model)
+    # A path with a NUL character is a ValueError; before Python 3.13, a loop of links is a RuntimeError.
+    except (OSError, RuntimeError, ValueError) as error:
+        raise RequestError(f"model config: base_path {model.base_path!r} cannot be read: {error}") from error
+    return inside
 
 
 def load_verified(key: bytes | None, allow_unverified: bool, threads: int, folder: Path) -> SavedModel:
