@@ -14,6 +14,7 @@ from grpc import StatusCode
 from tensorflow_serving.apis.get_model_status_pb2 import ModelVersionStatus
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
+from components import model_signature
 from components import version_manifest as manifests
 from components.errors import InputError, PipelineError
 from components.serving.server.errors import RequestError
@@ -85,13 +86,18 @@ def _is_inside(model: ModelConfig, root: Path) -> bool:
     return inside
 
 
-def load_verified(key: bytes | None, allow_unverified: bool, threads: int, folder: Path) -> SavedModel:
+def load_verified(
+    key: bytes | None, public_key: Path | None, allow_unverified: bool, threads: int, folder: Path
+) -> SavedModel:
     """Load a version, with so many threads for one op; raise InputError unless it is as its manifest describes it.
 
-    The manifest must be signed with the key, if there is one. `allow_unverified` accepts a version without a manifest.
+    The manifest must be signed with the key, if there is one, and model.sig must match the public key, if there is one.
+    `allow_unverified` accepts a version without a manifest.
     """
     if (folder / manifests.NAME).exists():
         manifests.verify(folder, key)
+        if public_key is not None:
+            model_signature.verify(folder, public_key)
     elif not allow_unverified:
         headline = f"{folder}: expected a {manifests.NAME}, found none"
         raise InputError(headline, "push the model again, or start the server with --allow_unverified")
