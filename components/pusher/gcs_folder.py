@@ -22,6 +22,7 @@ import base64
 import functools
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import google_crc32c
@@ -79,7 +80,9 @@ class _GcsStore:
     def version(self, number: int) -> GcsFolder:
         return GcsFolder(self._bucket, f"{self._prefix}{number}")
 
-    def add(self, model: str, number: int, provenance: Provenance, key: bytes | None) -> tuple[str, int]:
+    def add(
+        self, model: str, number: int, provenance: Provenance, key: bytes | None, private_key: Path | None = None
+    ) -> tuple[str, int]:
         # Imported late: it imports TFX, whose nodes copy files with TensorFlow's client.
         from components.pusher import remote_folder
 

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from components import version_manifest
+from components import model_signature, version_manifest
 from components.errors import InputError
 from components.files import exclusive_lock, is_remote
 from components.pusher import rollout, serving_state
@@ -132,9 +132,13 @@ class _LocalStore:
     def version(self, number: int) -> LocalFolder:
         return LocalFolder(f"{self._path.rstrip('/')}/{number}")
 
-    def add(self, model: str, number: int, provenance: Provenance, key: bytes | None) -> tuple[str, int]:
+    def add(
+        self, model: str, number: int, provenance: Provenance, key: bytes | None, private_key: Path | None = None
+    ) -> tuple[str, int]:
         def complete(folder: Path, number: int) -> None:
             version_manifest.write(folder, provenance.model_copy(update={"version": number}), key)
+            if private_key is not None:
+                model_signature.sign(folder, private_key)
 
         return add_version(model, self._path, number, complete)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from components import version_manifest
@@ -65,7 +66,9 @@ class _FileioStore:
     def version(self, number: int) -> FileioFolder:
         return FileioFolder(f"{self._url}/{number}")
 
-    def add(self, model: str, number: int, provenance: Provenance, key: bytes | None) -> tuple[str, int]:
+    def add(
+        self, model: str, number: int, provenance: Provenance, key: bytes | None, private_key: Path | None = None
+    ) -> tuple[str, int]:
         return add_version(model, self._url, number, provenance, key)
 
     def remove(self, number: int) -> None:

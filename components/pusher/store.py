@@ -6,10 +6,14 @@ nothing heavy; each kind is imported when it is opened.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Protocol
 
+from components import model_signature
+from components.errors import InputError
 from components.files import is_remote
+from components.pusher.config import PushConfig
 from components.pusher.serving_state import State
 from components.version_manifest import Folder, Provenance
 
@@ -49,7 +53,9 @@ class Store(Protocol):
     def version(self, number: int) -> Folder:
         """Returns the folder of a version, which may not exist."""
 
-    def add(self, model: str, number: int, provenance: Provenance, key: bytes | None) -> tuple[str, int]:
+    def add(
+        self, model: str, number: int, provenance: Provenance, key: bytes | None, private_key: Path | None = None
+    ) -> tuple[str, int]:
         """Copies a model into the folder as a new version with a manifest; a reader sees all of it or none.
 
         Args:
@@ -57,6 +63,7 @@ class Store(Protocol):
           number: of the new version; the greatest existing number + 1 if that is greater.
           provenance: for the manifest.
           key: signs the manifest; None: no signature.
+          private_key: makes model.sig in a local folder; None: no such file.
 
         Returns:
           The path or URL of the new version, and its number.
@@ -82,6 +89,22 @@ def open_store(path: str) -> Store:
     from components.pusher import remote_folder
 
     return remote_folder.open_folder(path)
+
+
+def private_key_file(environment: Mapping[str, str], push: PushConfig, path: str) -> Path | None:
+    """Returns the file of the key that model.sig is made with in this push folder, or None for no model.sig.
+
+    Raises:
+      InputError: the variable names no key; or the push folder is remote, where the files to sign are not at hand.
+    """
+    name = push.model_signing.private_key_env
+    key = model_signature.key_file(environment, name)
+    if key is not None and is_remote(path):
+        raise InputError(
+            f"{name}: expected a local push folder to sign, received {path}",
+            f"set push.directory to a local folder, or unset {name} and use push.signing_key_env",
+        )
+    return key
 
 
 def beyond(store: Store, now: State, keep: int) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from components.memory import memory
 from components.names import did_you_mean
 from components.pusher import serving_state
 from components.pusher.local_folder import check_writable
+from components.pusher.store import private_key_file
 from components.version_manifest import signing_key
 from pipeline.authoring.config import Config, Loaded
 from pipeline.authoring.config.cross_checks import check_columns, check_dtypes
@@ -46,7 +47,9 @@ def check(loaded: Loaded) -> None:
     _check_visible(loaded.config, str(paths.artifacts))
     check_store(paths.store)
     check_writable(paths.pushed)
-    signing_key(os.environ, loaded.config.push.signing_key_env)
+    push = loaded.config.push
+    signing_key(os.environ, push.signing_key_env)
+    private_key_file(os.environ, push, paths.pushed)
     if not is_remote(paths.pushed):
         serving_state.read(paths.pushed)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components import version_manifest
+from components import model_signature, version_manifest
 from components.errors import InputError
 from components.files import is_remote
 from pipeline.registry.versions import PushFolder
@@ -188,7 +188,8 @@ def find_push_folder(options: argparse.Namespace) -> PushFolder:
             raise InputError(
                 f"--models: expected a push folder, received {options.models}", "name the folder with the versions"
             )
-        return PushFolder(options.models, version_manifest.signing_key(os.environ), None)
+        key = version_manifest.signing_key(os.environ)
+        return PushFolder(options.models, key, None, public_key=model_signature.key_file(os.environ))
     # Imported late: --models needs no config.
     return push_folder_of(load_config(options).config)
 
@@ -202,4 +203,5 @@ def push_folder_of(config: Config) -> PushFolder:
     name = config.push.rollout.model_name or config.pipeline.name
     settings = config.push.rollout.model_copy(update={"model_name": name})
     key = version_manifest.signing_key(os.environ, config.push.signing_key_env)
-    return PushFolder(config.paths().pushed, key, settings, config.canary.apply)
+    public_key = model_signature.key_file(os.environ, config.push.model_signing.public_key_env)
+    return PushFolder(config.paths().pushed, key, settings, config.canary.apply, public_key)

@@ -10,6 +10,7 @@ from pathlib import Path
 from components import version_manifest
 from components.compat.tensorflow import ENVIRONMENT, QUIET
 from components.errors import InputError
+from components.model_signature import PUBLIC_KEY_ENVIRONMENT
 from components.pusher import serving_state
 from components.pusher.rollout.write import FOLDER
 from pipeline.cli.options import add_models, find_push_folder
@@ -64,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     if push_folder.key is not None:
         environment[version_manifest.KEY_ENVIRONMENT] = push_folder.key.decode()
+    if push_folder.public_key is not None:
+        environment[PUBLIC_KEY_ENVIRONMENT] = str(push_folder.public_key)
     os.execve(sys.executable, command, environment)
 
 

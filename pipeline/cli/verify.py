@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from components.errors import GATE, InputError
+from components.version_manifest import MODEL_SIGNATURE
 from pipeline.cli.options import add_models, find_push_folder
 
 HELP = "Compare versions with their manifests: number, signature and every byte. Exit code 3 if one differs."
@@ -33,7 +34,10 @@ def run(options: argparse.Namespace) -> int:
             signed = (
                 "unsigned" if manifest.signature is None else "signed" if push_folder.key else "signed, key not given"
             )
-            sys.stdout.write(f"{number}: as pushed; {len(manifest.files)} files, {signed}, {manifest.digest[:12]}\n")
+            also = "" if push_folder.public_key is None else f", {MODEL_SIGNATURE} verified"
+            sys.stdout.write(
+                f"{number}: as pushed; {len(manifest.files)} files, {signed}{also}, {manifest.digest[:12]}\n"
+            )
     if not numbers:
         sys.stdout.write(f"{push_folder.path}: no version was pushed yet\n")
     return GATE if refused else 0

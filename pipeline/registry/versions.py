@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 
-from components import version_manifest
+from components import model_signature, version_manifest
 from components.errors import InputError
 from components.files import is_remote
 from components.pusher.config import RolloutConfig
 from components.pusher.serving_state import Stages, State
 from components.pusher.store import Store, open_store
-from components.version_manifest import Folder, Manifest
+from components.version_manifest import MODEL_SIGNATURE, Folder, Manifest
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class PushFolder:
     Attributes:
       path: its path or URL.
       key: the key that manifests must be signed with; None: signatures are not checked.
+      public_key: the PEM file of the key that model.sig is verified with; None: it is not.
       settings: for the rollout's files; None: the settings that they were last written with.
       apply: the command that makes the proxy read these files again; empty: none is run.
     """
@@ -29,6 +31,7 @@ class PushFolder:
     key: bytes | None
     settings: RolloutConfig | None
     apply: tuple[str, ...] = ()
+    public_key: Path | None = None
 
     @property
     def is_remote(self) -> bool:
@@ -90,9 +93,15 @@ class PushFolder:
         """Checks a version against its manifest, and returns the manifest.
 
         Raises:
-          InputError: the version does not exist, or does not match its manifest.
+          InputError: the version does not exist, or does not match its manifest or model.sig.
         """
-        return version_manifest.verify(self.find(number), self.key)
+        manifest = version_manifest.verify(folder := self.find(number), self.key)
+        if self.public_key is not None:
+            if self.is_remote:
+                remedy = "verify a copy on this machine, or unset the variable of push.model_signing.public_key_env"
+                raise InputError(f"{folder}: expected a local folder to verify its {MODEL_SIGNATURE}", remedy)
+            model_signature.verify(str(folder), self.public_key)
+        return manifest
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import select
@@ -273,6 +274,27 @@ def test_unknown_models_and_paths(server: Server, method: str, path: str, status
     answered, answer = server.ask(method, path, {"instances": [b64(example(1))]} if method == "POST" else None)
     assert answered == status
     assert set(answer) == {"error"}
+
+
+def test_openapi_document_has_every_path(server: Server) -> None:
+    """What each path answers is compared with the document in tests/fuzz/test_rest_api.py."""
+    status, document = server.ask("GET", "/openapi.json")
+    paths = {(path, method) for path, methods in document["paths"].items() for method in methods}
+    models = [f"/v1/models/{{model}}{version}" for version in ("", "/versions/{version}", "/labels/{label}")]
+    assert status == 200
+    assert paths == {
+        ("/monitoring/prometheus/metrics", "get"),
+        *((f"{model}:{method}", "post") for model in models for method in ("predict", "classify", "regress")),
+        *((f"{model}{what}", "get") for model in models for what in ("", "/metadata")),
+    }
+
+
+def test_status_405_names_the_methods_of_the_path(server: Server) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.rest)
+    with contextlib.closing(connection):
+        connection.request("GET", "/v1/models/line:predict")
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Allow"]) == (405, "POST")
 
 
 def reload(server: Server, text: str) -> None:

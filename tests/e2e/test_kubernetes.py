@@ -32,6 +32,16 @@ STEPS = 400
 SECONDS = 300
 PARAMETER_SERVER = "{kind: parameter_server, workers: 2, ps: 1}"
 MULTI_WORKER = "{kind: multi_worker, workers: 2}"
+_COMPARE = """
+import json, os, re
+from importlib import metadata
+assert os.getuid() == 1000
+document = json.load(open("/opt/venv/sbom.json"))
+listed = {(re.sub("[-_.]+", "-", each["name"]).lower(), each["version"]) for each in document["components"]}
+there = {(re.sub("[-_.]+", "-", each.name).lower(), each.version) for each in metadata.distributions()}
+assert document["bomFormat"] == "CycloneDX" and listed == there, listed ^ there
+print(sorted(listed))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -313,6 +323,14 @@ def test_scheduled_run_submits_its_training_and_pushes(scheduled: Scheduled) -> 
     store = Store(scheduled.volume / "out" / "taxi" / "metadata.db")
     [run] = store.runs("taxi")
     assert all(execution.succeeded for execution in store.executions(run.name))
+
+
+def test_image_lists_what_it_has_installed(cluster: Cluster) -> None:
+    """As the image's user: each package of its Python, with its version."""
+    words = ("--image", IMAGE, "--image-pull-policy=Never", "--restart=Never", "--command", "--")
+    cluster.kubectl("run", "packages", *words, "python", "-c", _COMPARE)
+    cluster.wait_for("jsonpath={.status.phase}=Succeeded", "pod/packages")
+    assert "tensorflow" in cluster.kubectl("logs", "pod/packages")
 
 
 def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import shutil
@@ -117,8 +118,22 @@ def request(content: bytes) -> None:
     assert arrays.keys() == signature.inputs.keys()
 
 
+def rpc(content: bytes) -> None:
+    """A gRPC message; the first byte chooses its method. A loaded model answers, or there is an error with a status."""
+    from google.protobuf.message import DecodeError
+
+    from components.serving.server.errors import RequestError
+
+    method, message_class = _methods()[content[0] % len(_methods()) if content else 0]
+    with contextlib.suppress(DecodeError, RequestError):
+        message = message_class.FromString(content[1:])
+        # A message to reload the models must not unload the one of the other methods.
+        service = _service(reloads=method == "HandleReloadConfigRequest")
+        asyncio.run(getattr(service, method)(message)).SerializeToString()
+
+
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
-    each.__name__: each for each in (config, label, csv, tfrecord, image, manifest, request)
+    each.__name__: each for each in (config, label, csv, tfrecord, image, manifest, request, rpc)
 }
 
 
@@ -137,7 +152,8 @@ def _file(name: str, content: bytes) -> Path:
 def remove_files() -> None:
     """Removes what the targets have written."""
     shutil.rmtree(_folder())
-    _folder.cache_clear()
+    for cached in (_folder, _service):
+        cached.cache_clear()
 
 
 @functools.cache
@@ -153,3 +169,55 @@ def _signature() -> Any:
         "flag": TensorSpec(tf.bool, (-1, 2)),
     }
     return Signature("serving_default", "tensorflow/serving/predict", inputs, {}, None)
+
+
+@functools.cache
+def _methods() -> list[tuple[str, Any]]:
+    """The methods of the gRPC API, each with the class of its requests; a new one comes last, or the corpus changes."""
+    from tensorflow_serving.apis import (
+        classification_pb2,
+        get_model_metadata_pb2,
+        get_model_status_pb2,
+        model_management_pb2,
+        predict_pb2,
+        regression_pb2,
+    )
+
+    return [
+        ("Predict", predict_pb2.PredictRequest),
+        ("Classify", classification_pb2.ClassificationRequest),
+        ("Regress", regression_pb2.RegressionRequest),
+        ("GetModelMetadata", get_model_metadata_pb2.GetModelMetadataRequest),
+        ("GetModelStatus", get_model_status_pb2.GetModelStatusRequest),
+        ("HandleReloadConfigRequest", model_management_pb2.ReloadConfigRequest),
+    ]
+
+
+@functools.cache
+def _service(reloads: bool) -> Any:
+    """The service with the model `old`; or one without models, which accepts those of the working folder."""
+    from old_models import classifier
+    from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
+
+    from components.serving.server.metrics import Metrics
+    from components.serving.server.model_manager import ModelManager, load_verified
+    from components.serving.server.service import Service
+
+    configs = {}
+    if not reloads:
+        classifier(_folder() / "models" / "old", 1)
+        configs["old"] = ModelConfig(
+            name="old", base_path=str(_folder() / "models" / "old"), version_labels={"stable": 1}
+        )
+    manager = ModelManager(lambda: configs, functools.partial(load_verified, None, None, True, 1))
+    asyncio.run(manager.update())
+    return Service(
+        manager,
+        Metrics(manager.all, lambda: 0),
+        None,
+        None,
+        workers=1,
+        max_in_flight=1,
+        read_seconds=1,
+        reload_root=Path() if reloads else None,
+    )

@@ -19,6 +19,7 @@ import uvloop
 from aiohttp import web
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
+from components import model_signature
 from components import version_manifest as manifests
 from components.errors import MachineError, PipelineError
 from components.files import write_atomically
@@ -108,7 +109,8 @@ async def _serve(options: argparse.Namespace) -> None:
     concurrency = max(1, options.workers - options.enable_batching)
     threads = max(1, len(os.sched_getaffinity(0)) // concurrency)
     key = manifests.signing_key(os.environ)
-    load = functools.partial(load_verified, key, options.allow_unverified, threads)
+    public_key = model_signature.key_file(os.environ)
+    load = functools.partial(load_verified, key, public_key, options.allow_unverified, threads)
     manager, log = ModelManager(_configs(options), load), None
     if options.request_log:
         log = RequestLog(

@@ -14,6 +14,7 @@ from grpc import StatusCode
 from tensorflow_serving.apis.get_model_status_pb2 import ModelVersionStatus
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
+from components import model_signature
 from components import version_manifest as manifests
 from components.errors import InputError, PipelineError
 from components.serving.server.errors import RequestError
@@ -64,7 +65,7 @@ def check_configs(config: ModelServerConfig, root: Path | None = None) -> dict[s
     for model in config.model_config_list.config:
         if not model.name or not model.base_path or model.name in result:
             raise RequestError(f"model config: expected a unique name and a base_path, received {model.name!r}")
-        if root is not None and not Path(model.base_path).resolve().is_relative_to(root.resolve()):
+        if root is not None and not _is_inside(model, root):
             raise RequestError(f"model config: expected a base_path inside {root}, received {model.base_path!r}")
         policy = model.model_version_policy
         if policy.HasField("specific") and not policy.specific.versions:
@@ -73,13 +74,30 @@ def check_configs(config: ModelServerConfig, root: Path | None = None) -> dict[s
     return result
 
 
-def load_verified(key: bytes | None, allow_unverified: bool, threads: int, folder: Path) -> SavedModel:
+def _is_inside(model: ModelConfig, root: Path) -> bool:
+    """Return whether the base_path is inside a folder; raise RequestError if it is inside and cannot be listed."""
+    try:
+        inside = Path(model.base_path).resolve().is_relative_to(root.resolve())
+        if inside:
+            version_folders(model)
+    # A path with a NUL character is a ValueError; before Python 3.13, a loop of links is a RuntimeError.
+    except (OSError, RuntimeError, ValueError) as error:
+        raise RequestError(f"model config: base_path {model.base_path!r} cannot be read: {error}") from error
+    return inside
+
+
+def load_verified(
+    key: bytes | None, public_key: Path | None, allow_unverified: bool, threads: int, folder: Path
+) -> SavedModel:
     """Load a version, with so many threads for one op; raise InputError unless it is as its manifest describes it.
 
-    The manifest must be signed with the key, if there is one. `allow_unverified` accepts a version without a manifest.
+    The manifest must be signed with the key, if there is one, and model.sig must match the public key, if there is one.
+    `allow_unverified` accepts a version without a manifest.
     """
     if (folder / manifests.NAME).exists():
         manifests.verify(folder, key)
+        if public_key is not None:
+            model_signature.verify(folder, public_key)
     elif not allow_unverified:
         headline = f"{folder}: expected a {manifests.NAME}, found none"
         raise InputError(headline, "push the model again, or start the server with --allow_unverified")

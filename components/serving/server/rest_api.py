@@ -7,18 +7,19 @@ import json
 import logging
 from typing import Any
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from google.protobuf import json_format
 from tensorflow_serving.apis.classification_pb2 import ClassificationRequest
 from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest
 from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest
 from tensorflow_serving.apis.model_pb2 import ModelSpec
 
-from components.serving.server import json_codec
+from components.serving.server import json_codec, openapi
 from components.serving.server.errors import RequestError
+from components.serving.server.openapi import Route
 from components.serving.server.service import Service
 
-_MODEL = r"/v1/models/{model:[^/:]+}{version:(?:/versions/\d{1,18})?}{label:(?:/labels/[^/:]+)?}"
+_MODELS = ("/v1/models/{model}", "/v1/models/{model}/versions/{version}", "/v1/models/{model}/labels/{label}")
 
 
 class RestApi:
@@ -30,11 +31,30 @@ class RestApi:
     def application(self, max_bytes: int) -> web.Application:
         """Return the application, which accepts bodies of at most so many bytes, also after decompression."""
         application = web.Application(middlewares=[self._handle_errors], client_max_size=max_bytes)
-        application.router.add_post(_MODEL + ":{method:predict|classify|regress}", self._run)
-        application.router.add_get(_MODEL, self._status)
-        application.router.add_get(f"{_MODEL}/metadata", self._metadata)
-        application.router.add_get("/monitoring/prometheus/metrics", self._metrics)
+        routes = self._routes()
+        description = openapi.document(routes)
+
+        async def describe(_request: web.Request) -> web.Response:
+            return _json(description)
+
+        for route in routes:
+            route.register(application.router)
+        application.router.add_get("/openapi.json", describe)
         return application
+
+    def _routes(self) -> list[Route]:
+        routes = [Route("get", "/monitoring/prometheus/metrics", self._metrics, "Metrics in Prometheus' format.", None)]
+        for model in _MODELS:
+            for name, summary, answer, body in (
+                ("predict", "Run a signature on rows or columns.", openapi.OUTPUTS, openapi.INPUTS),
+                ("classify", "Classes of examples, with their scores.", openapi.CLASSES, openapi.EXAMPLES),
+                ("regress", "Values of examples.", openapi.VALUES, openapi.EXAMPLES),
+            ):
+                run = functools.partial(self._run, name)
+                routes.append(Route("post", f"{model}:{name}", run, summary, answer, body))
+            routes.append(Route("get", model, self._status, "States of the versions.", openapi.STATES))
+            routes.append(Route("get", f"{model}/metadata", self._metadata, "Signatures.", openapi.SIGNATURES))
+        return routes
 
     @web.middleware
     async def _handle_errors(self, request: web.Request, handler: Any) -> web.StreamResponse:
@@ -44,6 +64,9 @@ class RestApi:
             response = _json({"error": str(error)}, error.http_status)
         except web.HTTPException as error:
             response = _json({"error": f"{request.method} {request.path[:100]}: {error.text}"}, error.status)
+            # RFC 9110 requires it with status 405.
+            if hdrs.ALLOW in error.headers:
+                response.headers[hdrs.ALLOW] = error.headers[hdrs.ALLOW]
         except Exception as error:
             logging.exception("a REST request failed")
             response = _json({"error": f"{type(error).__name__}: {error}"}, 500)
@@ -51,13 +74,13 @@ class RestApi:
             response.force_close()
         return response
 
-    async def _run(self, request: web.Request) -> web.Response:
+    async def _run(self, method: str, request: web.Request) -> web.Response:
         with self._service.admit("REST"):
             try:
                 body = json_codec.parse(await self._service.read(request.read()))
             except web.RequestPayloadError as error:
                 raise RequestError(f"the body is not valid: {error}") from error
-            spec, method = _model_spec(request), request.match_info["method"]
+            spec = _model_spec(request)
             try:
                 spec.signature_name = body.get("signature_name", "")
             except (TypeError, ValueError) as error:
@@ -95,11 +118,10 @@ class RestApi:
 
 def _model_spec(request: web.Request) -> ModelSpec:
     path = request.match_info
-    version, label = path["version"].rpartition("/")[2], path["label"].rpartition("/")[2]
     # Not decoded where it is not UTF-8, so a message can hold it.
-    spec = ModelSpec(name=path["model"], version_label=label or None)
-    if version and not label:
-        spec.version.value = int(version)
+    spec = ModelSpec(name=path["model"], version_label=path.get("label"))
+    if "version" in path:
+        spec.version.value = int(path["version"])
     return spec
 
 

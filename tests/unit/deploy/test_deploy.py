@@ -243,6 +243,19 @@ def test_servers_may_do_nothing_but_serve() -> None:
             assert {"requests", "limits"} <= container["resources"].keys()
 
 
+def test_scheduled_run_may_write_to_its_volumes_only() -> None:
+    [job] = documents(DEPLOY / "runs" / "cronjob.yaml")
+    pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/data", "/tmp"}  # noqa: S108
+
+
 # Prometheus and Grafana.
 
 

@@ -83,6 +83,18 @@ def test_kustomization_names_every_file_but_that_of_a_run() -> None:
     assert {*resources, "kustomization.yaml", "run.yaml"} == there
 
 
+def test_own_containers_may_write_to_their_volumes_only() -> None:
+    """Flink's image writes its own configuration, below its root."""
+    run = MANIFESTS["run", "Job"]["spec"]["template"]["spec"]["containers"]
+    workers = FLINK["taskManager"]["podTemplate"]["spec"]["containers"][1:]
+    for container in (*run, *workers, JOB_SERVER):
+        context = container["securityContext"]
+        assert context["readOnlyRootFilesystem"]
+        assert not context["allowPrivilegeEscalation"]
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}  # noqa: S108
+
+
 def test_images_are_those_of_one_flink_and_one_pipeline() -> None:
     pods = [each["spec"]["template"]["spec"] for (_, kind), each in MANIFESTS.items() if kind in ("Deployment", "Job")]
     pods.append(FLINK["taskManager"]["podTemplate"]["spec"])
@@ -144,4 +156,4 @@ def test_config_of_the_readme_fits(snippet: dict[str, Any], rest: str) -> None:
     mounts = {volume.split(":")[-1] for volume in SERVICES["pipeline"]["volumes"]}
     assert mounts == {str(Path(runtime.output).parent)}
     [job] = [each["spec"]["template"]["spec"] for (_, kind), each in MANIFESTS.items() if kind == "Job"]
-    assert {each["mountPath"] for each in job["containers"][0]["volumeMounts"]} == mounts
+    assert {each["mountPath"] for each in job["containers"][0]["volumeMounts"]} == mounts | {"/tmp"}  # noqa: S108

@@ -84,6 +84,16 @@ def test_installed_are_the_dependencies_of_the_project(tmp_path: Path) -> None:
     assert all(re.match(r"[a-z0-9-]+[<>=]", name) for name in names)
 
 
+def test_image_has_the_list_of_its_packages() -> None:
+    """What it lists is tested where the image is built: tests/e2e/test_kubernetes.py."""
+    [step] = [rest for step, rest in STEPS if step == "RUN" and "cyclonedx-py" in rest]
+    # By the locked tool, which the image does not contain, and of the folder that is copied into it.
+    assert "--verify-hashes --constraint requirements.txt cyclonedx-bom" in re.sub(r"\s+", " ", step)
+    assert step.endswith("--output-file /opt/venv/sbom.json /opt/venv/bin/python")
+    assert re.search(r"^cyclonedx-bom==", LOCK, re.MULTILINE)
+    assert ["COPY", "--from=packages /opt/venv /opt/venv"] in STEPS
+
+
 def test_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
     # Setuptools puts its own files beside the project's.
     for file in tracked("pyproject.toml", "README.md", "LICENSE", "pipeline", "components"):

@@ -112,3 +112,11 @@ def test_base_paths_outside_of_the_root_are_rejected(base: Path) -> None:
     for outside in (base.parent.parent, base.parent / "m" / ".." / ".." / "x", base / "link" / "etc", Path("/")):
         with pytest.raises(RequestError, match="expected a base_path inside"):
             read(outside)
+
+
+@pytest.mark.parametrize("name", ["a\0", "a" * 300])
+def test_base_paths_that_cannot_be_read_are_rejected(tmp_path: Path, name: str) -> None:
+    config = ModelServerConfig()
+    config.model_config_list.config.add(name="m", base_path=str(tmp_path / name))
+    with pytest.raises(RequestError, match="cannot be read"):
+        check_configs(config, tmp_path)

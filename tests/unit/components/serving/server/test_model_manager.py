@@ -52,7 +52,7 @@ class Served:
         self.configs = {"m": config(base)}
         self.broken = False
         self.unloaded: list[int] = []
-        self.manager = ModelManager(self._read, functools.partial(load_verified, key, allow_unverified, 1))
+        self.manager = ModelManager(self._read, functools.partial(load_verified, key, None, allow_unverified, 1))
         self.manager.on_unload = lambda version: self.unloaded.append(version.number)
 
     def _read(self) -> dict[str, ModelConfig]:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
 from components.errors import InputError
 from components.features.config import FeaturesConfig
@@ -374,11 +375,15 @@ def test_curated_schema_has_its_own_shapes(config: Path) -> None:
     assert "schema.infer_shapes: a curated schema has its own shapes, and schema.path is trips.pbtxt" in line
 
 
-def test_shipped_configs_are_valid() -> None:
+def test_shipped_configs_are_valid_also_when_written_again(tmp_path: Path) -> None:
     shipped = sorted(Path("configs").glob("*.yaml"))
     assert [path.stem for path in shipped] == ["clicks", "digits", "shapes", "stock_penguin", "stock_taxi", "taxi"]
     for path in shipped:
-        assert load(str(path)).config.pipeline.name == path.stem
+        config = load(str(path)).config
+        assert config.pipeline.name == path.stem
+        copy = tmp_path / "copy.yaml"
+        copy.write_text(yaml.safe_dump(config.model_dump(mode="json", by_alias=True, exclude_unset=True)))
+        assert load(str(copy)).config == config
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipeline.authoring.config import yaml_values
 
 ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
 )
+
+# Without NUL and lone surrogates, which YAML refuses.
+_TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=8) | st.sampled_from(
+    ["yes", "~", "1e3", "0x1F", ".inf", "2024-01-01", "12:30", "<<", "=", "- a", "a: b", "#", "'", '"', " "]
+)
+_SCALARS = (
+    st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False, allow_infinity=False) | _TEXTS
+)
+_VALUES = st.recursive(
+    _SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXTS, inner, max_size=4), max_leaves=12
+)
+
+
+@settings(deadline=None)
+@given(_VALUES, st.booleans())
+def test_written_values_are_parsed_as_they_were(value: object, flow: bool) -> None:
+    text = yaml.safe_dump({"a": value}, allow_unicode=True, default_flow_style=flow)
+    assert yaml_values.parse(text)[0] == {"a": value}
 
 
 def test_values_with_their_lines() -> None:

@@ -1,0 +1,180 @@
+"""model.sig of a pushed version: made by a push, verified by the commands, by the server and by another program."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import programs
+import pytest
+from command import Ended, call
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from pushed import PROVENANCE, push
+from serving import line, serving
+
+from components import model_signature, version_manifest
+from components.errors import InputError
+from components.pusher.config import PushConfig
+from components.pusher.store import private_key_file
+from components.version_manifest import MODEL_SIGNATURE, NAME
+
+_PEM, _PKCS8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+_PUSH = """
+import sys
+from pathlib import Path
+from pushed import PROVENANCE
+from components.pusher.store import open_store
+folder, model, key = sys.argv[1:]
+open_store(folder).add(model, 1, PROVENANCE, None, Path(key))
+"""
+
+
+class Keys(NamedTuple):
+    private: Path
+    public: Path
+
+
+def keys(folder: Path, name: str = "key") -> Keys:
+    key = ec.generate_private_key(ec.SECP256R1())
+    found = Keys(folder / f"{name}.pem", folder / f"{name}.pub")
+    found.private.write_bytes(key.private_bytes(_PEM, _PKCS8, serialization.NoEncryption()))
+    found.public.write_bytes(key.public_key().public_bytes(_PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
+    return found
+
+
+def environment(public: Path | None = None) -> dict[str, str]:
+    """In which model_signing can be imported, as if its extra were installed."""
+    folders = [str(Path(programs.find("model_signing")).parents[1]), "tests/support", "."]
+    given = {} if public is None else {model_signature.PUBLIC_KEY_ENVIRONMENT: str(public)}
+    return {"PYTHONPATH": os.pathsep.join(folders), **given}
+
+
+def signed(folder: Path, model: Path, private: Path) -> Path:
+    """Pushes a model as version 1 with a model.sig; returns the version."""
+    ended = call([sys.executable, "-c", _PUSH, str(folder), str(model), str(private)], environment())
+    assert ended.exit_code == 0, ended.err
+    return folder / "1"
+
+
+def runner(verb: str, folder: Path, public: Path | None, *arguments: str) -> Ended:
+    given = [sys.executable, "runner.py", verb, *arguments, "--models", str(folder)]
+    return call(given, environment(public))
+
+
+def change_a_byte(version: Path) -> None:
+    """As one who can write to the push folder and has no key: the manifest is made again."""
+    (version / "saved_model.pb").write_bytes(b"x" + (version / "saved_model.pb").read_bytes()[1:])
+    (version / NAME).unlink()
+    (version / MODEL_SIGNATURE).rename(kept := version.parent / "kept.sig")
+    version_manifest.write(version, PROVENANCE.model_copy(update={"version": 1}))
+    kept.rename(version / MODEL_SIGNATURE)
+
+
+def change_the_manifest(version: Path) -> None:
+    (version / NAME).unlink()
+    (version / MODEL_SIGNATURE).rename(kept := version.parent / "kept.sig")
+    version_manifest.write(version, PROVENANCE.model_copy(update={"version": 1, "blessed_by": "forced: me"}))
+    kept.rename(version / MODEL_SIGNATURE)
+
+
+def remove(version: Path) -> None:
+    (version / MODEL_SIGNATURE).unlink()
+
+
+def replace_by_garbage(version: Path) -> None:
+    (version / MODEL_SIGNATURE).write_text(json.dumps({"dsseEnvelope": [1], "verificationMaterial": None}))
+
+
+@pytest.fixture(scope="module")
+def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A push folder with the signed version 1, and beside it the model and the key."""
+    folder = tmp_path_factory.mktemp("signed")
+    push(folder / "unsigned", 1)
+    signed(folder / "pushed", folder / "model", keys(folder).private)
+    return folder / "pushed"
+
+
+@pytest.mark.needs("model_signing")
+def test_signed_version_is_verified(pushed: Path, tmp_path: Path) -> None:
+    version, public = str(pushed / "1"), pushed.parent / "key.pub"
+    assert "1: as pushed; 2 files, unsigned, model.sig verified, " in runner("verify", pushed, public).out
+    # The package's own command, without any option of ours.
+    arguments = [version, "--signature", f"{version}/{MODEL_SIGNATURE}", "--public_key", str(public)]
+    verified = call([sys.executable, "-m", "model_signing", "verify", "key", *arguments], environment())
+    assert "Verification succeeded" in verified.out, verified.err
+    # Without a public key, the manifest is verified alone.
+    verified = runner("verify", pushed, None)
+    assert (verified.exit_code, MODEL_SIGNATURE in verified.out) == (0, False), verified.out
+    refused = runner("verify", pushed, keys(tmp_path).public)
+    assert (refused.exit_code, "1: refused: " in refused.out) == (3, True), refused.out
+
+
+@pytest.mark.needs("model_signing")
+@pytest.mark.parametrize("change", [change_a_byte, change_the_manifest, remove, replace_by_garbage])
+def test_changed_version_is_not_promoted(pushed: Path, tmp_path: Path, change: Callable[[Path], None]) -> None:
+    folder = tmp_path / "pushed"
+    shutil.copytree(pushed, folder)
+    change(folder / "1")
+    version_manifest.verify(folder / "1")
+    refused = runner("promote", folder, pushed.parent / "key.pub", "1")
+    assert (refused.exit_code, MODEL_SIGNATURE in refused.err) == (2, True), refused.err
+    assert "Traceback" not in refused.err
+
+
+@pytest.mark.needs("model_signing")
+def test_server_loads_only_versions_with_a_valid_signature(tmp_path: Path) -> None:
+    key = keys(tmp_path)
+    model = line(tmp_path / "line", 1)
+    version = signed(tmp_path / "pushed", model, key.private)
+    shutil.copytree(version, version.parent / "2")
+    (version.parent / "2" / NAME).unlink()
+    remove(version.parent / "2")
+    version_manifest.write(version.parent / "2", PROVENANCE.model_copy(update={"version": 2}))
+    what = f'name: "m" base_path: "{version.parent}" model_version_policy {{ all {{}} }}'
+    (tmp_path / "models.config").write_text(f"model_config_list {{ config {{ {what} }} }}")
+    options = f"--model_config_file={tmp_path / 'models.config'}"
+    with serving(tmp_path / "server", options, environment=environment(key.public)) as server:
+        server.wait("m", 2, "END")
+        assert server.states("m") == {1: "AVAILABLE", 2: "END"}
+        assert "expected a model.sig, found none" in server.log.read_text()
+
+
+@pytest.mark.needs("model_signing")
+def test_keys_of_another_kind_are_an_error(tmp_path: Path) -> None:
+    push(tmp_path / "pushed", 1)
+    key = tmp_path / "rsa.pem"
+    rsa_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    key.write_bytes(rsa_key.private_bytes(_PEM, _PKCS8, serialization.NoEncryption()))
+    arguments = [str(tmp_path / "pushed"), str(tmp_path / "model"), str(key)]
+    ended = call([sys.executable, "-c", _PUSH, *arguments], environment())
+    assert "expected a private key on an elliptic curve" in ended.err
+    assert {path.name for path in (tmp_path / "pushed").iterdir() if path.is_dir()} == {"1"}
+
+
+def test_variable_has_to_name_a_file(tmp_path: Path) -> None:
+    name = model_signature.PUBLIC_KEY_ENVIRONMENT
+    assert model_signature.key_file({}) is None
+    for value in ("", str(tmp_path), str(tmp_path / "none")):
+        with pytest.raises(InputError, match="expected the PEM file of a key"):
+            model_signature.key_file({name: value})
+
+
+@pytest.mark.skipif(importlib.util.find_spec("model_signing") is not None, reason="model-signing is installed")
+def test_package_is_named_if_it_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected the package model-signing, which is not installed") as caught:
+        model_signature.key_file({model_signature.PUBLIC_KEY_ENVIRONMENT: str(keys(tmp_path).public)})
+    assert "requirements-signing.txt" in caught.value.remedy
+
+
+def test_remote_push_folders_are_not_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_signature, "key_file", lambda _environment, _name: tmp_path)
+    with pytest.raises(InputError, match="expected a local push folder to sign, received gs://b/m"):
+        private_key_file({}, PushConfig(), "gs://b/m")
+    assert private_key_file({}, PushConfig(), str(tmp_path)) == tmp_path
