@@ -10,10 +10,16 @@ from pathlib import Path
 import chaos
 import databases
 import pytest
+from chaos_airflow import AirflowCampaign
+from flink_cluster import flink_cluster, needs_engines
+
+needs_disk = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("mount"), reason="mounting a small disk takes root"
+)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mount"), reason="mounting a small disk takes root")
+@needs_disk
 @pytest.mark.parametrize(
     ("strategy", "database"),
     [("none", None), ("multi_worker", None), ("parameter_server", None), ("none", "postgresql")],
@@ -24,4 +30,23 @@ def test_whatever_a_fault_leaves_behind_the_next_run_completes(
     monkeypatch.setenv("METADATA_PASSWORD", databases.PASSWORD)
     with databases.SERVERS[database]() if database else contextlib.nullcontext() as server:
         faults = list(chaos.Campaign(strategy, seed=7, folder=tmp_path, database=server).faults(12))
+    assert not [each for each in faults if each.violations]
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+@needs_engines
+@needs_disk
+def test_run_on_flink_completes_after_any_fault(tmp_path: Path) -> None:
+    with flink_cluster(tmp_path / "flink") as cluster:
+        faults = list(chaos.Campaign("none", seed=7, folder=tmp_path, cluster=cluster).faults(12))
+    assert not [each for each in faults if each.violations]
+    assert {"service"} < {each.kind for each in faults}
+
+
+@pytest.mark.slow
+@pytest.mark.needs("airflow")
+@needs_disk
+def test_run_under_airflow_completes_after_any_fault(tmp_path: Path) -> None:
+    faults = list(AirflowCampaign(seed=7, folder=tmp_path).faults(12))
     assert not [each for each in faults if each.violations]
