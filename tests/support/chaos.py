@@ -253,7 +253,8 @@ class Campaign:
         if process.poll() is None:
             yield f"the run has not ended after {LIMIT:g} s"
             process.kill()
-        elif process.returncode not in (0, 1, 130, 143, -signal.SIGKILL, -signal.SIGTERM):
+        # By the signal itself, if another one arrives while Python ends; to a shell that is 130 or 143, too.
+        elif process.returncode not in (0, 1, 130, 143, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT):
             yield f"exit code {process.returncode}: {result.get('error')} {err[-500:]}"
         if "Traceback" in err:
             yield f"a traceback: {err[-1000:]}"
