@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from components.evaluator.config import DEFAULT_METRICS, LOSS_METRICS, METRICS, NUMBERED_METRICS
+from components.evaluator.config import DEFAULT_METRICS, GROUP_METRICS, LOSS_METRICS, METRICS, NUMBERED_METRICS
 from components.features.config import OPS
 from pipeline.authoring.config import Config
 
@@ -63,6 +63,7 @@ def _metrics() -> str:
     for name, metric in (*METRICS.items(), *numbered):
         (task,) = metric.tasks
         loss = next((f"with loss: {loss}" for loss, names in LOSS_METRICS.items() if name in names), "if named")
+        loss = "with `evaluation.group`" if name in GROUP_METRICS else loss
         default = "yes" if name in DEFAULT_METRICS[task] else loss
         made = "ours" if metric.module else f"`{metric.tfma_class}`"
         rows.append([f"`{name}`", task, metric.better, default, made])

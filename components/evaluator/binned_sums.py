@@ -56,13 +56,17 @@ class Table:
         return Sums(self.bins[cells], self.rows[cells], self.sums[cells])
 
 
+EMPTY = Table(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty((0, 0)))
+"""The sums of no rows, of any metric."""
+
+
 @dataclass(frozen=True)
 class Counted:
     """The sums of all metrics over some rows.
 
     Attributes:
       keys: the slices, numbered by their position.
-      tables: the sums of each columnar metric.
+      tables: the sums of each columnar metric, and of each one of groups.
       others: slice → the accumulator of TFMA's combiners of all other metrics.
     """
 
@@ -113,6 +117,7 @@ def merge(parts: Iterable[Counted]) -> tuple[Sequence[SliceKey], list[Table]]:
 
 
 def _added(tables: Sequence[Table]) -> Table:
+    tables = [each for each in tables if len(each.slices)] or [EMPTY]
     slices, bins, rows, sums = (
         np.concatenate([getattr(each, name) for each in tables]) for name in ("slices", "bins", "rows", "sums")
     )

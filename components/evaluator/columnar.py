@@ -19,14 +19,17 @@ from components.compat.tfma.evaluation import SliceKey
 from components.data.examples import Examples, FileRange
 from components.data.saved_model import column_of
 from components.data.weights import weights_of
-from components.evaluator import binned_sums, worst_mistakes
-from components.evaluator.binned_sums import Counted, Slices
+from components.evaluator import binned_sums, grouped_rows, worst_mistakes
+from components.evaluator.binned_sums import EMPTY, Counted, Slices
 from components.evaluator.columnar_metric import WEIGHTS, ColumnarCombiner
+from components.evaluator.grouped_rows import GroupedRows
+from components.evaluator.ranking import Ranking
+from components.evaluator.ranking_metrics import GroupedCombiner
 from components.evaluator.saved_model import Evaluated, Model
 from components.evaluator.slices import slices_of
 from components.evaluator.worst_mistakes import Search
 
-_COUNTED, _MISTAKES = "counted", "mistakes"
+_COUNTED, _MISTAKES, _GROUPED = "counted", "mistakes", "grouped"
 _PARTS = 8
 """Number of batches whose sums are merged at a time."""
 
@@ -40,12 +43,14 @@ class Evaluation:
       models: name of each model in the config → the folder of its SavedModel.
       label_columns: the columns that the preprocessing signatures read; None: any of the examples' columns.
       mistakes: the mistakes of the candidate to look for; None: none.
+      group: the column whose values are the groups of metrics of groups; None: there are no such metrics.
     """
 
     eval_config: bytes
     models: Mapping[str, str]
     label_columns: tuple[str, ...] | None
     mistakes: Search | None = None
+    group: str | None = None
 
     def config(self) -> tfma.EvalConfig:
         """Returns TFMA's config."""
@@ -53,11 +58,12 @@ class Evaluation:
 
 
 class Metrics:
-    """The computations of a config, divided into columnar ones and those that only TFMA can do.
+    """The computations of a config, divided into those of rows, of groups, and those that only TFMA can do.
 
     Attributes:
       parts: all computations.
       columnar: (model, computation, whether rows are weighted) of each columnar one.
+      grouped: (model, computation) of each one that is computed from all rows of a group.
       others: those of TFMA, which take one row at a time; None if there are none.
       names_of_others: the names of their results.
     """
@@ -65,8 +71,12 @@ class Metrics:
     def __init__(self, config: tfma.EvalConfig) -> None:
         self.parts = evaluation.computations(config)
         self.columnar: list[tuple[str, Columnar, bool]] = []
+        self.grouped: list[tuple[str, GroupedCombiner]] = []
         others = []
         for computation in self.parts.combined:
+            if isinstance(computation.combiner, GroupedCombiner):
+                self.grouped.append((compat.model_of(computation), computation.combiner))
+                continue
             found = _columnar(computation)
             if found is None:
                 others.append(computation)
@@ -100,9 +110,14 @@ class Evaluate(beam.PTransform):  # type: ignore[misc]
             files
             | "Divide" >> beam.FlatMap(self._examples.ranges)
             | "Spread" >> beam.Reshuffle()
-            | "Count" >> beam.ParDo(CountRange(self._examples, self._what)).with_outputs(_MISTAKES, main=_COUNTED)
+            | "Count"
+            >> beam.ParDo(CountRange(self._examples, self._what)).with_outputs(_MISTAKES, _GROUPED, main=_COUNTED)
         )
-        results = outputs[_COUNTED] | "Combine" >> beam.CombineGlobally(ResultsFn(self._what))
+        counted = outputs[_COUNTED]
+        if self._what.group is not None:
+            of_groups = outputs[_GROUPED] | "Group" >> beam.GroupByKey() | "Rank" >> beam.ParDo(CountGroups(self._what))
+            counted = (counted, of_groups) | "Join" >> beam.Flatten()
+        results = counted | "Combine" >> beam.CombineGlobally(ResultsFn(self._what))
         search = self._what.mistakes
         if search is None:
             return (results,)
@@ -111,7 +126,10 @@ class Evaluate(beam.PTransform):  # type: ignore[misc]
 
 
 class CountRange(beam.DoFn):  # type: ignore[misc]
-    """Evaluates the models on ranges of files; yields the sums of each batch, and its mistakes to another output."""
+    """Evaluates the models on ranges of files; yields the sums of each batch.
+
+    Its mistakes and its rows by group, (part, rows), are yielded to other outputs.
+    """
 
     def __init__(self, examples: Examples, what: Evaluation) -> None:
         self._examples, self._what = examples, what
@@ -121,13 +139,46 @@ class CountRange(beam.DoFn):  # type: ignore[misc]
         self._counter = BatchCounter(self._what)
 
     def process(self, file_range: FileRange) -> Iterator[Counted | beam.pvalue.TaggedOutput]:
-        """Yields the sums of each batch of a range, and its mistakes."""
+        """Yields the sums of each batch of a range, its mistakes and its rows by group."""
         for batch in self._examples.read(file_range):
             evaluated = self._counter.evaluate(batch)
             yield self._counter.count(batch, evaluated)
+            if self._what.group is not None:
+                parts = grouped_rows.divided(self._counter.grouped(batch, evaluated))
+                yield from (beam.pvalue.TaggedOutput(_GROUPED, each) for each in parts)
             if self._what.mistakes:
                 found = worst_mistakes.of_batch(batch, evaluated[self._counter.candidate], self._what.mistakes)
                 yield from (beam.pvalue.TaggedOutput(_MISTAKES, each) for each in found)
+
+
+class CountGroups(beam.DoFn):  # type: ignore[misc]
+    """Yields the sums over the groups of each part of the rows, (part, rows of all batches)."""
+
+    def __init__(self, what: Evaluation) -> None:
+        self._what = what
+
+    def setup(self) -> None:
+        """Creates the computations, which need not be pickled then."""
+        self._metrics = Metrics(self._what.config())
+
+    def process(self, part: tuple[int, Iterable[GroupedRows]]) -> Iterator[Counted]:
+        """Yields the sums of a part."""
+        yield count_groups(self._metrics, grouped_rows.concatenated(list(part[1])))
+
+
+def count_groups(metrics: Metrics, rows: GroupedRows) -> Counted:
+    """Computes the sums over groups.
+
+    Args:
+      metrics: the computations.
+      rows: all rows of these groups.
+    """
+    tables = [EMPTY] * len(metrics.columnar)
+    rankings = {model: Ranking(rows, model) for model in dict(metrics.grouped)} if len(rows.groups) else {}
+    tables += [
+        computation.table(rankings[model], rows.slices) if rankings else EMPTY for model, computation in metrics.grouped
+    ]
+    return Counted(rows.slices.keys, tables)
 
 
 class BatchCounter:
@@ -142,7 +193,7 @@ class BatchCounter:
 
     def __init__(self, what: Evaluation) -> None:
         config = what.config()
-        self._metrics = Metrics(config)
+        self._metrics, self._group = Metrics(config), what.group
         self._specs = list(config.slicing_specs)
         self._several = len(config.model_specs) > 1
         self._weight = config.model_specs[0].example_weight_key
@@ -172,14 +223,34 @@ class BatchCounter:
         Raises:
           InputError: a row has no weight, or slices are not text.
         """
-        weights = weights_of(batch, self._weight) if self._weight else None
-        slices = slices_of(batch.num_rows, lambda name: slice_column(batch, evaluated.values(), name), self._specs)
+        weights, slices = self._read(batch, evaluated)
         tables = []
         for model, metric, weighted in self._metrics.columnar:
             read = weights if metric.output == WEIGHTS else evaluated[model].output(metric.output)
             binned = metric.bins(evaluated[model].labels, read)
             tables.append(binned_sums.count(binned, slices, weights if weighted else None))
+        tables += [EMPTY] * len(self._metrics.grouped)
         return Counted(slices.keys, tables, self._others(batch, evaluated, slices, weights))
+
+    def grouped(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated]) -> GroupedRows:
+        """Returns the rows that belong to a group; arguments as `count`.
+
+        Raises:
+          InputError: a row belongs to several groups.
+        """
+        if self._group is None:
+            raise ValueError("expected an evaluation with a group")
+        weights, slices = self._read(batch, evaluated)
+        scores = {name: each.predictions for name, each in evaluated.items()}
+        labels = evaluated[self.candidate].labels
+        return grouped_rows.of_batch(batch, self._group, labels, scores, weights, slices)
+
+    def _read(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated]) -> tuple[Floats | None, Slices]:
+        """Returns the weights and the slices of the rows."""
+        weights = weights_of(batch, self._weight) if self._weight else None
+        return weights, slices_of(
+            batch.num_rows, lambda name: slice_column(batch, evaluated.values(), name), self._specs
+        )
 
     def _others(
         self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated], slices: Slices, weights: Floats | None
@@ -262,7 +333,9 @@ class ResultsFn(beam.CombineFn):  # type: ignore[misc]
 
     def _combined(self, counted: Counted, number: int, key: SliceKey) -> evaluation.Results:
         results: evaluation.Results = {}
-        for table, (_, metric, _) in zip(counted.tables, self._metrics.columnar, strict=True):
+        columnar = (metric for _, metric, _ in self._metrics.columnar)
+        grouped = (metric for _, metric in self._metrics.grouped)
+        for table, metric in zip(counted.tables, (*columnar, *grouped), strict=True):
             results.update(metric.result(table.of_slice(number)))
         if self._metrics.others is not None:
             results.update(self._metrics.others.results(counted.others[key]))
@@ -275,7 +348,9 @@ class ResultsFn(beam.CombineFn):  # type: ignore[misc]
         others = {}
         for key in keys:
             of_slice = [part.others[key] for part in parts if key in part.others]
-            others[key] = of_slice[0] if len(of_slice) == 1 else self._metrics.others.merged(of_slice)
+            # Sums over groups have none.
+            if of_slice:
+                others[key] = of_slice[0] if len(of_slice) == 1 else self._metrics.others.merged(of_slice)
         return Counted(keys, tables, others)
 
 

@@ -96,7 +96,9 @@ def eval_config(
         metrics += [_metric(made, "", name=rate, thresholds=[config.fairness.at]) for rate, made in RATES.items()]
     of_loss = {"of_loss": plan.metrics_of_loss[0], "quantiles": plan.quantiles} if plan.metrics_of_loss else {}
     metrics.append(_metric("ConstantComparison", constant.__name__, name="constant", task=task, **of_loss))
-    metrics += _diagnostics(task, [*chosen, *(RATES if config.fairness else ())])
+    # Metrics of groups compute their own intervals.
+    of_rows = [name for name, each in chosen.items() if not each.grouped]
+    metrics += _diagnostics(task, [*of_rows, *(RATES if config.fairness else ())])
     return tfma.EvalConfig(
         model_specs=[
             tfma.ModelSpec(

@@ -28,6 +28,7 @@ class Metric:
       module: the module of the class, if it is not TFMA's.
       options: arguments of the class besides its name.
       quantiles: whether it is a metric of the quantiles that a model predicts, which it takes as an argument.
+      grouped: whether it is a mean over the groups of `evaluation.group`.
     """
 
     tfma_class: str
@@ -37,14 +38,21 @@ class Metric:
     module: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     quantiles: bool = False
+    grouped: bool = False
 
 
 _OURS = "components.evaluator.calibration"
 _ERRORS = "components.evaluator.error_metrics"
 _QUANTILES = "components.evaluator.quantile_metrics"
+_RANKING = "components.evaluator.ranking_metrics"
 _BINARY = frozenset[Task]({"binary"})
 _MULTICLASS = frozenset[Task]({"multiclass"})
 _REGRESSION = frozenset[Task]({"regression"})
+
+
+def _of_groups(made: str) -> Metric:
+    return Metric(made, _BINARY, both_classes=True, module=_RANKING, grouped=True)
+
 
 METRICS: dict[str, Metric] = {
     "auc": Metric("AUC", _BINARY, both_classes=True),
@@ -57,6 +65,8 @@ METRICS: dict[str, Metric] = {
     "recall": Metric("Recall", _BINARY),
     "f1": Metric("F1Score", _BINARY),
     "brier_score": Metric("MeanSquaredError", _BINARY, better="lower"),
+    "gauc": _of_groups("GroupedAuc"),
+    "mrr": _of_groups("MeanReciprocalRank"),
     "accuracy": Metric("SparseCategoricalAccuracy", _MULTICLASS),
     "crossentropy": Metric(
         "MulticlassCrossentropy", _MULTICLASS, better="lower", module="components.evaluator.crossentropy"
@@ -81,6 +91,10 @@ NUMBERED_METRICS: tuple[tuple[str, Metric, str], ...] = (
     ("binary_accuracy_at_0.7", Metric("BinaryAccuracy", _BINARY), "threshold"),
     ("precision_at_100", Metric("PrecisionOfTop", _BINARY, module=_OURS), "rows"),
     ("recall_at_100", Metric("RecallOfTop", _BINARY, module=_OURS), "rows"),
+    ("ndcg_at_10", _of_groups("MeanDiscountedGain"), "rows"),
+    ("mrr_at_10", _of_groups("MeanReciprocalRank"), "rows"),
+    ("group_recall_at_10", _of_groups("GroupedRecall"), "rows"),
+    ("group_precision_at_10", _of_groups("GroupedPrecision"), "rows"),
     ("accuracy_at_3", Metric("TopClassAccuracy", _MULTICLASS, module=_ERRORS), "classes"),
     ("quantile_loss_at_0.9", Metric("QuantileLoss", _REGRESSION, better="lower", module=_QUANTILES), "quantile"),
     ("tweedie_deviance_at_1.5", Metric("MeanDeviance", _REGRESSION, better="lower", module=_ERRORS), "power"),
@@ -92,6 +106,9 @@ DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
     "multiclass": ("accuracy", "crossentropy"),
     "regression": ("mean_squared_error", "mean_absolute_error"),
 }
+
+GROUP_METRICS = ("gauc", "ndcg_at_10")
+"""The metrics of groups that are computed by default if there is `evaluation.group`."""
 
 LOSS_METRICS: dict[Loss, tuple[str, ...]] = {
     "quantile": ("quantile_loss", "interval_coverage", "interval_width"),
@@ -206,8 +223,12 @@ class EvaluationConfig(Section):
     """Metrics on the eval split, and the gate's bounds."""
 
     metrics: tuple[MetricName, ...] = ()
-    """Metrics to compute; without any, the default ones of the task. A number is part of the name, as in
-    `precision_at_0.7`; a metric of your own is the import path of its class, as in `my_metrics.Lift`."""
+    """Metrics to compute; without any, the default ones of the task, and with `group` two of groups. A number is part
+    of the name, as in `precision_at_0.7`; a metric of your own is the import path of its class, as in
+    `my_metrics.Lift`."""
+    group: str | None = None
+    """The column whose values are the groups of `gauc`, `ndcg_at_10` and the other metrics of the order of rows in a
+    group, such as the user or the session; it does not have to be a feature. Rows without a value are in no group."""
     slices: tuple[Slice, ...] = ()
     """Columns, or lists of columns: metrics are computed for each of their values, in addition to the whole split."""
     thresholds: Thresholds
@@ -264,14 +285,14 @@ class EvaluationConfig(Section):
           of_loss: the metrics of the model's loss, which come before these.
         """
         thresholds = (self.thresholds, *self.slice_thresholds.values())
-        default = (*of_loss, *DEFAULT_METRICS[task])
+        default = (*of_loss, *DEFAULT_METRICS[task], *(GROUP_METRICS if self.group else ()))
         return tuple(dict.fromkeys((*(self.metrics or default), *(name for each in thresholds for name in each))))
 
     def modules(self) -> tuple[str, ...]:
         """Returns the modules of metrics of the user's own."""
         named = (name for name in self.metrics_for("binary") if name not in METRICS)
         modules = {found.module for found in map(metric, named)}
-        return tuple(sorted(modules - {_OURS, _ERRORS, _QUANTILES, ""}))
+        return tuple(sorted(modules - {_OURS, _ERRORS, _QUANTILES, _RANKING, ""}))
 
     def columns(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yields every column that the section names, with its key in the section."""
@@ -279,5 +300,7 @@ class EvaluationConfig(Section):
             yield from ((("slices", index, name), name) for name in names)
         for name in self.slice_thresholds:
             yield ("slice_thresholds", name), slice_of(name)[0]
+        if self.group:
+            yield ("group",), self.group
         if self.fairness:
             yield ("fairness", "column"), self.fairness.column

@@ -35,6 +35,7 @@ from components.evaluator.gate import judge
 from components.evaluator.importance import Importance
 from components.evaluator.mistakes import Mistake
 from components.evaluator.plan import EvaluationPlan
+from components.evaluator.ranking_metrics import refused
 from components.evaluator.verdict import Measured, SliceMetrics, Verdict
 from components.features.leakage import Leakage
 
@@ -129,12 +130,15 @@ class Executor(StockExecutor):
         }
         examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
         reason = _needs_stock(examples, config, models, plan)
+        if reason and plan.group:
+            raise refused(f"TFX's own executor evaluates the model, because of {reason}")
         if reason:
             logging.info("TFX's own executor evaluates the model, because of %s", reason)
             super()._evaluate(plan, input_dict, output_dict, exec_properties)
             return
         self._log_startup(input_dict, output_dict, exec_properties)
-        what = Evaluation(config.SerializeToString(), models, plan.label_columns, worst_mistakes.search(plan))
+        search = worst_mistakes.search(plan)
+        what = Evaluation(config.SerializeToString(), models, plan.label_columns, search, plan.group)
         stored = example_artifacts.examples_of(examples, _SPLIT)
         folder = artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY])
         fileio.makedirs(folder)

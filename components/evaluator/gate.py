@@ -17,6 +17,7 @@ PREVALENCE = "prevalence"
 
 _NO_BASELINE = "no earlier blessed model"
 _ALIKE = "all labels are alike"
+_NO_GROUP = "no group has what the metric needs"
 _NOT_A_NUMBER = "not a number"
 _LEAKAGE = "leakage"
 _INCOMPARABLE = (
@@ -207,6 +208,8 @@ def _of_thresholds(
             elif alike:
                 # A slice with one class is no fault of the model; a whole split with one class cannot show its quality.
                 passed, why = bool(measured.slice), f"{NOT_JUDGED}{_ALIKE}" if measured.slice else _ALIKE
+            elif known.grouped and value is None:
+                passed, why = bool(measured.slice), f"{NOT_JUDGED}{_NO_GROUP}" if measured.slice else _NO_GROUP
             yield Check(metric, measured.slice, bound, value, baseline, measured.rows, passed, why)
 
 

@@ -117,6 +117,22 @@ def of_auc(auc: float, bins: ScoreBins) -> Interval | None:
     return _by_logit(auc, math.sqrt(max(variance, 0.0)))
 
 
+def of_groups(mean: float, error: float) -> Interval | None:
+    """Computes the interval of a weighted mean, in [0, 1], over groups of rows: in logits, so that it is in (0, 1).
+
+    Groups are independent of each other, the rows of a group are not. The standard error is that of a ratio estimator,
+    sqrt(n / (n - 1) * sum of (weight * (value - mean))²) / sum of the weights, of n groups.
+
+    Args:
+      mean: the mean.
+      error: its standard error; 0: not known.
+
+    Source: W. G. Cochran, Sampling techniques, 3rd edition, 1977, section 6.3; likewise for the ratios of metrics of
+    users: A. Deng, U. Knoblich and J. Lu, Applying the delta method in metric analytics, KDD 2018.
+    """
+    return _by_logit(mean, error)
+
+
 def of_auc_precision_recall(area: float, positives: float) -> Interval | None:
     """Computes the interval of the area under the precision-recall curve: as a share of the positives, in logits.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from components.config_section import Loss, Section, Task
-from components.evaluator.config import LOSS_METRICS, EvaluationConfig
+from components.evaluator.config import LOSS_METRICS, EvaluationConfig, metric
 
 
 class EvaluationPlan(Section):
@@ -42,6 +42,12 @@ class EvaluationPlan(Section):
             return (f"tweedie_deviance_at_{self.tweedie_power}",)
         metrics = LOSS_METRICS.get(self.loss, ()) if self.loss else ()
         return metrics[:1] if len(self.quantiles) == 1 else metrics
+
+    @property
+    def group(self) -> str | None:
+        """The column of the groups; None if no metric is one of groups."""
+        measured = self.evaluation.metrics_for(self.task, self.metrics_of_loss)
+        return self.evaluation.group if any(metric(name).grouped for name in measured) else None
 
     @property
     def uncalibrated(self) -> str | None:

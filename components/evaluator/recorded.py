@@ -28,7 +28,7 @@ from components.data.saved_model import Columns
 from components.data.weights import weights_of
 from components.evaluator import binned_sums, tfma_results
 from components.evaluator.binned_sums import Slices
-from components.evaluator.columnar import BatchCounter, Evaluation, Metrics, ResultsFn
+from components.evaluator.columnar import BatchCounter, Evaluation, Metrics, ResultsFn, count_groups
 from components.evaluator.columnar_metric import WEIGHTS
 from components.evaluator.config import metric
 from components.evaluator.importance import Estimate
@@ -64,13 +64,16 @@ class RecordedAnswers:
 
     def slices(self) -> list[SliceMetrics]:
         """Computes the metrics of all rows and of each slice; values may be NaN."""
-        counted = BatchCounter(self._what).count(self._batch, {"": self.evaluated})
+        counter, evaluated = BatchCounter(self._what), {"": self.evaluated}
+        counted = [counter.count(self._batch, evaluated)]
+        if self._what.group is not None:
+            counted.append(count_groups(Metrics(self._what.config()), counter.grouped(self._batch, evaluated)))
         combined = ResultsFn(self._what)
         combined.setup()
         # TFMA divides by zero where a slice has one class.
         with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
             # TFMA's messages have one reader, that of its files.
-            evaluation.write(folder, combined.extract_output([counted]), self._what.config(), self._what.models)
+            evaluation.write(folder, combined.extract_output(counted), self._what.config(), self._what.models)
             return tfma_results.read(folder)
 
 
@@ -84,7 +87,8 @@ def differences(
 ) -> dict[str, Estimate]:
     """Computes the differences of metrics, other minus one, and that of the mean label.
 
-    Metrics that are computed row by row, such as the user's own, are left out, and those without a value.
+    Metrics of groups are left out, those that are computed row by row, such as the user's own, and those without a
+    value.
 
     Args:
       one: the answers of a model.
@@ -127,7 +131,7 @@ def _interval(value: float, drawn: Iterable[float]) -> tuple[float, float] | Non
 
 
 def _columnar_part(eval_config: tfma.EvalConfig, names: Sequence[str]) -> tfma.EvalConfig:
-    """Returns a config of the metrics with these names that have a columnar form, without slices."""
+    """Returns a config of the metrics with these names that are sums over rows, without slices."""
     config = tfma.EvalConfig()
     config.CopyFrom(eval_config)
     del config.slicing_specs[:]
@@ -147,7 +151,8 @@ def _name(each: tfma.MetricConfig) -> str:
 
 def _is_columnar(config: tfma.EvalConfig, each: tfma.MetricConfig) -> bool:
     alone = tfma.EvalConfig(model_specs=config.model_specs, metrics_specs=[tfma.MetricsSpec(metrics=[each])])
-    return Metrics(alone).others is None
+    found = Metrics(alone)
+    return found.others is None and not found.grouped
 
 
 class _Resampled:

@@ -17,7 +17,7 @@ from components.errors import InputError
 from components.evaluator import gate, intervals
 from components.evaluator.columnar import Evaluation
 from components.evaluator.component import eval_config
-from components.evaluator.config import EvaluationConfig
+from components.evaluator.config import EvaluationConfig, metric
 from components.evaluator.recorded import RecordedAnswers, differences
 from components.evaluator.verdict import NOT_JUDGED, Check, Measured, SliceMetrics
 from components.features import expression
@@ -87,7 +87,9 @@ class Outcomes:
         batch = self._batch(served, found, at, rows)
         spec = self._config.model_specs[0]
         label_columns = self._plan.evaluation.label_columns
-        what = Evaluation(self._config.SerializeToString(), {spec.name: model}, label_columns)
+        what = Evaluation(
+            self._config.SerializeToString(), {spec.name: model}, label_columns, group=self._plan.evaluation.group
+        )
         outputs = {name: values[np.asarray(rows)] for name, values in served.outputs.items()}
         answers = RecordedAnswers(what, batch, outputs)
         enough = len(rows) >= self._plan.monitor.least_rows
@@ -109,7 +111,8 @@ class Outcomes:
         """The columns to look for in the files of labels."""
         weight = self._plan.evaluation.weight
         slices = (name for spec in self._config.slicing_specs for name in (*spec.feature_keys, *spec.feature_values))
-        wanted = dict.fromkeys((*self._of_label, *([weight] if weight else []), *slices))
+        others = (each for each in (weight, self._plan.evaluation.group) if each)
+        wanted = dict.fromkeys((*self._of_label, *others, *slices))
         return {name: kinds[name] for name in wanted if name in kinds and name != self._key}
 
     def _has_label(self, found: Labels, at: pa.Array) -> npt.NDArray[np.bool_]:
@@ -177,7 +180,12 @@ def _name(measured: SliceMetrics) -> tuple[tuple[str, str], ...]:
 
 
 def _beyond_chance(check: Check, slices: Sequence[SliceMetrics], evaluated: Sequence[SliceMetrics]) -> Check:
-    """Lets a value pass that is worse than the Evaluator's, but not beyond the interval of the difference."""
+    """Lets a value pass that is worse than the Evaluator's, but not beyond the interval of the difference.
+
+    A metric of groups without a value is not judged: requests need not have the group's column.
+    """
+    if check.value is None and metric(check.metric).grouped:
+        return replace(check, passed=True, why=f"{NOT_JUDGED}no group of labelled rows has what the metric needs")
     (live,) = (each.intervals.get(check.metric) for each in slices if not each.slice)
     before = next((each.intervals.get(check.metric) for each in evaluated if not each.slice), None)
     is_relative = check.bound.endswith("the baseline") and check.baseline is not None and check.value is not None

@@ -20,8 +20,9 @@ from components.evaluator.plot_data import ModelPlots
 pytestmark = pytest.mark.both_lines
 
 SECTION = {
-    "metrics": ["auc", "binary_accuracy", "calibration", "expected_calibration_error"],
-    "thresholds": {"auc": {"min": 0.7, "worse_by": 0.05}},
+    "metrics": ["auc", "binary_accuracy", "calibration", "expected_calibration_error", "gauc", "ndcg_at_5"],
+    "group": "user",
+    "thresholds": {"auc": {"min": 0.7, "worse_by": 0.05}, "gauc": {"worse_by": 0.01}},
     "slice_thresholds": {"group": {"auc": {"min": 0.6}}, "place = 1": {"binary_accuracy": {"min": 0.9}}},
     "fairness": {"column": "group", "at": 0.4, "max_gap": {"positive_rate": 0.01}},
 }
@@ -67,12 +68,26 @@ def expected(rows: Any, weight: float, rates: bool) -> dict[str, float]:
     if rates:
         actual["positive_rate"] = float(positive.mean())
         actual["false_positive_rate"] = float(positive[label == 0].mean())
+    actual |= of_users(table["user"][rows], label, probability)
     if label.any():
         actual["auc"] = float(metrics.roc_auc_score(label, probability))
         actual["calibration"] = float(probability.sum() / label.sum())
     if rates and label.any():
         actual["false_negative_rate"] = float(1 - positive[label == 1].mean())
     return actual
+
+
+def of_users(user: Any, label: Any, probability: Any) -> dict[str, float]:
+    """The metrics of the users that have a value of them."""
+    areas, weights, gains = [], [], []
+    for each in np.unique(user[label == 1]):
+        y, p = label[user == each], probability[user == each]
+        gains.append(metrics.ndcg_score([y], [p], k=5) if len(y) > 1 else 1.0)
+        if not y.all():
+            areas.append(metrics.roc_auc_score(y, p))
+            weights.append(len(y))
+    gauc = {"gauc": float(np.average(areas, weights=weights))} if areas else {}
+    return {**gauc, "ndcg_at_5": float(np.mean(gains))} if gains else {}
 
 
 def test_metrics_of_both_models_and_every_slice(compared: Evaluated) -> None:
@@ -98,6 +113,7 @@ def test_verdict_has_a_check_per_bound(compared: Evaluated) -> None:
     assert checks == [
         ("auc", True, True),
         ("auc", True, True),
+        ("gauc", True, True),
         ("auc", "a", True, True),
         ("auc", "b", True, True),
         ("auc", "c", True, False),
@@ -106,7 +122,7 @@ def test_verdict_has_a_check_per_bound(compared: Evaluated) -> None:
         ("binary_crossentropy", True, True),
     ]
     why = [check.why for check in compared.verdict.checks]
-    assert why[4:6] == ["not judged: all labels are alike", "not judged: 10 rows of 50"]
+    assert why[5:7] == ["not judged: all labels are alike", "not judged: 10 rows of 50"]
 
 
 def test_forced_blessing_has_its_reason(compared: Evaluated) -> None:

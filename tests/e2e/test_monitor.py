@@ -162,6 +162,13 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     assert "560 of 600 rows with a label (600 with a key): no bound exceeded" in shown.out
     assert "560 of 600 rows have a label; 600 have a key." in (tmp_path / "page.html").read_text()
 
+    # What a person spends is not in the requests.
+    groups = ("--set", "evaluation.metrics=[auc, gauc]", "--set", "evaluation.group=spent")
+    ended = monitored("--json", *groups, "--set", "monitor.thresholds={gauc: {min: 0.5}}")
+    [check] = ended.result["outcomes"][0]["checks"]
+    assert (ended.exit_code, check["passed"]) == (0, True), ended.err
+    assert check["why"] == "not judged: no group of labelled rows has what the metric needs"
+
     # Of several rows with a key the last one counts: these people earn as the others do.
     opposite = {">50K": "<=50K", "<=50K": ">50K"}
     wrong = labels(tmp_path / "labels" / "2.csv", 300, income=lambda at, row: opposite[row["income"]])

@@ -43,7 +43,8 @@ def columns() -> dict[str, Any]:
     label = (score + random.normal(0, 0.3, ROWS) > np.where(group == "a", 0.5, 0.7)).astype(int)
     # All of the same label, as in a slice about which nothing can be said.
     group[:60], label[:60] = "c", 0
-    return {"score": score.astype(np.float32), "group": group, "label": label, "place": np.arange(ROWS) // 390}
+    place, user = np.arange(ROWS) // 390, np.arange(ROWS) % 37
+    return {"score": score.astype(np.float32), "group": group, "label": label, "place": place, "user": user}
 
 
 def leaking_columns() -> dict[str, Any]:

@@ -362,12 +362,19 @@ def _metrics(config: Config) -> Iterator[Problem]:
     for key, name in named.items():
         if task not in metric(name).tasks:
             yield Problem(key, f"{name} does not fit a {task} task; {', '.join(fitting)} do")
+        elif metric(name).grouped and not config.evaluation.group:
+            yield Problem(key, f"{name} requires groups of rows; set evaluation.group to a column, such as the user's")
         elif message := _of_quantiles(config, name):
             yield Problem(key, message)
     for key, threshold in thresholds.items():
         if key[-1] == "interval_coverage" and (threshold.worse_by, threshold.worse_by_fraction) != (None, None):
             message = "neither a higher nor a lower value is better; expected min and max, received a bound of worse_by"
             yield Problem(key, message)
+    if config.evaluation.group and task != "binary":
+        yield Problem(("evaluation", "group"), f"metrics of groups are those of a binary task, and this one is {task}")
+    if config.evaluation.group and not config.runtime.is_vectorised("Evaluator"):
+        message = "requires an evaluation in record batches; remove it, or runtime.vectorised"
+        yield Problem(("evaluation", "group"), message)
     if config.evaluation.fairness and task != "binary":
         yield Problem(
             ("evaluation", "fairness"), f"rates of false positives are those of a binary task, and this one is {task}"

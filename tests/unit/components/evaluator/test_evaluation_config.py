@@ -113,6 +113,28 @@ def test_rates_of_groups_are_those_of_a_binary_task(config: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (["evaluation.metrics=[ndcg_at_10]"], "ndcg_at_10 requires groups of rows; set evaluation.group to a column"),
+        (["evaluation.thresholds={gauc: {min: 0.5}}"], "gauc requires groups of rows; set evaluation.group"),
+        (["evaluation.group=city", "runtime.vectorised=false"], "remove it, or runtime.vectorised"),
+        (["evaluation.group=city", "evaluation.metrics=[ndcg_at_0.5]"], "unknown metric 'ndcg_at_0.5'"),
+        (
+            ["evaluation.group=city", "data.task=regression", "evaluation.thresholds={mean_squared_error: {max: 1}}"],
+            "evaluation.group: metrics of groups are those of a binary task, and this one is regression",
+        ),
+    ],
+)
+def test_metrics_of_groups_need_a_group_batches_and_a_binary_task(
+    config: Path, assignments: list[str], message: str
+) -> None:
+    without = ["evaluation.fairness=null", "evaluation.slice_thresholds={}"]
+    assert message in refused(config, *without, *assignments)
+    accepted = load(str(config), ["evaluation.group=city", "evaluation.thresholds={mrr_at_5: {min: 0.1}}"]).config
+    assert accepted.evaluation.metrics_for("binary")[-3:] == ("gauc", "ndcg_at_10", "mrr_at_5")
+
+
 def test_importance_is_bounded_for_columns_of_features(config: Path) -> None:
     problem = refused(config, "evaluation.max_importance={fair: 0.5}")
     assert "'fair' is no column of the features; did you mean 'fare'?" in problem
@@ -122,13 +144,16 @@ def test_importance_is_bounded_for_columns_of_features(config: Path) -> None:
 
 
 def test_every_column_is_one_of_the_data(config: Path) -> None:
-    problems = check_columns(load(str(config)).config, ["churned", "fare", "plann", "gender2"])
+    problems = check_columns(
+        load(str(config), ["evaluation.group=user"]).config, ["churned", "fare", "plann", "gender2"]
+    )
     assert [problem.key[1:] for problem in problems] == [
         ("slices", 0, "plan"),
         ("slices", 1, "plan"),
         ("slices", 1, "city"),
         ("slice_thresholds", "plan"),
         ("slice_thresholds", "city = New York"),
+        ("group",),
         ("fairness", "column"),
     ]
     assert "did you mean 'gender2'?" in problems[-1].message

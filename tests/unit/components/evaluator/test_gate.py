@@ -237,6 +237,20 @@ def test_slice_that_is_large_enough_and_no_number_fails() -> None:
     assert (judged.checks[1].passed, judged.checks[1].why) == (False, "not a number")
 
 
+def test_slice_without_a_group_that_counts_is_not_judged_and_a_whole_split_fails() -> None:
+    judged = verdict(
+        {"gauc": {"min": 0.6}},
+        {"gauc": NAN},
+        None,
+        cash(500, {"gauc": NAN}),
+        slice_thresholds={"payment": {"gauc": {"min": 0.6}}},
+    )
+    assert [(check.passed, check.why) for check in judged.checks] == [
+        (False, "no group has what the metric needs"),
+        (True, "not judged: no group has what the metric needs"),
+    ]
+
+
 def test_whole_split_of_one_class_is_judged_and_fails() -> None:
     [check] = verdict({"auc": {"min": 0.0}}, {"auc": 1.0, "prevalence": 1.0}).checks
     assert (check.passed, check.judged, check.value, check.why) == (False, True, None, "all labels are alike")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
+from sklearn.metrics import roc_auc_score
 
 from components.config_section import Task
 from components.data.examples import to_lists
@@ -47,10 +48,12 @@ def config(task: Task = "binary", weight: str | None = None, **section: Any) -> 
     return tfma.utils.update_eval_config_with_defaults(made, has_baseline=False, rubber_stamp=True)
 
 
-def answers(model: str, made: tfma.EvalConfig, labels: Floats, predictions: Floats, **columns: Any) -> RecordedAnswers:
+def answers(
+    model: str, made: tfma.EvalConfig, labels: Floats, predictions: Floats, group: str | None = None, **columns: Any
+) -> RecordedAnswers:
     given = {"label": labels.astype(np.float32), **columns}
     batch = to_lists(pa.RecordBatch.from_arrays([pa.array(each) for each in given.values()], list(given)))
-    what = Evaluation(made.SerializeToString(), {made.model_specs[0].name: model}, None)
+    what = Evaluation(made.SerializeToString(), {made.model_specs[0].name: model}, None, group=group)
     recorded = predictions.astype(np.float32).reshape(len(labels), -1)
     return RecordedAnswers(what, batch, {"probability": recorded})
 
@@ -75,6 +78,25 @@ def test_metrics_and_slices_are_those_of_the_recorded_predictions(model: str) ->
         assert metrics["binary_crossentropy"] == pytest.approx(-np.log(np.where(y == 1, p, 1 - p)).mean())
         assert metrics["binary_accuracy"] == pytest.approx(((p > 0.5) == y).mean())
         assert by_slice[name].intervals["auc"][0] < metrics["auc"] < by_slice[name].intervals["auc"][1]
+
+
+def test_metrics_of_groups_need_the_column_of_the_group(model: str) -> None:
+    labels, predictions = drawn(500, 1)
+    user, weights = np.arange(500) % 50, np.arange(500) % 3 + 1.0
+    made = config(group="user", weight="weight", metrics=["auc", "gauc"])
+    [found] = answers(model, made, labels, predictions, "user", weight=weights, user=user).slices()
+    areas, sizes = [], []
+    for each in range(50):
+        y, p, w = (values[user == each] for values in (labels, predictions.astype(np.float32), weights))
+        if 0 < y.sum() < len(y):
+            areas.append(roc_auc_score(y, p, sample_weight=w))
+            sizes.append(w.sum())
+    assert found.metrics["gauc"] == pytest.approx(np.average(areas, weights=sizes))
+    [without] = answers(model, made, labels, predictions, "user", weight=weights).slices()
+    assert np.isnan(without.metrics["gauc"])
+    assert without.metrics["auc"] == found.metrics["auc"]
+    one = answers(model, made, labels, predictions, "user", weight=weights, user=user)
+    assert set(differences(one, one, (user, user), made, ["auc", "gauc"])) == {"auc", MEAN_LABEL}
 
 
 def test_interval_of_independent_rows_is_that_of_the_formulas(model: str) -> None:

@@ -1,0 +1,183 @@
+"""Metrics of groups: equal to scikit-learn's by group, with ties, weights and slices, however the rows are divided."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from sklearn import metrics
+
+from components.data.examples import to_lists
+from components.errors import InputError
+from components.evaluator import grouped_rows, intervals
+from components.evaluator.binned_sums import Slices
+from components.evaluator.grouped_rows import GroupedRows
+from components.evaluator.ranking import Measured, Ranking
+
+pytestmark = pytest.mark.both_lines
+
+Floats = npt.NDArray[np.float64]
+ROWS, USERS, K = 600, 90, 3
+RANDOM = np.random.default_rng(8)
+USER = RANDOM.integers(0, USERS, ROWS)
+LABEL = (RANDOM.random(ROWS) < 0.3).astype(np.int64)
+# Few values, so that many rows are tied.
+SCORE = np.round(RANDOM.random(ROWS) + 0.2 * LABEL, 1).astype(np.float32)
+WEIGHT = RANDOM.integers(1, 4, ROWS).astype(float)
+PLACE = np.arange(ROWS) % 3
+
+
+def rows_of(at: Any = slice(None), weights: Floats | None = None, users: Any = USER) -> GroupedRows:
+    """The rows, in the slice of all and in that of their place."""
+    count = len(USER[at])
+    batch = to_lists(pa.RecordBatch.from_arrays([pa.array(users[at])], ["user"]))
+    keys = [(), *((("place", place),) for place in range(3))]
+    slices = Slices(keys, np.tile(np.arange(count), 2), np.append(np.zeros(count, np.int64), PLACE[at] + 1))
+    given = None if weights is None else weights[at]
+    return grouped_rows.of_batch(batch, "user", LABEL[at], {"": SCORE[at]}, given, slices)
+
+
+def by_group(metric: Callable[[Floats, Floats, Floats], float | None], place: int | None = None) -> list[float]:
+    """The values of a metric of the groups that have one: (labels, scores, weights) → value."""
+    found = []
+    for user in range(USERS):
+        rows = (user == USER) & ((place == PLACE) if place is not None else True)
+        value = metric(LABEL[rows].astype(float), SCORE[rows].astype(float), WEIGHT[rows]) if rows.any() else None
+        if value is not None:
+            found.append(value)
+    return found
+
+
+def over_orders(value: Callable[[Floats], float]) -> Callable[[Floats, Floats, Floats], float | None]:
+    """The mean of a value of the ordered labels over all orders of tied rows; None without a label 1."""
+
+    def mean(labels: Floats, scores: Floats, _: Floats) -> float | None:
+        if not labels.any():
+            return None
+        blocks = [labels[scores == score] for score in np.unique(scores)[::-1]]
+        orders = itertools.product(*(set(itertools.permutations(block.tolist())) for block in blocks))
+        return float(np.mean([value(np.concatenate(each)) for each in orders]))
+
+    return mean
+
+
+def area(labels: Floats, scores: Floats, weights: Floats | None) -> float | None:
+    if len(set(labels)) < 2:
+        return None
+    return float(metrics.roc_auc_score(labels, scores, sample_weight=weights))
+
+
+def gain(labels: Floats, scores: Floats, _: Floats) -> float | None:
+    if not labels.any():
+        return None
+    # scikit-learn refuses a group of one row.
+    return float(metrics.ndcg_score([labels], [scores], k=K)) if len(labels) > 1 else 1.0
+
+
+def reciprocal(labels: Floats, most: int) -> float:
+    rank = int(np.flatnonzero(labels)[0]) + 1
+    return 1 / rank if rank <= most else 0.0
+
+
+def of_slice(ranking: Ranking, measured: Measured, number: int) -> list[float]:
+    values = measured[0][ranking.slices == number]
+    return sorted(values[~np.isnan(values)].tolist())
+
+
+CASES: dict[str, tuple[Callable[[Ranking], Measured], Callable[[Floats, Floats, Floats], float | None]]] = {
+    "area": (Ranking.area, lambda labels, scores, _: area(labels, scores, None)),
+    "gain": (lambda ranking: ranking.discounted_gain(K), gain),
+    "recall": (lambda ranking: ranking.recall(K), over_orders(lambda each: each[:K].sum() / each.sum())),
+    "precision": (lambda ranking: ranking.precision(K), over_orders(lambda each: each[:K].sum() / K)),
+    "rank": (lambda ranking: ranking.reciprocal_rank(None), over_orders(lambda each: reciprocal(each, ROWS))),
+    "rank at": (lambda ranking: ranking.reciprocal_rank(K), over_orders(lambda each: reciprocal(each, K))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_of_groups_are_those_of_the_definition_averaged_over_ties(name: str) -> None:
+    measure, reference = CASES[name]
+    ranking = Ranking(rows_of(), "")
+    for number, place in enumerate([None, 0, 1, 2]):
+        expected = sorted(by_group(reference, place))
+        assert len(expected) > 20
+        assert of_slice(ranking, measure(ranking), number) == pytest.approx(expected, abs=1e-9)
+
+
+def test_area_counts_rows_by_their_weights() -> None:
+    ranking = Ranking(rows_of(weights=WEIGHT), "")
+    values, weights = ranking.area()
+    assert of_slice(ranking, (values, weights), 0) == pytest.approx(sorted(by_group(area)))
+    assert weights[ranking.slices == 0].sum() == WEIGHT.sum()
+
+
+def test_divided_rows_have_the_same_groups() -> None:
+    parts: dict[int, list[GroupedRows]] = {}
+    for start in range(0, ROWS, 70):
+        for part, rows in grouped_rows.divided(rows_of(slice(start, start + 70), WEIGHT)):
+            parts.setdefault(part, []).append(rows)
+    found: dict[Any, list[float]] = {}
+    for each in parts.values():
+        rows = grouped_rows.concatenated(each)
+        ranking = Ranking(rows, "")
+        values, _ = ranking.area()
+        for number, value in zip(ranking.slices.tolist(), values.tolist(), strict=True):
+            found.setdefault(rows.slices.keys[number], []).append(value)
+    whole = rows_of(weights=WEIGHT)
+    ranking = Ranking(whole, "")
+    for number, key in enumerate(whole.slices.keys):
+        np.testing.assert_allclose(
+            np.sort(found[key]), np.sort(ranking.area()[0][ranking.slices == number]), equal_nan=True
+        )
+
+
+def test_rows_without_a_group_do_not_count_and_texts_are_groups() -> None:
+    texts = np.array([None if user < 45 else f"user {user}".encode() for user in USER], object)
+    ranking, numbered = Ranking(rows_of(users=texts), ""), Ranking(rows_of(np.flatnonzero(USER >= 45)), "")
+    for number in range(4):
+        expected = of_slice(numbered, numbered.area(), number)
+        assert of_slice(ranking, ranking.area(), number) == pytest.approx(expected)
+    assert not len(rows_of(users=np.full(ROWS, None)).groups)
+
+
+def test_a_row_of_several_groups_is_refused() -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([[1], [2, 3]], pa.large_list(pa.int64()))], ["user"])
+    slices = Slices([()], np.arange(2), np.zeros(2, np.int64))
+    with pytest.raises(InputError, match="expected one value of 'user' in each row, received a row with 2"):
+        grouped_rows.of_batch(batch, "user", np.zeros(2), {"": np.zeros(2)}, None, slices)
+
+
+def test_ties_of_many_rows_are_exact() -> None:
+    count = 5000
+    slices = Slices([()], np.arange(count), np.zeros(count, np.int64))
+    labels = (np.arange(count) < 10).astype(np.float32)
+    ranking = Ranking(GroupedRows(np.zeros(count, np.uint64), labels, None, {"": np.zeros(count)}, slices), "")
+    assert ranking.area()[0] == [0.5]
+    assert ranking.recall(100)[0] == pytest.approx([100 / count])
+    # Ranks of the first of 10 among 5,000: sum of P(rank = j) / j, by the ratios of successive probabilities.
+    probability, expected = 10 / count, 0.0
+    for j in range(1, count - 8):
+        expected += probability / j
+        probability *= (count - j - 9) / (count - j)
+    assert ranking.reciprocal_rank(None)[0] == pytest.approx([expected], rel=1e-7)
+
+
+def test_interval_covers_the_mean_of_all_groups() -> None:
+    random, inside, draws, groups = np.random.default_rng(2), 0, 400, 60
+    for _ in range(draws):
+        # The value depends on the weight, as with users who see more.
+        weights = random.integers(2, 40, groups).astype(float)
+        values = np.clip(0.5 + 0.004 * weights + random.normal(0, 0.1, groups), 0, 1)
+        mean = float(np.average(values, weights=weights))
+        error = float(np.sqrt(((weights * (values - mean)) ** 2).sum() * groups / (groups - 1)) / weights.sum())
+        found = intervals.of_groups(mean, error)
+        assert found is not None
+        sizes = np.arange(2, 40)
+        inside += found[0] <= float((sizes * (0.5 + 0.004 * sizes)).sum() / sizes.sum()) <= found[1]
+    assert 0.91 <= inside / draws <= 0.98
+    assert intervals.of_groups(1.0, 0.0) is None
