@@ -1,4 +1,4 @@
-"""Histories end to end: three strategies train `din`; its model serves lists, and predicts files with them."""
+"""Histories end to end: three strategies train `din`; its model serves lists, predicts files and orders items."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import tensorflow as tf
 from command import Ended, command, make_data
 from pyarrow import parquet
 from serving import predict, serving
+from sklearn.metrics import ndcg_score, roc_auc_score
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
@@ -77,6 +78,30 @@ def test_attention_trains_serves_lists_and_predicts_files(folder: Path, tmp_path
     np.testing.assert_allclose(by_rpc, predicted[:ASKED], rtol=1e-4)
     np.testing.assert_allclose(np.array(answer["outputs"])[:, 0], by_rpc, rtol=1e-5)
     assert by_rpc.max() - by_rpc.min() > 0.05
+
+
+def test_order_within_users_is_that_of_the_predictions(folder: Path, tmp_path: Path) -> None:
+    result = train(folder, "none").result
+    given = ("--data", str(folder / "sessions.parquet"), "--output", str(tmp_path / "predicted"))
+    ended = command("predict", "--model", result["pushed"], *given)
+    assert ended.exit_code == 0, ended.err
+    rows = parquet.read_table(folder / "sessions.parquet", columns=["user", "clicked", "time"]).to_pandas()
+    rows["score"] = parquet.read_table(tmp_path / "predicted")["probability"].to_numpy()
+    count = result["rows"]["eval"]
+    rows = rows[rows["time"] >= rows["time"].nlargest(count).iloc[-1]]
+    assert len(rows) == count
+    areas, sizes, gains = [], [], []
+    for _, each in rows.groupby("user"):
+        if each["clicked"].any() and len(each) > 1:
+            gains.append(ndcg_score([each["clicked"]], [each["score"]], k=10))
+            if not each["clicked"].all():
+                areas.append(roc_auc_score(each["clicked"], each["score"]))
+                sizes.append(len(each))
+        elif each["clicked"].any():
+            gains.append(1.0)
+    assert len(areas) > 50
+    assert result["metrics"]["gauc"] == pytest.approx(np.average(areas, weights=sizes), abs=1e-4)
+    assert result["metrics"]["ndcg_at_10"] == pytest.approx(np.mean(gains), abs=1e-4)
 
 
 def test_attention_is_better_than_the_mean_of_a_history(folder: Path) -> None:
