@@ -163,6 +163,16 @@ def test_model_that_columns_do_not_support_is_left_to_the_stock_executor(tmp_pat
 
 
 @pytest.mark.slow
+def test_metrics_of_groups_are_refused_where_the_stock_executor_would_compute_them(tmp_path: Path) -> None:
+    section = {**FEW, "group": "group", "metrics": ["auc", "gauc"]}
+    setting = Setting("binary", section, unknown_shape=True)
+    with pytest.raises(
+        InputError, match=r"evaluation\.group: expected an evaluation in record batches, received one of"
+    ):
+        in_child(tmp_path / "log", evaluator_tables.evaluate_with_both, tmp_path, setting)
+
+
+@pytest.mark.slow
 def test_lists_and_values_that_mean_a_missing_one_go_through_serialized_examples(tmp_path: Path) -> None:
     scores: list[Any] = [[0.25, 0.75] if at % 2 else [math.nan] for at in range(evaluator_tables.ROWS)]
     setting = Setting("binary", FEW, baseline=False, replaced={"score": scores})
@@ -173,13 +183,24 @@ def test_lists_and_values_that_mean_a_missing_one_go_through_serialized_examples
 def test_workers_and_a_job_service_compute_the_same(
     binary: tuple[Path, Evaluation, Evaluation], tmp_path: Path
 ) -> None:
-    folder, expected, _ = binary
+    folder, without_groups, _ = binary
+    # Rows of a group are in several files, and some are in no group.
+    setting = Setting("binary", {**BINARY, "group": "group", "metrics": [*BINARY["metrics"], "gauc", "ndcg_at_3"]})
     with job_service(tmp_path / "service.log") as service:
         portable = ("--runner=PortableRunner", f"--job_endpoint={service.address}", "--environment_type=LOOPBACK")
-        for number, beam in enumerate((tuple(direct.forked_options(2)), portable)):
+        found = []
+        for number, beam in enumerate((setting.beam, tuple(direct.forked_options(2)), portable)):
             (folder / "ours").rename(tmp_path / f"earlier-{number}")
-            several = dataclasses.replace(BINARY_SETTING, beam=beam)
-            assert_equal(in_child(tmp_path / "log", evaluator_tables.evaluate, folder, several), expected)
+            several = dataclasses.replace(setting, beam=beam)
+            found.append(in_child(tmp_path / "log", evaluator_tables.evaluate, folder, several))
+    expected, *others = found
+    for each in others:
+        assert_equal(each, expected)
+    of_groups = {key: values for key, values in expected.metrics.items() if "gauc" in key[1] or "ndcg" in key[1]}
+    assert expected.metrics.keys() - of_groups.keys() == without_groups.metrics.keys()
+    whole = [values for (name, key), values in of_groups.items() if not name and "is_diff" not in key]
+    assert len(whole) == 4
+    assert all(0 < value < 1 for value, *_ in whole)
 
 
 def test_row_without_a_weight_is_reported(tmp_path: Path) -> None:
