@@ -377,7 +377,15 @@ def test_curated_schema_has_its_own_shapes(config: Path) -> None:
 
 def test_shipped_configs_are_valid_also_when_written_again(tmp_path: Path) -> None:
     shipped = sorted(Path("configs").glob("*.yaml"))
-    assert [path.stem for path in shipped] == ["clicks", "digits", "shapes", "stock_penguin", "stock_taxi", "taxi"]
+    assert [path.stem for path in shipped] == [
+        "clicks",
+        "digits",
+        "sessions",
+        "shapes",
+        "stock_penguin",
+        "stock_taxi",
+        "taxi",
+    ]
     for path in shipped:
         config = load(str(path)).config
         assert config.pipeline.name == path.stem
