@@ -15,9 +15,10 @@ from sklearn import metrics
 from components.data.examples import to_lists
 from components.errors import InputError
 from components.evaluator import grouped_rows, intervals
-from components.evaluator.binned_sums import Slices
+from components.evaluator.binned_sums import EMPTY, Slices
 from components.evaluator.grouped_rows import GroupedRows
 from components.evaluator.ranking import Measured, Ranking
+from components.evaluator.ranking_metrics import GroupedCombiner
 
 pytestmark = pytest.mark.both_lines
 
@@ -165,6 +166,22 @@ def test_ties_of_many_rows_are_exact() -> None:
         expected += probability / j
         probability *= (count - j - 9) / (count - j)
     assert ranking.reciprocal_rank(None)[0] == pytest.approx([expected], rel=1e-7)
+
+
+def test_error_of_the_mean_is_that_of_drawing_groups_again() -> None:
+    rows = rows_of(weights=WEIGHT)
+    ranking, combiner = Ranking(rows, ""), GroupedCombiner("key", Ranking.area)
+    table = combiner.table(ranking, rows.slices)
+    for number in range(4):
+        mean, error = combiner.result(table.of_slice(number))["key"]
+        values, weights = (each[ranking.slices == number] for each in ranking.area())
+        values, weights = values[~np.isnan(values)], weights[~np.isnan(values)]
+        assert mean == pytest.approx(np.average(values, weights=weights))
+        drawn = np.random.default_rng(0).integers(0, len(values), (2000, len(values)))
+        means = (values[drawn] * weights[drawn]).sum(axis=1) / weights[drawn].sum(axis=1)
+        # The ratio is linearized; in the slices of a place there are about 30 groups.
+        assert error == pytest.approx(means.std(), rel=0.05)
+    assert np.isnan(combiner.result(EMPTY.of_slice(0))["key"].mean)
 
 
 def test_interval_covers_the_mean_of_all_groups() -> None:
