@@ -111,7 +111,13 @@ def test_every_node_reports_its_seconds_and_memory(taxi: Runs):
 
 def test_all_that_a_run_makes_lies_in_its_folder(taxi: Runs):
     result, output = taxi.first.result, taxi.output
-    assert {entry.name for entry in output.iterdir()} == {"pushed", "metadata.db", "artifacts", "artifacts.lock", "logs"}
+    assert sorted(each.name for each in output.iterdir()) == [
+        "artifacts",
+        "artifacts.lock",
+        "logs",
+        "metadata.db",
+        "pushed",
+    ]
     assert Path(result["pushed"]) == output / "pushed" / result["pushed_version"]
     assert (output / "pushed" / result["pushed_version"] / "saved_model.pb").is_file()
     for node in NODES:
