@@ -30,8 +30,8 @@ from pipeline.core.metadata.store import Store
 from pipeline.orchestration.airflow import pipeline_file
 
 _DAG = "people"
-_PAUSE = 10.0
-"""Seconds between two faults, at most."""
+_PAUSE = 1 / 8
+"""The longest time between two faults, as a share of that of a run without faults."""
 _KINDS = ["kill", "kill", "kill", "freeze", "terminate", "kill_all", "disk", "service", "service"]
 _QUICK = {
     # A few seconds instead of minutes, until the tasks of a killed scheduler are tried again.
@@ -61,12 +61,15 @@ class AirflowCampaign:
             schedule={"every": "@yearly", "start": "2999-01-01", "retries": 5, "retry_minutes": 0},
         )
         self._tag = f"airflow-{os.getpid()}"
+        self._pause = 0.0
 
     def faults(self, count: int) -> Iterator[Fault]:
         """Yields this many faults, those of a run after it has ended."""
         with chaos.mounted(self._disk), airflow(self._folder / "airflow", environment=_QUICK) as site:
             self._write_dag(site)
+            started = time.monotonic()
             expected = self._complete(site, "without", [], 0)
+            self._pause = _PAUSE * (time.monotonic() - started)
             number = 0
             while number < count:
                 faults: list[Fault] = []
@@ -93,7 +96,7 @@ class AirflowCampaign:
         """Brings a run to its end, with at most so many faults, which it appends; returns the run's entry."""
         site.command("dags", "trigger", _DAG, "--run-id", run)
         deadline = time.monotonic() + chaos.LIMIT
-        started, pause = time.monotonic(), self._random.uniform(0, _PAUSE)
+        started, pause = time.monotonic(), self._random.uniform(0, self._pause)
         while (state := self._state(site, run)) != "success":
             if time.monotonic() > deadline:
                 raise AssertionError(f"seed {self._seed}: {run} has not ended, after {faults}")
@@ -106,7 +109,7 @@ class AirflowCampaign:
                 if self._strike(site, fault):
                     faults.append(fault)
                     deadline = time.monotonic() + chaos.LIMIT
-                started, pause = time.monotonic(), self._random.uniform(0, _PAUSE)
+                started, pause = time.monotonic(), self._random.uniform(0, self._pause)
             time.sleep(0.2)
         listed = subprocess.run(
             [sys.executable, "runner.py", "runs", "--config", str(self._config), "--json"],
