@@ -69,7 +69,7 @@ def with_second_try(attempt: Callable[[], _Result]) -> _Result:
     try: the time that the process had is the longest that it should take, and would pass again.
 
     Args:
-      attempt: starts the process anew in each call.
+      attempt: starts a new process in each call.
 
     Returns:
       What the function returns.

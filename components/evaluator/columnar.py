@@ -142,10 +142,10 @@ class CountRange(beam.DoFn):  # type: ignore[misc]
         """Yields the sums of each batch of a range, its mistakes and its rows by group."""
         for batch in self._examples.read(file_range):
             evaluated = self._counter.evaluate(batch)
-            yield self._counter.count(batch, evaluated)
-            if self._what.group is not None:
-                parts = grouped_rows.divided(self._counter.grouped(batch, evaluated))
-                yield from (beam.pvalue.TaggedOutput(_GROUPED, each) for each in parts)
+            counted, grouped = self._counter.count(batch, evaluated)
+            yield counted
+            if grouped is not None:
+                yield from (beam.pvalue.TaggedOutput(_GROUPED, each) for each in grouped_rows.divided(grouped))
             if self._what.mistakes:
                 found = worst_mistakes.of_batch(batch, evaluated[self._counter.candidate], self._what.mistakes)
                 yield from (beam.pvalue.TaggedOutput(_MISTAKES, each) for each in found)
@@ -213,44 +213,30 @@ class BatchCounter:
         """
         return {name: model.evaluate(batch) for name, model in self._models.items()}
 
-    def count(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated]) -> Counted:
-        """Computes the sums of a batch from labels and predictions.
+    def count(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated]) -> tuple[Counted, GroupedRows | None]:
+        """Computes the sums of a batch from labels and predictions, and its rows by group; None without a group.
 
         Args:
           batch: the rows, with the columns of slices and weights.
           evaluated: name of each model, "" for the only one → its labels and predictions.
 
         Raises:
-          InputError: a row has no weight, or slices are not text.
+          InputError: a row has no weight or belongs to several groups, or slices are not text.
         """
-        weights, slices = self._read(batch, evaluated)
+        weights = weights_of(batch, self._weight) if self._weight else None
+        slices = slices_of(batch.num_rows, lambda name: slice_column(batch, evaluated.values(), name), self._specs)
         tables = []
         for model, metric, weighted in self._metrics.columnar:
             read = weights if metric.output == WEIGHTS else evaluated[model].output(metric.output)
             binned = metric.bins(evaluated[model].labels, read)
             tables.append(binned_sums.count(binned, slices, weights if weighted else None))
         tables += [EMPTY] * len(self._metrics.grouped)
-        return Counted(slices.keys, tables, self._others(batch, evaluated, slices, weights))
-
-    def grouped(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated]) -> GroupedRows:
-        """Returns the rows that belong to a group; arguments as `count`.
-
-        Raises:
-          InputError: a row belongs to several groups.
-        """
+        counted = Counted(slices.keys, tables, self._others(batch, evaluated, slices, weights))
         if self._group is None:
-            raise ValueError("expected an evaluation with a group")
-        weights, slices = self._read(batch, evaluated)
+            return counted, None
         scores = {name: each.predictions for name, each in evaluated.items()}
         labels = evaluated[self.candidate].labels
-        return grouped_rows.of_batch(batch, self._group, labels, scores, weights, slices)
-
-    def _read(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated]) -> tuple[Floats | None, Slices]:
-        """Returns the weights and the slices of the rows."""
-        weights = weights_of(batch, self._weight) if self._weight else None
-        return weights, slices_of(
-            batch.num_rows, lambda name: slice_column(batch, evaluated.values(), name), self._specs
-        )
+        return counted, grouped_rows.of_batch(batch, self._group, labels, scores, weights, slices)
 
     def _others(
         self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated], slices: Slices, weights: Floats | None

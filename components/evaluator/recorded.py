@@ -64,16 +64,16 @@ class RecordedAnswers:
 
     def slices(self) -> list[SliceMetrics]:
         """Computes the metrics of all rows and of each slice; values may be NaN."""
-        counter, evaluated = BatchCounter(self._what), {"": self.evaluated}
-        counted = [counter.count(self._batch, evaluated)]
-        if self._what.group is not None:
-            counted.append(count_groups(Metrics(self._what.config()), counter.grouped(self._batch, evaluated)))
+        of_rows, grouped = BatchCounter(self._what).count(self._batch, {"": self.evaluated})
+        of_groups = [] if grouped is None else [count_groups(Metrics(self._what.config()), grouped)]
         combined = ResultsFn(self._what)
         combined.setup()
         # TFMA divides by zero where a slice has one class.
         with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
             # TFMA's messages have one reader, that of its files.
-            evaluation.write(folder, combined.extract_output(counted), self._what.config(), self._what.models)
+            evaluation.write(
+                folder, combined.extract_output([of_rows, *of_groups]), self._what.config(), self._what.models
+            )
             return tfma_results.read(folder)
 
 

@@ -6,8 +6,8 @@ each step, so it is a list column as that of a tf.Example.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +17,7 @@ from components.errors import InputError
 from components.ingest.blocks import BadRow, Block, BlockSource, FileRange, ReaderProperties, RowLog
 from components.ingest.config import TfrecordConfig
 
+_Value = TypeVar("_Value")
 _SEQUENCE = "sequence features"
 """The decoder's column of all feature lists."""
 
@@ -67,25 +68,29 @@ class ExampleReader:
         self, decoder: Any, records: list[bytes], offsets: list[int], file_range: FileRange
     ) -> tuple[Block | None, dict[int, str]]:
         """Returns the rows, and why each of the other records is none."""
-        bad = _unreadable(decoder, records, self._payload)
-        numbers = [at for at in range(len(records)) if at not in bad]
-        columns = _decoded(decoder, [records[at] for at in numbers])
+        bad: dict[int, str] = {}
+        columns = _decoded(decoder, records)
+        if columns is None:
+            bad = _unreadable(decoder, records, self._payload)
+            columns = _decoded(decoder, _without(records, bad))
         if columns is None:
             raise InputError(
                 f"{file_range.path}: a feature holds values of one type in some records and of another in others",
                 "write each feature with one type",
             )
         if self._payload == "sequence_example":
-            uneven = _uneven(columns, file_range.path)
-            bad |= {numbers[at]: reason for at, reason in uneven.items()}
-            numbers = [at for at in numbers if at not in bad]
-            columns = _flattened(_decoded(decoder, [records[at] for at in numbers]) if uneven else columns)
-        if not numbers:
+            if uneven := _uneven(columns, file_range.path):
+                numbers = _without(range(len(records)), bad)
+                bad |= {numbers[at]: reason for at, reason in uneven.items()}
+                columns = _decoded(decoder, _without(records, bad))
+            columns = _flattened(columns)
+        if bad:
+            records, offsets = _without(records, bad), _without(offsets, bad)
+        if not records:
             return None, bad
-        offsets = [offsets[at] for at in numbers]
         # SequenceExamples are written again, as Examples.
-        serialized = pa.array([records[at] for at in numbers], pa.binary()) if self._payload == "example" else None
-        return Block(columns, (BlockSource(file_range, len(numbers), offsets.__getitem__),), serialized), bad
+        serialized = pa.array(records, pa.binary()) if self._payload == "example" else None
+        return Block(columns, (BlockSource(file_range, len(records), offsets.__getitem__),), serialized), bad
 
 
 _NAMES = {"example": "tf.Example", "sequence_example": "tf.SequenceExample"}
@@ -130,14 +135,16 @@ def _decoded(decoder: Any, records: list[bytes]) -> pa.RecordBatch | None:
 
 
 def _unreadable(decoder: Any, records: list[bytes], payload: str) -> dict[int, str]:
-    """The records that are no messages of the payload; none if all together are readable."""
-    if _decoded(decoder, records) is not None:
-        return {}
+    """Why records are no messages of the payload."""
     return {
         at: f"expected a serialized {_NAMES[payload]}, received {len(record)} other bytes"
         for at, record in enumerate(records)
         if _decoded(decoder, [record]) is None
     }
+
+
+def _without(values: Sequence[_Value], bad: Collection[int]) -> list[_Value]:
+    return [each for at, each in enumerate(values) if at not in bad]
 
 
 def _lists(batch: pa.RecordBatch) -> dict[str, pa.LargeListArray]:
