@@ -2,9 +2,9 @@
 
 python -m benchmarks.sessions [--rows 204800] [--seeds 5] [--kinds din,bst,dcn_v2]
 
-Each seed is a log of other users and items. configs/sessions.yaml is run with each kind up to the Evaluator; the later
-fifth of the rows is the eval split. The best is the true probability, which no rows show: it knows the hidden vectors
-of users and items.
+Each seed is a log of other users and items. configs/sessions.yaml is run with each kind, and with the label `clicked`
+alone, up to the Evaluator; the later fifth of the rows is the eval split. The best is the true probability, which no
+rows show: it knows the hidden vectors of users and items.
 """
 
 from __future__ import annotations
@@ -74,15 +74,16 @@ def facts(found: list[dict[str, float]], rows: int) -> measure.Facts:
     first = next(name for name in found[0] if name != "best")
     reported: measure.Facts = {"rows": rows, "seeds": len(found)}
     for name in found[0]:
-        reported[f"{name}: AUC"] = _mean([each[name] for each in found])
+        reported[f"{name}: AUC"] = mean_of([each[name] for each in found])
         if name != "best":
-            reported[f"{name}: behind the best"] = _mean([each["best"] - each[name] for each in found])
+            reported[f"{name}: behind the best"] = mean_of([each["best"] - each[name] for each in found])
         if name not in ("best", first):
-            reported[f"{first} above {name}"] = _mean([each[first] - each[name] for each in found])
+            reported[f"{first} above {name}"] = mean_of([each[first] - each[name] for each in found])
     return reported
 
 
-def _mean(values: list[float]) -> str:
+def mean_of(values: list[float]) -> str:
+    """The mean of several seeds, with its standard error."""
     error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return f"{statistics.mean(values):.4f} (standard error {error:.4f})"
 
@@ -90,7 +91,15 @@ def _mean(values: list[float]) -> str:
 def _command(data: Path, rows: int, kind: str) -> list[str]:
     """Trains and evaluates a model; nodes before the Trainer run once for a log."""
     steps = round(0.8 * _PASSES * rows / _BATCH)
-    fields = {"data.path": data, "model.kind": kind, "training.steps": steps, "evaluation.slices": "[]"}
+    fields = {
+        "data.path": data,
+        "data.labels": "{}",
+        "data.label": "clicked",
+        "model.kind": kind,
+        "training.steps": steps,
+        "evaluation.slices": "[]",
+        "evaluation.thresholds": "{auc: {min: 0}}",
+    }
     chosen = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
     given = ["--local", "--json", "--config", "configs/sessions.yaml", "--output", str(data.parent / "out"), *chosen]
     return [sys.executable, "runner.py", *given, "--to", "Evaluator"]

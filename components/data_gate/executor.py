@@ -53,8 +53,8 @@ def _findings(plan: GatePlan, inputs: dict[str, list[types.Artifact]]) -> Iterat
         _read(f"{artifact_utils.get_split_uri([statistics], split)}/FeatureStats.pb", found)
         dataset = found.datasets[0]
         yield from rows(split, dataset, plan.validation.min_rows)
-        if plan.label is not None:
-            yield from label(split, dataset, plan.label, plan.classes)
+        for name in plan.labels:
+            yield from label(split, dataset, name, plan.classes)
     yield from near_duplicates(image_statistics.near_duplicates(statistics.uri), plan.validation.near_duplicates)
     validated = artifact_utils.get_single_instance(inputs["anomalies"])
     for split in artifact_utils.decode_split_names(validated.split_names):

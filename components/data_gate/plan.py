@@ -12,7 +12,7 @@ class GatePlan(Section):
     validation: ValidationConfig
     schema_path: str | None
     """The curated schema, which remedies name."""
-    label: str | None
-    """The label's column; None if the label is an expression."""
+    labels: tuple[str, ...]
+    """The columns of labels; without labels that are expressions."""
     classes: bool
-    """Whether the label has classes: then a constant label is a finding."""
+    """Whether labels have classes: then a constant label is a finding."""

@@ -163,7 +163,7 @@ class _Variant:
             )
 
     def _signature(self, network: tf_keras.Model) -> tf.types.experimental.GenericFunction:
-        return transformed_signature(network, self._training.outputs_by_name(network), self._plan.features.task)
+        return transformed_signature(network, self._training.outputs_by_name(network), self._plan.features)
 
     def _predictions(self, network: tf_keras.Model, folder: Path) -> npt.NDArray[Any]:
         predict = self._signature(network)

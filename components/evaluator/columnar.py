@@ -1,8 +1,8 @@
-"""The evaluation of a split in record batches, as one Beam transform, for all models in one pass."""
+"""The evaluation of a split in record batches, as one Beam transform, for all models and labels in one pass."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from components.compat.tfma import evaluation
 from components.compat.tfma.columnar import Columnar, Floats
 from components.compat.tfma.evaluation import SliceKey
 from components.data.examples import Examples, FileRange
-from components.data.saved_model import column_of
+from components.data.saved_model import Columns, column_of
 from components.data.weights import weights_of
 from components.evaluator import binned_sums, grouped_rows, worst_mistakes
 from components.evaluator.binned_sums import EMPTY, Counted, Slices
@@ -92,63 +92,78 @@ def _columnar(computation: Any) -> Columnar | None:
 
 
 class Evaluate(beam.PTransform):  # type: ignore[misc]
-    """Converts a PCollection of file names to one with the results, {slice → {TFMA's key → value}}; if mistakes are
-    looked for, also to one with a list of them, the worst first. Both have one element.
+    """Converts a PCollection of file names to a list with, for each label, a PCollection of the results, {slice →
+    {TFMA's key → value}}, and if mistakes are looked for, one of a list of them, the worst first. Both have one
+    element.
 
     Args:
       examples: how the files store examples.
-      what: models, metrics and slices.
+      of_labels: models, metrics and slices of each label.
     """
 
-    def __init__(self, examples: Examples, what: Evaluation) -> None:
+    def __init__(self, examples: Examples, of_labels: Sequence[Evaluation]) -> None:
         super().__init__()
-        self._examples, self._what = examples, what
+        self._examples, self._of_labels = examples, of_labels
 
-    def expand(self, files: beam.PCollection) -> tuple[beam.PCollection, ...]:
+    def expand(self, files: beam.PCollection) -> list[tuple[beam.PCollection, ...]]:
         """Applies the transform."""
+        numbers = range(len(self._of_labels))
+        tags = [f"{kind}{number}" for number in numbers for kind in (_COUNTED, _GROUPED, _MISTAKES)]
         outputs = (
             files
             | "Divide" >> beam.FlatMap(self._examples.ranges)
             | "Spread" >> beam.Reshuffle()
-            | "Count"
-            >> beam.ParDo(CountRange(self._examples, self._what)).with_outputs(_MISTAKES, _GROUPED, main=_COUNTED)
+            | "Count" >> beam.ParDo(CountRange(self._examples, self._of_labels)).with_outputs(*tags)
         )
-        counted = outputs[_COUNTED]
-        if self._what.group is not None:
-            of_groups = outputs[_GROUPED] | "Group" >> beam.GroupByKey() | "Rank" >> beam.ParDo(CountGroups(self._what))
-            counted = (counted, of_groups) | "Join" >> beam.Flatten()
-        results = counted | "Combine" >> beam.CombineGlobally(ResultsFn(self._what))
-        search = self._what.mistakes
-        if search is None:
+        return [self._results(outputs, number) for number in numbers]
+
+    def _results(self, outputs: Any, number: int) -> tuple[beam.PCollection, ...]:
+        what, counted = self._of_labels[number], outputs[f"{_COUNTED}{number}"]
+        if what.group is not None:
+            by_part = outputs[f"{_GROUPED}{number}"] | f"Group{number}" >> beam.GroupByKey()
+            of_groups = by_part | f"Rank{number}" >> beam.ParDo(CountGroups(what))
+            counted = (counted, of_groups) | f"Join{number}" >> beam.Flatten()
+        results = counted | f"Combine{number}" >> beam.CombineGlobally(ResultsFn(what))
+        if what.mistakes is None:
             return (results,)
-        worst = beam.combiners.Top.Of(search.most, key=worst_mistakes.order)
-        return results, outputs[_MISTAKES] | "Worst" >> worst
+        worst = beam.combiners.Top.Of(what.mistakes.most, key=worst_mistakes.order)
+        return results, outputs[f"{_MISTAKES}{number}"] | f"Worst{number}" >> worst
 
 
 class CountRange(beam.DoFn):  # type: ignore[misc]
-    """Evaluates the models on ranges of files; yields the sums of each batch.
-
-    Its mistakes and its rows by group, (part, rows), are yielded to other outputs.
+    """Evaluates the models on ranges of files; yields the sums of each batch, its mistakes and its rows by group,
+    (part, rows), to outputs of each label.
     """
 
-    def __init__(self, examples: Examples, what: Evaluation) -> None:
-        self._examples, self._what = examples, what
+    def __init__(self, examples: Examples, of_labels: Sequence[Evaluation]) -> None:
+        self._examples, self._of_labels = examples, of_labels
 
     def setup(self) -> None:
         """Loads the models."""
-        self._counter = BatchCounter(self._what)
+        self._counters = [BatchCounter(what) for what in self._of_labels]
 
-    def process(self, file_range: FileRange) -> Iterator[Counted | beam.pvalue.TaggedOutput]:
-        """Yields the sums of each batch of a range, its mistakes and its rows by group."""
+    def process(self, file_range: FileRange) -> Iterator[beam.pvalue.TaggedOutput]:
+        """Yields what is found in each batch of a range."""
         for batch in self._examples.read(file_range):
-            evaluated = self._counter.evaluate(batch)
-            counted, grouped = self._counter.count(batch, evaluated)
-            yield counted
-            if grouped is not None:
-                yield from (beam.pvalue.TaggedOutput(_GROUPED, each) for each in grouped_rows.divided(grouped))
-            if self._what.mistakes:
-                found = worst_mistakes.of_batch(batch, evaluated[self._counter.candidate], self._what.mistakes)
-                yield from (beam.pvalue.TaggedOutput(_MISTAKES, each) for each in found)
+            # The models predict all labels at once.
+            outputs: dict[str, Columns] = {}
+            for number, (what, counter) in enumerate(zip(self._of_labels, self._counters, strict=True)):
+                evaluated = counter.evaluate(batch, outputs)
+                outputs = {name: each.outputs for name, each in evaluated.items()}
+                for kind, each in _found(batch, evaluated, counter, what):
+                    yield beam.pvalue.TaggedOutput(f"{kind}{number}", each)
+
+
+def _found(
+    batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated], counter: BatchCounter, what: Evaluation
+) -> Iterator[tuple[str, Any]]:
+    counted, grouped = counter.count(batch, evaluated)
+    yield _COUNTED, counted
+    if grouped is not None:
+        yield from ((_GROUPED, each) for each in grouped_rows.divided(grouped))
+    if what.mistakes:
+        found = worst_mistakes.of_batch(batch, evaluated[counter.candidate], what.mistakes)
+        yield from ((_MISTAKES, each) for each in found)
 
 
 class CountGroups(beam.DoFn):  # type: ignore[misc]
@@ -205,13 +220,17 @@ class BatchCounter:
         named = {spec.name if self._several else "": spec.is_baseline for spec in config.model_specs}
         self.candidate = next(name for name, is_baseline in named.items() if not is_baseline)
 
-    def evaluate(self, batch: pa.RecordBatch) -> dict[str, Evaluated]:
+    def evaluate(self, batch: pa.RecordBatch, outputs: Mapping[str, Columns]) -> dict[str, Evaluated]:
         """Returns the labels and predictions of each model, by name; "" for the only one.
+
+        Args:
+          batch: the rows.
+          outputs: name of each model → what it predicts for the rows, if that is known.
 
         Raises:
           InputError: a row has no label.
         """
-        return {name: model.evaluate(batch) for name, model in self._models.items()}
+        return {name: model.evaluate(batch, outputs.get(name)) for name, model in self._models.items()}
 
     def count(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated]) -> tuple[Counted, GroupedRows | None]:
         """Computes the sums of a batch from labels and predictions, and its rows by group; None without a group.

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import tensorflow_model_analysis as tfma
 from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import BaseChannel, Channel, component_spec, standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.utils import json_utils
 
-from components.config_section import Task
-from components.evaluator import calibration, constant, plot_metrics, tfma_results
-from components.evaluator.config import RATES, EvaluationConfig, Metric, metric, slice_of
+from components.evaluator.eval_config import eval_config
 from components.evaluator.executor import Executor, StockExecutor
-from components.evaluator.gate import PREVALENCE
 from components.evaluator.plan import EvaluationPlan
-
-_DIAGNOSTICS = "diagnostics"
 
 
 class EvaluatorSpec(keys.EvaluatorSpec):  # type: ignore[misc]
@@ -40,9 +33,9 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
       examples: raw examples with a split `eval`.
       model: the candidate.
       baseline: the latest blessed model, if there is one.
-      label_key: the label's name, in the examples or in the outputs of `preprocessing`.
+      label_key: the label's name, in the examples or in the outputs of `preprocessing`; that of the first of several.
       preprocessing: signatures of the model that compute label and features.
-      prediction_key: the output that is the prediction; None if the model has one output.
+      prediction_key: the output that is the prediction, of the first label; None if the model has one output.
       vectorised: whether the metrics are computed from columns; otherwise TFX's executor computes them row by row.
     """
 
@@ -67,7 +60,7 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
             model=model,
             baseline_model=baseline,
             example_splits=json_utils.dumps(["eval"]),
-            eval_config=eval_config(plan, label_key, preprocessing, prediction_key),
+            eval_config=eval_config(plan.of_labels()[0], label_key, preprocessing, prediction_key),
             plan=plan.model_dump_json(),
             code=code,
             evaluation=Channel(type=standard_artifacts.ModelEvaluation),
@@ -75,79 +68,3 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
         )
         executor = Executor if vectorised else StockExecutor
         super().__init__(spec=spec, custom_executor_spec=executor_spec.BeamExecutorSpec(executor))
-
-
-def eval_config(
-    plan: EvaluationPlan, label_key: str, preprocessing: tuple[str, ...], prediction_key: str | None
-) -> tfma.EvalConfig:
-    """Converts the `evaluation` section to TFMA's config, without thresholds, which the gate checks."""
-    config, task = plan.evaluation, plan.task
-    count = tfma.MetricConfig(class_name="ExampleCount")
-    metrics = [] if plan.weight else [count]
-    # Metrics have the config's names: TFMA's name of `accuracy` is sparse_categorical_accuracy.
-    chosen = {name: metric(name) for name in config.metrics_for(task, plan.metrics_of_loss)}
-    metrics += [
-        _metric(each.tfma_class, each.module, name=name, **each.options, **_of_quantiles(each, plan))
-        for name, each in chosen.items()
-    ]
-    if any(each.both_classes for each in chosen.values()):
-        metrics.append(_metric("HistogramPrevalence", calibration.__name__, name=PREVALENCE))
-    if config.fairness:
-        metrics += [_metric(made, "", name=rate, thresholds=[config.fairness.at]) for rate, made in RATES.items()]
-    of_loss = {"of_loss": plan.metrics_of_loss[0], "quantiles": plan.quantiles} if plan.metrics_of_loss else {}
-    metrics.append(_metric("ConstantComparison", constant.__name__, name="constant", task=task, **of_loss))
-    # Metrics of groups compute their own intervals.
-    of_rows = [name for name, each in chosen.items() if not each.grouped]
-    metrics += _diagnostics(task, [*of_rows, *(RATES if config.fairness else ())])
-    return tfma.EvalConfig(
-        model_specs=[
-            tfma.ModelSpec(
-                signature_name="serving_default",
-                label_key=label_key,
-                prediction_key=prediction_key or "",
-                preprocessing_function_names=list(preprocessing),
-                example_weight_key=plan.weight or "",
-            )
-        ],
-        slicing_specs=[tfma.SlicingSpec(), *_slices(config)],
-        metrics_specs=[
-            # The number of rows, which decides whether a slice is judged, is not weighted.
-            *([tfma.MetricsSpec(metrics=[count], example_weights={"unweighted": True})] if plan.weight else []),
-            tfma.MetricsSpec(metrics=metrics),
-        ],
-    )
-
-
-def _of_quantiles(of: Metric, plan: EvaluationPlan) -> dict[str, Any]:
-    """Returns the argument of a metric that reads the quantiles that the model predicts."""
-    return {"quantiles": plan.quantiles} if of.quantiles or of.options.get("quantile") in plan.quantiles else {}
-
-
-def _diagnostics(task: Task, names: list[str]) -> list[tfma.MetricConfig]:
-    """Returns the metrics that compute plots and intervals; MulticlassCrossentropy computes its own interval."""
-    ours = plot_metrics.__name__
-    if task == "binary":
-        return [_metric("BinaryDiagnostics", ours, name=_DIAGNOSTICS, metrics=names)]
-    if task == "regression":
-        return [_metric("RegressionDiagnostics", ours, name=_DIAGNOSTICS)]
-    matrix = _metric("MultiClassConfusionMatrixPlot", "", thresholds=[0.0])
-    shares = [name for name in names if name.partition("_at_")[0] == "accuracy"]
-    return [matrix, _metric("RateDiagnostics", ours, name=_DIAGNOSTICS, metrics=shares, rows=tfma_results.ROWS)]
-
-
-def _metric(tfma_class: str, module: str, **options: object) -> tfma.MetricConfig:
-    return tfma.MetricConfig(class_name=tfma_class, module=module, config=json.dumps(options))
-
-
-def _slices(config: EvaluationConfig) -> list[tfma.SlicingSpec]:
-    """Returns each slice once: those of `slices`, of `slice_thresholds` and of `fairness`."""
-    named = [slice_of(name) for name in config.slice_thresholds]
-    columns = [*config.slices, *((column,) for column, value in named if value is None)]
-    if config.fairness:
-        columns.append((config.fairness.column,))
-    columns = list(dict.fromkeys(columns))
-    values = dict.fromkeys(each for each in named if each[1] is not None and (each[0],) not in columns)
-    return [
-        *(tfma.SlicingSpec(feature_keys=list(keys)) for keys in columns),
-        *(tfma.SlicingSpec(feature_values={column: value}) for column, value in values),
-    ]

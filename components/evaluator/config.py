@@ -162,9 +162,12 @@ class FairnessConfig(Section):
 def metric(name: str) -> Metric:
     """Returns a metric by its name: of METRICS, with a number as in `precision_at_0.7`, or the path of a class.
 
+    The name may begin with that of one of several labels, as in `purchase/auc`.
+
     Raises:
       ValueError: there is no such metric.
     """
+    name = label_of(name)[1]
     if name in METRICS:
         return METRICS[name]
     if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", name):
@@ -196,6 +199,12 @@ def _metric(name: str) -> str:
     return name
 
 
+def label_of(name: str) -> tuple[str, str]:
+    """Splits the name of a metric into that of its label, empty if there is none, and its own."""
+    label, _, own = name.rpartition("/")
+    return label, own
+
+
 def _slice(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
@@ -225,14 +234,15 @@ class EvaluationConfig(Section):
     metrics: tuple[MetricName, ...] = ()
     """Metrics to compute; without any, the default ones of the task, and with `group` two of groups. A number is part
     of the name, as in `precision_at_0.7`; a metric of your own is the import path of its class, as in
-    `my_metrics.Lift`."""
+    `my_metrics.Lift`. With `data.labels` a metric is computed for each label, or for one, as `purchase/auc`."""
     group: str | None = None
     """The column whose values are the groups of `gauc`, `ndcg_at_10` and the other metrics of the order of rows in a
     group, such as the user or the session; it does not have to be a feature. Rows without a value are in no group."""
     slices: tuple[Slice, ...] = ()
     """Columns, or lists of columns: metrics are computed for each of their values, in addition to the whole split."""
     thresholds: Thresholds
-    """Metric → bounds on the whole eval split. At least one, since a gate without bounds would bless any model."""
+    """Metric → bounds on the whole eval split. At least one, since a gate without bounds would bless any model. With
+    `data.labels` a bound is that of each label, and that of `purchase/auc` is one label's own."""
     slice_thresholds: dict[SliceName, Thresholds] = Field(default_factory=dict)
     """Column → metric → bounds in the slice of each value; `COLUMN = VALUE` is one value only. These slices do not have
     to be in `slices`."""
@@ -287,6 +297,30 @@ class EvaluationConfig(Section):
         thresholds = (self.thresholds, *self.slice_thresholds.values())
         default = (*of_loss, *DEFAULT_METRICS[task], *(GROUP_METRICS if self.group else ()))
         return tuple(dict.fromkeys((*(self.metrics or default), *(name for each in thresholds for name in each))))
+
+    def of_label(self, label: str, *, is_first: bool) -> EvaluationConfig:
+        """Returns the section for one of several labels, in which metrics have their own names.
+
+        Args:
+          label: its name.
+          is_first: whether it is the first label, by which the importance of columns and the worst mistakes are found.
+        """
+
+        def own(thresholds: dict[str, Threshold]) -> dict[str, Threshold]:
+            named = {label_of(name): each for name, each in thresholds.items()}
+            return {name: each for of in ("", label) for (found, name), each in named.items() if found == of}
+
+        slices = {name: own(thresholds) for name, thresholds in self.slice_thresholds.items()}
+        metrics = (label_of(name) for name in self.metrics)
+        of_others = {} if is_first else {"max_importance": {}, "importance_rows": 0, "worst_mistakes": 0}
+        return self.model_copy(
+            update={
+                "metrics": tuple(name for found, name in metrics if found in ("", label)),
+                "thresholds": own(self.thresholds),
+                "slice_thresholds": {name: each for name, each in slices.items() if each},
+                **of_others,
+            }
+        )
 
     def modules(self) -> tuple[str, ...]:
         """Returns the modules of metrics of the user's own."""

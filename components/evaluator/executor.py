@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import tensorflow_model_analysis as tfma
@@ -31,6 +32,7 @@ from components.evaluator import (
 )
 from components.evaluator.baseline import usable_baseline
 from components.evaluator.columnar import Evaluate, Evaluation, Metrics
+from components.evaluator.eval_config import eval_config
 from components.evaluator.gate import judge
 from components.evaluator.importance import Importance
 from components.evaluator.mistakes import Mistake
@@ -44,6 +46,20 @@ FORCED = "forced"
 _SPLIT = "eval"
 
 Inputs = dict[str, list[Artifact]]
+
+
+class OneLabel(NamedTuple):
+    """The only label, or one of several.
+
+    Attributes:
+      plan: of its evaluation.
+      folder: of its files.
+      config: TFMA's config.
+    """
+
+    plan: EvaluationPlan
+    folder: str
+    config: tfma.EvalConfig
 
 
 class StockExecutor(stock.Executor):  # type: ignore[misc]
@@ -64,7 +80,8 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
         Args:
           input_dict: `examples`, `model`, and `baseline_model` if there is one.
           output_dict: `evaluation` gets TFMA's files, `verdict.json`, `plots.json`, `importance.json`, and of images
-            `mistakes.json`; `blessing` gets the properties that TFX's Evaluator sets.
+            `mistakes.json`, of several labels those of the first one and those of the others in a folder of each;
+            `blessing` gets the properties that TFX's Evaluator sets.
           exec_properties: those of TFX's Evaluator, and `plan`, an EvaluationPlan as JSON.
 
         Raises:
@@ -72,37 +89,21 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
         """
         input_dict = usable_baseline(input_dict)
         plan = EvaluationPlan.model_validate_json(exec_properties["plan"])
-        self._evaluate(plan, input_dict, output_dict, exec_properties)
         folder = artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY])
-        compared = bool(input_dict.get(keys.BASELINE_MODEL_KEY))
-        leakage = _leakage(plan, input_dict)
-        if leakage.unknown:
-            logging.info("leakage is not judged: %s", leakage.unknown)
-        important = _importance(plan, input_dict, exec_properties)
-        if important.unknown:
-            logging.info("the importance of columns is not measured: %s", important.unknown)
-        result = judge(
-            plan.evaluation,
-            _measured(folder, artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY]), compared),
-            plan.force_bless,
-            leakage,
-            uncalibrated=plan.uncalibrated,
-            importance=important,
-        )
+        labels = _of_labels(plan, folder, exec_properties)
+        self._evaluate(labels, input_dict, output_dict, exec_properties)
+        verdicts = {each.plan.label_name: _judged(each, input_dict) for each in labels}
+        result = verdict.joined(verdicts) if plan.labels else verdicts[""]
         for check in result.checks:
             logging.info("%s: %s", "pass" if check.passed else "fail", check)
         for warning in result.warnings:
             logging.warning("%s", warning)
         with fileio.open(f"{folder}/{verdict.FILE}", "w") as file:
             file.write(result.to_json())
-        with fileio.open(f"{folder}/{importance.FILE}", "w") as file:
-            file.write(important.to_json())
-        with fileio.open(f"{folder}/{plot_data.FILE}", "w") as file:
-            file.write(tfma_results.plots(folder, plan.task).to_json())
         _bless(result, input_dict, artifact_utils.get_single_instance(output_dict[keys.BLESSING_KEY]))
 
     def _evaluate(
-        self, plan: EvaluationPlan, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+        self, labels: Sequence[OneLabel], input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
     ) -> None:
         """Writes TFMA's files."""
         examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
@@ -110,7 +111,11 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
             # TFX's executor reads serialized rows, which columns do not have.
             records = example_artifacts.write_tfrecords(examples, f"{self._get_tmp_dir()}/examples", [_SPLIT])
             input_dict = {**input_dict, keys.EXAMPLES_KEY: [records]}
-        super().Do(input_dict, output_dict, exec_properties)
+        for each in labels:
+            evaluation_ = copy.deepcopy(artifact_utils.get_single_instance(output_dict[keys.EVALUATION_KEY]))
+            evaluation_.uri = each.folder
+            config = {keys.EVAL_CONFIG_KEY: proto_utils.proto_to_json(each.config)}
+            super().Do(input_dict, {**output_dict, keys.EVALUATION_KEY: [evaluation_]}, {**exec_properties, **config})
 
 
 class Executor(StockExecutor):
@@ -121,37 +126,33 @@ class Executor(StockExecutor):
     """
 
     def _evaluate(
-        self, plan: EvaluationPlan, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+        self, labels: Sequence[OneLabel], input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
     ) -> None:
-        config = _eval_config(exec_properties, bool(input_dict.get(keys.BASELINE_MODEL_KEY)))
-        models = {
-            spec.name: _saved_model(input_dict[keys.BASELINE_MODEL_KEY if spec.is_baseline else keys.MODEL_KEY])
-            for spec in config.model_specs
-        }
         examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
-        reason = _needs_stock(examples, config, models, plan)
-        if reason and plan.group:
+        models = _models(input_dict)
+        evaluations = [_evaluation(each, models) for each in labels]
+        reasons = [_needs_stock(examples, what, each.plan) for what, each in zip(evaluations, labels, strict=True)]
+        reason = next((each for each in reasons if each), None)
+        if reason and any(each.plan.group for each in labels):
             raise refused(f"TFX's own executor evaluates the model, because of {reason}")
         if reason:
             logging.info("TFX's own executor evaluates the model, because of %s", reason)
-            super()._evaluate(plan, input_dict, output_dict, exec_properties)
+            super()._evaluate(labels, input_dict, output_dict, exec_properties)
             return
         self._log_startup(input_dict, output_dict, exec_properties)
-        search = worst_mistakes.search(plan)
-        what = Evaluation(config.SerializeToString(), models, plan.label_columns, search, plan.group)
         stored = example_artifacts.examples_of(examples, _SPLIT)
-        folder = artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY])
-        fileio.makedirs(folder)
         with self._make_beam_pipeline() as pipeline:
             # Workers are forked by now: metrics of tf_keras start TensorFlow's runtime.
-            others = Metrics(config).names_of_others
+            others = {name for what in evaluations for name in Metrics(what.config()).names_of_others}
             if others:
-                logging.info("TFMA computes these metrics itself, row by row: %s", ", ".join(others))
+                logging.info("TFMA computes these metrics itself, row by row: %s", ", ".join(sorted(others)))
             files = pipeline | "Files" >> beam.Create(stored.paths, reshuffle=False)
-            results, *found = files | Evaluate(stored, what)
-            _ = results | "Write" >> beam.Map(_write, folder, what)
-            for each in found:
-                _ = each | "WriteMistakes" >> beam.Map(_write_mistakes, folder)
+            found = files | Evaluate(stored, evaluations)
+            for each, what, (results, *worst) in zip(labels, evaluations, found, strict=True):
+                fileio.makedirs(each.folder)
+                _ = results | f"Write{each.plan.label_name}" >> beam.Map(_write, each.folder, what)
+                for of_label in worst:
+                    _ = of_label | "WriteMistakes" >> beam.Map(_write_mistakes, each.folder)
 
 
 def _write(results: Mapping[evaluation.SliceKey, evaluation.Results], folder: str, what: Evaluation) -> None:
@@ -163,21 +164,79 @@ def _write_mistakes(found: Sequence[Mistake], folder: str) -> None:
         file.write(mistakes.to_json(worst_mistakes.bounded(found)))
 
 
-def _eval_config(exec_properties: Mapping[str, Any], compared: bool) -> tfma.EvalConfig:
-    """Returns TFMA's config with a model spec for the baseline, if there is one, as TFX's executor completes it."""
+def _of_labels(plan: EvaluationPlan, folder: str, exec_properties: Mapping[str, Any]) -> list[OneLabel]:
+    """Returns what is evaluated; TFMA's config of the first label is a parameter, the others are made like it."""
     config = tfma.EvalConfig()
     proto_utils.json_to_proto(exec_properties[keys.EVAL_CONFIG_KEY], config)
+    first, *others = plan.of_labels()
+    (spec,) = config.model_specs
+    own = f"_{first.label_name}"
+    of_others = [
+        eval_config(
+            each,
+            each.named(spec.label_key.removesuffix(own)),
+            tuple(spec.preprocessing_function_names),
+            each.named(spec.prediction_key.removesuffix(own)),
+        )
+        for each in others
+    ]
+    return [
+        OneLabel(first, folder, config),
+        *(OneLabel(each, f"{folder}/{each.label_name}", made) for each, made in zip(others, of_others, strict=True)),
+    ]
+
+
+def _models(inputs: Inputs) -> dict[str, str]:
+    """Returns the folder of each model, by TFMA's name of it."""
+    compared = bool(inputs.get(keys.BASELINE_MODEL_KEY))
+    of_kinds = {tfma.CANDIDATE_KEY: keys.MODEL_KEY, tfma.BASELINE_KEY: keys.BASELINE_MODEL_KEY}
+    if not compared:
+        return {"": _saved_model(inputs[keys.MODEL_KEY])}
+    return {name: _saved_model(inputs[kind]) for name, kind in of_kinds.items()}
+
+
+def _completed(config: tfma.EvalConfig, *, compared: bool) -> tfma.EvalConfig:
+    """Returns TFMA's config with a model spec for the baseline, if there is one, as TFX's executor completes it."""
     return tfma.utils.update_eval_config_with_defaults(config, has_baseline=compared, rubber_stamp=True)
 
 
-def _needs_stock(
-    examples: Artifact, config: tfma.EvalConfig, models: Mapping[str, str], plan: EvaluationPlan
-) -> str | None:
+def _evaluation(label: OneLabel, models: Mapping[str, str]) -> Evaluation:
+    plan, config = label.plan, _completed(label.config, compared=len(models) > 1)
+    return Evaluation(config.SerializeToString(), models, plan.label_columns, worst_mistakes.search(plan), plan.group)
+
+
+def _needs_stock(examples: Artifact, what: Evaluation, plan: EvaluationPlan) -> str | None:
     """Returns what only TFX's executor supports; None if there is nothing."""
     if example_artifacts.format_of(examples) is None:
         return "the examples' format"
-    reasons = (saved_model.unsupported(models[spec.name], spec, plan.task) for spec in config.model_specs)
+    config = what.config()
+    reasons = (saved_model.unsupported(what.models[spec.name], spec, plan.task) for spec in config.model_specs)
     return evaluation.unsupported(config) or next((each for each in reasons if each), None)
+
+
+def _judged(label: OneLabel, inputs: Inputs) -> Verdict:
+    """Judges a model by what was measured for a label, and writes the data of its charts."""
+    plan, folder = label.plan, label.folder
+    leakage = _leakage(plan, inputs)
+    if leakage.unknown:
+        logging.info("leakage is not judged: %s", leakage.unknown)
+    important = _importance(label, inputs)
+    if important.unknown:
+        logging.info("the importance of columns is not measured: %s", important.unknown)
+    compared = bool(inputs.get(keys.BASELINE_MODEL_KEY))
+    result = judge(
+        plan.evaluation,
+        _measured(folder, artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY]), compared),
+        plan.force_bless,
+        leakage,
+        uncalibrated=plan.uncalibrated,
+        importance=important,
+    )
+    with fileio.open(f"{folder}/{importance.FILE}", "w") as file:
+        file.write(important.to_json())
+    with fileio.open(f"{folder}/{plot_data.FILE}", "w") as file:
+        file.write(tfma_results.plots(folder, plan.task).to_json())
+    return result
 
 
 def _leakage(plan: EvaluationPlan, inputs: Inputs) -> Leakage:
@@ -191,24 +250,25 @@ def _leakage(plan: EvaluationPlan, inputs: Inputs) -> Leakage:
     return leakage_sample.measure(stored, plan.feature_columns, plan.label, plan.task)
 
 
-def _importance(plan: EvaluationPlan, inputs: Inputs, exec_properties: Mapping[str, Any]) -> Importance:
+def _importance(label: OneLabel, inputs: Inputs) -> Importance:
     """Measures the importance of the columns of the features."""
+    plan = label.plan
     rows = permutation.rows_of(plan)
     examples = artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY])
-    config, folder = _eval_config(exec_properties, False), _saved_model(inputs[keys.MODEL_KEY])
-    (spec,) = config.model_specs
+    what = _evaluation(label, {"": _saved_model(inputs[keys.MODEL_KEY])})
+    (spec,), folder = what.config().model_specs, what.models[""]
     if plan.feature_columns is None:
         return Importance(unknown="the columns of features of own code are not known")
     if len(plan.feature_columns) < 2 and not plan.evaluation.max_importance:
         return Importance(unknown="the model has one column")
     if not rows:
         return Importance(unknown="the table has many columns, or evaluation.importance_rows is 0")
-    reason = _needs_stock(examples, config, {spec.name: folder}, plan)
+    reason = _needs_stock(examples, what, plan)
     if reason:
         return Importance(unknown=f"it cannot be, because of {reason}")
     model = saved_model.Model(folder, spec, plan.label_columns)
     stored = example_artifacts.examples_of(examples, _SPLIT)
-    return permutation.measure(stored, model, config.slicing_specs, plan, rows)
+    return permutation.measure(stored, model, what.config().slicing_specs, plan, rows)
 
 
 def _saved_model(models: list[Artifact]) -> str:

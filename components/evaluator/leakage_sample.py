@@ -24,7 +24,7 @@ def measure(examples: Examples, columns: Sequence[str], label: str, task: Task) 
     Args:
       examples: the eval split. At most `leakage.ROWS` rows are judged, and one batch is in memory at a time.
       columns: those that features are made of.
-      label: `data.label`, a column or an expression.
+      label: a column or an expression.
       task: the task.
     """
     parsed = expression.parse(label)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from components.config_section import Loss, Section, Task
 from components.evaluator.config import LOSS_METRICS, EvaluationConfig, metric
 
@@ -13,6 +15,10 @@ class EvaluationPlan(Section):
     task: Task
     label: str
     """`data.label`, by which leakage is looked for."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """`data.labels`: name → label, if there are several; `label` is empty then."""
+    label_name: str = ""
+    """Which of several labels this plan is for; empty if for all of them, or for the only one."""
     label_columns: tuple[str, ...] | None = None
     """The columns of the label, which the model's preprocessing signatures read; None: not known, as for a model of own
     code."""
@@ -34,6 +40,27 @@ class EvaluationPlan(Section):
     force_bless: str | None = None
     """The reason to bless this run's model even if checks fail. As a parameter it is part of the cache key, so that the
     verdict of a forced run is not reused by another one, and vice versa."""
+
+    def of_labels(self) -> tuple[EvaluationPlan, ...]:
+        """Returns the plan of each of several labels, which are evaluated one by one; this plan if there is one."""
+        if not self.labels:
+            return (self,)
+        return tuple(
+            self.model_copy(
+                update={
+                    "evaluation": self.evaluation.of_label(name, is_first=not number),
+                    "label": text,
+                    "labels": {},
+                    "label_name": name,
+                    "image_columns": self.image_columns if not number else (),
+                }
+            )
+            for number, (name, text) in enumerate(self.labels.items())
+        )
+
+    def named(self, base: str) -> str:
+        """Returns the name of one of this label's columns, outputs or metrics; see `DeclaredLabel.named`."""
+        return f"{base}_{self.label_name}" if self.label_name else base
 
     @property
     def metrics_of_loss(self) -> tuple[str, ...]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 FILE = "verdict.json"
@@ -139,6 +139,41 @@ class Verdict:
         # Verdicts of earlier releases have no warnings.
         warnings = tuple(fields.get("warnings", ()))
         return cls(fields["blessed"], fields["forced"], fields["rows"], checks, slices, warnings)
+
+
+def joined(of_labels: Mapping[str, Verdict]) -> Verdict:
+    """Joins the verdicts about several labels: a model is blessed if it is for each of them.
+
+    Args:
+      of_labels: label → its verdict; the names of the joined verdict's metrics begin with it, as `purchase/auc`.
+    """
+    first = next(iter(of_labels.values()))
+    return Verdict(
+        blessed=all(each.blessed for each in of_labels.values()),
+        forced=next((each.forced for each in of_labels.values() if each.forced is not None), None),
+        rows=first.rows,
+        checks=tuple(
+            replace(check, metric=f"{label}/{check.metric}")
+            for label, each in of_labels.items()
+            for check in each.checks
+        ),
+        slices=tuple(_joined(each.slice, of_labels) for each in first.slices),
+        warnings=tuple(f"{label}: {warning}" for label, each in of_labels.items() for warning in each.warnings),
+    )
+
+
+def _joined(where: dict[str, str], of_labels: Mapping[str, Verdict]) -> SliceMetrics:
+    metrics: dict[str, float] = {}
+    baseline: dict[str, float] = {}
+    intervals: dict[str, tuple[float, float]] = {}
+    constant: dict[str, ConstantMetric] = {}
+    for label, verdict in of_labels.items():
+        (found,) = (each for each in verdict.slices if each.slice == where)
+        metrics |= {f"{label}/{name}": value for name, value in found.metrics.items()}
+        baseline |= {f"{label}/{name}": value for name, value in found.baseline.items()}
+        intervals |= {f"{label}/{name}": ends for name, ends in found.intervals.items()}
+        constant |= {f"{label}/{name}": each for name, each in found.constant.items()}
+    return SliceMetrics(where, found.rows, metrics, baseline, intervals, constant)
 
 
 def _slice_metrics(fields: dict[str, Any]) -> SliceMetrics:

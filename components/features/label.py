@@ -1,7 +1,8 @@
-"""The label in the transform graph: a column or an expression becomes the tensor that loss and metrics use."""
+"""The labels in the transform graph: columns or expressions become the tensor that loss and metrics use."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,7 @@ from components.errors import InputError
 from components.features import feature_names
 from components.features.analysis import Requirement, Scale, Vocabulary
 from components.features.column import Column
-from components.features.expression import Expression
-from components.features.plan import FeaturePlan
+from components.features.plan import DeclaredLabel, FeaturePlan
 
 
 class TensorArithmetic:
@@ -42,12 +42,12 @@ class Label:
     """The label of a plan, and the statistics of the training split that it uses.
 
     Its values and their counts become the vocabulary `feature_names.LABEL_COUNTS`: the Trainer reads the classes from
-    it, and rejects a constant label before training.
+    it, and rejects a constant label before training. Each of several labels has a vocabulary of its own.
 
     Attributes:
       requirements: the statistics.
       finish: results of the requirements → the label, shape [batch]. binary: int64, 0 or 1. multiclass: int64 index
-        into the vocabulary `feature_names.LABEL_CLASSES`. regression: float32.
+        into the vocabulary `feature_names.LABEL_CLASSES`. regression: float32. Several labels: [batch, labels].
     """
 
     requirements: tuple[Requirement, ...]
@@ -55,47 +55,64 @@ class Label:
 
 
 def label(plan: FeaturePlan, columns: Mapping[str, Column], weights: tf.Tensor | None = None) -> Label:
-    """Makes the label of a plan.
+    """Makes the label of a plan, or all of them, in the order of the config.
 
     Args:
-      plan: its label and task.
+      plan: its labels and task.
       columns: name → raw column, with all columns of the label.
       weights: of the rows, in mean and standard deviation of a regression label; None: all count the same.
 
     Raises:
       InputError: the label's expression does not fit the types of its columns.
     """
-    parsed = plan.label_expression()
+    made = [_of_one(each, plan, columns, weights) for each in plan.declared_labels]
+    if len(made) == 1:
+        return made[0]
+    ends = list(itertools.accumulate((len(each.requirements) for each in made), initial=0))
+
+    def finish(results: Sequence[tf.Tensor]) -> tf.Tensor:
+        parts = zip(made, itertools.pairwise(ends), strict=True)
+        return tf.stack([each.finish(results[start:end]) for each, (start, end) in parts], axis=1)
+
+    return Label(tuple(requirement for each in made for requirement in each.requirements), finish)
+
+
+def _of_one(
+    declared: DeclaredLabel, plan: FeaturePlan, columns: Mapping[str, Column], weights: tf.Tensor | None
+) -> Label:
+    parsed, counts = declared.expression, declared.named(feature_names.LABEL_COUNTS)
     if plan.task == "multiclass":
         column = columns[parsed.columns[0]]
         classes = Vocabulary(column.where_present(column.texts()), feature_names.LABEL_CLASSES, _COUNTED)
         return Label(
-            (_counts(column.texts()), classes),
+            (_counts(column.texts(), counts), classes),
             lambda results: tft.apply_vocabulary(column.texts(), results[1]),
         )
-    value = _value(parsed, {name: columns[name] for name in parsed.columns})
+    value = _value(declared, {name: columns[name] for name in parsed.columns})
     if plan.task == "regression":
-        scale = Scale(tf.cast(value, tf.float64), feature_names.LABEL_SCALE, weights)
+        scale = Scale(tf.cast(value, tf.float64), declared.named(feature_names.LABEL_SCALE), weights)
         return Label((scale,), lambda _: tf.cast(value, tf.float32))
     if value.dtype == tf.string:
-        return Label((_counts(value),), lambda _: tf.zeros_like(value, tf.int64))
+        return Label((_counts(value, counts),), lambda _: tf.zeros_like(value, tf.int64))
     if value.dtype == tf.bool:
-        return Label((_counts(tf.strings.as_string(tf.cast(value, tf.int64))),), lambda _: tf.cast(value, tf.int64))
+        texts = tf.strings.as_string(tf.cast(value, tf.int64))
+        return Label((_counts(texts, counts),), lambda _: tf.cast(value, tf.int64))
     texts = tf.strings.as_string(value, shortest=True)
-    return Label((_counts(texts),), lambda _: tf.cast(tf.equal(value, tf.constant(1, value.dtype)), tf.int64))
+    return Label((_counts(texts, counts),), lambda _: tf.cast(tf.equal(value, tf.constant(1, value.dtype)), tf.int64))
 
 
-def _counts(texts: tf.Tensor) -> Vocabulary:
-    return Vocabulary(texts, feature_names.LABEL_COUNTS, _COUNTED, counts=True)
+def _counts(texts: tf.Tensor, name: str) -> Vocabulary:
+    return Vocabulary(texts, name, _COUNTED, counts=True)
 
 
-def _value(parsed: Expression, columns: Mapping[str, Column]) -> tf.Tensor:
+def _value(declared: DeclaredLabel, columns: Mapping[str, Column]) -> tf.Tensor:
+    parsed = declared.expression
     try:
         return parsed.evaluate({name: _operand(column) for name, column in columns.items()}, TensorArithmetic())
     except (TypeError, ValueError) as error:
         dtypes = ", ".join(f"{column.name} holds {column.dtype}" for column in columns.values())
         raise InputError(
-            f"data.label: {parsed.text!r} cannot be computed: {dtypes}",
+            f"{declared.key}: {parsed.text!r} cannot be computed: {dtypes}",
             "compare text with text and numbers with numbers, as in income == '>50K'",
         ) from error
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from pydantic import Field
 
 from components.config_section import Section, Task
 from components.features import expression
@@ -17,16 +19,55 @@ class RowKey(Section):
     columns: tuple[str, ...]
 
 
+class DeclaredLabel(NamedTuple):
+    """A label of the config.
+
+    Attributes:
+      name: that under `data.labels`; empty for `data.label`, the only one.
+      text: a column or an expression.
+    """
+
+    name: str
+    text: str
+
+    @property
+    def key(self) -> str:
+        """Where the config declares it."""
+        return f"data.labels.{self.name}" if self.name else "data.label"
+
+    @property
+    def expression(self) -> Expression:
+        """What it is computed from.
+
+        Raises:
+          ValueError: the text is no expression.
+        """
+        return expression.parse(self.text)
+
+    def named(self, base: str) -> str:
+        """Returns the name of one of this label's files, columns or outputs: the only label has no name of its own."""
+        return f"{base}_{self.name}" if self.name else base
+
+
 class FeaturePlan(Section):
-    """The features, the label and the task of a pipeline."""
+    """The features, the labels and the task of a pipeline."""
 
     features: FeaturesConfig
-    label: str
+    label: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Name → label, if there are several; `label` is empty then."""
     task: Task
     row_key: RowKey | None = None
     weight: str | None = None
     """The column with the weight of each row; None: all count the same."""
 
-    def label_expression(self) -> Expression:
-        """Parses the label."""
-        return expression.parse(self.label)
+    @property
+    def declared_labels(self) -> tuple[DeclaredLabel, ...]:
+        """The labels, in the order of the config."""
+        return tuple(DeclaredLabel(*each) for each in (self.labels or {"": self.label}).items())
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The raw columns that the labels are made of."""
+        columns = (name for each in self.declared_labels for name in each.expression.columns)
+        return tuple(dict.fromkeys(columns))

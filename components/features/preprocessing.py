@@ -48,7 +48,7 @@ class DeclaredOperations:
       requirements: the statistics of the training split that they use; all at once, so that one pass computes them.
 
     Args:
-      plan: the features and the label.
+      plan: the features and the labels.
       inputs: column → parsed feature, with all `columns_read`.
 
     Raises:
@@ -92,4 +92,4 @@ def _named(feature: str, result: tf.Tensor) -> tf.Tensor:
 def columns_read(plan: FeaturePlan) -> list[str]:
     """Returns the raw columns that the declared operations, the label, the weight and the key of a row use."""
     of_row = (*(plan.row_key.columns if plan.row_key else ()), *((plan.weight,) if plan.weight else ()))
-    return list(dict.fromkeys((*plan.features.columns_read, *plan.label_expression().columns, *of_row)))
+    return list(dict.fromkeys((*plan.features.columns_read, *plan.label_columns, *of_row)))

@@ -13,6 +13,8 @@ from components.config_section import Section, Task
 Format = Literal["csv", "parquet", "tfrecord", "bigquery", "images"]
 """`csv`: delimited text. `images`: a folder for each class, with PNG or JPEG files."""
 
+LabelName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=64)]
+
 ValueType = Literal["int", "float", "bytes"]
 """The three types of values in a tf.Example: int64, float32, bytes."""
 
@@ -262,8 +264,12 @@ class DataConfig(IngestConfig):
     """What generates the data if it is missing, such as `run make data`; the error about a missing path names it."""
     spans: SpansConfig = SpansConfig()
     """The spans to read, if the path has any."""
-    label: str = Field(min_length=1)
+    label: str | None = Field(default=None, min_length=1)
     """What to predict: a column (or its header), or an expression of columns such as `tips > 0.2 * fare`."""
+    labels: dict[LabelName, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
+    """Several labels that one model predicts, instead of `label`: name → a column or an expression, as in
+    `{click: clicked, purchase: price > 0}`. The names end the names of the model's outputs, `probability_click`, and
+    begin those of the metrics, `click/auc`."""
     task: Task = "binary"
     """The kind of prediction: one of two classes, one of several classes, or a number."""
     weight: str | None = None
@@ -272,6 +278,20 @@ class DataConfig(IngestConfig):
     examples_format: Literal["auto", "parquet", "tfrecord"] = "auto"
     """How nodes store examples. parquet: as columns. tfrecord: as tf.Examples, row by row, which TFX's own components
     read. auto: parquet, unless a node of the pipeline reads only tfrecord; the log names it."""
+
+    @model_validator(mode="after")
+    def _label_or_labels(self) -> DataConfig:
+        if (self.label is None) != bool(self.labels):
+            received = "both" if self.labels else "neither"
+            raise ValueError(f"expected a label, or several labels by name, received {received}")
+        if len(self.labels) == 1:
+            raise ValueError(f"labels: expected two or more, received only {next(iter(self.labels))}; use label")
+        return self
+
+    @property
+    def declared_labels(self) -> dict[str, str]:
+        """Name → label; the name of the only one is empty."""
+        return self.labels or {"": self.label or ""}
 
     @model_validator(mode="after")
     def _one_source(self) -> DataConfig:

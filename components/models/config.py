@@ -16,16 +16,33 @@ IMAGE_KINDS = ("cnn", "application")
 """The kinds that need an image."""
 HISTORY_KINDS = ("din", "bst")
 """The kinds that need a history."""
+LABELS_KINDS = ("esmm", "mmoe")
+"""The kinds that need several labels."""
 Kind = Literal[
-    "wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "linear", "gbt", "ensemble", "cnn", "application", "din", "bst"
+    "wide_deep",
+    "mlp",
+    "dlrm",
+    "dcn_v2",
+    "tabm",
+    "linear",
+    "gbt",
+    "ensemble",
+    "cnn",
+    "application",
+    "din",
+    "bst",
+    "esmm",
+    "mmoe",
 ]
-_DEEP = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", *IMAGE_KINDS, *HISTORY_KINDS)
+_DEEP = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", *IMAGE_KINDS, *HISTORY_KINDS, *LABELS_KINDS)
 _FORESTS = ("gbt", "ensemble")
 _ONLY = {
     "members": ("tabm", "ensemble"),
     "cross_layers": ("dcn_v2",),
     "filters": ("cnn",),
-    "attention": ("din",),
+    "attention": ("din", *LABELS_KINDS),
+    "experts": ("mmoe",),
+    "chain_loss": ("esmm",),
     "heads": ("bst",),
     "blocks": ("bst",),
     **dict.fromkeys(("application", "weights", "frozen_steps"), ("application",)),
@@ -60,7 +77,10 @@ class ModelConfig(Section):
     tabm; cnn: a small residual network for images (He et al. 2016); application: a network of tf_keras.applications for
     images. In both, the pooled image is the input of the last layer; if there are other features, both together are the
     input of an mlp; din: attention of a candidate over the events of a history, beside the other features, through an
-    mlp (Zhou et al. 2018); bst: self-attention of the candidate and the events (Chen et al. 2019)."""
+    mlp (Zhou et al. 2018); bst: self-attention of the candidate and the events (Chen et al. 2019); esmm: labels that
+    each require the one before, as a purchase requires a click, with common embeddings (Ma et al. 2018, Entire Space
+    Multi-Task Model); mmoe: several labels, each with its own mixture of the same experts (Ma et al. 2018, Multi-gate
+    Mixture-of-Experts). Both read histories as din does."""
     hidden: tuple[PositiveInt, ...] = Field(default=(128, 64), min_length=1)
     """Units of each hidden layer, the first one first. dlrm has them twice: for the numbers before the dot products,
     and after the dot products."""
@@ -83,7 +103,12 @@ class ModelConfig(Section):
     cross_layers: int = Field(default=3, ge=1, le=16)
     """dcn_v2: the number of cross layers; n of them multiply up to n + 1 features."""
     attention: tuple[PositiveInt, ...] = Field(default=(64, 16), min_length=1)
-    """din: the hidden units of the network that weights an event by itself and the candidate."""
+    """din, esmm and mmoe: the hidden units of the network that weights an event by itself and the candidate."""
+    chain_loss: Literal["conditional", "product"] = "conditional"
+    """esmm: conditional: the likelihood of all labels, that of each in the rows with the one before it; product: as in
+    the paper, the loss of each product of probabilities in all rows."""
+    experts: int = Field(default=4, ge=2, le=64)
+    """mmoe: the number of experts. They have the layers `hidden` but the last one, which each label has for itself."""
     heads: int = Field(default=2, ge=1, le=64)
     """bst: the number of attention heads."""
     blocks: int = Field(default=1, ge=1, le=12)
@@ -151,6 +176,12 @@ class ModelConfig(Section):
                 f"loss: expected one of {', '.join(_FOREST_LOSSES)}, which trees are trained with in {self.kind}, "
                 f"received {self.loss}; choose another kind, such as tabm"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_chain(self) -> ModelConfig:
+        if self.kind == "esmm" and self.chain_loss == "conditional" and self.loss is not None:
+            raise ValueError(f"chain_loss: conditional has no other loss, received {self.loss}; choose product")
         return self
 
     @model_validator(mode="after")

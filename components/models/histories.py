@@ -6,6 +6,7 @@ its embeddings. The candidate is the concatenation of the features that these sh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -45,10 +46,30 @@ def din(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     history without a candidate are averaged.
     """
     tensors = parts.input_layers(inputs)
-    features, histories = _embedded(config, inputs, tensors)
-    pooled = [_attended(config, history) for history in histories]
-    deep = parts.hidden("hidden", config, parts.concatenated([*features, *pooled], "features"))
+    (features,) = attended(config, inputs, tensors)
+    deep = parts.hidden("hidden", config, features)
     return tf_keras.Model(tensors, parts.logits(outputs, deep), name="din")
+
+
+def attended(
+    config: ModelConfig, inputs: Inputs, tensors: parts.Tensors, networks: Sequence[str] = ("",)
+) -> list[tf.Tensor]:
+    """The concatenated features of networks with common embeddings, each with its own attention to histories.
+
+    Args:
+      config: widths of embeddings and attention.
+      inputs: the features.
+      tensors: of the features.
+      networks: prefixes of the names of their layers.
+
+    Returns:
+      For each network, [batch, width].
+    """
+    features, histories = _embedded(config, inputs, tensors)
+    return [
+        parts.concatenated([*features, *(_attended(config, each, name) for each in histories)], f"{name}features")
+        for name in networks
+    ]
 
 
 @model("bst")
@@ -98,9 +119,9 @@ def _history(lead: str, inputs: Inputs, tensors: parts.Tensors, rows: dict[str, 
     )
 
 
-def _attended(config: ModelConfig, history: _History) -> tf.Tensor:
+def _attended(config: ModelConfig, history: _History, network: str = "") -> tf.Tensor:
     """The events of a history, weighted by what they have in common with the candidate: [batch, width]."""
-    name, events, mask = history.name, history.events, history.mask
+    name, events, mask = f"{network}{history.name}", history.events, history.mask
     if history.candidate is None:
         return layers.Lambda(_mean, name=f"{name}_mean")([events, mask])
     below = layers.Lambda(_compared, name=f"{name}_compared")([events, history.candidate])

@@ -141,7 +141,8 @@ def _draw(version: Version, rows: int) -> pa.RecordBatch:
 def _compared(batch: pa.RecordBatch, model: ModelInterface, plan: MonitorPlan) -> dict[str, pa.Array]:
     """Training rows as requests are compared: the columns that the model reads, and its predictions."""
     # Which columns a model of tf.Examples reads is not known, but a request has no label.
-    unread = {*expression.parse(plan.evaluation.label).columns, plan.evaluation.weight, plan.monitor.key}
+    of_labels = (name for each in plan.evaluation.of_labels() for name in expression.parse(each.label).columns)
+    unread = {*of_labels, plan.evaluation.weight, plan.monitor.key}
     names = model.columns if model.columns is not None else [each for each in batch.schema.names if each not in unread]
     columns = {name: first_values(column_of(batch, name)) for name in names}
     return {**columns, **output.columns(model.predict(batch))}

@@ -16,8 +16,8 @@ from components.data.examples import to_lists
 from components.errors import InputError
 from components.evaluator import gate, intervals
 from components.evaluator.columnar import Evaluation
-from components.evaluator.component import eval_config
 from components.evaluator.config import EvaluationConfig, metric
+from components.evaluator.eval_config import eval_config
 from components.evaluator.recorded import RecordedAnswers, differences
 from components.evaluator.verdict import NOT_JUDGED, Check, Measured, SliceMetrics
 from components.features import expression

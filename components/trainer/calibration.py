@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,35 @@ _DEVIATION = 0.25
 """Standard deviation of the prior of a temperature's logarithm."""
 _LARGEST = math.log(20)
 """Bound of the logarithm of a temperature, in both directions."""
+
+
+def calibration(
+    kind: Literal["temperature", "isotonic"],
+    head: PredictionHead,
+    logits: Floats,
+    labels: npt.NDArray[Any],
+    weight: Floats | None = None,
+) -> Calibrate:
+    """Calibrates a model; the logits of each of several labels by themselves.
+
+    Args:
+      kind: the method.
+      head: the losses of the labels.
+      logits: of rows that the model was not trained on, [rows, outputs].
+      labels: [rows, labels].
+      weight: of the rows, [rows]; None: all count the same.
+    """
+    if head.parts:
+        columns = head.columns
+        of_labels = [
+            calibration(kind, part, logits[:, own], labels[:, number : number + 1], weight)
+            for number, (part, own) in enumerate(zip(head.parts, columns, strict=True))
+        ]
+        return lambda given: tf.concat(
+            [calibrate(given[:, own]) for calibrate, own in zip(of_labels, columns, strict=True)], axis=1
+        )
+    label = labels[:, 0]
+    return isotonic(logits, label, weight) if kind == "isotonic" else temperature(head, logits, label, weight)
 
 
 def temperature(

@@ -129,6 +129,8 @@ class TrainingConfig(Section):
     class_weights: ClassWeights | None = None
     """The weight of a row in the loss, by its label: balanced (as if all classes had the same number of rows), or value
     → weight, by default 1. Probabilities are then no longer calibrated."""
+    label_weights: dict[str, PositiveFloat] = Field(default_factory=dict)
+    """With `data.labels`: label → the weight of its loss, by default 1."""
     strategy: StrategyConfig = Field(default_factory=StrategyConfig)
     cluster: Literal["local", "tfjob", "vertex", "given"] = "local"
     """What starts the tasks. local: the run itself, on this machine; tfjob, vertex: Kubernetes or Vertex AI, with the

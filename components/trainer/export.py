@@ -3,7 +3,7 @@
     serving_default     serialized tf.Examples → predictions
     raw                 one tensor per raw column → predictions
     transform_features  serialized tf.Examples → the network's inputs; of an image, its pixels
-    transform_labels    serialized tf.Examples → the label; for evaluation
+    transform_labels    serialized tf.Examples → the labels, one by one; for evaluation
     transformed         the network's inputs → the prediction; for devices, which have no transform graph
 
 A network that reads images predicts a few rows at a time, so that a large batch takes no more memory.
@@ -27,7 +27,6 @@ import tf_keras
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from components.compat.tfx import transform_resources
-from components.config_section import Task
 from components.features import feature_names, images
 from components.features.plan import FeaturePlan
 from components.trainer import export_check
@@ -50,7 +49,7 @@ def export(
     Args:
       network: tf_keras model from transformed features to logits.
       outputs_by_name: logits → the outputs of a prediction, by name.
-      plan: the features and the label.
+      plan: the features and the labels.
       transform: the transform graph.
       path: the folder to write.
 
@@ -60,7 +59,7 @@ def export(
     loader = SavedModelLoader(transform.transform_savedmodel_dir)
     raw = transform.raw_feature_spec()
     feature_spec = {name: raw[name] for name in plan.features.columns_read}
-    label_spec = {name: raw[name] for name in plan.label_expression().columns}
+    label_spec = {name: raw[name] for name in plan.label_columns}
     input_names = tuple(tensor.name for tensor in network.inputs)
 
     encoded = images.images(plan.features)
@@ -79,8 +78,10 @@ def export(
         rows = transformed(columns)
         return images.in_parts(encoded, predict, rows) if encoded else predict(rows)
 
-    def label(columns: RawColumns) -> dict[str, tf.Tensor]:
-        return {feature_names.LABEL: loader.apply_transform_model(columns)[feature_names.LABEL]}
+    def labels(columns: RawColumns) -> dict[str, tf.Tensor]:
+        label = loader.apply_transform_model(columns)[feature_names.LABEL]
+        names = [each.named(feature_names.LABEL) for each in plan.declared_labels]
+        return dict(zip(names, tf.unstack(label, axis=1) if plan.labels else [label], strict=True))
 
     examples = tf.TensorSpec([None], tf.string, name="examples")
     histories = plan.features.histories
@@ -99,8 +100,8 @@ def export(
         "transform_features": _graph(
             lambda serialized: features(tf.io.parse_example(serialized, feature_spec)), examples
         ),
-        "transform_labels": _graph(lambda serialized: label(tf.io.parse_example(serialized, label_spec)), examples),
-        "transformed": transformed_signature(network, outputs_by_name, plan.task),
+        "transform_labels": _graph(lambda serialized: labels(tf.io.parse_example(serialized, label_spec)), examples),
+        "transformed": transformed_signature(network, outputs_by_name, plan),
     }
     # The process imports TensorFlow while the model is written.
     with export_check.prediction_process() as predict:
@@ -112,14 +113,15 @@ def export(
 
 
 def transformed_signature(
-    network: tf_keras.Model, outputs_by_name: Callable[[tf.Tensor], dict[str, tf.Tensor]], task: Task
+    network: tf_keras.Model, outputs_by_name: Callable[[tf.Tensor], dict[str, tf.Tensor]], plan: FeaturePlan
 ) -> tf.types.experimental.GenericFunction:
-    """Returns the function from the network's inputs to the prediction."""
+    """Returns the function from the network's inputs to the prediction of each label."""
+    keys = [each.named(PREDICTION_KEY[plan.task]) for each in plan.declared_labels]
 
     def prediction(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         # Without the names of classes: devices have no texts.
-        key = PREDICTION_KEY[task]
-        return {key: outputs_by_name(network(inputs, training=False))[key]}
+        outputs = outputs_by_name(network(inputs, training=False))
+        return {key: outputs[key] for key in keys}
 
     return _graph(prediction, {tensor.name: _spec_of(tensor) for tensor in network.inputs})
 

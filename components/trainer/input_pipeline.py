@@ -94,7 +94,7 @@ class Source(Protocol):
         ...
 
     def keys(self, name: str) -> Iterator[Keys]:
-        """Yields a column with one number in each row, for all rows of the files, in pieces."""
+        """Yields a column, or the sums of several labels, for all rows of the files, in pieces; [rows] each."""
         ...
 
 
@@ -129,7 +129,7 @@ class InputPipeline:
           shard: which examples, and from which batch on.
 
         Returns:
-          A dataset of (features: dict of [batch_size, …] tensors, label: [batch_size, 1]).
+          A dataset of (features: dict of [batch_size, …] tensors, label: [batch_size, labels]).
 
         Raises:
           InputError: there are fewer examples than workers, in Parquet files.
@@ -263,7 +263,7 @@ def evaluation_batches(
       selection: the rows that are read; None: all.
 
     Yields:
-      (features: dict of [batch, …] tensors, label: [batch, 1]), with the weights if there are any, see `Batch`.
+      (features: dict of [batch, …] tensors, label: [batch, labels]), with the weights if there are any, see `Batch`.
 
     Raises:
       InputError: there are no examples, in Parquet files.
@@ -306,7 +306,8 @@ def machine_memory() -> int:
 
 def _split_label(columns: Columns) -> Batch:
     features = dict(columns)
-    label = tf.reshape(features.pop(feature_names.LABEL), [-1, 1])
+    label = features.pop(feature_names.LABEL)
+    label = tf.reshape(label, [-1, label.shape[1] if label.shape.rank == 2 else 1])
     if feature_names.WEIGHT not in features:
         return features, label
     return features, label, tf.reshape(features.pop(feature_names.WEIGHT), [-1])

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from components.errors import InputError
-from components.features.plan import FeaturePlan
+from components.features.plan import DeclaredLabel
 from components.models.config import ModelConfig
 
 RowLoss: TypeAlias = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
@@ -50,21 +50,21 @@ class RegressionLoss(NamedTuple):
     outputs_by_name: Callable[[tf.Tensor], dict[str, tf.Tensor]]
 
 
-def regression_loss(config: ModelConfig, plan: FeaturePlan, label: LabelScale) -> RegressionLoss:
+def regression_loss(config: ModelConfig, label: DeclaredLabel, scale: LabelScale) -> RegressionLoss:
     """Makes the configured loss.
 
     Args:
       config: the loss and its parameters.
-      plan: the label, for error messages.
-      label: its statistics.
+      label: for error messages.
+      scale: its statistics.
 
     Raises:
       InputError: the loss is that of labels from 0 on, and the label is negative in some rows, or 0 in all.
     """
     if config.loss in ("poisson", "tweedie"):
-        _check_not_negative(config, plan, label)
-        return _of_deviance(1.0 if config.loss == "poisson" else config.tweedie_power, label.mean)
-    mean, deviation = label.mean, label.deviation
+        _check_not_negative(config, label, scale)
+        return _of_deviance(1.0 if config.loss == "poisson" else config.tweedie_power, scale.mean)
+    mean, deviation = scale.mean, scale.deviation
     if config.loss == "quantile":
         return _of_quantiles(config.quantiles, mean, deviation)
     delta = (config.huber_delta or deviation) / deviation
@@ -77,16 +77,16 @@ def regression_loss(config: ModelConfig, plan: FeaturePlan, label: LabelScale) -
     )
 
 
-def _check_not_negative(config: ModelConfig, plan: FeaturePlan, label: LabelScale) -> None:
-    if label.negative:
+def _check_not_negative(config: ModelConfig, label: DeclaredLabel, scale: LabelScale) -> None:
+    if scale.negative:
         raise InputError(
-            f"data.label: {config.loss} expected a label from 0 on, received {plan.label!r}, which is negative in "
-            f"{label.negative:,} of {label.rows:,} training rows",
+            f"{label.key}: {config.loss} expected a label from 0 on, received {label.text!r}, which is negative in "
+            f"{scale.negative:,} of {scale.rows:,} training rows",
             "set model.loss to huber or quantile, or remove these rows",
         )
-    if not label.mean:
+    if not scale.mean:
         raise InputError(
-            f"data.label: {plan.label!r} is constant: all {label.rows:,} training rows hold 0",
+            f"{label.key}: {label.text!r} is constant: all {scale.rows:,} training rows hold 0",
             "choose a label that differs between rows",
         )
 

@@ -249,16 +249,17 @@ def read(group: RowGroup, columns: Sequence[Column]) -> Rows:
 
 
 def keys(group: RowGroup, name: str) -> Values:
-    """Reads a column with one number in each row; [rows].
+    """Reads a column with a number in each row, or the sums of several numbers, as of labels; [rows].
 
     Raises:
-      MachineError: as `read`, or a row has another number of values.
+      MachineError: as `read`, or the rows have no values, or other numbers of values.
     """
     (lists,) = row_groups.read(group, [name]).columns
     values: Values = lists.flatten().to_numpy()
-    if len(values) != group.rows:
+    counts = np.diff(np.asarray(lists.offsets))
+    if group.rows and (not counts[0] or (counts != counts[0]).any()):
         raise _unexpected(group.path, name, "1 value in every row", "other numbers of values")
-    return values
+    return values if len(values) == group.rows else values.reshape(group.rows, -1).sum(axis=1)
 
 
 def _column(path: str, column: Column, lists: pa.Array) -> Values | Lists:

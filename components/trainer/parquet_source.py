@@ -94,7 +94,7 @@ class ParquetSource:
                 yield self._as_columns([tf.constant(values) for values in batch])
 
     def keys(self, name: str) -> Iterator[Values]:
-        """Yields a column with one value in each row, for all rows of the files, a row group at a time."""
+        """Yields a column, or the sums of several labels, for all rows of the files, a row group at a time."""
         return (keys(group, name) for group in row_groups(self.files))
 
     @property

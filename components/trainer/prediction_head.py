@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +15,7 @@ import tf_keras
 
 from components.errors import InputError
 from components.features import feature_names
-from components.features.plan import FeaturePlan
+from components.features.plan import DeclaredLabel, FeaturePlan
 from components.models.config import ModelConfig
 from components.names import did_you_mean
 from components.trainer import losses
@@ -29,14 +30,15 @@ class PredictionHead:
 
     Attributes:
       outputs: number of logits.
-      loss: (label [n], logits [n, outputs]) → a float32 loss per example, shape [n].
+      loss: (label [n], or [n, labels] of several ones, logits [n, outputs]) → a float32 loss per example, shape [n].
       join: logits [batch, members, outputs] of an ensemble → the logits of its mean prediction, [batch, outputs].
-      metrics: tf_keras metrics of (label, logits), for the evaluation of checkpoints.
+      metrics: of (label, logits), for the evaluation of checkpoints.
       outputs_by_name: logits [batch, outputs] → the outputs of `serving_default`, by name.
       weights: label [n] → the weight of each example's class in the loss, float32 [n]; None: all have weight 1.
       mean_weight: the mean of the rows' own weights, which they are divided by; 1 without such weights.
       scale: what a regression label is reduced by, and then divided by, before the loss compares it with the logits;
         None for classes.
+      parts: the heads of several labels, in the order of their logits; empty for one label.
     """
 
     outputs: int
@@ -47,27 +49,28 @@ class PredictionHead:
     weights: Callable[[tf.Tensor], tf.Tensor] | None = None
     scale: tuple[float, float] | None = None
     mean_weight: float = 1.0
+    parts: tuple[PredictionHead, ...] = ()
 
     def losses(self, label: tf.Tensor, logits: tf.Tensor, weight: tf.Tensor | None = None) -> tf.Tensor:
         """The weighted loss of each example; that of an ensemble is the mean over its members' own losses.
 
         Args:
-          label: shape [batch, 1] or [batch]; [batch, 2] of rows that are blended of two examples.
+          label: shape [batch, 1] or [batch]; [batch, 2] of rows that are blended of two examples; [batch, labels].
           logits: float32, shape [batch, outputs], or [batch, ..., outputs] of the members of an ensemble.
           weight: the rows' own weights, float32, shape [batch]; None: all count the same. Of blended rows [batch, 2].
 
         Returns:
           float32, shape [batch]; of a blended row the sum for both labels.
         """
-        if label.shape[1:] == (2,):
+        if not self.parts and label.shape[1:] == (2,):
             both = zip(tf.unstack(label, axis=1), tf.unstack(weight, axis=1), strict=True)
             return tf.add_n([self.losses(one, logits, share) for one, share in both])
-        label = tf.reshape(label, [-1])
+        label = label if self.parts else tf.reshape(label, [-1])
         if logits.shape.rank == 2:
             losses = self.loss(label, logits)
         else:
             members = math.prod(logits.shape[1:-1])
-            each = self.loss(tf.repeat(label, members), tf.reshape(logits, [-1, self.outputs]))
+            each = self.loss(tf.repeat(label, members, axis=0), tf.reshape(logits, [-1, self.outputs]))
             losses = tf.reduce_mean(tf.reshape(each, [-1, members]), axis=1)
         losses = losses if self.weights is None else losses * self.weights(label)
         return losses if weight is None else losses * (weight / self.mean_weight)
@@ -95,37 +98,50 @@ class PredictionHead:
             return logits
         return self.join(tf.reshape(logits, [-1, math.prod(logits.shape[1:-1]), self.outputs]))
 
+    @property
+    def columns(self) -> list[slice]:
+        """The logits of each of several labels."""
+        ends = itertools.accumulate((each.outputs for each in self.parts), initial=0)
+        return [slice(start, end) for start, end in itertools.pairwise(ends)]
+
 
 def prediction_head(
     plan: FeaturePlan,
     transform: tft.TFTransformOutput,
     class_weights: ClassWeights | None = None,
     model: ModelConfig = _OWN_LOSS,
+    label_weights: Mapping[str, float] | None = None,
 ) -> PredictionHead:
     """The prediction head for a plan's task.
 
     Args:
-      plan: the label and the task.
-      transform: the transform graph, with the label's statistics in the training split.
+      plan: the labels and the task.
+      transform: the transform graph, with the statistics of the labels in the training split.
       class_weights: the weight of each class's rows in the loss.
       model: the loss, if it is not the task's own.
+      label_weights: name of a label → the weight of its loss, 1 by default; the loss is their weighted sum.
 
     Raises:
       InputError: the label of the training split has one value only, is missing in some rows, or does not fit the
         task or the loss; a row has no weight, or a negative one; or a weight is given for a value that the label does
         not have.
     """
-    head = _of_task(plan, transform, class_weights, model)
+    heads = {each: _of_label(each, plan, transform, class_weights, model) for each in plan.declared_labels}
+    head = _of_several(heads, label_weights or {}, model) if plan.labels else next(iter(heads.values()))
     return head if plan.weight is None else replace(head, mean_weight=_mean_weight(plan.weight, transform))
 
 
-def _of_task(
-    plan: FeaturePlan, transform: tft.TFTransformOutput, class_weights: ClassWeights | None, model: ModelConfig
+def _of_label(
+    label: DeclaredLabel,
+    plan: FeaturePlan,
+    transform: tft.TFTransformOutput,
+    class_weights: ClassWeights | None,
+    model: ModelConfig,
 ) -> PredictionHead:
     if plan.task == "regression":
-        return _of_regression(losses.regression_loss(model, plan, _scale(plan, transform)))
-    counts = _counts(transform)
-    _check(plan, counts)
+        return _of_regression(losses.regression_loss(model, label, _scale(label, transform)))
+    counts = _counts(label, transform)
+    _check(plan, label, counts)
     if plan.task == "binary":
         return PredictionHead(
             outputs=1,
@@ -147,6 +163,107 @@ def _of_task(
             "classes": tf.tile(tf.constant([classes]), [tf.shape(logits)[0], 1]),
         },
     )
+
+
+def _of_several(
+    heads: Mapping[DeclaredLabel, PredictionHead], weights: Mapping[str, float], model: ModelConfig
+) -> PredictionHead:
+    labels, parts = tuple(heads), tuple(heads.values())
+    weighted = [weights.get(label.name, 1.0) for label in labels]
+    head = PredictionHead(
+        outputs=sum(part.outputs for part in parts),
+        loss=lambda label, logits: tf.add_n(
+            [
+                weight * part.loss(label[:, number], logits[:, columns])
+                for number, (weight, part, columns) in enumerate(zip(weighted, parts, head.columns, strict=True))
+            ]
+        ),
+        join=lambda logits: tf.concat(
+            [part.join(logits[:, :, columns]) for part, columns in zip(parts, head.columns, strict=True)], axis=1
+        ),
+        metrics=(),
+        outputs_by_name=lambda logits: (
+            {
+                label.named(key): value
+                for label, part, columns in zip(labels, parts, head.columns, strict=True)
+                for key, value in part.outputs_by_name(logits[:, columns]).items()
+            }
+            | (_conditional(labels, logits) if model.kind == "esmm" else {})
+        ),
+        scale=parts[0].scale,
+        parts=parts,
+    )
+    if model.kind == "esmm" and model.chain_loss == "conditional":
+        head = replace(head, loss=_loss_of_chain(weighted))
+    metrics = [
+        _MetricOfLabel(label.named(metric.name), number, columns, metric)
+        for number, (label, part, columns) in enumerate(zip(labels, parts, head.columns, strict=True))
+        for metric in part.metrics
+    ]
+    return replace(head, metrics=metrics)
+
+
+class _MetricOfLabel(tf_keras.metrics.Metric):  # type: ignore[misc]
+    """A metric of one of several labels.
+
+    Args:
+      name: its name.
+      number: of the label.
+      columns: the label's logits.
+      metric: of (label, logits).
+    """
+
+    def __init__(self, name: str, number: int, columns: slice, metric: tf_keras.metrics.Metric) -> None:
+        super().__init__(name)
+        self._number, self._columns, self._metric = number, columns, metric
+
+    def update_state(self, label: tf.Tensor, logits: tf.Tensor, weight: tf.Tensor | None = None) -> None:
+        """Adds a batch; label [batch, labels], logits [batch, outputs]."""
+        self._metric.update_state(label[:, self._number, tf.newaxis], logits[:, self._columns], weight)
+
+    def result(self) -> tf.Tensor:
+        """Returns the value."""
+        return self._metric.result()
+
+    def reset_state(self) -> None:
+        """Removes all batches."""
+        self._metric.reset_state()
+
+
+def _loss_of_chain(weights: Sequence[float]) -> losses.RowLoss:
+    """The negative log-likelihood of all labels of a chain: that of each in the rows with the one before it.
+
+    A row with a later label counts as one with those before it.
+    """
+
+    def loss(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        present = list(itertools.accumulate(reversed(tf.unstack(tf.cast(label, logits.dtype), axis=1)), tf.maximum))[
+            ::-1
+        ]
+        logarithms = tf.unstack(tf.math.log_sigmoid(logits), axis=1)
+        found = weights[0] * _binary_crossentropy(present[0], logits)
+        for number, (before, own) in enumerate(itertools.pairwise(logarithms), 1):
+            # Of the products of a chain each is smaller than the one before; the least difference is a rounding error.
+            share = tf.minimum(own - before, -_LEAST_SHARE)
+            likelihood = present[number] * share + (1 - present[number]) * tf.math.log(-tf.math.expm1(share))
+            found -= weights[number] * present[number - 1] * likelihood
+        return found
+
+    return loss
+
+
+_LEAST_SHARE = 1e-6
+
+
+def _conditional(labels: Sequence[DeclaredLabel], logits: tf.Tensor) -> dict[str, tf.Tensor]:
+    """The probability of each label of esmm in rows with the one before it, [batch, 1]."""
+    logarithms = tf.math.log_sigmoid(logits)
+    # Each label is calibrated by itself, so one may be slightly more probable than the one before it.
+    shares = tf.exp(tf.minimum(logarithms[:, 1:] - logarithms[:, :-1], 0.0))
+    return {
+        f"probability_{label.name}_given_{before.name}": shares[:, number : number + 1]
+        for number, (before, label) in enumerate(itertools.pairwise(labels))
+    }
 
 
 PREDICTION_KEY = {"binary": "probability", "multiclass": "probabilities", "regression": "prediction"}
@@ -173,10 +290,10 @@ def _classification_loss(crossentropy: losses.RowLoss, model: ModelConfig) -> lo
     return losses.focal(crossentropy, model.focal_gamma) if model.loss == "focal" else crossentropy
 
 
-def _counts(transform: tft.TFTransformOutput) -> dict[str, int]:
+def _counts(label: DeclaredLabel, transform: tft.TFTransformOutput) -> dict[str, int]:
     """Value of the label → number of rows of the training split that have it."""
     counts = {}
-    for line in transform.vocabulary_by_name(feature_names.LABEL_COUNTS):
+    for line in transform.vocabulary_by_name(label.named(feature_names.LABEL_COUNTS)):
         count, _, value = line.decode(errors="replace").partition(" ")
         counts[value] = int(float(count))
     return counts
@@ -195,12 +312,12 @@ def _mean_weight(column: str, transform: tft.TFTransformOutput) -> float:
     return mean
 
 
-def _scale(plan: FeaturePlan, transform: tft.TFTransformOutput) -> losses.LabelScale:
+def _scale(label: DeclaredLabel, transform: tft.TFTransformOutput) -> losses.LabelScale:
     """The statistics of a regression label."""
-    lines = [float(line) for line in transform.vocabulary_by_name(feature_names.LABEL_SCALE)]
+    lines = [float(line) for line in transform.vocabulary_by_name(label.named(feature_names.LABEL_SCALE))]
     # Files of earlier releases do not have the number of negative labels.
     rows, missing, mean, deviation, negative = (*lines, 0.0)[:5]
-    _check_missing(plan, int(missing), int(rows))
+    _check_missing(label, int(missing), int(rows))
     return losses.LabelScale(int(rows), mean, deviation, int(negative))
 
 
@@ -248,26 +365,26 @@ def _log_of_mean(logits: tf.Tensor) -> tf.Tensor:
     return tf.reduce_logsumexp(tf.nn.log_softmax(logits), axis=1) - tf.math.log(members)
 
 
-def _check(plan: FeaturePlan, counts: dict[str, int]) -> None:
+def _check(plan: FeaturePlan, label: DeclaredLabel, counts: dict[str, int]) -> None:
     rows = sum(counts.values())
     missing = sum(count for value, count in counts.items() if value in ("nan", ""))
-    _check_missing(plan, missing, rows)
+    _check_missing(label, missing, rows)
     if len(counts) < 2:
         raise InputError(
-            f"data.label: {plan.label!r} is constant: all {rows:,} training rows hold {next(iter(counts), 'nothing')}",
+            f"{label.key}: {label.text!r} is constant: all {rows:,} training rows hold {next(iter(counts), 'nothing')}",
             "choose a label that differs between rows, or data that holds both outcomes",
         )
     if plan.task == "binary" and set(counts) != {"0", "1"}:
         values = ", ".join(sorted(counts)[:5])
         raise InputError(
-            f"data.label: {plan.label!r} has {len(counts)} values ({values}), and a binary label is 0 or 1",
+            f"{label.key}: {label.text!r} has {len(counts)} values ({values}), and a binary label is 0 or 1",
             "give an expression such as income == '>50K', or set data.task to multiclass or regression",
         )
 
 
-def _check_missing(plan: FeaturePlan, missing: int, rows: int) -> None:
+def _check_missing(label: DeclaredLabel, missing: int, rows: int) -> None:
     if missing:
         raise InputError(
-            f"data.label: {plan.label!r} is missing in {missing:,} of {rows:,} training rows",
+            f"{label.key}: {label.text!r} is missing in {missing:,} of {rows:,} training rows",
             "leave these rows out of the data, or fill the label in",
         )

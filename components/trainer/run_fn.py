@@ -26,7 +26,7 @@ from components.models.config import Kind
 from components.models.inputs import inputs
 from components.trainer import checkpoint, input_pipeline, strategy, warm_start
 from components.trainer.augmentation import augmented
-from components.trainer.calibration import Calibrate, isotonic, temperature
+from components.trainer.calibration import Calibrate, calibration
 from components.trainer.checkpoint_evaluation import Scores, evaluate, follow, scores
 from components.trainer.cluster import tf_config
 from components.trainer.config import AugmentationConfig
@@ -100,7 +100,10 @@ class Training:
         self._plan = plan
         self._fn_args = fn_args
         self._transform = tft.TFTransformOutput(fn_args.transform_graph_path)
-        self.head = prediction_head(plan.features, self._transform, plan.training.class_weights, plan.model)
+        training = plan.training
+        self.head = prediction_head(
+            plan.features, self._transform, training.class_weights, plan.model, training.label_weights
+        )
         self._checkpoints: str = fn_args.custom_config["checkpoints"]
         self._spec = self._transform.transformed_feature_spec()
         # It decides which rows are read, and is no input of the network.
@@ -285,12 +288,9 @@ class Training:
         if kind == "none" or not self._best or self.head.scale:
             return lambda logits: logits
         logits = self._forest.validation_logits if self._forest else self._validation_logits(network)
-        label = np.concatenate([label.numpy()[:, 0] for _, label, *_ in self._validation_rows])
+        labels = np.concatenate([label.numpy() for _, label, *_ in self._validation_rows])
         weights = [each.numpy() for _, _, *weight in self._validation_rows for each in weight]
-        weight = np.concatenate(weights) if weights else None
-        if kind == "isotonic":
-            return isotonic(logits, label, weight)
-        return temperature(self.head, logits, label, weight)
+        return calibration(kind, self.head, logits, labels, np.concatenate(weights) if weights else None)
 
     def _validation_logits(self, network: tf_keras.Model | None) -> npt.NDArray[np.float32] | None:
         """The network's logits of the validation rows, [rows, outputs]; None if the model has no network."""

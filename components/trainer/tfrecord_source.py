@@ -124,10 +124,11 @@ class TfrecordSource:
         yield from itertools.chain([first], batches)
 
     def keys(self, name: str) -> Iterator[npt.NDArray[Any]]:
-        """Yields a column with one value in each row, for all rows of the files, in pieces."""
+        """Yields a column, or the sums of several labels, for all rows of the files, in pieces."""
         spec = {name: self._key_spec(name)}
         for piece in self._all().batch(_BLOCK).map(lambda block: tf.io.parse_example(block, spec)[name]):
-            yield piece.numpy()
+            values = piece.numpy()
+            yield values.sum(axis=1) if values.ndim > 1 else values
 
     def _all(self) -> tf.data.Dataset:
         return tf.data.TFRecordDataset(

@@ -265,7 +265,7 @@ def _model_interface(network: tf_keras.Model, plan: FeaturePlan, transform: tft.
     classes = transform.vocabulary_by_name(feature_names.LABEL_CLASSES) if plan.task == "multiclass" else []
     return {
         "reads": sorted(tensor.name for tensor in network.inputs),
-        "label": plan.label,
+        "label": plan.labels or plan.label,
         "task": plan.task,
         "classes": [line.decode(errors="replace") for line in classes],
     }

@@ -250,10 +250,10 @@ def _schema(schema: Path | str | None, statistics: StockStatisticsGen, shapes: b
 
 
 def _gate_plan(config: Config, features: FeaturePlan) -> GatePlan:
-    label = None if config.features.preprocessing_fn else features.label_expression()
+    labels = [] if config.features.preprocessing_fn else [each.expression for each in features.declared_labels]
     return GatePlan(
         validation=config.validation,
         schema_path=config.schema_.path,
-        label=label.columns[0] if label and label.is_column else None,
+        labels=tuple(each.columns[0] for each in labels if each.is_column),
         classes=config.data.task != "regression",
     )

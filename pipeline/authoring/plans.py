@@ -18,7 +18,8 @@ def training_plan(config: Config) -> TrainingPlan:
     own = config.model.run_fn or config.features.preprocessing_fn
     features = FeaturePlan(
         features=config.features,
-        label=config.data.label,
+        label=config.data.label or "",
+        labels=config.data.labels,
         task=config.data.task,
         row_key=None if own else _row_key(config.data.split),
         weight=config.data.weight,
@@ -33,8 +34,9 @@ def evaluation_plan(config: Config, force_bless: str | None = None) -> Evaluatio
         evaluation=config.evaluation,
         task=config.data.task,
         force_bless=force_bless,
-        label=config.data.label,
-        label_columns=None if config.model.run_fn else features.label_expression().columns,
+        label=config.data.label or "",
+        labels=config.data.labels,
+        label_columns=None if config.model.run_fn else features.label_columns,
         feature_columns=None if config.features.preprocessing_fn else config.features.columns_read,
         image_columns=tuple(
             column
@@ -73,8 +75,8 @@ def edge_plan(config: Config, code: str) -> EdgePlan:
 
 
 def label_key(config: Config) -> str:
-    """The key of the label in the outputs of `label_signatures`, or among the columns."""
-    return config.evaluation.label_key or feature_names.LABEL
+    """The key of the label, or of the first one, in the outputs of `label_signatures`, or among the columns."""
+    return config.evaluation.label_key or training_plan(config).features.declared_labels[0].named(feature_names.LABEL)
 
 
 def label_signatures(config: Config) -> tuple[str, ...]:
@@ -83,11 +85,12 @@ def label_signatures(config: Config) -> tuple[str, ...]:
 
 
 def prediction_key(config: Config) -> str | None:
-    """The output of the model that is the prediction; None if it has one output."""
+    """The output that is the prediction, of several labels that of the first; None if the model has one output."""
     # Imported late: it imports TensorFlow.
     from components.trainer.prediction_head import PREDICTION_KEY
 
-    return None if config.model.run_fn else PREDICTION_KEY[config.data.task]
+    first = training_plan(config).features.declared_labels[0]
+    return None if config.model.run_fn else first.named(PREDICTION_KEY[config.data.task])
 
 
 def monitor_plan(config: Config, code: str = "") -> MonitorPlan | None:

@@ -38,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--row", metavar="JSON", action="append", default=[], help="a row: column → value; repeatable")
     parser.add_argument("--rows", metavar="FILE", type=Path, help="a file with such a row on each line")
     parser.add_argument("--baseline", metavar="JSON", help="the row to compare with (default: typical values)")
+    parser.add_argument(
+        "--prediction", metavar="NAME", help="the output to explain, such as probability_click of several labels"
+    )
     shared.add_json(parser)
 
 
@@ -61,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         from pipeline.inspection.row_explanation import RawModel
 
         model = RawModel(f"{models[-1].uri}/Format-Serving")
-        explained = [model.explain(row, baseline) for row in rows]
+        explained = [model.explain(row, baseline, options.prediction) for row in rows]
     if options.json:
         print_json({"run": selected.name, "rows": [asdict(each) for each in explained]})
         return 0

@@ -24,6 +24,7 @@ from pipeline.core.text import display_path, plain
 from pipeline.inspection.evaluation_tables import (
     CONSTANT,
     CheckRow,
+    by_label,
     check_rows,
     constant_values,
     edge_header,
@@ -184,10 +185,10 @@ def _training_line(training: dict[str, int]) -> str:
 
 
 def _metrics(summary: RunSummary) -> list[Table]:
-    """A table of metrics, one row per slice; and one of the rates of groups, if there are any."""
+    """A table of metrics for each label, one row per slice; and one of the rates of groups, if there are any."""
     rows = metric_rows(summary)
     quality, rates = metric_names(sorted(summary.metrics))
-    tables = [metric_table(rows, quality, constant_values(summary))]
+    tables = [metric_table(rows, names, constant_values(summary)) for names in by_label(quality).values()]
     if rates:
         groups = [row for row in rows[1:] if row.metrics.keys() & set(rates)]
         tables.append(metric_table([rows[0], *groups], rates, {}))
@@ -195,10 +196,15 @@ def _metrics(summary: RunSummary) -> list[Table]:
 
 
 def metric_table(rows: Sequence[SliceMetrics], names: Sequence[str], constant: Mapping[str, float]) -> Table:
-    """A row for each slice, the first one being all rows, with the value of the best constant below it."""
+    """A row for each slice, the first one being all rows, with the value of the best constant below it.
+
+    The metrics of one of several labels are below its name.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("slice")
-    for name in ("rows", *names):
+    labels = list(by_label(names))
+    of_label = labels[0] if len(labels) == 1 else ""
+    table.add_column(of_label or "slice")
+    for name in ("rows", *(name.removeprefix(f"{of_label}/") for name in names)):
         table.add_column(name, justify="right")
     for row in rows[: 1 + _SLICES_SHOWN]:
         figures = [_number(row.metrics.get(name)) for name in names]

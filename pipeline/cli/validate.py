@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from pipeline.authoring.config import Config
 from pipeline.authoring.preflight import check_data
 from pipeline.cli.options import add_config, load_config
 
@@ -15,6 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
 
 
+def _labels(config: Config) -> str:
+    if not config.data.labels:
+        return f"label {config.data.label!r}"
+    return "labels " + ", ".join(f"{name} {text!r}" for name, text in config.data.labels.items())
+
+
 def run(options: argparse.Namespace) -> int:
     loaded = load_config(options)
     check_data(loaded)
@@ -23,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
         config.features.preprocessing_fn or f"{len(config.features.columns) + len(config.features.crosses)} features"
     )
     sys.stdout.write(
-        f"{options.config}: valid. {features}, label {config.data.label!r} ({config.data.task}), "
+        f"{options.config}: valid. {features}, {_labels(config)} ({config.data.task}), "
         f"model {config.model.run_fn or config.model.build or config.model.kind}\n"
     )
     return 0

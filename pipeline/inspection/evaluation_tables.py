@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from components.edge.verdict import EdgeVerdict, VariantResult
-from components.evaluator.config import RATES
+from components.evaluator.config import RATES, label_of
 from components.evaluator.verdict import Check, SliceMetrics, format_slice
 from pipeline.core.records import RunSummary
 
@@ -129,7 +129,16 @@ def constant_values(summary: RunSummary) -> dict[str, float]:
 def metric_names(names: Iterable[str]) -> tuple[list[str], list[str]]:
     """Splits names of metrics, in their order, into measures of quality and the rates of groups (see `RATES`)."""
     names = list(names)
-    return [name for name in names if name not in RATES], [name for name in names if name in RATES]
+    rates = [name for name in names if label_of(name)[1] in RATES]
+    return [name for name in names if name not in rates], rates
+
+
+def by_label(names: Iterable[str]) -> dict[str, list[str]]:
+    """Returns label → the metrics that begin with it, as `click/auc`; the only label is the empty one."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(label_of(name)[0], []).append(name)
+    return found
 
 
 def slice_name(values: dict[str, str]) -> str:

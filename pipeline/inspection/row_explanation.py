@@ -34,7 +34,8 @@ _MOST = 1 << 14
 """Number of predictions for a row: up to 14 columns, all sets of columns; with more, as many random orders."""
 _FEWEST_PAIRS = 10
 _OUTPUTS = ("probability", "probabilities", "prediction")
-"""Names of the output that is the prediction; see components/trainer/prediction_head."""
+"""Names of the output that is the prediction, to which those of several labels add `_LABEL`; see
+components/trainer/prediction_head."""
 _CLASSES = "classes"
 
 
@@ -105,21 +106,22 @@ class RawModel:
         self._kinds = {name: spec.dtype.name for name, spec in self._specs.items()}
         self._histories = {name for name, spec in self._specs.items() if spec.shape.rank == 2}
 
-    def explain(self, row: Mapping[str, Any], baseline: Mapping[str, Any]) -> RowExplanation:
+    def explain(self, row: Mapping[str, Any], baseline: Mapping[str, Any], output: str | None = None) -> RowExplanation:
         """Explains the prediction for a row.
 
         Args:
           row: column → value; one that is None or not there is missing.
           baseline: the row that it is compared with, likewise.
+          output: what is explained; None: the prediction, of several labels the first one by name.
 
         Raises:
-          InputError: a column is none of the model's, or a value does not fit it.
+          InputError: a column is none of the model's, a value does not fit it, or there is no such output.
         """
         values, others = (self._row(each) for each in (row, baseline))
         differing = [name for name in self._specs if values[name] != others[name]]
         pairs = {name: self._pair(name, values[name], others[name]) for name in self._specs}
         outputs = self._predict({name: pair[:1] for name, pair in pairs.items()})
-        output = next(name for name in _OUTPUTS if name in outputs)
+        output = _chosen(output, sorted(outputs))
         # Of several classes, the most probable one.
         at = int(outputs[output].argmax())
         class_name = f" of {outputs[_CLASSES][0, at].decode(errors='replace')}" if _CLASSES in outputs else ""
@@ -189,6 +191,16 @@ class RawModel:
         if self._kinds[name] == "float32":
             return np.float32(math.nan if value is None else value)
         return np.int64(np.iinfo(np.int64).min if value is None else value)
+
+
+def _chosen(wanted: str | None, outputs: Sequence[str]) -> str:
+    found = [name for kind in _OUTPUTS for name in outputs if name == kind or name.startswith(f"{kind}_")]
+    if wanted is not None and wanted not in found:
+        raise InputError(
+            f"--prediction: the model has no prediction {wanted!r}{did_you_mean(wanted, found)}",
+            f"name one of {', '.join(found)}",
+        )
+    return wanted or found[0]
 
 
 def shapley_values(predict: Callable[[Masks], Floats], columns: int) -> tuple[Floats, Floats]:

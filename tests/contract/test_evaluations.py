@@ -290,3 +290,50 @@ def test_interval_of_a_regressions_error(other: Evaluated) -> None:
     for name, (low, high) in other.verdict.slices[0].intervals.items():
         half = 1.96 * errors[name].std(ddof=1) / np.sqrt(evaluator_runs.ROWS)
         assert (low, high) == pytest.approx((errors[name].mean() - half, errors[name].mean() + half), rel=0.02)
+
+
+SEVERAL = {
+    "metrics": ["auc", "buy/brier_score"],
+    "thresholds": {"auc": {"min": 0.6}, "buy/auc": {"min": 0.99}},
+    "slices": ["group"],
+}
+
+
+def several_labels() -> dict[str, Any]:
+    table = evaluator_runs.columns()
+    click = table.pop("label")
+    return {**table, "label_click": click, "label_buy": click * (table["score"] > 0.6)}
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["columns", "TFX"])
+def several(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
+    """A model of two labels that is good enough for one of them, and its baseline."""
+    folder = tmp_path_factory.mktemp("several")
+    labels, columns = ("click", "buy"), several_labels()
+    given = (folder, SEVERAL, WEIGHT, BEFORE, None, "binary", columns, None, labels, request.param)
+    result = in_child(folder / "log", evaluator_runs.evaluate, *given)
+    assert isinstance(result, Evaluated)
+    return result
+
+
+def test_each_label_has_its_metrics_and_its_bounds(several: Evaluated) -> None:
+    table = several_labels()
+    for each in several.verdict.slices:
+        rows = np.isin(table["group"], [*each.slice.values()] or ["a", "b", "c"])
+        click, buy = (table[f"label_{name}"][rows] for name in ("click", "buy"))
+        score = WEIGHT * table["score"][rows].astype(float)
+        wanted = {"buy/brier_score": float(np.mean((buy - score**2) ** 2))}
+        if click.any():
+            wanted["click/auc"] = float(metrics.roc_auc_score(click, score))
+            wanted["buy/auc"] = float(metrics.roc_auc_score(buy, score**2))
+        assert each.metrics == pytest.approx(wanted, abs=1e-3)
+        assert each.baseline.keys() == each.metrics.keys()
+    checks = {check.metric: check.passed for check in several.verdict.checks}
+    assert checks == {
+        "click/auc": True,
+        "buy/auc": False,
+        "click/binary_crossentropy": True,
+        "buy/binary_crossentropy": True,
+    }
+    assert not several.verdict.blessed
+    assert several.blessing["blessed"] == 0

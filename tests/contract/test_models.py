@@ -16,7 +16,7 @@ import tf_keras
 
 from components.errors import InputError
 from components.features.ops import Dense, Ids
-from components.models import layers, tabular
+from components.models import labels, layers, tabular
 from components.models.build import build
 from components.models.config import IMAGE_KINDS, ModelConfig
 from components.models.inputs import Inputs
@@ -168,6 +168,36 @@ def test_attention_finds_whether_the_candidate_is_in_the_history(kind: str, rate
     right = (model(given, training=False)[:, 0].numpy() > 0) == label
     # An mlp, which averages the events, has 0.81 then, and 0.91 after 2,000 steps.
     assert right.mean() > 0.93
+
+
+def test_esmm_multiplies_the_probabilities_of_a_chain() -> None:
+    model = build(ModelConfig(kind="esmm", hidden=(8,)), INPUTS["all"], 3)
+    rows = batch(INPUTS["all"], 50)
+    alone = [tf_keras.Model(model.inputs, model.get_layer(f"own_{number}_logits").output)(rows) for number in range(3)]
+    spread = np.concatenate([200 * each for each in alone], axis=1)
+    for given, found in ((np.concatenate(alone, axis=1), model(rows).numpy()), (spread, chained(spread))):
+        np.testing.assert_allclose(tf.sigmoid(found), np.cumprod(tf.sigmoid(given), axis=1), rtol=1e-5, atol=1e-30)
+        assert np.isfinite(found).all()
+
+
+def chained(given: Any) -> Any:
+    """The layer `logits` of esmm alone."""
+    return labels._chained([tf.constant(given[:, number : number + 1]) for number in range(given.shape[1])]).numpy()
+
+
+def test_experts_are_shared_and_gates_are_not() -> None:
+    model = build(ModelConfig(kind="mmoe", hidden=(8, 4), experts=3), INPUTS["all"], 2)
+    names = {layer.name for layer in model.layers}
+    assert {"expert_0_0", "expert_2_0", "gate_0", "gate_1", "own_0_0", "own_1_0"} <= names
+    assert model.get_layer("expert_0_0").units == 8
+    assert (model.get_layer("own_0_0").units, model.get_layer("gate_1").units) == (4, 3)
+    rows = batch(INPUTS["all"], 6)
+    gate, experts, mixed = (
+        tf_keras.Model(model.inputs, model.get_layer(name).output)(rows).numpy()
+        for name in ("gate_1", "experts", "mixed_1")
+    )
+    np.testing.assert_allclose(mixed, np.einsum("be,bew->bw", gate, experts), rtol=1e-5)
+    np.testing.assert_allclose(gate.sum(axis=1), 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,7 +1,10 @@
-"""Histories end to end: three strategies train `din`; its model serves lists, predicts files and orders items."""
+"""Histories and two labels end to end: three strategies train `din`; its model serves lists, predicts files and orders
+items. `esmm` learns a purchase as what follows a click.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ STRATEGIES = {
     "multi_worker": "{kind: multi_worker, workers: 2}",
     "parameter_server": "{kind: parameter_server, workers: 2, ps: 1, shard_over_mb: 1}",
 }
+OUTPUTS = ("probability_click", "probability_purchase")
 ASKED = 30
 
 
@@ -55,7 +59,8 @@ def test_attention_trains_serves_lists_and_predicts_files(folder: Path, tmp_path
     assert ended.exit_code == 0, ended.out or ended.err
     result = ended.result
     assert (result["rows_read"], result["verdict"]) == (51_200, "blessed")
-    assert result["metrics"]["auc"] > 0.68
+    assert result["metrics"]["click/auc"] > 0.68
+    assert result["metrics"]["purchase/auc"] > 0.62
 
     table = parquet.read_table(folder / "sessions.parquet").drop(["clicked", "purchased"]).slice(1000, 200)
     parquet.write_table(table, tmp_path / "new.parquet")
@@ -63,7 +68,8 @@ def test_attention_trains_serves_lists_and_predicts_files(folder: Path, tmp_path
     given = ("--data", str(tmp_path / "new.parquet"), "--output", str(tmp_path / "predicted"))
     ended = command("predict", "--model", str(pushed), *given)
     assert ended.exit_code == 0, ended.err
-    predicted = parquet.read_table(tmp_path / "predicted")["probability"].to_numpy()
+    table_of_answers = parquet.read_table(tmp_path / "predicted")
+    predicted = {name: table_of_answers[name].to_numpy() for name in OUTPUTS}
     columns = padded(table, ASKED)
     with serving(tmp_path, "--model_name=sessions", f"--model_base_path={pushed.parent}") as server:
         server.wait("sessions", int(pushed.name))
@@ -74,10 +80,11 @@ def test_attention_trains_serves_lists_and_predicts_files(folder: Path, tmp_path
             response = stub.Predict(
                 predict("sessions", "raw", **{name: tf.constant(each) for name, each in columns.items()})
             )
-    by_rpc = tf.make_ndarray(response.outputs["probability"])[:, 0]
-    np.testing.assert_allclose(by_rpc, predicted[:ASKED], rtol=1e-4)
-    np.testing.assert_allclose(np.array(answer["outputs"])[:, 0], by_rpc, rtol=1e-5)
-    assert by_rpc.max() - by_rpc.min() > 0.05
+    for name, of_file in predicted.items():
+        by_rpc = tf.make_ndarray(response.outputs[name])[:, 0]
+        np.testing.assert_allclose(by_rpc, of_file[:ASKED], rtol=1e-4)
+        np.testing.assert_allclose(np.array(answer["outputs"][name])[:, 0], by_rpc, rtol=1e-5)
+        assert by_rpc.max() - by_rpc.min() > 0.01
 
 
 def test_order_within_users_is_that_of_the_predictions(folder: Path, tmp_path: Path) -> None:
@@ -86,7 +93,7 @@ def test_order_within_users_is_that_of_the_predictions(folder: Path, tmp_path: P
     ended = command("predict", "--model", result["pushed"], *given)
     assert ended.exit_code == 0, ended.err
     rows = parquet.read_table(folder / "sessions.parquet", columns=["user", "clicked", "time"]).to_pandas()
-    rows["score"] = parquet.read_table(tmp_path / "predicted")["probability"].to_numpy()
+    rows["score"] = parquet.read_table(tmp_path / "predicted")["probability_click"].to_numpy()
     count = result["rows"]["eval"]
     rows = rows[rows["time"] >= rows["time"].nlargest(count).iloc[-1]]
     assert len(rows) == count
@@ -100,12 +107,41 @@ def test_order_within_users_is_that_of_the_predictions(folder: Path, tmp_path: P
         elif each["clicked"].any():
             gains.append(1.0)
     assert len(areas) > 50
-    assert result["metrics"]["gauc"] == pytest.approx(np.average(areas, weights=sizes), abs=1e-4)
-    assert result["metrics"]["ndcg_at_10"] == pytest.approx(np.mean(gains), abs=1e-4)
+    assert result["metrics"]["click/gauc"] == pytest.approx(np.average(areas, weights=sizes), abs=1e-4)
+    assert result["metrics"]["click/ndcg_at_10"] == pytest.approx(np.mean(gains), abs=1e-4)
 
 
 def test_attention_is_better_than_the_mean_of_a_history(folder: Path) -> None:
     attention, mean = (
-        train(folder, "none", f"model.kind={kind}").result["metrics"]["auc"] for kind in ("din", "dcn_v2")
+        train(folder, "none", f"model.kind={kind}").result["metrics"]["click/auc"] for kind in ("din", "dcn_v2")
     )
     assert attention > mean + 0.005
+
+
+def test_purchase_is_learned_as_what_follows_a_click(folder: Path, tmp_path: Path) -> None:
+    result = train(folder, "none", "model.kind=esmm").result
+    given = ("--data", str(folder / "sessions.parquet"), "--output", str(tmp_path / "predicted"))
+    assert command("predict", "--model", result["pushed"], *given).exit_code == 0
+    predicted = parquet.read_table(tmp_path / "predicted")
+    click, purchase, share = (
+        predicted[f"probability_{name}"].to_numpy() for name in ("click", "purchase", "purchase_given_click")
+    )
+    assert (purchase <= click + 1e-6).all()
+    np.testing.assert_allclose(share, purchase / click, rtol=1e-3)
+    clicked, purchased = (
+        parquet.read_table(folder / "sessions.parquet")[name].to_numpy() == 1 for name in ("clicked", "purchased")
+    )
+    assert purchased[~clicked].sum() == 0
+    assert roc_auc_score(purchased[clicked], share[clicked]) > 0.6
+
+    row = json.dumps({"item": 1, "category": 2, "price": 10.0, "position": 0, "past_items": [1, 5]})
+    output = "probability_purchase_given_click"
+    explained = command(
+        *("explain", "--json", "--config", "configs/sessions.yaml", "--output", str(folder / "out")),
+        *("--row", row, "--prediction", output),
+    )
+    assert explained.exit_code == 0, explained.err
+    (found,) = explained.result["rows"]
+    assert found["output"] == output
+    total = sum(each["contribution"] for each in found["columns"])
+    assert found["baseline"] + total == pytest.approx(found["prediction"], abs=1e-5)

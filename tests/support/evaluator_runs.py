@@ -73,6 +73,8 @@ def evaluate(
     task: Task = "binary",
     table: dict[str, Any] | None = None,
     features: Sequence[str] | None = None,
+    labels: Sequence[str] = (),
+    vectorised: bool = True,
 ) -> Evaluated:
     """Evaluates a model whose answer is its weight times the score, beside an earlier one if there is one.
 
@@ -87,37 +89,42 @@ def evaluate(
       task: what the answer is taken for.
       table: the rows by column, by default `columns`.
       features: the columns of features, in which leakage is looked for.
+      labels: several labels, in columns such as `label_click`; the answer about each but the first is its power.
+      vectorised: whether columns are evaluated, or TFX's executor does it.
     """
     from tfx.components.evaluator.constants import EVALUATION_KEY
     from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
     from tfx.types.standard_artifacts import Examples, Model, ModelBlessing, ModelEvaluation
     from tfx.utils import proto_utils
 
-    from components.evaluator.component import eval_config
-    from components.evaluator.executor import Executor
+    from components.evaluator.eval_config import eval_config
+    from components.evaluator.executor import Executor, StockExecutor
 
+    named = {"labels": {name: f"label_{name}" for name in labels}, "label": "" if labels else "label"}
     plan = EvaluationPlan.model_validate(
-        {"evaluation": section, "task": task, "label": "label", "force_bless": force, "feature_columns": features}
+        {"evaluation": section, "task": task, "force_bless": force, "feature_columns": features, **named}
     )
+    first = plan.of_labels()[0]
     _write_examples(folder / "examples" / "Split-eval", table or columns())
     examples = _artifact(Examples, folder / "examples")
     examples[0].split_names = '["eval"]'
-    inputs = {"examples": examples, "model": _model(Model, folder / "model", 7, weight, task)}
+    inputs = {"examples": examples, "model": _model(Model, folder / "model", 7, weight, task, labels)}
     if before is not None:
-        inputs["baseline_model"] = _model(Model, folder / "baseline", 5, before, task)
+        inputs["baseline_model"] = _model(Model, folder / "baseline", 5, before, task, labels)
     outputs = {
         EVALUATION_KEY: _artifact(ModelEvaluation, folder / "evaluation"),
         "blessing": _artifact(ModelBlessing, folder / "blessing"),
     }
+    of_first = eval_config(first, first.named("label"), (), first.named(ANSWER[task]))
     properties = {
-        "eval_config": proto_utils.proto_to_json(eval_config(plan, "label", (), ANSWER[task])),
+        "eval_config": proto_utils.proto_to_json(of_first),
         "example_splits": '["eval"]',
         "fairness_indicator_thresholds": "null",
         "plan": plan.model_dump_json(),
     }
     arguments = ["--runner=DirectRunner", "--direct_running_mode=in_memory"]
     context = BaseBeamExecutor.Context(beam_pipeline_args=arguments, tmp_dir=str(folder / "tmp"), unique_id="1")
-    Executor(context).Do(inputs, outputs, properties)
+    (Executor if vectorised else StockExecutor)(context).Do(inputs, outputs, properties)
 
     blessing = outputs["blessing"][0]
     facts = {key: blessing.get_string_custom_property(key) for key in ("current_model", "baseline_model", "forced")}
@@ -142,7 +149,7 @@ def _write_examples(folder: Path, table: dict[str, Any]) -> None:
 
     folder.mkdir(parents=True)
     with tf.io.TFRecordWriter(str(folder / "data-00000-of-00001.gz"), "GZIP") as writer:
-        for at in range(len(table["label"])):
+        for at in range(len(next(iter(table.values())))):
             example = tf.train.Example()
             for name, values in table.items():
                 _add(example.features.feature[name], values[at])
@@ -158,7 +165,7 @@ def _add(feature: Any, value: Any) -> None:
         feature.int64_list.value.append(value)
 
 
-def _model(kind: Any, folder: Path, number: int, weight: float, task: Task) -> list[Any]:
+def _model(kind: Any, folder: Path, number: int, weight: float, task: Task, labels: Sequence[str]) -> list[Any]:
     import tensorflow as tf
 
     module = tf.Module()
@@ -168,6 +175,8 @@ def _model(kind: Any, folder: Path, number: int, weight: float, task: Task) -> l
     def serve(examples: Any) -> dict[str, Any]:
         parsed = tf.io.parse_example(examples, {"score": tf.io.FixedLenFeature([1], tf.float32)})
         answer = module.weight * parsed["score"]
+        if labels:
+            return {f"{ANSWER[task]}_{name}": answer**power for power, name in enumerate(labels, 1)}
         return {ANSWER[task]: tf.concat([1 - answer, answer], axis=1) if task == "multiclass" else answer}
 
     tf.saved_model.save(module, str(folder / "Format-Serving"), signatures={"serving_default": serve})

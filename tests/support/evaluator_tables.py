@@ -128,7 +128,7 @@ def evaluate(folder: Path, setting: Setting, vectorised: bool = True) -> Evaluat
     from tfx.types import standard_artifacts
     from tfx.utils import proto_utils
 
-    from components.evaluator.component import eval_config
+    from components.evaluator.eval_config import eval_config
     from components.evaluator.executor import Executor, StockExecutor
     from components.evaluator.plan import EvaluationPlan
 

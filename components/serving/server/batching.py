@@ -107,8 +107,7 @@ class Batcher:
 
     def _run(self, batch: Sequence[_Pending]) -> list[dict[str, Any]]:
         if len(batch) > 1:
-            joined = {name: np.concatenate([each.inputs[name] for each in batch]) for name in self._signature.inputs}
-            outputs = self._signature.run(joined)
+            outputs = self._signature.run(self._signature.join([each.inputs for each in batch]))
             ends = np.cumsum([each.rows for each in batch]).tolist()
             if all(len(value) == ends[-1] for value in outputs.values()):
                 return [

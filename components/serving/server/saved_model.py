@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,11 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from components.serving.server.errors import RequestError
+
+_RAW, _OURS = "raw", "transform_features"
+"""Signatures of this project's models; components/trainer/export says which value is missing in `raw`."""
+_MISSING: Mapping[str, Any] = {"i": np.iinfo(np.int64).min, "f": np.nan, "O": b""}
+"""Kind of a dtype → the missing value."""
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 """Tensor name → array; strings are bytes in an array of objects."""
@@ -46,6 +51,7 @@ class Signature:
       inputs: name → spec.
       outputs: name → spec.
       call: takes the arrays of the inputs in order, returns those of the outputs in order.
+      pads: whether missing values may be added to the lists of a row, as in `raw` of this project's models.
     """
 
     name: str
@@ -53,12 +59,23 @@ class Signature:
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     call: Any
+    pads: bool = False
 
     @functools.cached_property
     def batches(self) -> bool:
-        """Whether rows of several requests can be joined: of an input, only the first dimension has any size."""
+        """Whether rows of several requests can be joined: of an input, only the first dimension has any size, or also
+        the second one, to which missing values may be added.
+        """
         by_row = all(spec.shape and spec.shape[0] == -1 for spec in [*self.inputs.values(), *self.outputs.values()])
-        return bool(self.inputs) and by_row and all(-1 not in (spec.shape or ())[1:] for spec in self.inputs.values())
+        fixed = 2 if self.pads else 1
+        return (
+            bool(self.inputs) and by_row and all(-1 not in (spec.shape or ())[fixed:] for spec in self.inputs.values())
+        )
+
+    def join(self, requests: Sequence[Arrays]) -> Arrays:
+        """Return the rows of all requests of a signature that `batches`; shorter lists end with missing values."""
+        columns = {name: [each[name] for each in requests] for name in self.inputs}
+        return {name: np.concatenate(_equally_long(each) if self.pads else each) for name, each in columns.items()}
 
     def check(self, inputs: Arrays) -> None:
         """Raise RequestError unless names, dtypes, shapes and numbers of rows match."""
@@ -136,7 +153,8 @@ class SavedModel:
         inputs, outputs = (sorted(each.items()) for each in (definition.inputs, definition.outputs))
         call = self._session.make_callable([info.name for _, info in outputs], [info.name for _, info in inputs])
         accepted, returned = ({name: _spec(info) for name, info in infos} for infos in (inputs, outputs))
-        return Signature(name, definition.method_name, accepted, returned, call)
+        pads = name == _RAW and _OURS in self.meta_graph.signature_def
+        return Signature(name, definition.method_name, accepted, returned, call, pads)
 
     def _warm_up(self, path: Path) -> int:
         count = 0
@@ -152,6 +170,14 @@ class SavedModel:
             signature.run(inputs)
             count += 1
         return count
+
+
+def _equally_long(lists: Sequence[npt.NDArray[Any]]) -> Sequence[npt.NDArray[Any]]:
+    """Return arrays of shape [rows, values] with as many values as the longest one has; others as they are."""
+    if lists[0].ndim != 2 or len({each.shape[1] for each in lists}) == 1:
+        return lists
+    most, missing = max(each.shape[1] for each in lists), _MISSING[lists[0].dtype.kind]
+    return [np.pad(each, ((0, 0), (0, most - each.shape[1])), constant_values=missing) for each in lists]
 
 
 def _spec(info: Any) -> TensorSpec:

@@ -8,13 +8,14 @@ from pydantic import ValidationError
 
 from components.config_section import LOSSES
 from components.edge.config import EXPORTED_OPS
-from components.evaluator.config import LOSS_METRICS, METRICS, Threshold, metric
+from components.evaluator.config import LOSS_METRICS, METRICS, Threshold, label_of, metric
 from components.features import expression
 from components.features.base_op import Dtype, Embedded
+from components.features.expression import Expression
 from components.features.image_ops import Image
 from components.features.sequence_ops import EventSequence
 from components.ingest import spans
-from components.models.config import HISTORY_KINDS, IMAGE_KINDS, ModelConfig, has_effect
+from components.models.config import HISTORY_KINDS, IMAGE_KINDS, LABELS_KINDS, ModelConfig, has_effect
 from components.names import column_name, did_you_mean
 from components.trainer.config import AugmentationConfig, TrainingConfig
 from pipeline.authoring.config.document import Problem, of_validation
@@ -32,6 +33,7 @@ def check_config(config: Config) -> list[Problem]:
     """Problems within the config."""
     return [
         *_label(config),
+        *_labels(config),
         *_weight(config),
         *_schema(config),
         *_features(config),
@@ -89,14 +91,15 @@ def _resources(config: Config) -> Iterator[Problem]:
 def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
     """Names in the config that are not columns of the data."""
     named = _columns_read(config)
+    labels = _declared_labels(config)
     if not config.features.preprocessing_fn:
-        named |= {(*LABEL, name): name for name in expression.parse(config.data.label).columns}
+        named |= {(*key, name): name for key, text in labels.items() for name in expression.parse(text).columns}
     named |= {("evaluation", *field): name for field, name in config.evaluation.columns()}
     named |= {WEIGHT: config.data.weight} if config.data.weight else {}
     unknown = {key: name for key, name in named.items() if name not in columns}
-    if column_name(config.data.label) in columns:
-        # Some headers are expressions as well, such as `terms and conditions`.
-        unknown |= {key: config.data.label for key in unknown if key[:-1] == LABEL}
+    # Some headers are expressions as well, such as `terms and conditions`.
+    of_headers = {key: text for key, text in labels.items() if column_name(text) in columns}
+    unknown |= {key: of_headers[key[:-1]] for key in unknown if key[:-1] in of_headers}
     return [Problem(key, f"the data has no column {name!r}{_called(name, columns)}") for key, name in unknown.items()]
 
 
@@ -144,15 +147,25 @@ def _dtype_list(dtypes: Collection[Dtype]) -> str:
     return " or ".join(_WORDS[dtype] for dtype in sorted(dtypes))
 
 
+def _declared_labels(config: Config) -> dict[Key, str]:
+    """Where the config declares a label → the label."""
+    return {("data", "labels", name) if name else LABEL: text for name, text in config.data.declared_labels.items()}
+
+
 def _label(config: Config) -> Iterator[Problem]:
-    try:
-        label = expression.parse(config.data.label)
-    except ValueError as error:
-        yield Problem(LABEL, str(error))
-        return
+    for key, text in _declared_labels(config).items():
+        try:
+            label = expression.parse(text)
+        except ValueError as error:
+            yield Problem(key, str(error))
+        else:
+            yield from _of_label(config, key, label)
+
+
+def _of_label(config: Config, at: Key, label: Expression) -> Iterator[Problem]:
     if not label.is_column and config.data.task == "multiclass":
         yield Problem(
-            LABEL, f"an expression has two values or is a number, and task is multiclass; received {label.text!r}"
+            at, f"an expression has two values or is a number, and task is multiclass; received {label.text!r}"
         )
     read = _columns_read(config)
     if read and all(name in read.values() for name in label.columns):
@@ -164,11 +177,40 @@ def _label(config: Config) -> Iterator[Problem]:
 def _weight(config: Config) -> Iterator[Problem]:
     """A label that is made of the weight: it would be learned best where it is largest."""
     try:
-        label = expression.parse(config.data.label)
+        labels = [expression.parse(text) for text in config.data.declared_labels.values()]
     except ValueError:
         return
-    if config.data.weight in label.columns:
+    if any(config.data.weight in label.columns for label in labels):
         yield Problem(WEIGHT, f"expected a column that is not in the label, received {config.data.weight!r}; change it")
+
+
+def _labels(config: Config) -> Iterator[Problem]:
+    """What does not go together with several labels, or goes together with nothing else."""
+    labels, kind = config.data.labels, config.model.kind
+    for name in config.training.label_weights:
+        if name not in labels:
+            message = f"expected one of data.labels, received {name!r}{did_you_mean(name, labels)}"
+            yield Problem(("training", "label_weights", name), message)
+    if kind in LABELS_KINDS and not config.model.build and (len(labels) < 2 or config.data.task != "binary"):
+        received = f"a {config.data.task} task" if labels else "data.label"
+        message = f"{kind} learns several labels of a binary task: expected data.labels, received {received}"
+        yield Problem(("model", "kind"), f"{message}; add them, or choose another kind")
+    if not labels:
+        return
+    if config.data.task == "multiclass":
+        yield Problem(("data", "task"), "several labels are those of a binary task or a regression; use data.label")
+    own = (config.model.run_fn, ("model", "run_fn")), (config.features.preprocessing_fn, ("features",))
+    refused: list[tuple[object, Key, str]] = [
+        *((used, key, "code of your own computes one label") for used, key in own),
+        (config.model.has_forest, ("model", "kind"), f"the trees of {kind} learn one label; choose a network"),
+        (config.training.class_weights, ("training", "class_weights"), "classes are those of one label"),
+        (config.training.augmentation.mixup, ("training", "augmentation", "mixup"), "it blends the rows of one label"),
+        (config.edge, ("edge",), "the gate of variants compares the predictions of one label"),
+        (config.monitor and config.monitor.labels, ("monitor", "labels"), "it measures the answers about one label"),
+    ]
+    for used, key, why in refused:
+        if used:
+            yield Problem(key, f"does not go together with data.labels: {why}; remove one of both")
 
 
 def _schema(config: Config) -> Iterator[Problem]:
@@ -360,14 +402,19 @@ def _metrics(config: Config) -> Iterator[Problem]:
     named: dict[Key, str] = {key: str(key[-1]) for key in thresholds}
     named |= {("evaluation", "metrics", index): name for index, name in enumerate(config.evaluation.metrics)}
     for key, name in named.items():
-        if task not in metric(name).tasks:
+        label, own = label_of(name)
+        if label and label not in config.data.labels:
+            hint = did_you_mean(label, config.data.labels)
+            yield Problem(key, f"expected a metric, or one of data.labels before the slash, received {label!r}{hint}")
+        elif task not in metric(name).tasks:
             yield Problem(key, f"{name} does not fit a {task} task; {', '.join(fitting)} do")
         elif metric(name).grouped and not config.evaluation.group:
             yield Problem(key, f"{name} requires groups of rows; set evaluation.group to a column, such as the user's")
-        elif message := _of_quantiles(config, name):
+        elif message := _of_quantiles(config, own):
             yield Problem(key, message)
     for key, threshold in thresholds.items():
-        if key[-1] == "interval_coverage" and (threshold.worse_by, threshold.worse_by_fraction) != (None, None):
+        is_relative = (threshold.worse_by, threshold.worse_by_fraction) != (None, None)
+        if label_of(str(key[-1]))[1] == "interval_coverage" and is_relative:
             message = "neither a higher nor a lower value is better; expected min and max, received a bound of worse_by"
             yield Problem(key, message)
     if config.evaluation.group and task != "binary":

@@ -30,7 +30,7 @@ def run(folder: Path, least: int, near_duplicates: float | None = None) -> JsonV
     for artifact in (statistics, anomalies):
         artifact.split_names = artifact_utils.encode_split_names(["eval"])
     validation = ValidationConfig(min_rows=least, near_duplicates=near_duplicates)
-    plan = GatePlan(validation=validation, label=None, classes=False, schema_path=None)
+    plan = GatePlan(validation=validation, labels=(), classes=False, schema_path=None)
     inputs: dict[str, Any] = {"statistics": [statistics], "anomalies": [anomalies]}
     Executor().Do(inputs, {"report": [report]}, {"plan": plan.model_dump_json()})
     return report

@@ -16,8 +16,8 @@ from components.config_section import Task
 from components.data.examples import to_lists
 from components.evaluator import intervals
 from components.evaluator.columnar import Evaluation
-from components.evaluator.component import eval_config
 from components.evaluator.config import EvaluationConfig
+from components.evaluator.eval_config import eval_config
 from components.evaluator.intervals import ScoreBins, Z
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.recorded import MEAN_LABEL, RecordedAnswers, differences

@@ -26,10 +26,10 @@ VALUES: dict[str, list[Any]] = {
 COLUMNS = {name: pa.array(values, TYPES[name]) for name, values in VALUES.items()}
 
 
-def of_graph(text: str, task: Task) -> Any:
-    """The label as Transform computes it, of sparse columns."""
+def of_graph(text: str | dict[str, str], task: Task) -> Any:
+    """The label as Transform computes it, or several, of sparse columns."""
     features = FeaturesConfig.model_validate({"columns": {"count": "z_score"}})
-    plan = FeaturePlan(features=features, label=text, task=task)
+    plan = FeaturePlan(features=features, **({"label": text} if isinstance(text, str) else {"labels": text}), task=task)
     dtypes = {"text": tf.string, "other": tf.string, "count": tf.int64, "price": tf.float32}
     columns = {}
     for name, values in VALUES.items():
@@ -71,3 +71,11 @@ def test_label_of_classes(name: str, expected: list[float | None]) -> None:
 def test_expression_that_does_not_fit_its_columns(text: str) -> None:
     with pytest.raises(TypeError):
         label_values.labels(expression.parse(text), "binary", COLUMNS)
+
+
+def test_several_labels_are_columns_in_the_order_of_the_config() -> None:
+    labels = {"second": "count == 1", "first": "text == 'a'"}
+    expected = np.stack([of_graph(text, "binary") for text in labels.values()], axis=1)
+    np.testing.assert_array_equal(of_graph(labels, "binary"), expected)
+    numbers = of_graph({"one": "price", "other": "count"}, "regression")
+    assert (numbers.shape, numbers.dtype) == ((8, 2), np.float32)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
 
-from components.trainer.calibration import isotonic, temperature
+from components.trainer.calibration import calibration, isotonic, temperature
 from tests.unit.components.trainer.test_forest_learner import head
 
 ROWS = 20_000
@@ -62,3 +65,15 @@ def test_isotonic_regression_of_noise_is_a_constant() -> None:
     logits = np.array([[1.0], [2.0]], np.float32)
     found = isotonic(logits, np.array([1, 0]))(tf.constant([[-3.0], [1.5], [9.0]]))
     np.testing.assert_allclose(found, [[0.0]] * 3, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["temperature", "isotonic"])
+def test_each_label_is_calibrated_by_itself(kind: Literal["temperature", "isotonic"]) -> None:
+    (one, label), alone = sample(), head("binary")
+    logits, labels = np.concatenate([3 * one, one[::-1] / 2], axis=1), np.stack([label, label[::-1]], axis=1)
+    both = replace(alone, outputs=2, parts=(alone, alone))
+    calibrated = calibration(kind, both, logits, labels)(tf.constant(logits)).numpy()
+    inside = np.abs(one[:, 0]) < 2
+    for number, expected in enumerate((one, one[::-1])):
+        rows = inside if number == 0 else inside[::-1]
+        np.testing.assert_allclose(tf.sigmoid(calibrated[rows, number]), tf.sigmoid(expected[rows, 0]), atol=0.06)

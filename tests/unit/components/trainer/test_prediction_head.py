@@ -12,6 +12,7 @@ from components.errors import InputError
 from components.features import feature_names
 from components.features.config import FeaturesConfig
 from components.features.plan import FeaturePlan
+from components.models.config import ModelConfig
 from components.trainer.checkpoint_evaluation import measure
 from components.trainer.prediction_head import PredictionHead, prediction_head
 
@@ -115,6 +116,70 @@ def test_weights_of_rows_are_relative_to_their_mean_and_multiply_those_of_classe
     np.testing.assert_allclose(head.losses(label, given, weight), plain * [2.0, 0.0, 1.0, 0.4], rtol=1e-6)
     assert head.weight_of(label, weight) == pytest.approx(3.4)
     assert head_of(task, **LINES[task]).weight_of(label) == 4
+
+
+def of_labels(task: Any, model: ModelConfig | None = None, **weights: float) -> PredictionHead:
+    """The head of two labels, `click` and `buy`."""
+    plan = FeaturePlan(features=FEATURES, labels={"click": "y", "buy": "z"}, task=task)
+    lines = {f"{file}_{name}": each for file, each in LINES[task].items() for name in plan.labels}
+    return prediction_head(plan, TransformGraph(**lines), None, model or ModelConfig(kind="mmoe"), weights)
+
+
+@pytest.mark.parametrize("task", ["binary", "regression"])
+@pytest.mark.parametrize("members", [None, 3])
+def test_loss_of_several_labels_is_the_weighted_sum_of_theirs(task: str, members: int | None) -> None:
+    head, alone = of_labels(task, buy=3.0), head_of(task, **LINES[task])
+    label = tf.constant([LABELS[task], LABELS[task][::-1]])
+    each = [logits(task, members), -2 * logits(task, members)]
+    losses = [alone.losses(label[number], each[number]) for number in range(2)]
+    found = head.losses(tf.transpose(label), tf.concat(each, axis=-1))
+    np.testing.assert_allclose(found, losses[0] + 3 * losses[1], rtol=1e-5)
+    joined = head.joined(tf.concat(each, axis=-1))
+    np.testing.assert_allclose(joined, tf.concat([alone.joined(one) for one in each], axis=1), rtol=1e-5)
+    output = {"binary": "probability", "regression": "prediction"}[task]
+    outputs = head.outputs_by_name(joined)
+    assert set(outputs) == {f"{output}_click", f"{output}_buy"}
+    own = alone.outputs_by_name(joined[:, 1:])[output]
+    np.testing.assert_allclose(outputs[f"{output}_buy"], own, rtol=1e-5)
+
+
+def test_metrics_of_several_labels_are_those_of_each() -> None:
+    head, label = of_labels("binary"), tf.constant([[0, 1], [1, 0], [1, 1], [0, 0]])
+    given = tf.constant([[-1.0, 2.0], [1.0, 3.0], [2.0, 1.0], [-2.0, 0.0]])
+    for _ in range(2):
+        for metric in head.metrics:
+            metric.reset_state()
+            metric.update_state(label, given)
+    assert [metric.name for metric in head.metrics] == ["auc_click", "auc_buy"]
+    assert [float(metric.result()) for metric in head.metrics] == pytest.approx([1.0, 0.5], abs=0.01)
+
+
+def test_esmm_has_the_probability_of_a_label_in_rows_with_the_one_before() -> None:
+    outputs = of_labels("binary", ModelConfig(kind="esmm")).outputs_by_name(
+        tf.constant([[1.0, -1.0], [-3.0, -2.9], [90.0, 95.0]])
+    )
+    click, buy, share = (outputs[f"probability_{name}"].numpy() for name in ("click", "buy", "buy_given_click"))
+    np.testing.assert_allclose(share, np.minimum(buy / click, 1), rtol=1e-5)
+
+
+def test_loss_of_a_chain_is_the_likelihood_of_its_labels_or_the_loss_of_each_product() -> None:
+    label = tf.constant([[0, 0], [1, 0], [1, 1], [0, 1]])
+    given = tf.constant([[0.3, -0.7], [1.0, -1.0], [-2.0, -3.0], [0.5, -2.0]])
+    click, both = tf.sigmoid(given).numpy().T
+    share = both / click
+    # A row with a purchase has a click.
+    expected = -np.log(
+        [1 - click[0], click[1] * (1 - share[1]) ** 3, click[2] * share[2] ** 3, click[3] * share[3] ** 3]
+    )
+    np.testing.assert_allclose(
+        of_labels("binary", ModelConfig(kind="esmm"), buy=3.0).losses(label, given), expected, rtol=1e-4
+    )
+    product = ModelConfig(kind="esmm", chain_loss="product")
+    np.testing.assert_allclose(
+        of_labels("binary", product).losses(label, given), of_labels("binary").losses(label, given)
+    )
+    certain = of_labels("binary", ModelConfig(kind="esmm")).losses(label, tf.constant([[90.0, 90.0]] * 4))
+    assert np.isfinite(certain).all()
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass"])

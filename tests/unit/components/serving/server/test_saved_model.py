@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
@@ -187,3 +188,31 @@ def test_closing_frees_the_memory(tmp_path: Path) -> None:
         rss.append(process.memory_info().rss)
     # Each holds 60 MB; kept, the last five would be 300 MB.
     assert rss[-1] - rss[0] < 150e6, rss
+
+
+def test_lists_of_several_requests_are_joined_with_missing_values_at_their_end() -> None:
+    inputs = {
+        "item": TensorSpec(tf.int64, (-1,)),
+        "past": TensorSpec(tf.int64, (-1, -1)),
+        "prices": TensorSpec(tf.float32, (-1, -1)),
+        "words": TensorSpec(tf.string, (-1, -1)),
+    }
+    signature = Signature("raw", "", inputs, {"y": TensorSpec(tf.float32, (-1,))}, None, pads=True)
+    assert signature.batches
+    assert not dataclasses.replace(signature, pads=False).batches, "it is not known which value is a missing one"
+    short = {"item": [1], "past": [[5]], "prices": [[0.5]], "words": [[b"a"]]}
+    long = {"item": [2, 3], "past": [[6, 7], [8, 9]], "prices": [[1, 2], [3, 4]], "words": [[b"b", b"c"], [b"", b"d"]]}
+    given = [
+        {
+            name: np.array(each[name], object if name == "words" else spec.dtype.as_numpy_dtype)
+            for name, spec in inputs.items()
+        }
+        for each in (short, long)
+    ]
+    joined = {name: values.tolist() for name, values in signature.join(given).items()}
+    least = np.iinfo(np.int64).min
+    assert joined["item"] == [1, 2, 3]
+    assert joined["past"] == [[5, least], [6, 7], [8, 9]]
+    assert np.isnan(joined["prices"][0][1])
+    assert joined["prices"][1:] == [[1, 2], [3, 4]]
+    assert joined["words"] == [[b"a", b""], [b"b", b"c"], [b"", b"d"]]

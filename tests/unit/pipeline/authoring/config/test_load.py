@@ -84,7 +84,11 @@ def test_all_problems_come_at_once_each_with_its_line(config: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("  label: tips > 0.2 * fare\n", "", "trips.yaml:1: data: 'label' is required and missing"),
+        (
+            "  label: tips > 0.2 * fare\n",
+            "",
+            "trips.yaml:1: data: expected a label, or several labels by name, received neither",
+        ),
         ("tips > 0.2", "__import__('os') > 0.2", "expected columns, numbers, strings"),
         ("tips > 0.2 * fare", "1 > 2", "expected an expression over at least one column"),
         ("tips > 0.2 * fare", "tips >", "expected a column or an expression such as tips > 0.2 * fare"),

@@ -1,0 +1,159 @@
+"""Whether models of several labels learn the labels of the simulated sessions better than a model of each does.
+
+python -m benchmarks.labels [--rows 102400] [--seeds 5] [--sides esmm,mmoe,din,click,purchase,after_click]
+
+Each seed is a log of other users and items; the later fifth of its rows is the eval split. `esmm`, `mmoe` and `din`
+learn click and purchase together. `click`, `purchase` and `after_click` are din with one label, the last one trained on
+the clicked rows alone: the product of its probability and that of `click` is what two separate models say about a
+purchase. The best is the true probability, which no rows show.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import tempfile
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import parquet
+
+from benchmarks import measure
+from benchmarks.sessions import mean_of
+from components.data.examples import to_lists
+from components.predictor import model_interface
+from data import sessions
+from data.clicks import best_auc, truth_path
+
+Floats: TypeAlias = npt.NDArray[np.floating]
+
+_PASSES, _BATCH = 3, 512
+_SINGLE = {"click": "clicked", "purchase": "purchased", "after_click": "purchased"}
+"""A model of one label → the label."""
+
+
+def main() -> None:
+    """Trains, prints the table and writes it to results/."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=102_400)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--sides", default=f"esmm,mmoe,din,{','.join(_SINGLE)}")
+    parser.add_argument("--set", action="append", default=[], help="a field of the config, for all models")
+    options = parser.parse_args()
+    sides = options.sides.split(",")
+    measured: dict[str, list[measure.Measurement]] = {side: [] for side in sides}
+    with tempfile.TemporaryDirectory() as scratch:
+        found = [
+            areas(Path(scratch) / str(seed), options.rows, seed, measured, options.set) for seed in range(options.seeds)
+        ]
+    command = f"python -m benchmarks.labels --rows {options.rows} --seeds {options.seeds} --sides {options.sides}"
+    print(measure.record("labels", command, measured, facts(found, options.rows)))
+
+
+def areas(
+    folder: Path, rows: int, seed: int, measured: dict[str, list[measure.Measurement]], fields: list[str]
+) -> dict[str, dict[str, float]]:
+    """What is predicted → model → AUC in the eval split of a log.
+
+    Args:
+      folder: for data and outputs.
+      rows: of the log.
+      seed: of the log.
+      measured: model → what its runs took, which gets another one.
+      fields: of the config, for all models.
+    """
+    source = folder / "sessions.parquet"
+    sessions.make(rows, seed, source)
+    table, truth = parquet.read_table(source), parquet.read_table(truth_path(source))
+    times = table["time"].to_numpy()
+    later = times >= np.sort(times)[int(0.8 * len(times))]
+    rows_of = {"all": table.filter(~later), "clicked": table.filter(~later & (table["clicked"].to_numpy() == 1))}
+    for name, trained in rows_of.items():
+        (folder / name).mkdir()
+        parquet.write_table(trained, folder / name / "train.parquet")
+        parquet.write_table(table.filter(later), folder / name / "eval.parquet")
+    evaluated = table.filter(later)
+    scores = {"best": dict(zip(("click", "after_click"), (each.to_numpy()[later] for each in truth), strict=True))}
+    for side, runs in measured.items():
+        runs.append(measure.run(_command(folder, side, fields), folder / f"{side}.log"))
+        scores[side] = _predicted(folder / side, evaluated)
+    if all(side in scores for side in ("click", "after_click")):
+        scores["separate"] = {"click": scores["click"]["click"], "after_click": scores["after_click"]["purchase"]}
+    scores["purchase"] = {"purchase": scores["purchase"]["purchase"]} if "purchase" in scores else {}
+    return _areas(scores, evaluated)
+
+
+def _areas(scores: dict[str, dict[str, Floats]], evaluated: pa.Table) -> dict[str, dict[str, float]]:
+    clicked, purchased = (evaluated[name].to_numpy() for name in ("clicked", "purchased"))
+    found: dict[str, dict[str, float]] = {"click": {}, "purchase": {}, "purchase of the clicked": {}}
+    for side, each in scores.items():
+        if side in ("click", "after_click"):
+            continue
+        if "purchase" not in each and "after_click" in each:
+            each = {**each, "purchase": each["click"] * each["after_click"]}
+        if "click" in each:
+            found["click"][side] = best_auc(each["click"], clicked)
+        if "purchase" in each:
+            found["purchase"][side] = best_auc(each["purchase"], purchased)
+        if "after_click" in each:
+            of_clicked = clicked == 1
+            found["purchase of the clicked"][side] = best_auc(each["after_click"][of_clicked], purchased[of_clicked])
+    return found
+
+
+def _predicted(folder: Path, rows: pa.Table) -> dict[str, Floats]:
+    """What a model says: click, purchase, after_click."""
+    [model] = folder.glob("sessions/artifacts/Trainer/model/*/Format-Serving")
+    reads = model_interface.read(str(model))
+    answers = [reads.predict(to_lists(batch)) for batch in rows.combine_chunks().to_batches(max_chunksize=4096)]
+    found = {name: np.concatenate([each[name][:, 0] for each in answers]) for name in answers[0]}
+    if "probability" in found:
+        return {"click" if folder.name == "click" else "purchase": found["probability"]}
+    purchase, click = found["probability_purchase"], found["probability_click"]
+    return {"click": click, "purchase": purchase, "after_click": purchase / click}
+
+
+def facts(found: list[dict[str, dict[str, float]]], rows: int) -> measure.Facts:
+    """The means over the seeds, and the differences of models, with their standard errors."""
+    reported: measure.Facts = {"rows": rows, "seeds": len(found)}
+    for what in found[0]:
+        sides = list(found[0][what])
+        for side in sides:
+            reported[f"{what}: AUC of {side}"] = mean_of([each[what][side] for each in found])
+        for side, other in itertools.product(sides, sides):
+            if side in ("esmm", "mmoe") and other in ("separate", "purchase", "best"):
+                difference = [each[what][side] - each[what][other] for each in found]
+                reported[f"{what}: {side} above {other}"] = mean_of(difference)
+    return reported
+
+
+def _command(folder: Path, side: str, own: list[str]) -> list[str]:
+    """Trains and evaluates a model; each into a folder of its own."""
+    data = folder / ("clicked" if side == "after_click" else "all")
+    rows = parquet.read_metadata(data / "train.parquet").num_rows
+    fields = {
+        "data.path": data,
+        "data.split": "{by: files, train: train.parquet, eval: eval.parquet}",
+        "training.steps": max(1, round(_PASSES * rows / _BATCH)),
+        "evaluation.slices": "[]",
+        "evaluation.importance_rows": 0,
+        "evaluation.thresholds": "{auc: {min: 0}}",
+        # The rows that after_click is trained on are others than those of the eval split.
+        "evaluation.constant": "warn",
+    }
+    if side in _SINGLE:
+        fields |= {"data.labels": "{}", "data.label": _SINGLE[side]}
+    chosen = [*(f"{name}={value}" for name, value in fields.items()), *own]
+    if side not in _SINGLE:
+        chosen.append(f"model.kind={side}")
+    sets = [word for field in chosen for word in ("--set", field)]
+    given = ["--local", "--json", "--config", "configs/sessions.yaml", "--output", str(folder / side), *sets]
+    return [sys.executable, "runner.py", *given, "--to", "Evaluator"]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Several labels in a config: what they go together with, and bounds of one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from components.errors import InputError
+from components.evaluator.config import Threshold
+from pipeline.authoring.config import load
+from pipeline.authoring.config.cross_checks import check_columns
+from pipeline.authoring.plans import evaluation_plan, training_plan
+
+LABELS = {"click": "clicked", "buy": "price > 0"}
+BOUND = {"min": 0.5}
+
+
+def loaded(folder: Path, **sections: Any) -> Any:
+    config = {
+        "data": {"path": "shown.csv", "labels": LABELS, **sections.pop("data", {})},
+        "features": {"columns": {"item": "vocab"}},
+        "evaluation": {"thresholds": {"auc": BOUND}, **sections.pop("evaluation", {})},
+        **sections,
+    }
+    path = folder / "shop.yaml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    return load(str(path)).config
+
+
+@pytest.mark.parametrize("kind", ["mlp", "esmm", "mmoe", "tabm", "linear"])
+def test_networks_learn_several_labels(tmp_path: Path, kind: str) -> None:
+    plan = training_plan(loaded(tmp_path, model={"kind": kind}, training={"label_weights": {"buy": 2.0}})).features
+    assert [(each.key, each.named("auc")) for each in plan.declared_labels] == [
+        ("data.labels.click", "auc_click"),
+        ("data.labels.buy", "auc_buy"),
+    ]
+    assert plan.label_columns == ("clicked", "price")
+
+
+def test_bound_is_of_each_label_or_of_one(tmp_path: Path) -> None:
+    bounds = {
+        "metrics": ["auc", "click/gauc"],
+        "group": "user",
+        "thresholds": {"auc": BOUND, "buy/auc": {"min": 0.7}, "click/calibration": {"max": 2}},
+        "slice_thresholds": {"item": {"buy/auc": BOUND}},
+        "max_importance": {"item": 0.9},
+    }
+    click, buy = (each.evaluation for each in evaluation_plan(loaded(tmp_path, evaluation=bounds)).of_labels())
+    assert click.thresholds == {"auc": Threshold(min=0.5), "calibration": Threshold(max=2)}
+    assert buy.thresholds == {"auc": Threshold(min=0.7)}
+    assert (click.slice_thresholds, buy.slice_thresholds) == ({}, {"item": {"auc": Threshold(min=0.5)}})
+    assert (click.metrics, buy.metrics) == (("auc", "gauc"), ("auc",))
+    assert (click.max_importance, buy.max_importance) == ({"item": 0.9}, {})
+
+
+def test_column_of_a_label_has_to_be_there(tmp_path: Path) -> None:
+    (problem,) = check_columns(loaded(tmp_path), ["item", "click", "price"])
+    assert problem.key == ("data", "labels", "click", "clicked")
+    assert problem.message == "the data has no column 'clicked'; did you mean 'click'?"
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"data": {"label": "clicked"}}, "expected a label, or several labels by name, received both"),
+        ({"data": {"labels": {}}}, "expected a label, or several labels by name, received neither"),
+        ({"data": {"labels": {"click": "clicked"}}}, "expected two or more, received only click; use label"),
+        ({"data": {"labels": {"a/b": "clicked", "c": "d"}}}, "a/b"),
+        ({"data": {"labels": {"a": "clicked ==", "c": "d"}}}, "data.labels.a: "),
+        ({"data": {"task": "multiclass"}}, "several labels are those of a binary task or a regression"),
+        ({"data": {"weight": "price"}}, "expected a column that is not in the label, received 'price'"),
+        ({"features": {"columns": {"item": "vocab", "clicked": "vocab"}}}, "clicked is the label itself"),
+        ({"data": {"label": "clicked", "labels": {}}, "model": {"kind": "esmm"}}, "received data.label; add them"),
+        ({"model": {"kind": "gbt"}}, "the trees of gbt learn one label"),
+        ({"training": {"class_weights": "balanced"}}, "classes are those of one label"),
+        (
+            {"training": {"label_weights": {"byu": 2}}},
+            "expected one of data.labels, received 'byu'; did you mean 'buy'?",
+        ),
+        ({"edge": [{"kind": "tflite"}]}, "the gate of variants compares the predictions of one label"),
+        (
+            {"monitor": {"requests": "requests", "labels": "later.csv", "key": "id"}},
+            "it measures the answers about one label",
+        ),
+        ({"model": {"run_fn": "a.b.run_fn"}}, "code of your own computes one label"),
+        (
+            {"evaluation": {"thresholds": {"byu/auc": BOUND}}},
+            "expected a metric, or one of data.labels before the slash, received 'byu'; did you mean 'buy'?",
+        ),
+        ({"evaluation": {"thresholds": {"buy/acu": BOUND}}}, "unknown metric 'acu'; did you mean 'auc'?"),
+        (
+            {"data": {"label": "clicked", "labels": {}}, "evaluation": {"thresholds": {"buy/auc": BOUND}}},
+            "one of data.labels before the slash, received 'buy'",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_reported(tmp_path: Path, sections: Any, message: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        loaded(tmp_path, **sections)
+    assert message in " | ".join(refusal.value.details or (refusal.value.headline,))
