@@ -37,3 +37,8 @@ class Embedded(Op):
     def rows(self) -> int:
         """Rows of the embedding table that follow from the config, that is, without a vocabulary's entries."""
         raise NotImplementedError
+
+    @property
+    def most_entries(self) -> int:
+        """The greatest number of entries of its vocabulary, each with a row of the embedding table; 0 without one."""
+        return 0

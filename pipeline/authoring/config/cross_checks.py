@@ -11,6 +11,7 @@ from components.edge.config import EXPORTED_OPS
 from components.evaluator.config import LOSS_METRICS, METRICS, Threshold, metric
 from components.features import expression
 from components.features.base_op import Dtype, Embedded
+from components.features.config import Hashed
 from components.features.image_ops import Image
 from components.features.sequence_ops import EventSequence
 from components.ingest import spans
@@ -322,6 +323,9 @@ def _edge(config: Config) -> Iterator[Problem]:
     for feature in config.features.declared:
         if feature.op.op not in EXPORTED_OPS:
             message = f"edge exports {', '.join(EXPORTED_OPS)}, received {feature.op.op}; choose another or remove edge"
+            yield Problem(("features", *feature.key), message)
+        elif isinstance(feature.op, Hashed) and feature.op.min_frequency > 1:
+            message = f"edge has no hash with min_frequency, received {feature.op.min_frequency}; remove it, or edge"
             yield Problem(("features", *feature.key), message)
 
 
