@@ -343,7 +343,7 @@ class FeaturesConfig(Section):
         if isinstance(op, EventSequence) and op.of is not None:
             owner = self._op(op.of, Vocab, Hash)
             of_kind = ("buckets", "min_frequency") if isinstance(owner, Hash) else ("size", "oov_buckets")
-            own = ("embedding", *of_kind)
+            own = ("embedding", "quotient_remainder", "composition", *of_kind)
             shared = op.model_copy(update={name: getattr(owner, name) for name in own})
             return replace(feature, op=shared, shares=feature_names.feature(op.of, owner.suffix if owner else ""))
         return feature

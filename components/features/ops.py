@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import tensorflow as tf
 import tensorflow_transform as tft
@@ -18,7 +18,7 @@ import tensorflow_transform as tft
 from components.errors import InputError
 from components.features import dates, feature_names, text_values
 from components.features.analysis import Collisions, Edges, Moments, Quantiles, Requirement, Vocabulary
-from components.features.base_op import Op
+from components.features.base_op import Embedded, Op
 from components.features.column import Column, graph_function, joined
 from components.features.config import (
     Bucketize,
@@ -69,6 +69,8 @@ class Ids:
       values: greatest number of values of an example.
       width: width of the embedding; None: the model decides.
       ordered: whether a greater id stands for a greater value.
+      quotients: number of rows for the quotients of ids, if a vector is composed of two rows; see Embedded.
+      composition: how it is composed.
       shares: the feature whose embeddings it has, if they are not its own.
       is_history: whether the values are events, the latest one last; padding follows them.
       along: the feature of the history whose events the values belong to.
@@ -78,6 +80,8 @@ class Ids:
     values: int = 1
     width: int | None = None
     ordered: bool = False
+    quotients: int | None = None
+    composition: Literal["product", "sum"] = "product"
     shares: str | None = None
     is_history: bool = False
     along: str | None = None
@@ -210,6 +214,8 @@ def apply(op: Op, column: Column, analyzed: tf.Tensor | None) -> tf.Tensor:
 def output_spec(feature: Feature, size: VocabularySize) -> Dense | Ids:
     """Returns dtype, shape and cardinality of a feature."""
     spec = OPERATIONS[type(feature.op)].output_spec(feature.op, feature.vocabulary, size)
+    if isinstance(spec, Ids) and isinstance(feature.op, Embedded):
+        spec = replace(spec, quotients=feature.op.quotient_remainder, composition=feature.op.composition)
     if isinstance(spec, Ids) and isinstance(feature.op, OfHistory):
         return replace(spec, is_history=True, shares=feature.shares, along=feature.along)
     return spec

@@ -55,7 +55,9 @@ class EventSequence(OfHistory):
         fields = type(self).model_fields
         chosen = [
             name
-            for name in ("size", "min_frequency", "oov_buckets", "buckets", "embedding")
+            for name in (
+                *("size", "min_frequency", "oov_buckets", "buckets", "embedding", "quotient_remainder", "composition"),
+            )
             if getattr(self, name) != fields[name].default
         ]
         if self.of is not None and chosen:

@@ -10,6 +10,7 @@ from components.config_section import Section
 from components.trainer.remote.config import WhereConfig
 
 ClassWeights = Literal["balanced"] | dict[str, PositiveFloat]
+NewIds = Literal["mean", "unknown", "random"]
 
 
 class StrategyConfig(Section):
@@ -149,6 +150,10 @@ class TrainingConfig(Section):
     warm_start: bool = False
     """Begins with the weights of the latest blessed model. Weights that it does not have, or all if no model is
     blessed, begin from scratch."""
+    new_ids: NewIds = "mean"
+    """With `warm_start`: the vectors that values begin with which are not in the vocabulary of that model. mean: the
+    mean vector of those that are; unknown: the vector that the value had as an unknown one; random: as without a warm
+    start."""
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     evaluator: bool = False
     """Evaluates the checkpoints on the eval split while training goes on; in a cluster, in a separate task."""
@@ -182,6 +187,8 @@ class TrainingConfig(Section):
     @model_validator(mode="after")
     def _check_combinations(self) -> TrainingConfig:
         strategy = self.strategy
+        if self.new_ids != "mean" and not self.warm_start:
+            raise ValueError(f"new_ids has an effect with warm_start, received {self.new_ids}; remove it")
         if self.where is not None and self.cluster != "local":
             raise ValueError(
                 f"where submits the tasks, and cluster: {self.cluster} is for tasks that others start; remove one"

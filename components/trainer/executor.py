@@ -31,7 +31,7 @@ _LOGS = "logs"
 _CHECKPOINTS = "checkpoints"
 _CHECKPOINT_FIELDS = (
     *("steps", "batch_size", "learning_rate", "table_learning_rate", "weight_decay", "class_weights", "precision"),
-    *("seed", "warm_start", "early_stopping", "validation"),
+    *("seed", "warm_start", "new_ids", "early_stopping", "validation"),
 )
 """The fields of the training section that a checkpoint depends on. A resumed run may have another cluster."""
 

@@ -221,7 +221,8 @@ class Training:
 
     def _warm_start(self, network: tf_keras.Model) -> None:
         if self._plan.training.warm_start:
-            warm_start.initialize(network, self._fn_args.base_model, self._plan.features, self._transform)
+            new_ids = self._plan.training.new_ids
+            warm_start.initialize(network, self._fn_args.base_model, self._plan.features, self._transform, new_ids)
 
     def _network(self) -> tf_keras.Model | None:
         """The trained network; None if the model has none."""

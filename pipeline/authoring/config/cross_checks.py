@@ -324,6 +324,9 @@ def _edge(config: Config) -> Iterator[Problem]:
         if feature.op.op not in EXPORTED_OPS:
             message = f"edge exports {', '.join(EXPORTED_OPS)}, received {feature.op.op}; choose another or remove edge"
             yield Problem(("features", *feature.key), message)
+        elif isinstance(feature.op, Embedded) and feature.op.quotient_remainder:
+            message = "edge exports embeddings with a row per id, received quotient_remainder; remove it, or edge"
+            yield Problem(("features", *feature.key, "quotient_remainder"), message)
         elif isinstance(feature.op, Hashed) and feature.op.min_frequency > 1:
             message = f"edge has no hash with min_frequency, received {feature.op.min_frequency}; remove it, or edge"
             yield Problem(("features", *feature.key), message)
