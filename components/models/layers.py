@@ -180,8 +180,13 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
 
     def _rows(self, variable: tf.Variable, indices: tf.Tensor) -> tf.Tensor:
         """The rows of a variable with these indices: int64 [batch, n] → [batch, n, width]."""
-        # Not tf.gather, which would concatenate the shards of the parameter servers first.
-        return tf.cast(tf.nn.embedding_lookup(local_copy(variable), indices), self.compute_dtype)
+        if not isinstance(tf.distribute.get_strategy(), tf.distribute.ParameterServerStrategy):
+            return tf.cast(tf.nn.embedding_lookup(local_copy(variable), indices), self.compute_dtype)
+        # A worker fetches each row of its batch once. Not tf.gather of the variable, which would concatenate the shards
+        # of the parameter servers first.
+        distinct, positions = tf.unique(tf.reshape(indices, [-1]), tf.int64)
+        rows = tf.cast(tf.nn.embedding_lookup(variable, distinct), self.compute_dtype)
+        return tf.gather(rows, tf.reshape(positions, tf.shape(indices)))
 
 
 def _mean(rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:

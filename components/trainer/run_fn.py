@@ -164,6 +164,7 @@ class Training:
                 folders=Folders(self._checkpoints, None if distribution.is_lead else f"{run}/checkpoints", run),
                 on_checkpoint=functools.partial(self._on_checkpoint, evaluation, validation),
                 is_over=distribution.is_lead and self._best is not None and self._best.is_over,
+                reads_checkpoints=self._best is not None,
             ).run()
 
     def input_pipeline(self, batch_size: int) -> InputPipeline:
