@@ -77,6 +77,9 @@ class CheckpointConfig(Section):
     """Steps between two checkpoints; a restart repeats at most as many steps."""
     keep: PositiveInt = 3
     """Checkpoints that are retained; an older one is restored if the newest is damaged."""
+    background_over_mb: PositiveFloat = 128.0
+    """parameter_server: workers go on while a checkpoint of more MiB is written; a restart then repeats at most twice
+    `every_steps`. Smaller ones, and those that early stopping measures, are written first."""
 
 
 class TensorBoardConfig(Section):

@@ -22,6 +22,7 @@ import tf_keras
 from components.errors import InputError
 from components.models import folds
 from components.models.images import frozen_variables
+from components.models.table_sizes import COPIES
 from components.trainer.checkpoint import Checkpoints
 from components.trainer.cluster import heartbeat
 from components.trainer.cluster.task_server import WORKER_FILE
@@ -119,8 +120,8 @@ class TrainingLoop:
         keep, folders = self.config.checkpoint.keep, self.folders
         checkpoints = Checkpoints(folders.checkpoints, folders.scratch, keep, network=network, optimizer=optimizer)
         done = checkpoints.restore()
-        if done and self._is_coordinated:
-            # Steps were made while it was written.
+        if done and int(optimizer.iterations.numpy()) != done:
+            # Workers of a parameter_server took steps while it was written.
             optimizer.iterations.assign(done)
         self.distribution.check_agreement(done)
         if not done:
@@ -141,9 +142,8 @@ class TrainingLoop:
                 done, stop = self._advance(steps, optimizer, writer, done, own)
                 if done >= checkpoint_at or stop.preempted:
                     steps.collect()
-                    # Workers that take their steps by themselves do so from weights of several steps anyway.
-                    goes_on = self._is_coordinated and done < self.config.steps and not stop.preempted
-                    checkpoints.save(done, in_background=goes_on and not self.reads_checkpoints)
+                    goes_on = done < self.config.steps and not stop.preempted
+                    checkpoints.save(done, in_background=goes_on and self._saves_in_background(network))
                     writer.checkpoint(done, network)
                     finished = finished or self.on_checkpoint(done, network) is True
                 if stop.preempted:
@@ -154,6 +154,14 @@ class TrainingLoop:
     def _is_coordinated(self) -> bool:
         """Whether this is the coordinator of a parameter_server."""
         return self.config.strategy.kind == "parameter_server" and self.distribution.role is not None
+
+    def _saves_in_background(self, network: tf_keras.Model) -> bool:
+        """Whether steps are taken while a checkpoint is written: only by workers that take them by themselves, from
+        weights of several steps anyway.
+        """
+        weights = sum(math.prod(variable.shape) * variable.dtype.size for variable in network.variables)
+        is_large = weights * COPIES > self.config.checkpoint.background_over_mb * (1 << 20)
+        return is_large and self._is_coordinated and not self.reads_checkpoints
 
     def steps(self, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer) -> Steps:
         """The steps of this strategy."""
