@@ -2,8 +2,8 @@
 
 python -m benchmarks.embedding_tables [--rounds 3] [--rows 4_194_304] [--seconds 30]
 
-- Steps of a chief, 2 workers and 2 ps, and of one process, both with lookups that fetch a row of a batch once and as
-  often as it is in the batch; a table of items and one of users, each of `rows` vectors of 32 floats, ids with a
+- Steps of one process; and of a chief, 2 workers and 2 ps, which fetch a row of a batch once, and as often as it is in
+  the batch; a table of items and one of users, each of `rows` vectors of 32 floats, ids with a
   frequency of 1 / rank, batches of 2,048 with a history of 20 items.
 - The longest time between two calls of ten steps per worker, without a checkpoint and while one of the table and its
   moments is written: with training waiting for it, and with training going on.
@@ -32,9 +32,12 @@ from data.output import positive
 _BATCH = 2_048
 _STEPS = 100
 _SERVERS = {"kind": "parameter_server", "workers": 2, "ps": 2}
-_STRATEGIES: dict[str, Mapping[str, Any]] = {"one process": {"kind": "none"}, "2 workers, 2 ps": _SERVERS}
-_LOOKUPS = ("distinct", "repeated")
-_WAYS = {"waiting": _SERVERS, "background": _SERVERS}
+_STEPPED: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "one process": ("distinct", {"kind": "none"}),
+    "2 workers, 2 ps": ("distinct", _SERVERS),
+    "2 workers, 2 ps, repeated rows": ("repeated", _SERVERS),
+}
+_WAYS = ("waiting", "background")
 
 
 class Bench:
@@ -75,13 +78,11 @@ class Bench:
     def sides(self) -> dict[str, Callable[[int], Measurement]]:
         """All sides by name."""
         made = {
-            f"{name}, {lookup} rows": self.side(f"{name}, {lookup} rows", "steps", _STEPS, lookup, strategy)
-            for name, strategy in _STRATEGIES.items()
-            for lookup in _LOOKUPS
+            name: self.side(name, "steps", _STEPS, lookup, strategy) for name, (lookup, strategy) in _STEPPED.items()
         }
         return made | {
-            f"checkpoint, {how}": self.side(f"checkpoint, {how}", "checkpoint", self._seconds, how, strategy)
-            for how, strategy in _WAYS.items()
+            f"checkpoint, {how}": self.side(f"checkpoint, {how}", "checkpoint", self._seconds, how, _SERVERS)
+            for how in _WAYS
         }
 
 
@@ -105,11 +106,13 @@ def facts(records: Mapping[str, list[dict[str, Any]]]) -> Facts:
             before = statistics.median(one["memory_alone"][task] for one in rounds)
             most = statistics.median(one["memory"][task] for one in rounds)
             found[f"{name}: {task}"] = f"{before:,.0f} MiB without it, {most:,.0f} MiB at most"
-    for name in _STRATEGIES:
-        pairs = zip(*(records[f"{name}, {lookup} rows"] for lookup in _LOOKUPS), strict=True)
-        ratios = [(one["wall"] / other["wall"], _cpu(one) / _cpu(other)) for one, other in pairs]
-        found[f"{name}: distinct over repeated rows, wall time"] = Spread.of(wall for wall, _ in ratios)
-        found[f"{name}: distinct over repeated rows, CPU of all tasks"] = Spread.of(cpu for _, cpu in ratios)
+    alone, distinct, repeated = (records[name] for name in _STEPPED)
+    for words, over, under in (("one process", distinct, alone), ("repeated rows", distinct, repeated)):
+        pairs = list(zip(over, under, strict=True))
+        found[f"2 workers, 2 ps over {words}: wall time"] = Spread.of(
+            one["wall"] / other["wall"] for one, other in pairs
+        )
+        found[f"2 workers, 2 ps over {words}: CPU"] = Spread.of(_cpu(one) / _cpu(other) for one, other in pairs)
     return found
 
 
