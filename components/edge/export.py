@@ -47,10 +47,14 @@ def preprocessing(plan: FeaturePlan, transform: tft.TFTransformOutput) -> str:
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
+_NOT_EXPORTED = {"op", "embedding", "quotient_remainder", "composition", "columns", "size", "min_frequency"}
+"""Fields of an operation that do not change its ids, or are in the vocabulary."""
+
+
 def _feature(
     feature: Feature, analysis: Mapping[str, npt.NDArray[np.float32]], transform: tft.TFTransformOutput
 ) -> dict[str, Any]:
-    options = feature.op.model_dump(exclude={"op", "embedding", "columns", "size", "min_frequency"})
+    options = feature.op.model_dump(exclude=_NOT_EXPORTED)
     content = {"name": feature.name, "op": feature.op.op, "columns": list(feature.columns), "options": options}
     if feature.name in analysis:
         content["analysis"] = analysis[feature.name].tolist()

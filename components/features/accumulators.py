@@ -6,6 +6,7 @@ A result depends on all values, not on how they were divided into batches; quant
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -209,7 +210,7 @@ class ScaleAccumulator:
         """Returns the content of the file."""
         rows, finite, negative, (weight, mean, squares, _, _) = state
         deviation = (math.sqrt(squares / weight) if weight else 1.0) or 1.0
-        return b"".join(b"%s\n" % repr(value).encode() for value in (rows, rows - finite, mean, deviation, negative))
+        return _lines(rows, rows - finite, mean, deviation, negative)
 
 
 VocabularyState: TypeAlias = list[pa.RecordBatch]
@@ -272,6 +273,98 @@ class VocabularyAccumulator:
         lines = _joined(lines, pa.scalar(b"", pa.large_binary()), b"\n")
         _, offsets, content = lines.buffers()
         return bytes(content[: int(np.frombuffer(offsets, np.int64)[len(lines)])])
+
+
+CollisionsState: TypeAlias = tuple[int, list[pa.RecordBatch]]
+"""How often the sample of buckets was halved, and the distinct values of these buckets, with a count of rows."""
+
+
+@dataclass(frozen=True)
+class CollisionsAccumulator:
+    """Counts the values that are hashed to the same bucket as another one; see `analysis.Collisions`.
+
+    The state has all values of some buckets: at first of all buckets, then of every second, fourth, … of them in the
+    order of a hash, so that it is bounded (adaptive sampling: P. Flajolet, On adaptive sampling, 1990; here whole
+    buckets are sampled, not values). Up to `_MOST_VALUES` values the counts are exact.
+
+    Attributes:
+      buckets: number of buckets.
+    """
+
+    buckets: int
+
+    def empty(self) -> CollisionsState:
+        """See Accumulator."""
+        return 0, []
+
+    def add(
+        self, state: CollisionsState, values: npt.NDArray[np.int64], buckets: npt.NDArray[np.int64]
+    ) -> CollisionsState:
+        """Adds the values of a batch, as numbers that differ if the values do, and their buckets; both of shape [n]."""
+        halvings, _ = state
+        columns = [pa.array(each) for each in (values, buckets, np.ones(len(values), np.int64))]
+        return self.merge(state, (halvings, [pa.RecordBatch.from_arrays(columns, _VALUES)] if len(values) else []))
+
+    def merge(self, state: CollisionsState, other: CollisionsState) -> CollisionsState:
+        """See Accumulator."""
+        halvings, both = max(state[0], other[0]), [*state[1], *other[1]]
+        if sum(batch.num_rows for batch in both) <= _MOST_VALUES:
+            return halvings, both
+        entries = _value_counts(both)
+        sampled = _sampled(entries, halvings)
+        while sampled.num_rows > _MOST_VALUES:
+            halvings += 1
+            sampled = _sampled(entries, halvings)
+        return halvings, [sampled]
+
+    def prune(self, state: CollisionsState) -> CollisionsState:
+        """See Accumulator."""
+        return state
+
+    def result(self, state: CollisionsState) -> bytes:
+        """Returns the content of the file."""
+        halvings, batches = state
+        if not batches:
+            return _lines(self.buckets, 0, 0, 0.0, 0.0, 1.0)
+        entries = _sampled(_value_counts(batches), halvings)
+        counts = entries.column(2).to_numpy()
+        _, of_value, values = np.unique(entries.column(1).to_numpy(), return_inverse=True, return_counts=True)
+        shared = values[of_value] > 1
+        share = 0.5**halvings
+        return _lines(
+            self.buckets,
+            round(len(counts) / share),
+            round(len(values) / share),
+            float(shared.mean()) if len(counts) else 0.0,
+            float(counts[shared].sum() / max(counts.sum(), 1)),
+            share,
+        )
+
+
+_VALUES = ["value", "bucket", "count"]
+_MOST_VALUES = 1 << 16
+"""Distinct values of which collisions are counted."""
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+"""An odd number near 2**64 divided by the golden ratio: its multiples are spread evenly (Knuth, 6.4)."""
+
+
+def _sampled(entries: pa.RecordBatch, halvings: int) -> pa.RecordBatch:
+    """Returns the values of the sampled buckets."""
+    if not halvings:
+        return entries
+    order = entries.column(1).to_numpy().astype(np.uint64) * _SPREAD
+    return entries.filter(pa.array(order >> np.uint64(64 - halvings) == 0))
+
+
+def _value_counts(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Returns each value once, with the sum of its counts."""
+    table = pa.Table.from_batches(batches).group_by(["value", "bucket"]).aggregate([("count", "sum")]).combine_chunks()
+    columns = [table.column(name).combine_chunks() for name in ("value", "bucket", "count_sum")]
+    return pa.RecordBatch.from_arrays([_one(column) for column in columns], _VALUES)
+
+
+def _lines(*values: float) -> bytes:
+    return b"".join(b"%s\n" % repr(value).encode() for value in values)
 
 
 _COLUMNS = ["text", "count"]

@@ -23,6 +23,7 @@ from tfx.dsl.io import fileio
 
 from components.features.accumulators import (
     NO_WORD,
+    CollisionsAccumulator,
     EdgesAccumulator,
     MomentsAccumulator,
     QuantilesAccumulator,
@@ -146,9 +147,38 @@ class Scale:
         return ScaleAccumulator()
 
 
+@dataclass(frozen=True)
+class Collisions:
+    """Requires a file with how many `texts` are hashed to the same bucket as another one: a string scalar, its path.
+
+    Its lines are `buckets`, the number of distinct values, that of buckets with a value, the share of the distinct
+    values and the share of all values that share their bucket with another distinct value, and the share of the buckets
+    that these figures were computed from: all, if there are not many distinct values.
+
+    Attributes:
+      texts: the texts; string, shape [n].
+      name: the file's name for `TFTransformOutput`.
+      buckets: number of buckets.
+    """
+
+    texts: tf.Tensor
+    name: str
+    buckets: int
+
+    @property
+    def tensors(self) -> tuple[tf.Tensor, ...]:
+        """The arguments of the accumulator's `add`: numbers that differ if the texts do, and the buckets."""
+        values, buckets = _hashed(self.texts, self.buckets)
+        return values, buckets
+
+    def accumulator(self) -> CollisionsAccumulator:
+        """Returns what computes it."""
+        return CollisionsAccumulator(self.buckets)
+
+
 NumberRequirement = Moments | Quantiles | Edges
 """Its result is numbers: float32, shape [width]."""
-FileRequirement = Vocabulary | Scale
+FileRequirement = Vocabulary | Scale | Collisions
 """Its result is a file; in the graph, its path."""
 Requirement = NumberRequirement | FileRequirement
 Result: TypeAlias = "npt.NDArray[np.float32] | str"
@@ -239,6 +269,12 @@ def _counted(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the distinct texts and the count of each, int64; both of shape [n]."""
     distinct = tf.unique_with_counts(texts, tf.int64)
     return distinct.y, distinct.count
+
+
+@graph_function
+def _hashed(texts: tf.Tensor, buckets: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns a hash of 63 bits of each text, and its bucket, int64; both of shape [n]."""
+    return tf.strings.to_hash_bucket_fast(texts, (1 << 63) - 1), tf.strings.to_hash_bucket_fast(texts, buckets)
 
 
 class _Combine(beam.CombineFn):  # type: ignore[misc]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from typing_extensions import Self
 
 from components.config_section import Section
 
@@ -32,8 +33,25 @@ class Embedded(Op):
 
     embedding: int | None = Field(default=None, ge=1, le=4096)
     """Width of the embedding; without it, the model decides by the number of ids."""
+    quotient_remainder: int | None = Field(default=None, ge=2, le=1_000_000)
+    """Divides the rows of the embedding table by this number: the vector of an id is composed of a row for its
+    remainder, which so many ids share, and one of this number of rows for its quotient (Shi et al. 2020, Compositional
+    Embeddings Using Complementary Partitions). Every id keeps a vector of its own. For tables that do not fit."""
+    composition: Literal["product", "sum"] = "product"
+    """With `quotient_remainder`: how the two rows are composed, element by element."""
+
+    @model_validator(mode="after")
+    def _check_composition(self) -> Self:
+        if self.composition != "product" and self.quotient_remainder is None:
+            raise ValueError("composition has an effect with quotient_remainder, received none; remove it")
+        return self
 
     @property
     def rows(self) -> int:
-        """Rows of the embedding table that follow from the config, that is, without a vocabulary's entries."""
+        """The number of ids that follows from the config, that is, without a vocabulary's entries."""
         raise NotImplementedError
+
+    @property
+    def most_entries(self) -> int:
+        """The greatest number of entries of its vocabulary, each with an id; 0 without one."""
+        return 0

@@ -126,22 +126,40 @@ class Vocab(Embedded):
         """A row per bucket of unknown values, and missing."""
         return self.oov_buckets + 1
 
+    @property
+    def most_entries(self) -> int:
+        """See Embedded."""
+        return self.size
 
-class Hash(Embedded):
+
+class Hashed(Embedded):
+    """An operation whose ids are buckets of a hash."""
+
+    buckets: int = Field(ge=2, le=1_000_000_000)
+    """Number of ids; several values may share one. Transform reports how many do."""
+    min_frequency: int = Field(default=1, ge=1)
+    """A bucket with the values of fewer training rows than this has no id of its own: all such buckets share one,
+    also those without any training row. The table then has rows for the other buckets only."""
+
+    @property
+    def rows(self) -> int:
+        """A row per id, and missing; of buckets with a vocabulary of their own, one for the rare ones, and missing."""
+        return 2 if self.min_frequency > 1 else self.buckets + 1
+
+    @property
+    def most_entries(self) -> int:
+        """See Embedded."""
+        return self.buckets if self.min_frequency > 1 else 0
+
+
+class Hash(Hashed):
     """A hash of the value, as an id to embed: for columns with very many values. Missing has an id of its own."""
 
     takes = frozenset[Dtype]({"int", "bytes"})
     op: Literal["hash"] = "hash"
-    buckets: int = Field(ge=2, le=1_000_000_000)
-    """Number of ids; two values may share one."""
-
-    @property
-    def rows(self) -> int:
-        """A row per id, and missing."""
-        return self.buckets + 1
 
 
-class Cross(Embedded):
+class Cross(Hashed):
     """A hash of the values of several columns, as an id to embed.
 
     If an example has several values of a column, the first is used. If any of the columns is missing, it has an id of
@@ -152,19 +170,12 @@ class Cross(Embedded):
     op: Literal["cross"] = "cross"
     columns: tuple[str, ...]
     """The columns; they do not have to be features themselves."""
-    buckets: int = Field(ge=2, le=1_000_000_000)
-    """Number of ids; two combinations may share one."""
 
     @model_validator(mode="after")
     def _check_columns(self) -> Cross:
         if len(self.columns) < 2 or len(set(self.columns)) < len(self.columns):
             raise ValueError(f"expected two columns or more, each once, received {', '.join(self.columns) or 'none'}")
         return self
-
-    @property
-    def rows(self) -> int:
-        """A row per id, and missing."""
-        return self.buckets + 1
 
 
 OPS: dict[str, type[Op]] = {
@@ -331,7 +342,8 @@ class FeaturesConfig(Section):
             return replace(feature, columns=(column, op.until))
         if isinstance(op, EventSequence) and op.of is not None:
             owner = self._op(op.of, Vocab, Hash)
-            own = ("embedding", "buckets") if isinstance(owner, Hash) else ("embedding", "size", "oov_buckets")
+            of_kind = ("buckets", "min_frequency") if isinstance(owner, Hash) else ("size", "oov_buckets")
+            own = ("embedding", "quotient_remainder", "composition", *of_kind)
             shared = op.model_copy(update={name: getattr(owner, name) for name in own})
             return replace(feature, op=shared, shares=feature_names.feature(op.of, owner.suffix if owner else ""))
         return feature

@@ -26,6 +26,10 @@ WEIGHT_SCALE = "weight_scale"
 """File of the weights of the training split, with the same lines as LABEL_SCALE."""
 
 
+COLLISIONS = "collisions_"
+"""Prefix of the file with the collisions of a hashed feature; see `analysis.Collisions` for its lines."""
+
+
 def feature(column: str, suffix: str) -> str:
     """Returns the name of a transformed feature, from the column's name and the operation's suffix."""
     return f"{column}_{suffix}"

@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import tensorflow as tf
 import tensorflow_transform as tft
 
 from components.errors import InputError
-from components.features import dates, text_values
-from components.features.analysis import Edges, Moments, Quantiles, Requirement, Vocabulary
-from components.features.base_op import Op
+from components.features import dates, feature_names, text_values
+from components.features.analysis import Collisions, Edges, Moments, Quantiles, Requirement, Vocabulary
+from components.features.base_op import Embedded, Op
 from components.features.column import Column, graph_function, joined
 from components.features.config import (
     Bucketize,
@@ -27,6 +27,7 @@ from components.features.config import (
     Cyclical,
     Feature,
     Hash,
+    Hashed,
     Log,
     MinMax,
     Missing,
@@ -68,6 +69,8 @@ class Ids:
       values: greatest number of values of an example.
       width: width of the embedding; None: the model decides.
       ordered: whether a greater id stands for a greater value.
+      quotients: number of rows for the quotients of ids, if a vector is composed of two rows; see Embedded.
+      composition: how it is composed.
       shares: the feature whose embeddings it has, if they are not its own.
       is_history: whether the values are events, the latest one last; padding follows them.
       along: the feature of the history whose events the values belong to.
@@ -77,6 +80,8 @@ class Ids:
     values: int = 1
     width: int | None = None
     ordered: bool = False
+    quotients: int | None = None
+    composition: Literal["product", "sum"] = "product"
     shares: str | None = None
     is_history: bool = False
     along: str | None = None
@@ -94,11 +99,13 @@ class Operation:
       transform: (settings, column, result of the analysis or None) → the feature; of an image, the encoded one.
       requirement: (settings, column, feature's name) → the statistics of the training split that it uses, or None.
       output_spec: (settings, feature's name, vocabulary sizes) → the feature's dtype and shape.
+      hashed: (settings, column) → the texts that it hashes, string [n], or None.
     """
 
     transform: Callable[[Any, Column, Any], tf.Tensor]
     requirement: Callable[[Any, Column, str], Requirement | None]
     output_spec: Callable[[Any, str, VocabularySize], Dense | Ids]
+    hashed: Callable[[Any, Column], tf.Tensor | None]
 
 
 OPERATIONS: dict[type[Op], Operation] = {}
@@ -111,6 +118,7 @@ def operation(
     *,
     output_spec: Callable[[AnyOp, str, VocabularySize], Dense | Ids],
     requirement: Callable[[AnyOp, Column, str], Requirement | None] = lambda op, column, name: None,
+    hashed: Callable[[AnyOp, Column], tf.Tensor | None] = lambda op, column: None,
 ) -> Callable[[Transform[AnyOp]], Transform[AnyOp]]:
     """Registers the decorated function as the transform of an operation; see Operation.
 
@@ -118,10 +126,11 @@ def operation(
       op: the settings class.
       output_spec: see Operation.
       requirement: see Operation; without one, the transform gets None.
+      hashed: see Operation.
     """
 
     def register(transform: Transform[AnyOp]) -> Transform[AnyOp]:
-        OPERATIONS[op] = Operation(transform, requirement, output_spec)
+        OPERATIONS[op] = Operation(transform, requirement, output_spec, hashed)
         return transform
 
     return register
@@ -164,9 +173,28 @@ def requirements(features: Sequence[Feature], sources: Mapping[str, Column]) -> 
     for feature in features:
         owner = found.get(feature.shares or "")
         if isinstance(feature.op, OfHistory) and isinstance(owner, Vocabulary):
-            texts = _events(feature.op, sources[feature.name]).flat_values
-            found[feature.vocabulary] = replace(owner, texts=tf.concat([owner.texts, texts], axis=0))
+            shared = OPERATIONS[type(feature.op)].requirement(feature.op, sources[feature.name], feature.vocabulary)
+            if isinstance(shared, Vocabulary):
+                found[feature.vocabulary] = replace(owner, texts=tf.concat([owner.texts, shared.texts], axis=0))
     return found
+
+
+def collisions(features: Sequence[Feature], sources: Mapping[str, Column]) -> list[Collisions]:
+    """Returns what is required to report how many values of hashed features share a bucket; see `requirements`.
+
+    The graph does not read the results.
+    """
+    texts: dict[str, list[tf.Tensor]] = {}
+    buckets: dict[str, int] = {}
+    for feature in features:
+        of_feature = OPERATIONS[type(feature.op)].hashed(feature.op, sources[feature.name])
+        if of_feature is not None and isinstance(feature.op, (Hashed, Text, EventSequence)):
+            texts.setdefault(feature.vocabulary, []).append(of_feature)
+            buckets[feature.vocabulary] = feature.op.buckets or 0
+    return [
+        Collisions(tf.concat(each, axis=0), f"{feature_names.COLLISIONS}{name}", buckets[name])
+        for name, each in texts.items()
+    ]
 
 
 def apply(op: Op, column: Column, analyzed: tf.Tensor | None) -> tf.Tensor:
@@ -186,6 +214,8 @@ def apply(op: Op, column: Column, analyzed: tf.Tensor | None) -> tf.Tensor:
 def output_spec(feature: Feature, size: VocabularySize) -> Dense | Ids:
     """Returns dtype, shape and cardinality of a feature."""
     spec = OPERATIONS[type(feature.op)].output_spec(feature.op, feature.vocabulary, size)
+    if isinstance(spec, Ids) and isinstance(feature.op, Embedded):
+        spec = replace(spec, quotients=feature.op.quotient_remainder, composition=feature.op.composition)
     if isinstance(spec, Ids) and isinstance(feature.op, OfHistory):
         return replace(spec, is_history=True, shares=feature.shares, along=feature.along)
     return spec
@@ -272,18 +302,50 @@ def _vocab(op: Vocab, column: Column, path: tf.Tensor) -> tf.Tensor:
     return _ids(tft.apply_vocabulary(column.texts(), path, num_oov_buckets=op.oov_buckets), column.present)
 
 
-@operation(Hash, output_spec=lambda op, name, size: Ids(op.rows, width=op.embedding))
-def _hash(op: Hash, column: Column, _analyzed: None) -> tf.Tensor:
-    return _hashed(column, op.buckets)
+def _spec_of_hashed(op: Hashed, name: str, size: VocabularySize) -> Ids:
+    return Ids(op.rows + (size(name) if op.min_frequency > 1 else 0), width=op.embedding)
 
 
-@operation(Cross, output_spec=lambda op, name, size: Ids(op.rows, width=op.embedding))
-def _cross(op: Cross, column: Column, _analyzed: None) -> tf.Tensor:
-    return _hashed(column, op.buckets)
+def _present_texts(_op: Hashed, column: Column) -> tf.Tensor:
+    return column.where_present(column.texts())
 
 
-def _hashed(column: Column, buckets: int) -> tf.Tensor:
-    return _ids(tf.strings.to_hash_bucket_fast(column.texts(), buckets), column.present)
+@operation(
+    Hash,
+    requirement=lambda op, column, name: _frequent_buckets(op, _present_texts(op, column), name),
+    output_spec=_spec_of_hashed,
+    hashed=_present_texts,
+)
+def _hash(op: Hash, column: Column, path: tf.Tensor | None) -> tf.Tensor:
+    return _ids(_bucket_ids(op, column.texts(), path), column.present)
+
+
+@operation(
+    Cross,
+    requirement=lambda op, column, name: _frequent_buckets(op, _present_texts(op, column), name),
+    output_spec=_spec_of_hashed,
+    hashed=_present_texts,
+)
+def _cross(op: Cross, column: Column, path: tf.Tensor | None) -> tf.Tensor:
+    return _ids(_bucket_ids(op, column.texts(), path), column.present)
+
+
+def _frequent_buckets(op: Hashed | EventSequence, texts: tf.Tensor, name: str) -> Vocabulary | None:
+    """The vocabulary of the buckets with `min_frequency` of the texts; None if all buckets have ids."""
+    if op.min_frequency == 1 or op.buckets is None:
+        return None
+    return Vocabulary(_bucket_names(texts, op.buckets), name, op.buckets, op.min_frequency)
+
+
+def _bucket_ids(op: Hashed | EventSequence, texts: tf.Tensor, path: tf.Tensor | None) -> tf.Tensor:
+    """The ids of texts that are hashed, from 0 on: the bucket, or its rank among the frequent ones; int64 [n]."""
+    if op.min_frequency == 1:
+        return tf.strings.to_hash_bucket_fast(texts, op.buckets)
+    return tft.apply_vocabulary(_bucket_names(texts, op.buckets), path, num_oov_buckets=1)
+
+
+def _bucket_names(texts: tf.Tensor, buckets: int | None) -> tf.Tensor:
+    return tf.strings.as_string(tf.strings.to_hash_bucket_fast(texts, buckets))
 
 
 @operation(
@@ -319,6 +381,7 @@ def _split(op: Split, column: Column, path: tf.Tensor) -> tf.Tensor:
     output_spec=lambda op, name, size: Ids(
         op.rows + (0 if op.vocabulary is None else size(name)), op.max_values, op.embedding
     ),
+    hashed=lambda op, column: _hashed_words(op, column),
 )
 def _text(op: Text, column: Column, path: tf.Tensor) -> tf.Tensor:
     words = text_values.words(column, lower=op.lower, ngrams=op.ngrams)
@@ -326,6 +389,12 @@ def _text(op: Text, column: Column, path: tf.Tensor) -> tf.Tensor:
         return text_values.padded(_looked_up(words, path, 1) + 1, op.max_values)
     hashed = words.with_flat_values(tf.strings.to_hash_bucket_fast(words.flat_values, op.buckets))
     return text_values.padded(hashed + 1, op.max_values)
+
+
+def _hashed_words(op: Text, column: Column) -> tf.Tensor | None:
+    if op.vocabulary is not None:
+        return None
+    return text_values.words(column, lower=op.lower, ngrams=op.ngrams).flat_values
 
 
 def _vocabulary_of_words(op: Text, column: Column, name: str) -> Vocabulary | None:
@@ -338,23 +407,30 @@ def _vocabulary_of_words(op: Text, column: Column, name: str) -> Vocabulary | No
     EventSequence,
     requirement=lambda op, column, name: _vocabulary_of_events(op, column, name),
     output_spec=lambda op, name, size: Ids(
-        op.rows + (size(name) if op.buckets is None else 0), op.max_values, op.embedding
+        op.rows + (size(name) if op.most_entries else 0), op.max_values, op.embedding
     ),
+    hashed=lambda op, column: None if op.buckets is None else _known_events(op, column),
 )
 def _sequence(op: EventSequence, column: Column, path: tf.Tensor) -> tf.Tensor:
     events = _events(op, column)
     if op.buckets is None:
         ids = _looked_up(events, path, op.oov_buckets)
     else:
-        ids = events.with_flat_values(tf.strings.to_hash_bucket_fast(events.flat_values, op.buckets))
+        ids = events.with_flat_values(_bucket_ids(op, events.flat_values, path))
     known = tf.not_equal(events.flat_values, "")
     return text_values.padded(ids.with_flat_values(_ids(ids.flat_values, known)), op.max_values)
 
 
 def _vocabulary_of_events(op: EventSequence, column: Column, name: str) -> Vocabulary | None:
     if op.buckets is not None:
-        return None
+        return _frequent_buckets(op, _known_events(op, column), name)
     return Vocabulary(_events(op, column).flat_values, name, op.size, op.min_frequency)
+
+
+def _known_events(op: OfHistory, column: Column) -> tf.Tensor:
+    """The events that have an id: string [n]."""
+    texts = _events(op, column).flat_values
+    return tf.boolean_mask(texts, tf.not_equal(texts, ""))
 
 
 def _events(op: OfHistory, column: Column) -> tf.RaggedTensor:

@@ -67,7 +67,8 @@ class DeclaredOperations:
         of_features = ops.requirements(self._features, self._sources)
         self._analyzed = list(of_features)
         of_weight = [] if self._weight is None else [row_weight.requirement(self._weight)]
-        self.requirements = [*of_features.values(), *self._label.requirements, *of_weight]
+        of_hashes = ops.collisions(self._features, self._sources)
+        self.requirements = [*of_features.values(), *self._label.requirements, *of_weight, *of_hashes]
 
     def outputs(self, results: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the features, the label, the weight and the key of a row, from the result of each requirement."""

@@ -42,7 +42,8 @@ class EventSequence(OfHistory):
     size: int = Field(default=10_000, ge=1, le=50_000_000)
     """Size of the vocabulary: the most frequent values."""
     min_frequency: int = Field(default=1, ge=1)
-    """Values that occur fewer times in the training split are treated as unknown."""
+    """Values that occur fewer times in the training split are treated as unknown; with `buckets`, those of such buckets
+    share one id, as in `hash`."""
     oov_buckets: int = Field(default=1, ge=1, le=1_000_000)
     """Ids over which values outside the vocabulary are hashed."""
     buckets: int | None = Field(default=None, ge=2, le=1_000_000_000)
@@ -54,19 +55,30 @@ class EventSequence(OfHistory):
         fields = type(self).model_fields
         chosen = [
             name
-            for name in ("size", "min_frequency", "oov_buckets", "buckets", "embedding")
+            for name in (
+                *("size", "min_frequency", "oov_buckets", "buckets", "embedding", "quotient_remainder", "composition"),
+            )
             if getattr(self, name) != fields[name].default
         ]
         if self.of is not None and chosen:
             raise ValueError(f"expected of, or {chosen[0]}, received both: ids and embeddings are those of {self.of!r}")
-        if self.buckets is not None and chosen != ["buckets"] and chosen != ["buckets", "embedding"]:
+        if self.buckets is not None and {"size", "oov_buckets"} & {*chosen}:
             raise ValueError("expected a vocabulary or buckets, received both")
         return self
 
     @property
     def rows(self) -> int:
-        """A row per bucket, and padding."""
-        return (self.oov_buckets if self.buckets is None else self.buckets) + 1
+        """A row per bucket, and padding; with a vocabulary of buckets, one for the rare ones, and padding."""
+        if self.buckets is None:
+            return self.oov_buckets + 1
+        return 2 if self.min_frequency > 1 else self.buckets + 1
+
+    @property
+    def most_entries(self) -> int:
+        """See Embedded."""
+        if self.buckets is None:
+            return self.size
+        return self.buckets if self.min_frequency > 1 else 0
 
 
 class TimeGaps(OfHistory):

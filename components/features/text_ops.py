@@ -53,6 +53,11 @@ class Split(Embedded):
         """A row per bucket of unknown values, and padding."""
         return self.oov_buckets + 1
 
+    @property
+    def most_entries(self) -> int:
+        """See Embedded."""
+        return self.size
+
 
 class Text(Embedded):
     """The words of a text and their n-grams, hashed or looked up in a vocabulary, as ids to embed; averaged.
@@ -86,3 +91,8 @@ class Text(Embedded):
     def rows(self) -> int:
         """A row per bucket, or one for unknown words; and padding."""
         return 2 if self.vocabulary is not None else self.buckets + 1
+
+    @property
+    def most_entries(self) -> int:
+        """See Embedded."""
+        return self.vocabulary or 0

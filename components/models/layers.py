@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tf_keras
@@ -22,10 +22,39 @@ Tensors = dict[str, tf.Tensor]
 """Feature → symbolic tensor of its input layer."""
 
 
+class Divided(NamedTuple):
+    """How the ids of a range are divided into rows.
+
+    Attributes:
+      ids: number of ids.
+      quotients: the greatest number of their quotients; 0: each id has a row.
+      is_sum: whether a vector is the sum of its two rows, otherwise their product.
+    """
+
+    ids: int
+    quotients: int
+    is_sum: bool
+
+    @property
+    def rows(self) -> int:
+        """The number of remainders, or of ids."""
+        return -(-self.ids // self.quotients) if self.quotients else self.ids
+
+    @property
+    def parts(self) -> int:
+        """The number of quotients that there are."""
+        return -(-self.ids // self.rows) if self.quotients else 0
+
+
 class Table(tf_keras.layers.Layer):  # type: ignore[misc]
     """The embeddings of several columns of ids, as one variable in which each column has its own range of rows.
 
     One lookup and one optimizer update for all columns, instead of one for each, make a step several times faster.
+
+    A range with quotients has a row for each remainder of an id only, and further rows for the quotients; a vector is
+    composed of both (Shi et al. 2020, Compositional Embeddings Using Complementary Partitions for Memory-Efficient
+    Recommendation Systems, quotient-remainder trick). The rows of quotients begin as 1 for a product and as 0 for a
+    sum, so that at first ids with the same remainder have the same vector.
 
     Input: a list of int64 tensors, each of shape [batch] or [batch, values], in the order of `ranges`.
     Output: the layer's compute dtype, shape [batch, columns, width]. The embedding of several values is
@@ -39,6 +68,8 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
       features: the names of the ranges, with which a warm start matches the rows of earlier models.
       ranges: the range of each input; default: each input has its own.
       events: the numbers of the inputs whose values are not averaged.
+      quotients: of each range, the number of quotients, 0 for one with a row per id; default: 0 for all.
+      sums: of each range, whether a vector is the sum of its two rows, otherwise their product.
       options: of tf_keras.layers.Layer.
     """
 
@@ -50,22 +81,44 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
         features: Sequence[str] = (),
         ranges: Sequence[int] | None = None,
         events: Sequence[int] = (),
+        quotients: Sequence[int] = (),
+        sums: Sequence[bool] = (),
         **options: Any,
     ) -> None:
         super().__init__(**options)
+        self.divided = tuple(
+            Divided(ids, int(parts), is_sum)
+            for ids, parts, is_sum in itertools.zip_longest(cardinalities, quotients, sums, fillvalue=False)
+        )
         self.features = tuple(features)
         self.ranges = tuple(range(len(cardinalities)) if ranges is None else ranges)
         self.events = tuple(events)
         self.cardinalities, self.width, self.initializer = tuple(cardinalities), width, initializer
 
     def build(self, _input_shape: Any) -> None:
-        """Creates the variable."""
-        rows = sum(self.cardinalities)
+        """Creates the variable, and another one for quotients."""
+        rows = sum(each.rows for each in self.divided)
         # tf_keras cannot cast a sharded variable automatically, so `call` casts the rows.
         with sharding.table():
             self.rows = self.add_weight(
                 "rows", (rows, self.width), initializer=self.initializer, experimental_autocast=False
             )
+            composed = [each for each in self.divided if each.parts]
+            self.quotients = None
+            if composed:
+                self.quotients = self.add_weight(
+                    "quotients",
+                    (sum(each.parts for each in composed), self.width),
+                    initializer=lambda shape, dtype=None, **_partition: tf.concat(
+                        [tf.fill([each.parts, shape[1]], tf.cast(not each.is_sum, dtype)) for each in composed], axis=0
+                    ),
+                    experimental_autocast=False,
+                )
+
+    @property
+    def composed(self) -> tuple[str, ...]:
+        """The names of the ranges that have rows for quotients, in their order."""
+        return tuple(name for name, each in zip(self.features, self.divided, strict=True) if each.parts)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments, from which the layer can be made again; see tf_keras.layers.Layer."""
@@ -77,21 +130,28 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
             "features": self.features,
             "ranges": self.ranges,
             "events": self.events,
+            "quotients": [each.quotients for each in self.divided],
+            "sums": [each.is_sum for each in self.divided],
         }
 
     def call(self, ids: Sequence[tf.Tensor]) -> tf.Tensor | list[tf.Tensor]:
         """Looks up the rows of all columns."""
         # A copy of a model has a single tensor instead of a list of one.
         ids = tf.nest.flatten(ids)
-        of_ranges = [0, *itertools.accumulate(self.cardinalities)][:-1]
+        of_ranges = [0, *itertools.accumulate(each.rows for each in self.divided)][:-1]
         starts = tf.constant([of_ranges[each] for each in self.ranges], tf.int64)
-        if all(column.shape.rank == 1 for column in ids):
-            return self._rows(tf.stack(ids, axis=1) + starts)
+        if all(column.shape.rank == 1 for column in ids) and self.quotients is None:
+            return self._rows(self.rows, tf.stack(ids, axis=1) + starts)
         matrices = [column[:, tf.newaxis] if column.shape.rank == 1 else column for column in ids]
+        divided = [self.divided[each] for each in self.ranges]
+        remainders = [
+            column % each.rows if each.parts else column for column, each in zip(matrices, divided, strict=True)
+        ]
         rows_of_all = self._rows(
-            tf.concat([column + start for column, start in zip(matrices, tf.unstack(starts), strict=True)], axis=1)
+            self.rows,
+            tf.concat([column + start for column, start in zip(remainders, tf.unstack(starts), strict=True)], axis=1),
         )
-        parts = tf.split(rows_of_all, [column.shape[1] for column in matrices], axis=1)
+        parts = self._composed(tf.split(rows_of_all, [column.shape[1] for column in matrices], axis=1), matrices)
         means = [
             _mean(rows, column)
             for number, (rows, column) in enumerate(zip(parts, matrices, strict=True))
@@ -100,10 +160,33 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
         of_columns = [tf.stack(means, axis=1)] if means else []
         return [*of_columns, *(parts[number] for number in self.events)] if self.events else of_columns[0]
 
-    def _rows(self, indices: tf.Tensor) -> tf.Tensor:
-        """The rows with these indices: int64 [batch, n] → [batch, n, width]."""
-        # Not tf.gather, which would concatenate the shards of the parameter servers first.
-        return tf.cast(tf.nn.embedding_lookup(local_copy(self.rows), indices), self.compute_dtype)
+    def _composed(self, parts: list[tf.Tensor], matrices: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """The vectors of each input, [batch, n, width], from the rows of remainders and the ids, [batch, n]."""
+        if self.quotients is None:
+            return parts
+        starts = [0, *itertools.accumulate(each.parts for each in self.divided)]
+        numbers = [number for number, each in enumerate(self.ranges) if self.divided[each].parts]
+        indices = [
+            matrices[each] // self.divided[self.ranges[each]].rows + starts[self.ranges[each]] for each in numbers
+        ]
+        rows = tf.split(
+            self._rows(self.quotients, tf.concat(indices, axis=1)), [each.shape[1] for each in indices], axis=1
+        )
+        vectors = [*parts]
+        for number, each in zip(numbers, rows, strict=True):
+            is_sum = self.divided[self.ranges[number]].is_sum
+            vectors[number] = vectors[number] + each if is_sum else vectors[number] * each
+        return vectors
+
+    def _rows(self, variable: tf.Variable, indices: tf.Tensor) -> tf.Tensor:
+        """The rows of a variable with these indices: int64 [batch, n] → [batch, n, width]."""
+        if not isinstance(tf.distribute.get_strategy(), tf.distribute.ParameterServerStrategy):
+            return tf.cast(tf.nn.embedding_lookup(local_copy(variable), indices), self.compute_dtype)
+        # A worker fetches each row of its batch once. Not tf.gather of the variable, which would concatenate the shards
+        # of the parameter servers first.
+        distinct, positions = tf.unique(tf.reshape(indices, [-1]), tf.int64)
+        rows = tf.cast(tf.nn.embedding_lookup(variable, distinct), self.compute_dtype)
+        return tf.gather(rows, tf.reshape(positions, tf.shape(indices)))
 
 
 def _mean(rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
@@ -193,10 +276,19 @@ def table(
 ) -> Table:
     """A table for these features; the options are those of Table."""
     owners = {feature: each.shares if each.shares in ids else feature for feature, each in ids.items()}
-    ranges = {owner: ids[owner].cardinality for owner in dict.fromkeys(owners.values())}
+    ranges = {owner: ids[owner] for owner in dict.fromkeys(owners.values())}
     numbers = {owner: number for number, owner in enumerate(ranges)}
-    shared = [numbers[owner] for owner in owners.values()]
-    return Table(tuple(ranges.values()), width, initializer, tuple(ranges), shared, name=name, **options)
+    return Table(
+        [each.cardinality for each in ranges.values()],
+        width,
+        initializer,
+        tuple(ranges),
+        [numbers[owner] for owner in owners.values()],
+        quotients=[each.quotients or 0 for each in ranges.values()],
+        sums=[each.composition == "sum" for each in ranges.values()],
+        name=name,
+        **options,
+    )
 
 
 def by_width(ids: dict[str, Ids], config: ModelConfig) -> dict[int, dict[str, Ids]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import logging
 import re
 from typing import Any
@@ -30,17 +31,39 @@ class Checkpoints:
     def __init__(self, folder: str, scratch: str | None, keep: int, **objects: Any) -> None:
         self._folder = folder
         self._latest: int | None = None
+        self._writer = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+        self._being_written: concurrent.futures.Future[None] | None = None
         self._checkpoint = tf.train.Checkpoint(**objects)
         self._manager = tf.train.CheckpointManager(
             self._checkpoint, scratch or folder, 1 if scratch else keep, checkpoint_name=_NAME
         )
 
-    def save(self, step: int) -> None:
+    def save(self, step: int, in_background: bool = False) -> None:
         """Writes a checkpoint, unless it is the one that was saved or restored last.
 
         TensorFlow writes the index last, and in place: a checkpoint that is written over another one of the same step
         is damaged meanwhile.
+
+        Args:
+          step: its name.
+          in_background: whether to return before it is written, so that training goes on meanwhile. Then the weights
+            and moments are not all of the same step, and what is raised is raised by the next call. In any case the one
+            before has been written first.
         """
+        if self._being_written is not None:
+            self._being_written.result()
+        if in_background:
+            self._being_written = self._writer.submit(self._save, step)
+        else:
+            self._being_written = None
+            self._save(step)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the checkpoint that was saved last has been written."""
+        return self._being_written is None or self._being_written.done()
+
+    def _save(self, step: int) -> None:
         if step != self._latest:
             self._manager.save(checkpoint_number=step)
         self._latest = step

@@ -10,6 +10,7 @@ from components.config_section import Section
 from components.trainer.remote.config import WhereConfig
 
 ClassWeights = Literal["balanced"] | dict[str, PositiveFloat]
+NewIds = Literal["mean", "unknown", "random"]
 
 
 class StrategyConfig(Section):
@@ -76,6 +77,9 @@ class CheckpointConfig(Section):
     """Steps between two checkpoints; a restart repeats at most as many steps."""
     keep: PositiveInt = 3
     """Checkpoints that are retained; an older one is restored if the newest is damaged."""
+    background_over_mb: PositiveFloat = 128.0
+    """parameter_server: workers go on while a checkpoint of more MiB is written; a restart then repeats at most twice
+    `every_steps`. Smaller ones, and those that early stopping measures, are written first."""
 
 
 class TensorBoardConfig(Section):
@@ -151,6 +155,10 @@ class TrainingConfig(Section):
     warm_start: bool = False
     """Begins with the weights of the latest blessed model. Weights that it does not have, or all if no model is
     blessed, begin from scratch."""
+    new_ids: NewIds = "mean"
+    """With `warm_start`: the vectors that values begin with which are not in the vocabulary of that model. mean: the
+    mean vector of those that are; unknown: the vector that the value had as an unknown one; random: as without a warm
+    start."""
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     evaluator: bool = False
     """Evaluates the checkpoints on the eval split while training goes on; in a cluster, in a separate task."""
@@ -184,6 +192,8 @@ class TrainingConfig(Section):
     @model_validator(mode="after")
     def _check_combinations(self) -> TrainingConfig:
         strategy = self.strategy
+        if self.new_ids != "mean" and not self.warm_start:
+            raise ValueError(f"new_ids has an effect with warm_start, received {self.new_ids}; remove it")
         if self.where is not None and self.cluster != "local":
             raise ValueError(
                 f"where submits the tasks, and cluster: {self.cluster} is for tasks that others start; remove one"

@@ -21,6 +21,7 @@ from components.compat import tfx as compat
 from components.compat.tfx.trainer import TrainerExecutor
 from components.errors import InputError, MachineError
 from components.files import is_remote
+from components.trainer import table_memory
 from components.trainer.cluster import tf_config
 from components.trainer.cluster.tf_config import Role
 from components.trainer.hyperparameters import with_best_values
@@ -31,7 +32,7 @@ _LOGS = "logs"
 _CHECKPOINTS = "checkpoints"
 _CHECKPOINT_FIELDS = (
     *("steps", "batch_size", "learning_rate", "table_learning_rate", "weight_decay", "class_weights", "precision"),
-    *("seed", "warm_start", "early_stopping", "validation"),
+    *("seed", "warm_start", "new_ids", "early_stopping", "validation"),
 )
 """The fields of the training section that a checkpoint depends on. A resumed run may have another cluster."""
 
@@ -67,6 +68,8 @@ class Executor(TrainerExecutor):
         if role is not None:
             run_task(Path(tempfile.mkdtemp()), role)
             return
+        if not plan.model.run_fn:
+            table_memory.check(plan, artifact_utils.get_single_uri(input_dict["transform_graph"]))
         if config.where is not None:
             self._train_remotely(plan, config.where, input_dict, output_dict, exec_properties)
             return

@@ -167,6 +167,7 @@ class Training:
                 folders=Folders(self._checkpoints, None if distribution.is_lead else f"{run}/checkpoints", run),
                 on_checkpoint=functools.partial(self._on_checkpoint, evaluation, validation),
                 is_over=distribution.is_lead and self._best is not None and self._best.is_over,
+                reads_checkpoints=self._best is not None,
             ).run()
 
     def input_pipeline(self, batch_size: int) -> InputPipeline:
@@ -224,7 +225,8 @@ class Training:
 
     def _warm_start(self, network: tf_keras.Model) -> None:
         if self._plan.training.warm_start:
-            warm_start.initialize(network, self._fn_args.base_model, self._plan.features, self._transform)
+            new_ids = self._plan.training.new_ids
+            warm_start.initialize(network, self._fn_args.base_model, self._plan.features, self._transform, new_ids)
 
     def _network(self) -> tf_keras.Model | None:
         """The trained network; None if the model has none."""

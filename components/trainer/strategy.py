@@ -19,8 +19,8 @@ from components.trainer.cluster.task_server import inter_op_threads
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import StrategyConfig, TrainingConfig
 from components.trainer.mesh import Mesh, create_devices
+from components.trainer.table_memory import MOST_SHARDS
 
-_MOST_SHARDS = 1 << 10
 _CONNECT_SECONDS = 10.0
 
 
@@ -187,7 +187,7 @@ def _partitioner(config: StrategyConfig, servers: int) -> sharding.Partitioner:
     if config.partitioner == "fixed":
         partitioner = partitioners.FixedShardsPartitioner(servers)
     elif config.partitioner == "max_size":
-        partitioner = partitioners.MaxSizePartitioner(max_shard_bytes=size, max_shards=_MOST_SHARDS)
+        partitioner = partitioners.MaxSizePartitioner(max_shard_bytes=size, max_shards=MOST_SHARDS)
     else:
         partitioner = partitioners.MinSizePartitioner(min_shard_bytes=size, max_shards=servers)
     return sharding.for_tables_only(partitioner)

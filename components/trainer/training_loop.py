@@ -22,6 +22,7 @@ import tf_keras
 from components.errors import InputError
 from components.models import folds
 from components.models.images import frozen_variables
+from components.models.table_sizes import COPIES
 from components.trainer.checkpoint import Checkpoints
 from components.trainer.cluster import heartbeat
 from components.trainer.cluster.task_server import WORKER_FILE
@@ -92,6 +93,7 @@ class TrainingLoop:
       on_checkpoint: called with each checkpoint's step and network, and again with the one that is restored, since this
         process may have ended before it returned; training ends if it returns True.
       is_over: whether that has ended the training already, before a restart.
+      reads_checkpoints: whether `on_checkpoint` reads the checkpoint that was written.
     """
 
     config: TrainingConfig
@@ -101,6 +103,7 @@ class TrainingLoop:
     folders: Folders
     on_checkpoint: Callable[[int, tf_keras.Model], object]
     is_over: bool = False
+    reads_checkpoints: bool = True
 
     def run(self) -> None:
         """Trains until all steps are done and saved, or a checkpoint has ended the training.
@@ -117,6 +120,9 @@ class TrainingLoop:
         keep, folders = self.config.checkpoint.keep, self.folders
         checkpoints = Checkpoints(folders.checkpoints, folders.scratch, keep, network=network, optimizer=optimizer)
         done = checkpoints.restore()
+        if done and int(optimizer.iterations.numpy()) != done:
+            # Workers of a parameter_server took steps while it was written.
+            optimizer.iterations.assign(done)
         self.distribution.check_agreement(done)
         if not done:
             with self.distribution.scope():
@@ -136,26 +142,39 @@ class TrainingLoop:
                 done, stop = self._advance(steps, optimizer, writer, done, own)
                 if done >= checkpoint_at or stop.preempted:
                     steps.collect()
-                    checkpoints.save(done)
+                    goes_on = done < self.config.steps and not stop.preempted
+                    checkpoints.save(done, in_background=goes_on and self._saves_in_background(network))
                     writer.checkpoint(done, network)
                     finished = finished or self.on_checkpoint(done, network) is True
                 if stop.preempted:
                     logging.warning("received SIGTERM: saved a checkpoint at step %d", done)
                     raise SystemExit(PREEMPTED)
 
+    @property
+    def _is_coordinated(self) -> bool:
+        """Whether this is the coordinator of a parameter_server."""
+        return self.config.strategy.kind == "parameter_server" and self.distribution.role is not None
+
+    def _saves_in_background(self, network: tf_keras.Model) -> bool:
+        """Whether steps are taken while a checkpoint is written: only by workers that take them by themselves, from
+        weights of several steps anyway.
+        """
+        weights = sum(math.prod(variable.shape) * variable.dtype.size for variable in network.variables)
+        is_large = weights * COPIES > self.config.checkpoint.background_over_mb * (1 << 20)
+        return is_large and self._is_coordinated and not self.reads_checkpoints
+
     def steps(self, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer) -> Steps:
         """The steps of this strategy."""
         strategy = self.distribution.strategy
         if self.distribution.mesh:
             return self._mesh_steps(self.distribution.mesh, network, optimizer)
-        coordinated = self.config.strategy.kind == "parameter_server" and self.distribution.role is not None
         # A worker of a parameter server applies the mean gradient of its own batch.
-        replicas = 1 if coordinated else strategy.num_replicas_in_sync
+        replicas = 1 if self._is_coordinated else strategy.num_replicas_in_sync
         step = _replica_step(network, optimizer, self.learner, replicas)
         more = step, self.input_pipeline, optimizer.iterations, self.config.steps_per_execution
         if self.distribution.elastic:
             return ElasticSteps(self.distribution.elastic, *more)
-        return (ParameterServerSteps if coordinated else SynchronousSteps)(self.distribution, *more)
+        return (ParameterServerSteps if self._is_coordinated else SynchronousSteps)(self.distribution, *more)
 
     def _mesh_steps(
         self, mesh: Mesh, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer

@@ -2,13 +2,16 @@
 
 A variable is copied if both models have one of its name and shape, and have the same inputs and outputs. A row of a
 table belongs to an id, so tables are copied by id: if a vocabulary has changed, the rows of values in both vocabularies
-move to their new ids, and the rows of new values keep their initial weights.
+move to their new ids. The rows of new values begin as `training.new_ids` says, and those of values that are not in the
+new vocabulary are left out. The rows of composed vectors belong to several ids, so they are copied if all ids are the
+same.
 
 Names and features are not part of a SavedModel, so they are written to `assets.extra/warm_start.json` in its folder.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -25,11 +28,14 @@ from components.features import feature_names
 from components.features.plan import FeaturePlan
 from components.models.inputs import inputs
 from components.models.layers import Table
+from components.trainer.config import NewIds
 
 _FILE = "assets.extra/warm_start.json"
 _KEY = "weights/{}/.ATTRIBUTES/VARIABLE_VALUE"
 """The checkpoint key of a variable in the SavedModel that `export` writes, by its position in `network.variables`."""
 _NEW = -1
+_OF_TABLES = ("embedding", "quotient_remainder", "composition")
+"""Options of an operation that do not change the meaning of its ids."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +62,13 @@ class _Weight:
       variable: to assign a value to.
       features: the features whose ids have their rows in it, one after the other; () if they are not known, and None if
         it is no table of ids.
+      rows: the number of rows of each of these features.
     """
 
     name: str
     variable: tf.Variable
     features: Sequence[str] | None
+    rows: Sequence[int] = ()
 
 
 def describe(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransformOutput, path: str) -> None:
@@ -77,6 +85,7 @@ def describe(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransf
     description = {
         "variables": [name_of[id(variable)] for variable in network.variables],
         "tables": {weight.name: weight.features for weight in weights if weight.features is not None},
+        "rows": {weight.name: weight.rows for weight in weights if weight.rows},
         "sense": _model_interface(network, plan, transform),
         "ids": {
             name: {"op": op, "count": count, "file": None if file is None else file.rpartition("/")[2]}
@@ -88,7 +97,13 @@ def describe(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransf
         file.write(json.dumps(description, indent=1))
 
 
-def initialize(network: tf_keras.Model, base: str | None, plan: FeaturePlan, transform: tft.TFTransformOutput) -> None:
+def initialize(
+    network: tf_keras.Model,
+    base: str | None,
+    plan: FeaturePlan,
+    transform: tft.TFTransformOutput,
+    new_ids: NewIds = "random",
+) -> None:
     """Copies the weights of an earlier model into a new network, and logs which, and why not the others.
 
     Args:
@@ -96,6 +111,7 @@ def initialize(network: tf_keras.Model, base: str | None, plan: FeaturePlan, tra
       base: the folder of the earlier model; None if there is none yet.
       plan: the features and the label.
       transform: the transform graph.
+      new_ids: what the rows of ids begin with that the earlier model does not have.
     """
     if base is None or not tf.io.gfile.exists(f"{base}/{_FILE}"):
         reason = "no model is blessed yet" if base is None else f"{base} has no {_FILE}"
@@ -110,7 +126,7 @@ def initialize(network: tf_keras.Model, base: str | None, plan: FeaturePlan, tra
     }
     copied, weights = [], _weights(network)
     for weight in weights:
-        reason = _copy(weight, earlier, vocabularies, same_interface)
+        reason = _copy(weight, earlier, vocabularies, same_interface, new_ids)
         if reason:
             logging.warning("warm start: %s is not copied: %s", weight.name, reason)
         else:
@@ -151,14 +167,19 @@ class _EarlierModel:
         self._ids: Mapping[str, Any] = description["ids"]
         self._vocabularies: dict[str, IdVocabulary | None] = {}
         self.tables: Mapping[str, Sequence[str]] = description["tables"]
+        # Models of earlier releases have a row for each id.
+        self._rows: Mapping[str, Sequence[int]] = description.get("rows", {})
 
     def value(self, name: str) -> npt.NDArray[Any] | None:
         """The value of a variable; None if there is none of this name."""
         return self._reader.get_tensor(self._keys[name]) if name in self._keys else None
 
-    def count(self, feature: str) -> int:
-        """The number of ids of a feature."""
-        return int(self._ids[feature]["count"])
+    def ranges(self, table: str) -> dict[str, range]:
+        """The rows of each feature in a table."""
+        features = self.tables[table]
+        counts = self._rows.get(table) or [int(self._ids[feature]["count"]) for feature in features]
+        ends = list(itertools.accumulate(counts))
+        return {name: range(end - count, end) for name, count, end in zip(features, counts, ends, strict=True)}
 
     def vocabulary(self, feature: str) -> IdVocabulary | None:
         """The meaning of a feature's ids; None if there was no such feature."""
@@ -172,7 +193,11 @@ class _EarlierModel:
 
 
 def _copy(
-    weight: _Weight, earlier: _EarlierModel, vocabularies: Mapping[str, IdVocabulary], same_interface: bool
+    weight: _Weight,
+    earlier: _EarlierModel,
+    vocabularies: Mapping[str, IdVocabulary],
+    same_interface: bool,
+    new_ids: NewIds,
 ) -> str:
     """Copies a variable; returns the reason if it cannot, otherwise an empty string."""
     value = earlier.value(weight.name)
@@ -182,7 +207,7 @@ def _copy(
     if weight.features and earlier.tables.get(weight.name):
         if value.shape[1:] != shape[1:]:
             return f"its rows have width {shape[1]}, and the earlier model's {value.shape[1]}"
-        return _copy_rows(weight, value, earlier, vocabularies)
+        return _copy_rows(weight, value, earlier, vocabularies, new_ids)
     if value.shape != shape:
         return f"its shape is {list(shape)}, and the earlier model's {list(value.shape)}"
     if not same_interface:
@@ -196,28 +221,94 @@ def _copy(
 
 
 def _copy_rows(
-    weight: _Weight, value: npt.NDArray[Any], earlier: _EarlierModel, vocabularies: Mapping[str, IdVocabulary]
+    weight: _Weight,
+    value: npt.NDArray[Any],
+    earlier: _EarlierModel,
+    vocabularies: Mapping[str, IdVocabulary],
+    new_ids: NewIds,
 ) -> str:
-    """Copies the rows of a table, shape [ids, width], by their ids; returns the reason if it copies none."""
-    starts, start = {}, 0
-    for feature in earlier.tables[weight.name]:
-        starts[feature] = start
-        start += earlier.count(feature)
-    parts = []
-    for feature in weight.features or ():
-        ids = earlier_ids(vocabularies[feature], earlier.vocabulary(feature) if feature in starts else None)
-        parts.append(np.where(ids == _NEW, _NEW, ids + starts.get(feature, 0)))
-        matches = int(np.sum(ids != _NEW))
-        if matches < len(ids):
-            logging.info("warm start: %s: %d of %d rows of %s copied", weight.name, matches, len(ids), feature)
+    """Copies the rows of a table, shape [rows, width], by their ids; returns the reason if it copies none."""
+    ranges, parts = earlier.ranges(weight.name), []
+    for feature, count in zip(weight.features or (), weight.rows, strict=True):
+        before = earlier.vocabulary(feature) if feature in ranges else None
+        found = ranges.get(feature, range(0))
+        ids = _earlier_rows(vocabularies[feature], before, count, len(found))
+        parts.append(np.where(ids == _NEW, _NEW, ids + found.start))
     rows = np.concatenate(parts)
     if np.all(rows == _NEW):
         return "none of its ids has the same meaning in the earlier model"
-    is_new = (rows == _NEW)[:, np.newaxis]
-    # New rows keep their initial values.
-    initial = tf.convert_to_tensor(weight.variable).numpy() if is_new.any() else value[rows]
-    weight.variable.assign(np.where(is_new, initial, value[rows]))
+    is_new = rows == _NEW
+    copied: npt.NDArray[Any] = value[rows]
+    if is_new.any():
+        initial = tf.convert_to_tensor(weight.variable).numpy()
+        copied[is_new] = initial[is_new]
+    start = 0
+    for feature, count in zip(weight.features or (), weight.rows, strict=True):
+        of_feature = slice(start, start + count)
+        start += count
+        matches = count - int(is_new[of_feature].sum())
+        if not 0 < matches < count:
+            continue
+        logging.info("warm start: %s: %d of %d rows of %s copied", weight.name, matches, count, feature)
+        before = earlier.vocabulary(feature)
+        if before is not None and new_ids != "random":
+            _begin_new_rows(
+                copied[of_feature],
+                is_new[of_feature],
+                vocabularies[feature],
+                before,
+                value[ranges[feature].start :],
+                new_ids,
+            )
+    weight.variable.assign(copied)
     return ""
+
+
+def _earlier_rows(
+    new: IdVocabulary, earlier: IdVocabulary | None, rows: int, earlier_rows: int
+) -> npt.NDArray[np.int64]:
+    """Maps the rows of a feature to those of an earlier model, -1 for a new one: int64 [rows]; see `earlier_ids`."""
+    composed = new.op.get("quotient_remainder")
+    before = earlier.op.get("quotient_remainder") if earlier else None
+    if not composed and not before:
+        return earlier_ids(new, earlier)
+    same_division = (composed, rows) == (before, earlier_rows)
+    same = earlier is not None and _is_same(new, earlier) and same_division
+    same = same and earlier is not None and new.op["composition"] == earlier.op["composition"]
+    return np.arange(rows) if same else np.full(rows, _NEW, np.int64)
+
+
+def _begin_new_rows(
+    rows: npt.NDArray[Any],
+    is_new: npt.NDArray[np.bool_],
+    new: IdVocabulary,
+    earlier: IdVocabulary,
+    value: npt.NDArray[Any],
+    new_ids: NewIds,
+) -> None:
+    """Assigns the rows of the entries of a vocabulary that the earlier one does not have.
+
+    Args:
+      rows: of all ids, [ids, width].
+      is_new: which of them are new, [ids].
+      new: their meaning.
+      earlier: the meaning of the earlier model's ids.
+      value: the earlier model's rows of these.
+      new_ids: mean: the mean of the rows of entries that both have; unknown: the row that the value had as one
+        outside the vocabulary.
+    """
+    if new.values is None or earlier.values is None:
+        return
+    entries = np.arange(1, len(new.values) + 1)
+    added = entries[is_new[entries]]
+    if new_ids == "mean":
+        kept = entries[~is_new[entries]]
+        if len(kept):
+            rows[added] = rows[kept].mean(axis=0)
+        return
+    oov_buckets = earlier.count - len(earlier.values) - 1
+    buckets = tf.strings.to_hash_bucket_fast([new.values[entry - 1] for entry in added], oov_buckets).numpy()
+    rows[added] = value[len(earlier.values) + 1 + buckets]
 
 
 def earlier_ids(new: IdVocabulary, earlier: IdVocabulary | None) -> npt.NDArray[np.int64]:
@@ -238,7 +329,7 @@ def earlier_ids(new: IdVocabulary, earlier: IdVocabulary | None) -> npt.NDArray[
         return ids
     if _is_same(new, earlier):
         return np.arange(new.count)
-    if new.values is None or earlier.values is None or new.op["op"] not in ("vocab", "sequence"):
+    if new.values is None or earlier.values is None or new.op.get("buckets") != earlier.op.get("buckets"):
         return ids
     # Id 0 is a missing value or padding; the vocabulary follows, then the buckets of out-of-vocabulary values; see
     # features.ops.
@@ -256,8 +347,10 @@ def _is_same(new: IdVocabulary, earlier: IdVocabulary | None) -> bool:
     if earlier is None or new.count != earlier.count:
         return False
     if new.values is not None or earlier.values is not None:
-        return new.op["op"] == earlier.op["op"] and new.values == earlier.values
-    return dict(new.op) == dict(earlier.op)
+        same = new.op["op"] == earlier.op["op"] and new.op.get("buckets") == earlier.op.get("buckets")
+        return same and new.values == earlier.values
+    # A model of an earlier release has no fields that were added since.
+    return all(earlier.op.get(name, value) == value for name, value in new.op.items() if name not in _OF_TABLES)
 
 
 def _model_interface(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, Any]:
@@ -290,7 +383,20 @@ def _weights(network: tf_keras.Model) -> list[_Weight]:
     of_nested = [replace(each, name=f"{one.name}/{each.name}") for one in nested for each in _weights(one)]
     inside = {id(module) for one in nested for module in one.submodules}
     layers = [layer for layer in network.submodules if isinstance(layer, Table) and id(layer) not in inside]
-    tables = [_Weight(f"{layer.name}/rows", layer.rows, layer.features) for layer in layers]
+    tables = [
+        _Weight(f"{layer.name}/rows", layer.rows, layer.features, [each.rows for each in layer.divided])
+        for layer in layers
+    ]
+    tables += [
+        _Weight(
+            f"{layer.name}/quotients",
+            layer.quotients,
+            layer.composed,
+            [each.parts for each in layer.divided if each.parts],
+        )
+        for layer in layers
+        if layer.quotients is not None
+    ]
     # The variables of the network contain the shards of a sharded table, not the table.
     listed = {id(variable) for one in nested for variable in one.variables}
     listed |= {id(each) for table in tables for each in (table.variable, *getattr(table.variable, "variables", ()))}

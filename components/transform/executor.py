@@ -23,7 +23,7 @@ from components.data import example_artifacts, file_io
 from components.data.example_artifacts import examples_of
 from components.data.examples import Examples, Format
 from components.errors import InputError, errors_of_beam
-from components.features import preprocessing
+from components.features import graph_files, preprocessing
 from components.features.plan import FeaturePlan
 from components.transform.analysis_cache import AnalysisCache
 from components.transform.apply import ApplyGraph, Rows
@@ -112,6 +112,8 @@ class Executor(executor.Executor):  # type: ignore[misc]
                 _ = transformed | "Apply" >> ApplyGraph(rows, graph)
         compat.write_schema(task.schema, file_io.join(task.folder, tft.TFTransformOutput.RAW_METADATA_DIR))
         fileio.rmtree(task.temporary)
+        for each in graph_files.hash_collisions(task.folder):
+            logging.log(logging.WARNING if each.is_high else logging.INFO, "hash collisions: %s", each)
         task.describe_outputs()
 
 

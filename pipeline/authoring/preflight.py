@@ -11,7 +11,6 @@ from pathlib import Path
 from components.data import file_io
 from components.data_gate import schema_columns as schemas
 from components.errors import InputError, MachineError
-from components.features.base_op import Embedded
 from components.files import is_remote
 from components.ingest import input_files, readers, spans
 from components.ingest.config import DataConfig
@@ -20,10 +19,12 @@ from components.names import did_you_mean
 from components.pusher import serving_state
 from components.pusher.local_folder import check_writable
 from components.pusher.store import private_key_file
+from components.trainer import table_memory
 from components.version_manifest import signing_key
 from pipeline.authoring.config import Config, Loaded
 from pipeline.authoring.config.cross_checks import check_columns, check_dtypes
 from pipeline.authoring.config.document import Problem
+from pipeline.authoring.plans import training_plan
 from pipeline.core.metadata.location import Location, exists
 from pipeline.core.metadata.sql import NoTablesError, Tables
 from pipeline.core.paths import Paths
@@ -41,7 +42,7 @@ def check(loaded: Loaded) -> None:
       MachineError: the metadata store does not open, or the disk is full.
     """
     check_data(loaded)
-    loaded.refuse(_of_tables(loaded.config, memory()[0]))
+    check_tables(loaded)
     paths = loaded.config.paths()
     _check_output(paths)
     _check_visible(loaded.config, str(paths.artifacts))
@@ -52,6 +53,15 @@ def check(loaded: Loaded) -> None:
     private_key_file(os.environ, push, paths.pushed)
     if not is_remote(paths.pushed):
         serving_state.read(paths.pushed)
+
+
+def check_tables(loaded: Loaded) -> None:
+    """Checks that the tables of ids fit the memory of the tasks that train.
+
+    Raises:
+      InputError: they do not.
+    """
+    loaded.refuse(_of_tables(loaded.config, memory()[0]))
 
 
 def check_data(loaded: Loaded) -> None:
@@ -94,39 +104,24 @@ def _of_predicted(config: Config) -> list[Problem]:
 
 
 def _of_tables(config: Config, memory: int) -> list[Problem]:
-    """Tables of ids that take more bytes than the memory that this machine has, if it is the one that trains.
+    """Tables of ids that take more memory than the tasks of the training have.
 
-    What is known before the data is: of a vocabulary, `size` is only the most that it can have.
+    What is known before the data is: vocabularies count with no entry. The Trainer checks again when they are known.
     """
-    if config.model.run_fn or config.training.cluster != "local" or config.training.where:
+    if config.model.run_fn:
         return []
-    sizes = [
-        (feature.op.rows * _row_bytes(config, feature.op), feature)
-        for feature in config.features.declared
-        if isinstance(feature.op, Embedded)
-    ]
-    total = sum(size for size, _ in sizes)
-    if total <= memory:
+    plan = training_plan(config)
+    tables = table_memory.tables_of(plan, graph=None, most=False)
+    reason = table_memory.misfit(config.training, tables, memory)
+    if not reason:
         return []
-    largest, feature = max(sizes, key=lambda pair: pair[0])
-    return [
-        Problem(
-            ("features", *feature.key),
-            f"the embeddings of all features need {total / _GIB:,.1f} GiB in training, that of {feature.name!r} "
-            f"{largest / _GIB:,.1f}, and this machine has {memory / _GIB:,.1f}; lower its buckets, its embedding or "
-            "model.embedding",
-        )
-    ]
-
-
-_GIB = 2**30
-_COPIES = 3
-"""Adam stores two numbers for each weight."""
-
-
-def _row_bytes(config: Config, op: Embedded) -> int:
-    """Bytes of a row in training, the weights that wide_deep and dlrm have for each id among them."""
-    return (config.model.width(op.rows, op.embedding) + (config.model.kind in ("wide_deep", "dlrm"))) * 4 * _COPIES
+    largest = max(tables, key=lambda each: each.bytes)
+    feature = next(each for each in config.features.declared if each.name == largest.feature)
+    message = (
+        f"{reason}; that of {largest.feature!r} has {largest.rows:,} rows of {largest.width} numbers: lower its "
+        "buckets or its embedding, set its quotient_remainder, or lower model.embedding"
+    )
+    return [Problem(("features", *feature.key), message)]
 
 
 def _check_generated(data: DataConfig) -> None:

@@ -13,7 +13,15 @@ from pipeline.cli.options import add_config, add_engine, load_config
 from pipeline.cli.output import print_json, suppress_native_stderr
 
 if TYPE_CHECKING:
+    from components.models.table_sizes import TableSize
+    from components.trainer.table_memory import TaskMemory
+    from pipeline.authoring.config import Config
     from pipeline.orchestration.dry_run import PlannedNode
+
+_RUNS = 20
+"""Runs among which the last one with vocabularies is looked for."""
+_TABLES = 20
+"""Tables that are printed, the largest ones."""
 
 HELP = "Show what a run would do: its nodes, their inputs, the engine, and what is cached. Nothing is run or written."
 
@@ -26,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from components.ingest import input_files
-    from pipeline.authoring.preflight import check_data, check_store
+    from components.trainer import table_memory
+    from pipeline.authoring.preflight import check_data, check_store, check_tables
     from pipeline.orchestration import engines
 
     loaded = load_config(options)
@@ -37,15 +46,39 @@ def run(options: argparse.Namespace) -> int:
         from pipeline.orchestration.dry_run import forecast
 
         planned = forecast(compile_pipeline(loaded.config), Path(scratch))
+    tables = _tables(loaded.config)
+    tasks = table_memory.by_task(loaded.config.training.strategy, tables)
     runtime = loaded.config.runtime
     beam = engines.describe(runtime, input_files.local_size(loaded.config.data))
     if options.json:
         plan = {"pipeline": loaded.config.pipeline.name, "engine": runtime.engine, "beam": beam}
-        print_json({**plan, "nodes": [dataclasses.asdict(node) for node in planned]})
+        sizes = {"tables": [{**dataclasses.asdict(each), "bytes": each.bytes} for each in tables]}
+        memory = {"table_memory": [dataclasses.asdict(each) for each in tasks]}
+        print_json({**plan, "nodes": [dataclasses.asdict(node) for node in planned], **sizes, **memory})
     else:
         sys.stdout.write("".join(f"{line}\n" for line in beam))
         _show(planned, runtime.engine)
+        if tables:
+            _show_tables(tables, tasks)
+    check_tables(loaded)
     return 0
+
+
+def _tables(config: Config) -> list[TableSize]:
+    """The tables of the model; vocabularies as the last run counted them, otherwise with their greatest size."""
+    from components.trainer import table_memory
+    from pipeline.authoring.plans import training_plan
+    from pipeline.core.metadata.location import exists
+    from pipeline.core.metadata.store import Store
+
+    if config.model.run_fn:
+        return []
+    graph = None
+    if exists(config.paths().store):
+        store = Store(config.paths().store)
+        runs = store.runs(config.pipeline.name, _RUNS)
+        graph = next((each.uri for run in runs for each in store.artifacts(run.name, "TransformGraph")), None)
+    return table_memory.tables_of(training_plan(config), graph)
 
 
 def _show(planned: list[PlannedNode], engine: str) -> None:
@@ -58,3 +91,29 @@ def _show(planned: list[PlannedNode], engine: str) -> None:
     for node in planned:
         table.add_row(node.id, node.will, f"Beam, {engine}" if node.on_beam else "", node.why, "\n".join(node.inputs))
     Console(highlight=False, soft_wrap=True).print(table)
+
+
+def _show_tables(tables: list[TableSize], tasks: list[TaskMemory]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("feature", "table"):
+        table.add_column(name)
+    for name in ("rows", "width", "MB in training"):
+        table.add_column(name, justify="right")
+    for each in sorted(tables, key=lambda size: -size.bytes)[:_TABLES]:
+        rows = f"{'at most ' if each.most else ''}{each.rows:,}"
+        table.add_row(each.feature, each.kind, rows, str(each.width), f"{each.bytes / 1e6:,.1f}")
+    if len(tables) > _TABLES:
+        table.add_row(f"… {len(tables) - _TABLES} smaller ones")
+    needs = ", ".join(
+        f"{each.count} {each.task} {each.bytes / 1e6:,.1f} each"
+        if each.count > 1
+        else f"{each.task} {each.bytes / 1e6:,.1f}"
+        for each in tasks
+    )
+    console = Console(highlight=False, soft_wrap=True)
+    console.print()
+    console.print(table)
+    console.print(f"tables of ids, MB of memory: {needs}")

@@ -108,6 +108,9 @@ def print_summary(result: RunResult, mode: Mode) -> None:
     for each in summary.near_duplicates:
         if each.found:
             console.print(plain(f"near duplicates: {each}"))
+    for collisions in summary.hash_collisions:
+        if collisions.is_high:
+            console.print(plain(f"warning: hash collisions: {collisions}"))
     if summary.training.get("restarts") or summary.training.get("damaged"):
         console.print(_training_line(summary.training))
     if summary.tuned:

@@ -10,6 +10,7 @@ from components.data.near_duplicates import NearDuplicates
 from components.edge.verdict import EdgeVerdict
 from components.errors import PipelineError
 from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics
+from components.features.hash_collisions import HashCollisions
 from components.monitor.result import Monitoring
 from components.serving.check_result import ServingCheckResult
 
@@ -194,6 +195,8 @@ class RunSummary:
     """Column → type: int, float, bytes or missing."""
     near_duplicates: tuple[NearDuplicates, ...] = ()
     """Images of other splits that look like one of the training split, for each column of images and split."""
+    hash_collisions: tuple[HashCollisions, ...] = ()
+    """How many values of each hashed feature share a bucket."""
     training: dict[str, int] = field(default_factory=dict)
     """Counts of a training cluster on this machine: `steps`, `restarts`, steps `repeated` after restarts, and `damaged`
     checkpoints."""

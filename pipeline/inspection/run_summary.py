@@ -20,6 +20,8 @@ from components.evaluator.importance import Importance
 from components.evaluator.mistakes import Mistake
 from components.evaluator.plot_data import Plots
 from components.evaluator.verdict import SliceMetrics, Verdict
+from components.features import graph_files
+from components.features.hash_collisions import HashCollisions
 from components.monitor.result import Monitoring
 from components.serving.check_result import FILE, ServingCheckResult
 from components.tuner.trial_values import plain
@@ -49,6 +51,7 @@ def summarize(store: Store, run: str) -> RunSummary:
         quarantine=_text(examples, "quarantine"),
         column_types=json.loads(_text(examples, "column_types") or "{}"),
         near_duplicates=_near_duplicates(store, run),
+        hash_collisions=_hash_collisions(_newest(store, run, "TransformGraph")),
         training=_training(_newest(store, run, "ModelRun")),
         tuned=_tuned(_newest(store, run, "HyperParameters")),
         metrics=overall.metrics if overall else {},
@@ -120,6 +123,10 @@ def _examples_counted(statistics: Artifact, split: str) -> int:
 def _near_duplicates(store: Store, run: str) -> tuple[NearDuplicates, ...]:
     statistics = column_statistics.statistics(store, run)
     return tuple(image_statistics.near_duplicates(statistics.uri)) if statistics else ()
+
+
+def _hash_collisions(graph: Artifact | None) -> tuple[HashCollisions, ...]:
+    return graph_files.hash_collisions(graph.uri) if graph else ()
 
 
 def _training(model_run: Artifact | None) -> dict[str, int]:

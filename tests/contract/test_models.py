@@ -228,6 +228,58 @@ def test_embedding_is_the_mean_over_present_ids() -> None:
     np.testing.assert_array_equal(looked_up[:, 1], rows[5:], "a single id has a row for none, too")
 
 
+COMPOSED = Inputs(
+    {
+        "a": Dense(),
+        "item": Ids(103, quotients=10),
+        "kind": Ids(7),
+        "words": Ids(50, values=3, quotients=4, composition="sum"),
+        "items": Ids(103, values=5, is_history=True, shares="item", quotients=10),
+    }
+)
+
+
+def test_vectors_of_remainder_and_quotient_are_all_different() -> None:
+    table = layers.table("t", {name: COMPOSED.ids[name] for name in ("item", "kind", "words")}, 4, "uniform")
+    every = tf.range(103, dtype=tf.int64)
+    given = [every, every % 7, tf.stack([every % 50, 0 * every, 0 * every], axis=1)]
+    table(given)
+    # 11 remainders and 10 quotients, 7 ids, 13 remainders and 4 quotients.
+    assert (table.rows.shape, table.quotients.shape) == ((11 + 7 + 13, 4), (10 + 4, 4))
+    rows, quotients = table.rows.numpy(), table.quotients.numpy()
+    assert quotients.tolist() == [[1] * 4] * 10 + [[0] * 4] * 4
+    table.quotients.assign(np.random.default_rng(0).normal(size=quotients.shape))
+    quotients, looked_up = table.quotients.numpy(), table(given).numpy()
+    ids = every.numpy()
+    np.testing.assert_allclose(looked_up[:, 0], rows[ids % 11] * quotients[ids // 11], rtol=1e-6)
+    np.testing.assert_array_equal(looked_up[:, 1], rows[11 + ids % 7])
+    words = ids % 50
+    of_words = rows[18 + words % 13] + quotients[10 + words // 13]
+    np.testing.assert_allclose(looked_up[:, 2], of_words * (words > 0)[:, np.newaxis], rtol=1e-6)
+    assert len(np.unique(looked_up[:, 0], axis=0)) == 103
+
+
+def test_gradients_of_composed_vectors_are_sparse() -> None:
+    table = layers.table("t", {"item": COMPOSED.ids["item"]}, 4, "uniform")
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(table([tf.constant([0, 102], tf.int64)]))
+    of_rows, of_quotients = tape.gradient(total, [table.rows, table.quotients])
+    assert (of_rows.indices.numpy().tolist(), of_quotients.indices.numpy().tolist()) == ([0, 3], [0, 9])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_model_composes_vectors(kind: str) -> None:
+    model = build(small(kind), COMPOSED, 2)
+    tables = [layer for layer in model.layers if isinstance(layer, layers.Table)]
+    assert any(table.quotients is not None for table in tables)
+    rows = batch(COMPOSED, 9)
+    loaded = type(tables[0]).from_config(tables[0].get_config())
+    assert loaded.divided == tables[0].divided
+    assert np.isfinite(model(rows).numpy()).all()
+    # The events have the vectors of the items.
+    assert all(sum(each.rows for each in table.divided) == table.rows.shape[0] for table in tables)
+
+
 def test_table_has_a_sparse_gradient() -> None:
     table = layers.Table([3, 4], 2, "uniform")
     with tf.GradientTape() as tape:

@@ -25,11 +25,12 @@ from components.edge import export as export_of_edge
 from components.edge.config import EXPORTED_OPS
 from components.edge.preprocessing import Preprocessing
 from components.errors import InputError
-from components.features import feature_names, images, ops
+from components.features import feature_names, graph_files, images, ops
 from components.features.base_op import Op
 from components.features.column import column
-from components.features.config import OPS, Cross, Feature, FeaturesConfig
+from components.features.config import OPS, Cross, Feature, FeaturesConfig, Hash, Hashed
 from components.features.date_ops import DatePart
+from components.features.hash_collisions import HashCollisions
 from components.features.ops import Dense, Ids
 from components.features.plan import FeaturePlan
 from components.features.preprocessing import preprocessing_fn
@@ -119,7 +120,10 @@ def exported_plan() -> FeaturePlan:
     """The part of the plan that hosts without TensorFlow can compute."""
     every = plan()
     columns = {
-        name: tuple(op for op in ops_of if op.op in EXPORTED_OPS) for name, ops_of in every.features.columns.items()
+        name: tuple(
+            op for op in ops_of if op.op in EXPORTED_OPS and not (isinstance(op, Hashed) and op.min_frequency > 1)
+        )
+        for name, ops_of in every.features.columns.items()
     }
     features = FeaturesConfig(
         columns={name: ops_of for name, ops_of in columns.items() if ops_of}, crosses=every.features.crosses
@@ -239,6 +243,43 @@ def test_vocabulary_is_counted_in_the_column_and_in_its_history(transformed: Any
     counts = collections.Counter(map(str, [*latest, *(row["count"] for row in given if row["count"] is not None)]))
     order = sorted(counts, key=lambda text: (-counts[text], text))
     assert [entry.decode() for entry in transform.vocabulary_by_name("count_vocab")] == order[:3]
+
+
+def test_rare_buckets_of_a_hash_share_an_id(transformed: Any) -> None:
+    given, _, transform = transformed
+    latest = [user for row in given for user in values(row["users"])[-4:]]
+    users = [*latest, *(row["user"] for row in given if row["user"] is not None)]
+    buckets = tf.strings.to_hash_bucket_fast([*map(str, users), *map(str, range(50))], 20).numpy().tolist()
+    counts, bucket_of = collections.Counter(buckets[:-50]), buckets[-50:]
+    frequent = sorted(
+        (bucket for bucket in counts if counts[bucket] >= 20), key=lambda each: (-counts[each], str(each))
+    )
+    assert 1 < len(frequent) < len(counts)
+    assert [int(entry) for entry in transform.vocabulary_by_name("user_hash")] == frequent
+    outputs = serve(transform, [{**NOTHING, "user": user} for user in range(50)])["user_hash"].tolist()
+    ranks = {bucket: rank for rank, bucket in enumerate(frequent, 1)}
+    assert outputs == [ranks.get(bucket, len(frequent) + 1) for bucket in bucket_of]
+
+
+def test_collisions_of_hashed_values_are_counted(transformed: Any) -> None:
+    given, _, transform = transformed
+    latest = [user for row in given for user in values(row["users"])[-4:]]
+    users = collections.Counter([*latest, *(row["user"] for row in given if row["user"] is not None)])
+    buckets = dict(zip(users, tf.strings.to_hash_bucket_fast([*map(str, users)], 20).numpy().tolist(), strict=True))
+    sizes = collections.Counter(buckets.values())
+    shared = [user for user in users if sizes[buckets[user]] > 1]
+    found = {each.feature: each for each in graph_files.hash_collisions(transform._transform_output_dir)}
+    assert found["user_hash"] == HashCollisions(
+        *("user_hash", 20, len(users), len(sizes)),
+        pytest.approx(len(shared) / len(users)),
+        pytest.approx(sum(users[user] for user in shared) / users.total()),
+        sampled=1,
+    )
+    hashing = (Hash, Cross, Text, EventSequence)
+    hashed = [each for each in FEATURES if isinstance(each.op, hashing) and getattr(each.op, "buckets", None)]
+    assert found.keys() == {
+        each.name for each in hashed if not each.shares and getattr(each.op, "vocabulary", None) is None
+    }
 
 
 def test_time_gaps_are_logarithms_of_seconds(transformed: Any) -> None:

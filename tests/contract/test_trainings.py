@@ -43,7 +43,12 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "alone-float16": {"precision": "mixed_float16"},
     "mirrored": {"strategy": {"kind": "mirrored"}},
     "mesh": {"strategy": {"kind": "mesh", "data": 2, "model": 2}},
-    "min_size": {"strategy": PARAMETER_SERVER, "evaluator": True},
+    "min_size": {
+        "strategy": PARAMETER_SERVER,
+        "evaluator": True,
+        # Written while training goes on, as those of large tables are.
+        "checkpoint": {"every_steps": EVERY, "keep": 3, "background_over_mb": 0.001},
+    },
     "max_size-bfloat16": {"strategy": {**PARAMETER_SERVER, "partitioner": "max_size"}, "precision": "mixed_bfloat16"},
     "fixed-streaming": {
         "strategy": {**PARAMETER_SERVER, "partitioner": "fixed"},

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import people
 import pytest
-from command import Ended, Runs
+from command import Ended, Runs, command
 from expected_rpc_errors import assert_undisturbed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("small")]
@@ -32,6 +33,26 @@ def test_clicks_train_beside_parameter_servers(clicks: Runs):
     assert clicks.first.result["metrics"]["auc"] > 0.6
     assert_undisturbed(clicks.first.result["training"], 20, clicks.model_run / "logs")
     assert tasks(clicks) == {"chief-0", "worker-0", "worker-1", "ps-0", "ps-1"}
+    [collisions] = clicks.first.result["hash_collisions"]
+    assert (collisions["feature"], collisions["buckets"], collisions["sampled"]) == ("user_hash", 200_000, 1)
+    assert 0 < collisions["used"] < collisions["values"] < 12_000
+
+
+@pytest.mark.slow
+def test_plan_has_the_size_of_each_table_with_the_vocabularies_of_the_last_run(clicks: Runs):
+    planned = json.loads(command("plan", *clicks.config, "--output", str(clicks.output.parent), "--json").out)
+    graph = next((clicks.output / "artifacts" / "Transform" / "transform_graph").iterdir())
+    [sites] = graph.glob("transform_fn/assets/vocabulary_site_vocab")
+    sizes = {(each["feature"], each["kind"]): each for each in planned["tables"]}
+    # The entries, 100 ids of unknown sites, and that of a missing one.
+    site = sizes["site_vocab", "embedding"]
+    assert (site["rows"], site["most"]) == (len(sites.read_bytes().splitlines()) + 101, False)
+    assert (sizes["user_hash", "weights"]["rows"], sizes["user_hash", "weights"]["width"]) == (200_001, 1)
+    ps, chief = planned["table_memory"]
+    assert (ps["task"], ps["count"], chief["task"]) == ("ps", 2, "chief")
+    total = sum(each["bytes"] for each in planned["tables"])
+    assert total / 2 < ps["bytes"] < total
+    assert chief["bytes"] == total // 3
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ OTHERS = {
     "never_when": {"date_parts": ["year", "hour"]},
     "note": {"text": {"vocabulary": 20, "ngrams": 3, "max_values": 8}},
     "never_note": {"text": {"vocabulary": 20}},
-    "user": {"hash": {"buckets": 20}},
+    "user": {"hash": {"buckets": 20, "min_frequency": 20}},
     "users": {"sequence": {"of": "user", "max_values": 4}},
     "user_kinds": {"sequence": {"buckets": 9, "max_values": 4, "along": "users"}},
     "user_times": {"time_gaps": {"max_values": 4, "along": "users", "until": "stamp", "unit": "milliseconds"}},

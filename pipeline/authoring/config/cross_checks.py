@@ -11,6 +11,7 @@ from components.edge.config import EXPORTED_OPS
 from components.evaluator.config import LOSS_METRICS, METRICS, Threshold, label_of, metric
 from components.features import expression
 from components.features.base_op import Dtype, Embedded
+from components.features.config import Hashed
 from components.features.expression import Expression
 from components.features.image_ops import Image
 from components.features.sequence_ops import EventSequence
@@ -364,6 +365,12 @@ def _edge(config: Config) -> Iterator[Problem]:
     for feature in config.features.declared:
         if feature.op.op not in EXPORTED_OPS:
             message = f"edge exports {', '.join(EXPORTED_OPS)}, received {feature.op.op}; choose another or remove edge"
+            yield Problem(("features", *feature.key), message)
+        elif isinstance(feature.op, Embedded) and feature.op.quotient_remainder:
+            message = "edge exports embeddings with a row per id, received quotient_remainder; remove it, or edge"
+            yield Problem(("features", *feature.key, "quotient_remainder"), message)
+        elif isinstance(feature.op, Hashed) and feature.op.min_frequency > 1:
+            message = f"edge has no hash with min_frequency, received {feature.op.min_frequency}; remove it, or edge"
             yield Problem(("features", *feature.key), message)
 
 

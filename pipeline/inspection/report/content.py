@@ -166,7 +166,11 @@ def collect(store: Store, logs: Path, run: Run) -> Content:
     vocabularies: dict[str, int | None] = _part(missing, "vocabularies", lambda: _vocabularies(outputs), {})
     content.features = _part(missing, "features", lambda: _features(content.config, vocabularies), [])
     used = {each.name for each in content.features}
-    content.vocabularies = {name: entries for name, entries in vocabularies.items() if name not in used}
+    content.vocabularies = {
+        name: entries
+        for name, entries in vocabularies.items()
+        if name not in used and not name.startswith(feature_names.COLLISIONS)
+    }
     content.curves = _part(missing, "curves", lambda: _curves(outputs), {})
     content.plots = _part(missing, "plots", lambda: _plots(outputs), None)
     content.importance = _part(missing, "importance", lambda: _importance(outputs), None)

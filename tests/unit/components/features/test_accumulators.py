@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as arrays
 
 from components.features import accumulators
 from components.features.accumulators import (
+    CollisionsAccumulator,
     EdgesAccumulator,
     MomentsAccumulator,
     ScaleAccumulator,
@@ -102,6 +103,40 @@ def test_vocabulary_is_counted_in_parts(
 def test_an_empty_vocabulary_has_one_entry() -> None:
     accumulator = VocabularyAccumulator(3, 1, counts=False)
     assert accumulator.result(accumulator.prune(accumulator.empty())) == b"\x00\n"
+
+
+def collisions(values: Any, buckets: int, batch: int = 1000) -> list[float]:
+    accumulator = CollisionsAccumulator(buckets)
+    states = [accumulator.empty() for _ in range(3)]
+    for number, start in enumerate(range(0, len(values), batch)):
+        each = np.asarray(values[start : start + batch], np.int64)
+        states[number % 3] = accumulator.add(states[number % 3], each, each % buckets)
+    merged = accumulator.empty()
+    for state in states:
+        merged = accumulator.merge(merged, state)
+    return [float(line) for line in accumulator.result(merged).splitlines()]
+
+
+def test_collisions_are_values_that_share_a_bucket() -> None:
+    # 3 and 13 share a bucket: two of three values, in five of six rows.
+    assert collisions([3, 3, 3, 3, 13, 5], 10, batch=2) == pytest.approx([10, 3, 2, 2 / 3, 5 / 6, 1])
+    assert collisions([], 10) == [10, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(("distinct", "buckets"), [(20_000, 10_000), (20_000, 400_000)])
+def test_collisions_of_many_values_are_estimated_from_some_buckets(
+    distinct: int, buckets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    rows = random.integers(0, 2**40, distinct)[random.integers(0, distinct, 100_000)]
+    exact = collisions(rows, buckets)
+    monkeypatch.setattr(accumulators, "_MOST_VALUES", 4000)
+    estimated = collisions(rows, buckets)
+    assert estimated == collisions(rows, buckets, batch=777), "it does not depend on the batches"
+    assert (exact[-1], estimated[-1]) == (1, 1 / 8)
+    # Standard errors of about 1 / sqrt(2500).
+    assert estimated[1:3] == pytest.approx(exact[1:3], rel=0.08)
+    assert estimated[3:5] == pytest.approx(exact[3:5], abs=0.03)
 
 
 def scale(*batches: tuple[Any, ...]) -> list[float]:

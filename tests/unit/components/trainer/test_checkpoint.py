@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
+from in_fork_server import in_child, main_of
 
 from components.trainer import checkpoint
 from components.trainer.checkpoint import Checkpoints
@@ -27,6 +31,57 @@ def test_newest_is_restored(tmp_path: Path) -> None:
     again, weight = saved(tmp_path)
     assert again.restore() == 20
     assert weight[0].numpy() == 20
+
+
+def test_checkpoint_is_written_while_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints, _ = saved(tmp_path, 10)
+    goes_on, save = threading.Event(), checkpoints._manager.save
+
+    def waiting(**arguments: Any) -> None:
+        assert goes_on.wait(60)
+        save(**arguments)
+
+    monkeypatch.setattr(checkpoints._manager, "save", waiting)
+    checkpoints.save(20, in_background=True)
+    assert not checkpoints.is_written
+    assert checkpoint.steps(str(tmp_path)) == [10]
+    goes_on.set()
+    # It waits for the one before.
+    checkpoints.save(30)
+    assert checkpoints.is_written
+    assert checkpoint.steps(str(tmp_path)) == [30, 20, 10]
+
+
+def test_error_of_a_checkpoint_in_the_background_is_raised_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints, _ = saved(tmp_path, 10)
+
+    def failing(**_arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoints._manager, "save", failing)
+    checkpoints.save(20, in_background=True)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoints.save(30, in_background=True)
+
+
+@pytest.mark.both_lines
+def test_tables_and_moments_are_the_same_on_another_number_of_servers(tmp_path: Path) -> None:
+    two, three = (
+        in_child(
+            tmp_path / f"{servers}.log", main_of, "sharded_tables", str(tmp_path / "checkpoints"), servers, servers == 2
+        )
+        for servers in (2, 3)
+    )
+    for name in ("rows", "quotients"):
+        for part in (name, f"{name}/0", f"{name}/1"):
+            np.testing.assert_array_equal(three[part], two[part])
+            assert np.std(two[part]) > 0.5
+    assert [len(each["rows/shards"]) for each in (two, three)] == [2, 3]
+    for each in (two, three):
+        assert len({*each["rows/shards"]}) == len(each["rows/shards"]), "a shard on each server"
+        assert each["rows/slots"][::2] == each["rows/shards"], "moments are where the rows are"
 
 
 def test_without_a_checkpoint_training_begins_at_0(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import tfx
 from all_operations import NOTHING, SCHEMA, plan, small_plan, table
@@ -273,9 +274,10 @@ def test_splits_artifacts_and_outputs_are_chosen(tmp_path: Path) -> None:
 def test_of_several_spans_only_files_that_are_new_are_analyzed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    spans = [
-        stored(tmp_path / f"in-{seed}", "parquet", {name: table(60, seed) for name in SPLITS}) for seed in (5, 6, 7)
-    ]
+    def rows(seed: int) -> pa.RecordBatch:
+        return table(60, seed, *[{**NOTHING, "shop": b"only %d" % seed}] * 40)
+
+    spans = [stored(tmp_path / f"in-{seed}", "parquet", {name: rows(seed) for name in SPLITS}) for seed in (5, 6, 7)]
     analyzed: list[str] = []
     states = declared_analysis._Requirements.states
 
@@ -293,10 +295,14 @@ def test_of_several_spans_only_files_that_are_new_are_analyzed(
 
     other = small_plan().model_copy(update={"label": "price > 5"})
 
-    run(1, spans[:2], small_plan(), materialize=False)
+    first = run(1, spans[:2], small_plan(), materialize=False)
     assert analyzed == ["in-5", "in-6"]
     cached = run(2, spans[1:], small_plan())
     assert analyzed == ["in-7"]
+    # A value that no span of the run has is in no vocabulary, though the cache still has the count of its span.
+    assert {b"only 5", b"only 6"} < {*_lines(first, "shop_vocab")}
+    assert {b"only 6", b"only 7"} < {*_lines(cached, "shop_vocab")}
+    assert b"only 5" not in _lines(cached, "shop_vocab")
     fresh = transform(spans[1:], SCHEMA, tmp_path / "fresh", small_plan())
     assert cached.files() == fresh.files()
     for split in SPLITS:

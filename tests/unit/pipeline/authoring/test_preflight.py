@@ -53,7 +53,8 @@ def test_table_of_ids_that_no_memory_holds(loaded: Loaded, kind: str, options: d
     (problem,) = preflight._of_tables(config, needed - 1)
     assert problem.key == ("features", "columns", "fare", 0, "hash")
     size = f"{needed / 2**30:.1f}"
-    assert f"need {size} GiB in training, that of 'fare_hash' {size}, and this machine has {size}" in problem.message
+    assert f"fit the {size} GiB of memory of this machine, received {size} GiB in training" in problem.message
+    assert "that of 'fare_hash' has 100,000,001 rows" in problem.message
 
 
 def test_table_of_ids_that_is_not_held_here(loaded: Loaded) -> None:
@@ -62,7 +63,9 @@ def test_table_of_ids_that_is_not_held_here(loaded: Loaded) -> None:
 
 def test_preflight_rejects_a_config_that_exceeds_memory(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "memory", lambda: (2**30, 2**29))
-    with pytest.raises(InputError, match=r"small.yaml:2: features.columns.fare.*this machine has 1.0; lower"):
+    with pytest.raises(
+        InputError, match=r"small.yaml:2: features.columns.fare.*1.0 GiB of memory of this machine.*: lower"
+    ):
         preflight.check(Loaded(hashed(loaded), loaded.document))
 
 

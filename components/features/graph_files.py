@@ -1,0 +1,48 @@
+"""The files of a transform graph, vocabularies and counts, read without TensorFlow."""
+
+from __future__ import annotations
+
+import json
+
+from components.data import file_io
+from components.features import feature_names
+from components.features.hash_collisions import HashCollisions
+
+_BLOCK = 1 << 20
+
+
+def paths(graph: str) -> dict[str, str]:
+    """Returns the name of each file of a transform graph → its path; empty if the graph is not there.
+
+    Args:
+      graph: the folder of the graph.
+    """
+    names = file_io.join(graph, "transformed_metadata/asset_map")
+    if not file_io.file_system(names).exists(names):
+        return {}
+    with file_io.open_binary(names) as file:
+        files: dict[str, str] = json.loads(file.read())
+    folder = file_io.join(graph, "transform_fn/assets")
+    return {name: file_io.join(folder, path.rpartition("/")[2]) for name, path in files.items()}
+
+
+def entries(path: str) -> int:
+    """Counts the lines of a vocabulary."""
+    with file_io.open_binary(path) as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
+
+
+def hash_collisions(graph: str) -> tuple[HashCollisions, ...]:
+    """Reads the collisions of all hashed features, in the order of the config.
+
+    Args:
+      graph: the folder of the graph.
+    """
+    found = []
+    for name, path in paths(graph).items():
+        if name.startswith(feature_names.COLLISIONS):
+            with file_io.open_binary(path) as file:
+                buckets, values, used, *shares = file.read().decode().split()
+            feature = name.removeprefix(feature_names.COLLISIONS)
+            found.append(HashCollisions(feature, int(buckets), int(values), int(used), *map(float, shares)))
+    return tuple(found)

@@ -1,0 +1,187 @@
+"""The memory that tables of ids take in each task of a training, and whether the machine, or a pod, has it.
+
+What else a task needs is not included: TensorFlow itself, the networks' other weights, examples in memory.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from components.errors import InputError
+from components.features import feature_names, graph_files
+from components.features.config import Feature
+from components.memory import memory
+from components.models.table_sizes import COPIES, TableSize, table_sizes
+from components.trainer.config import StrategyConfig, TrainingConfig
+from components.trainer.plan import TrainingPlan
+
+MOST_SHARDS = 1 << 10
+"""The greatest number of shards of a table with `partitioner: max_size`."""
+_GIB = 1 << 30
+_QUANTITY = re.compile(r"([0-9.]+)([kMGTP]i?)?")
+_UNITS = {"": 1} | {unit: 1000**power for power, unit in enumerate(("k", "M", "G", "T", "P"), 1)}
+_UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate(("K", "M", "G", "T", "P"), 1)}
+
+
+@dataclass(frozen=True)
+class TaskMemory:
+    """The memory of tables in some tasks that have the same share of them.
+
+    Attributes:
+      task: chief, worker, ps, process or device.
+      count: number of these tasks.
+      bytes: of each; of a ps, at most.
+    """
+
+    task: str
+    count: int
+    bytes: int
+
+
+def by_task(strategy: StrategyConfig, tables: Sequence[TableSize]) -> list[TaskMemory]:
+    """Computes the memory of each task.
+
+    Args:
+      strategy: how training is distributed.
+      tables: of the model.
+
+    Returns:
+      For parameter_server: a ps has its shards and their moments, and the chief has all weights once, when it exports
+      the model. Every worker of multi_worker has all tables. A mesh divides their columns among its devices; its
+      process has all tables besides, on the host, for checkpoints.
+    """
+    total = sum(each.bytes for each in tables)
+    if strategy.kind == "multi_worker":
+        return [TaskMemory("worker", strategy.workers, total)]
+    if strategy.kind == "mesh":
+        of_device = sum(each.bytes // (1 if each.width % strategy.model else strategy.model) for each in tables)
+        return [TaskMemory("process", 1, total), TaskMemory("device", strategy.data * strategy.model, of_device)]
+    if strategy.kind != "parameter_server":
+        return [TaskMemory("process", 1, total)]
+    return [TaskMemory("ps", strategy.ps, _of_ps(strategy, tables)), TaskMemory("chief", 1, total // COPIES)]
+
+
+def shards(strategy: StrategyConfig, rows: int, size: int) -> int:
+    """The number of shards of a variable, as TensorFlow's partitioners divide it.
+
+    Args:
+      strategy: a parameter_server.
+      rows: of the variable.
+      size: bytes of its weights.
+    """
+    limit = strategy.shard_over_mb * (1 << 20)
+    if strategy.partitioner == "fixed":
+        wanted = strategy.ps
+    elif strategy.partitioner == "max_size":
+        wanted = min(MOST_SHARDS, math.ceil(size / limit))
+    else:
+        wanted = min(strategy.ps, int(size // limit))
+    return max(1, min(wanted, rows))
+
+
+def _of_ps(strategy: StrategyConfig, tables: Sequence[TableSize]) -> int:
+    """Bytes of the fullest ps, if the shards of all variables begin there."""
+    rows: Counter[tuple[str, int]] = Counter()
+    for table in tables:
+        # All ranges of the same width are one variable.
+        rows[table.kind, table.width] += table.rows
+    needed = 0
+    for (_, width), count in rows.items():
+        parts = shards(strategy, count, count * width * 4)
+        needed += math.ceil(parts / strategy.ps) * math.ceil(count / parts) * width * 4 * COPIES
+    return needed
+
+
+def misfit(training: TrainingConfig, tables: Sequence[TableSize], machine: int) -> str:
+    """Returns where tables do not fit, with expected and received; empty if they do, or if it is not known.
+
+    The tasks of a local cluster share this machine. Those of `training.where` have what `resources` requests. Those
+    that another system starts are not known here.
+
+    Args:
+      training: strategy, cluster and resources.
+      tables: of the model.
+      machine: bytes of memory of this machine.
+    """
+    tasks = [each for each in by_task(training.strategy, tables) if each.task != "device"]
+    if training.where is not None:
+        requested = quantity(training.where.resources.get("memory"))
+        fullest = max(tasks, key=lambda each: each.bytes)
+        if requested is None or fullest.bytes <= requested:
+            return ""
+        return (
+            f"expected at most the {_gib(requested)} that training.where.resources requests for each task, received "
+            f"{_gib(fullest.bytes)} of tables of ids in each {fullest.task}"
+        )
+    needed = sum(each.count * each.bytes for each in tasks)
+    if training.cluster != "local" or needed <= machine:
+        return ""
+    return (
+        f"expected tables of ids that fit the {_gib(machine)} of memory of this machine, received {_gib(needed)} in "
+        f"training: {describe(tasks)}"
+    )
+
+
+def describe(tasks: Sequence[TaskMemory]) -> str:
+    """The memory of tasks as text, such as `2 ps with 1.0 GiB each, chief with 0.7 GiB`."""
+    return ", ".join(
+        f"{each.count} {each.task} with {_gib(each.bytes)} each"
+        if each.count > 1
+        else f"{each.task} with {_gib(each.bytes)}"
+        for each in tasks
+    )
+
+
+def quantity(value: str | int | None) -> int | None:
+    """Parses a quantity of Kubernetes, such as 16Gi or 500M; None if it is missing or has another form."""
+    match = _QUANTITY.fullmatch(str(value))
+    return int(float(match[1]) * _UNITS[match[2] or ""]) if match else None
+
+
+def tables_of(plan: TrainingPlan, graph: str | None, most: bool = True) -> list[TableSize]:
+    """The tables of a training.
+
+    Args:
+      plan: features, model and folds.
+      graph: the folder of a transform graph, whose vocabularies have the entries; None: `most` decides.
+      most: whether vocabularies that are not in the graph count with their greatest size, otherwise with none.
+    """
+    paths = graph_files.paths(graph) if graph else {}
+
+    def entries(feature: Feature) -> int | None:
+        return graph_files.entries(paths[feature.vocabulary]) if feature.vocabulary in paths else None
+
+    outputs = len(plan.model.quantiles) if plan.model.loss == "quantile" else 1
+    if plan.features.task == "multiclass" and feature_names.LABEL_CLASSES in paths:
+        outputs = graph_files.entries(paths[feature_names.LABEL_CLASSES])
+    return table_sizes(plan.model, plan.features.features, entries, most, outputs, plan.training.folds or 1)
+
+
+def check(plan: TrainingPlan, graph: str) -> None:
+    """Refuses a training whose tables do not fit, now that all vocabularies are known.
+
+    Args:
+      plan: of the training.
+      graph: the folder of the transform graph.
+
+    Raises:
+      InputError: they do not fit.
+    """
+    # Without a vocabulary, as after Transform of stock TFX, nothing more is known than before the run.
+    tables = tables_of(plan, graph, most=False)
+    reason = misfit(plan.training, tables, memory()[0])
+    if reason:
+        largest = max(tables, key=lambda each: each.bytes)
+        raise InputError(
+            f"training: {reason}; the largest is that of {largest.feature!r}: {largest.rows:,} rows of "
+            f"{largest.width} numbers",
+            "lower its size or buckets, raise its min_frequency, set its quotient_remainder, or lower model.embedding",
+        )
+
+
+def _gib(size: float) -> str:
+    return f"{size / _GIB:,.1f} GiB"

@@ -1,0 +1,65 @@
+"""The tables that are planned are those that a model has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from components.features.config import FeaturesConfig
+from components.features.plan import FeaturePlan
+from components.models.build import build
+from components.models.config import IMAGE_KINDS, ModelConfig
+from components.models.inputs import inputs
+from components.models.layers import Table
+from components.models.registry import MODELS
+from components.models.table_sizes import TableSize, table_sizes
+
+FEATURES = FeaturesConfig.model_validate(
+    {
+        "columns": {
+            "price": ["z_score", {"bucketize": {"buckets": 9}}],
+            "user": {"hash": {"buckets": 5000, "quotient_remainder": 70}},
+            "item": {"vocab": {"size": 100, "oov_buckets": 3}},
+            "site": {"hash": {"buckets": 5000, "min_frequency": 2}},
+            "words": {"text": {"vocabulary": 30, "max_values": 4, "quotient_remainder": 4, "composition": "sum"}},
+            "past": {"sequence": {"of": "item", "max_values": 3}},
+            "past_users": {"sequence": {"of": "user", "max_values": 3}},
+        },
+        "crosses": {"both": {"columns": ["item", "site"], "buckets": 77}},
+    }
+)
+COUNTED = {"item_vocab": 40, "site_hash": 600, "words_text": 30}
+PLAN = FeaturePlan(features=FEATURES, label="clicked", task="binary")
+
+
+def planned(kind: str, outputs: int = 1) -> list[TableSize]:
+    return table_sizes(ModelConfig(kind=kind), FEATURES, lambda feature: COUNTED[feature.vocabulary], outputs=outputs)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind not in IMAGE_KINDS])
+def test_sizes_are_those_of_the_variables(kind: str) -> None:
+    model = build(ModelConfig(kind=kind), inputs(PLAN, COUNTED.__getitem__), 2)
+    tables = [layer for layer in model.submodules if isinstance(layer, Table)]
+    variables = [variable for table in tables for variable in table.variables]
+    assert sum(each.weights for each in planned(kind, 2)) == sum(4 * int(np.prod(each.shape)) for each in variables)
+    assert not any(each.most for each in planned(kind))
+
+
+def rows(**more: Any) -> dict[str, tuple[int, bool]]:
+    sizes = table_sizes(ModelConfig(kind="mlp"), FEATURES, lambda feature: None, **more)
+    return {each.feature: (each.rows, each.most) for each in sizes if each.kind == "embedding"}
+
+
+def test_unknown_vocabularies_count_with_their_greatest_size_or_not_at_all() -> None:
+    greatest, least = rows(), rows(most=False)
+    assert greatest["item_vocab"] == (100 + 4, True)
+    assert greatest["site_hash"] == (5000 + 2, True)
+    assert (least["item_vocab"], least["site_hash"]) == ((4, False), (2, False))
+    assert greatest["user_hash"] == least["user_hash"] == (72, False)
+
+
+def test_own_networks_and_forests_have_no_tables_that_are_known() -> None:
+    for model in (ModelConfig(build="own.build"), ModelConfig(kind="gbt")):
+        assert table_sizes(model, FEATURES, lambda feature: 5) == []
