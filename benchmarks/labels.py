@@ -81,18 +81,22 @@ def areas(
     for side, runs in measured.items():
         runs.append(measure.run(_command(folder, side, fields), folder / f"{side}.log"))
         scores[side] = _predicted(folder / side, evaluated)
-    if all(side in scores for side in ("click", "after_click")):
-        scores["separate"] = {"click": scores["click"]["click"], "after_click": scores["after_click"]["purchase"]}
-    scores["purchase"] = {"purchase": scores["purchase"]["purchase"]} if "purchase" in scores else {}
-    return _areas(scores, evaluated)
+    return areas_of(scores, evaluated)
 
 
-def _areas(scores: dict[str, dict[str, Floats]], evaluated: pa.Table) -> dict[str, dict[str, float]]:
+def areas_of(scores: dict[str, dict[str, Floats]], evaluated: pa.Table) -> dict[str, dict[str, float]]:
+    """What is predicted → model → AUC; see `areas`.
+
+    Args:
+      scores: model → what it says about click, purchase and after_click; of a model of one label, about that.
+      evaluated: the rows.
+    """
     clicked, purchased = (evaluated[name].to_numpy() for name in ("clicked", "purchased"))
     found: dict[str, dict[str, float]] = {"click": {}, "purchase": {}, "purchase of the clicked": {}}
-    for side, each in scores.items():
-        if side in ("click", "after_click"):
-            continue
+    sides = {side: each for side, each in scores.items() if side not in ("click", "after_click")}
+    if "click" in scores and "after_click" in scores:
+        sides["separate"] = {"click": scores["click"]["click"], "after_click": scores["after_click"]["purchase"]}
+    for side, each in sides.items():
         if "purchase" not in each and "after_click" in each:
             each = {**each, "purchase": each["click"] * each["after_click"]}
         if "click" in each:
