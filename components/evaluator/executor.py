@@ -88,6 +88,7 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
             leakage,
             uncalibrated=plan.uncalibrated,
             importance=important,
+            task=plan.task,
         )
         for check in result.checks:
             logging.info("%s: %s", "pass" if check.passed else "fail", check)
@@ -130,7 +131,7 @@ class Executor(StockExecutor):
         }
         examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
         reason = _needs_stock(examples, config, models, plan)
-        if reason and plan.group:
+        if reason and (plan.group or plan.task == "retrieval"):
             raise refused(f"TFX's own executor evaluates the model, because of {reason}")
         if reason:
             logging.info("TFX's own executor evaluates the model, because of %s", reason)
@@ -182,6 +183,8 @@ def _needs_stock(
 
 def _leakage(plan: EvaluationPlan, inputs: Inputs) -> Leakage:
     """Looks for columns of the features that alone predict the label."""
+    if plan.task == "retrieval":
+        return Leakage(unknown="a retrieval does not predict the label")
     examples = artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY])
     if plan.feature_columns is None:
         return Leakage(unknown="the columns of features of own code are not known")

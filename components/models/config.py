@@ -17,9 +17,21 @@ IMAGE_KINDS = ("cnn", "application")
 HISTORY_KINDS = ("din", "bst")
 """The kinds that need a history."""
 Kind = Literal[
-    "wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "linear", "gbt", "ensemble", "cnn", "application", "din", "bst"
+    "wide_deep",
+    "mlp",
+    "dlrm",
+    "dcn_v2",
+    "tabm",
+    "linear",
+    "gbt",
+    "ensemble",
+    "cnn",
+    "application",
+    "din",
+    "bst",
+    "two_tower",
 ]
-_DEEP = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", *IMAGE_KINDS, *HISTORY_KINDS)
+_DEEP = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", *IMAGE_KINDS, *HISTORY_KINDS, "two_tower")
 _FORESTS = ("gbt", "ensemble")
 _ONLY = {
     "members": ("tabm", "ensemble"),
@@ -28,6 +40,7 @@ _ONLY = {
     "attention": ("din",),
     "heads": ("bst",),
     "blocks": ("bst",),
+    **dict.fromkeys(("item", "similarity", "temperature", "top_k"), ("two_tower",)),
     **dict.fromkeys(("application", "weights", "frozen_steps"), ("application",)),
     **dict.fromkeys(("hidden", "embedding", "dropout", "normalisation"), _DEEP),
     **dict.fromkeys(("trees", "depth", "shrinkage"), _FORESTS),
@@ -60,10 +73,12 @@ class ModelConfig(Section):
     tabm; cnn: a small residual network for images (He et al. 2016); application: a network of tf_keras.applications for
     images. In both, the pooled image is the input of the last layer; if there are other features, both together are the
     input of an mlp; din: attention of a candidate over the events of a history, beside the other features, through an
-    mlp (Zhou et al. 2018); bst: self-attention of the candidate and the events (Chen et al. 2019)."""
+    mlp (Zhou et al. 2018); bst: self-attention of the candidate and the events (Chen et al. 2019); two_tower: a network of
+    the query and one of the item, whose vectors are near to each other if both fit, for the task retrieval (Yi et al.
+    2019)."""
     hidden: tuple[PositiveInt, ...] = Field(default=(128, 64), min_length=1)
     """Units of each hidden layer, the first one first. dlrm has them twice: for the numbers before the dot products,
-    and after the dot products."""
+    and after the dot products. In two_tower each tower has them; the last layer is the vector, without activation."""
     embedding: int = Field(default=16, ge=1, le=4096)
     """The largest width of an embedding; that of a column with few ids is smaller. In dlrm all have this width."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -97,6 +112,16 @@ class ModelConfig(Section):
     is downloaded; without a file, training begins from scratch."""
     frozen_steps: int = Field(default=0, ge=0)
     """application: steps in which only the layers above it are trained; then all are."""
+    item: tuple[str, ...] = ()
+    """two_tower: the columns that describe the item. The first one is its id, with the operation vocab. All other columns
+    of the features describe the query: the user, the context, and the user's history."""
+    similarity: Literal["cosine", "dot"] = "cosine"
+    """two_tower: the score of a query and an item. cosine: both vectors have length 1; dot: the dot product of the
+    vectors as they are, which can say how popular an item is by its length."""
+    temperature: PositiveFloat = 0.1
+    """two_tower: what the loss divides the scores by. A lower one separates the nearest items more."""
+    top_k: int = Field(default=10, ge=1, le=1000)
+    """two_tower: the number of items that the exported model returns for a query."""
     loss: Loss | None = None
     """What the training minimizes; if it is not set, the crossentropy of a classification and the squared error of a
     regression. quantile: the loss of `quantiles` (Koenker & Bassett 1978), for intervals; huber: the squared error of
@@ -135,6 +160,12 @@ class ModelConfig(Section):
             raise ValueError("kind: application needs the name of one, such as application: EfficientNetB0")
         if self.frozen_steps and self.weights is None:
             raise ValueError("frozen_steps needs weights: layers that have not been trained would be frozen")
+        return self
+
+    @model_validator(mode="after")
+    def _check_towers(self) -> ModelConfig:
+        if self.kind == "two_tower" and not self.item:
+            raise ValueError("kind: two_tower needs the columns of the item, its id first, such as item: [item, category]")
         return self
 
     @model_validator(mode="after")

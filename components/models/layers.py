@@ -30,7 +30,7 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
     Input: a list of int64 tensors, each of shape [batch] or [batch, values], in the order of `ranges`.
     Output: the layer's compute dtype, shape [batch, columns, width]. The embedding of several values is
     their mean, without those with id 0. With `events`, a list: the columns that are not among them, as above, if there
-    are any; then the embeddings of each of them, [batch, values, width].
+    are any; then the embeddings of each of them, [batch, values, width]. `call` also takes some of the columns only.
 
     Args:
       cardinalities: the number of ids of each range.
@@ -79,12 +79,13 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
             "events": self.events,
         }
 
-    def call(self, ids: Sequence[tf.Tensor]) -> tf.Tensor | list[tf.Tensor]:
-        """Looks up the rows of all columns."""
+    def call(self, ids: Sequence[tf.Tensor], columns: Sequence[int] | None = None) -> tf.Tensor | list[tf.Tensor]:
+        """Looks up the rows of all columns, or of those with these numbers."""
         # A copy of a model has a single tensor instead of a list of one.
         ids = tf.nest.flatten(ids)
+        columns = range(len(self.ranges)) if columns is None else columns
         of_ranges = [0, *itertools.accumulate(self.cardinalities)][:-1]
-        starts = tf.constant([of_ranges[each] for each in self.ranges], tf.int64)
+        starts = tf.constant([of_ranges[self.ranges[each]] for each in columns], tf.int64)
         if all(column.shape.rank == 1 for column in ids):
             return self._rows(tf.stack(ids, axis=1) + starts)
         matrices = [column[:, tf.newaxis] if column.shape.rank == 1 else column for column in ids]
@@ -94,11 +95,12 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
         parts = tf.split(rows_of_all, [column.shape[1] for column in matrices], axis=1)
         means = [
             _mean(rows, column)
-            for number, (rows, column) in enumerate(zip(parts, matrices, strict=True))
+            for number, rows, column in zip(columns, parts, matrices, strict=True)
             if number not in self.events
         ]
         of_columns = [tf.stack(means, axis=1)] if means else []
-        return [*of_columns, *(parts[number] for number in self.events)] if self.events else of_columns[0]
+        of_events = [rows for number, rows in zip(columns, parts, strict=True) if number in self.events]
+        return [*of_columns, *of_events] if of_events else of_columns[0]
 
     def _rows(self, indices: tf.Tensor) -> tf.Tensor:
         """The rows with these indices: int64 [batch, n] → [batch, n, width]."""
@@ -134,13 +136,13 @@ def features(config: ModelConfig, inputs: Inputs, tensors: Tensors) -> tf.Tensor
     return concatenated(parts, "features")
 
 
-def numbers(inputs: Inputs, tensors: Tensors) -> list[tf.Tensor]:
-    """The numbers as tensors of shape [batch, width]; the first one contains all features of width 1."""
+def numbers(inputs: Inputs, tensors: Tensors, name: str = "numbers") -> list[tf.Tensor]:
+    """The numbers as tensors of shape [batch, width]; the first one contains all features of width 1, by this name."""
     single = [name for name, numbers in inputs.dense.items() if numbers.width == 1]
     parts = [tensors[name] for name in inputs.dense if name not in single]
     if not single:
         return parts
-    stack = layers.Lambda(lambda columns: tf.stack(tf.nest.flatten(columns), axis=1), name="numbers")
+    stack = layers.Lambda(lambda columns: tf.stack(tf.nest.flatten(columns), axis=1), name=name)
     return [stack([tensors[name] for name in single]), *parts]
 
 
