@@ -32,7 +32,9 @@ class FeaturePlan(Section):
     @property
     def item_feature(self) -> Feature:
         """The feature of the item's id, of a retrieval."""
-        return next(each for each in self.features.declared if each.columns == (self.item,) and isinstance(each.op, Vocab))
+        return next(
+            each for each in self.features.declared if each.columns == (self.item,) and isinstance(each.op, Vocab)
+        )
 
     def label_expression(self) -> Expression:
         """Parses the label."""

@@ -73,12 +73,12 @@ class ModelConfig(Section):
     tabm; cnn: a small residual network for images (He et al. 2016); application: a network of tf_keras.applications for
     images. In both, the pooled image is the input of the last layer; if there are other features, both together are the
     input of an mlp; din: attention of a candidate over the events of a history, beside the other features, through an
-    mlp (Zhou et al. 2018); bst: self-attention of the candidate and the events (Chen et al. 2019); two_tower: a network of
-    the query and one of the item, whose vectors are near to each other if both fit, for the task retrieval (Yi et al.
+    mlp (Zhou et al. 2018); bst: self-attention of the candidate and the events (Chen et al. 2019); two_tower: a network
+    of the query and one of the item, whose vectors are near to each other if both fit, for the task retrieval (Yi et al.
     2019)."""
     hidden: tuple[PositiveInt, ...] = Field(default=(128, 64), min_length=1)
     """Units of each hidden layer, the first one first. dlrm has them twice: for the numbers before the dot products,
-    and after the dot products. In two_tower each tower has them; the last layer is the vector, without activation."""
+    and after the dot products. In two_tower each tower has them; the last one is the vector, without activation."""
     embedding: int = Field(default=16, ge=1, le=4096)
     """The largest width of an embedding; that of a column with few ids is smaller. In dlrm all have this width."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -113,8 +113,8 @@ class ModelConfig(Section):
     frozen_steps: int = Field(default=0, ge=0)
     """application: steps in which only the layers above it are trained; then all are."""
     item: tuple[str, ...] = ()
-    """two_tower: the columns that describe the item. The first one is its id, with the operation vocab. All other columns
-    of the features describe the query: the user, the context, and the user's history."""
+    """two_tower: the columns that describe the item. The first one is its id, with the operation vocab. All other
+    columns of the features describe the query: the user, the context, and the user's history."""
     similarity: Literal["cosine", "dot"] = "cosine"
     """two_tower: the score of a query and an item. cosine: both vectors have length 1; dot: the dot product of the
     vectors as they are, which can say how popular an item is by its length."""
@@ -165,7 +165,9 @@ class ModelConfig(Section):
     @model_validator(mode="after")
     def _check_towers(self) -> ModelConfig:
         if self.kind == "two_tower" and not self.item:
-            raise ValueError("kind: two_tower needs the columns of the item, its id first, such as item: [item, category]")
+            raise ValueError(
+                "kind: two_tower needs the columns of the item, its id first, such as item: [item, category]"
+            )
         return self
 
     @model_validator(mode="after")

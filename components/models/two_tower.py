@@ -77,8 +77,8 @@ def two_tower(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Mod
     """Embedded ids and numbers of query and item, each through hidden layers of its own (Yi et al. 2019,
     Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations).
 
-    The embeddings of a history's events are averaged. A history that shares the item's vocabulary shares its embeddings,
-    too.
+    The embeddings of a history's events are averaged. A history that shares the item's vocabulary shares its
+    embeddings, too.
     """
     tensors = parts.input_layers(inputs)
     names = features_of(config, inputs)

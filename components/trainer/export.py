@@ -118,9 +118,7 @@ def export(
         "transformed": transformed_signature(network, outputs_by_name, plan.task),
     }
     if index is not None:
-        signatures |= {
-            name: of_tower(tower, lambda vector: {"vector": vector}) for name, tower in index.towers.items()
-        }
+        signatures |= {name: of_tower(tower, lambda vector: {"vector": vector}) for name, tower in index.towers.items()}
         signatures["top_k"] = of_tower(index.towers["query"], index.top_k)
     # The process imports TensorFlow while the model is written.
     with export_check.prediction_process() as predict:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ _BATCH = 8192
 _SCORES = 1 << 24
 """The greatest number of scores that are in memory, but for one query."""
 
-Values = npt.NDArray[np.generic]
+Values: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -84,16 +85,15 @@ class ItemIndex:
         self._size, self._most = len(vectors), min(most, len(vectors))
         # As variables, since constants would be in the graph, which is limited to 2 GB.
         with tf.device("CPU:0"):
-            self.resources = [
-                tf.Variable(each, trainable=False) for each in (vectors, keys, interactions, positions)
-            ]
+            self.resources = [tf.Variable(each, trainable=False) for each in (vectors, keys, interactions, positions)]
         self._vectors, self._keys, self._interactions, self._positions = self.resources
 
     def predictions(self, towers: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the outputs of a prediction for rows with a query and an item.
 
         Args:
-          towers: `query` and `item`, the vectors [batch, width], and `ids`, the items' numbers in the vocabulary [batch].
+          towers: `query` and `item`, the vectors [batch, width]; and `ids`, the items' numbers in the vocabulary
+            [batch].
 
         Returns:
           `score`: of query and item, float32 [batch, 1]. `rank`: the number of items with at least the score of the

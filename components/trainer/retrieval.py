@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from components.features import feature_names
 from components.models import two_tower
 
-ItemCounts = npt.NDArray[np.int64]
+ItemCounts: TypeAlias = npt.NDArray[np.int64]
 """A count for each entry of the item's vocabulary, in the order of their ids: [entries]."""
 
 
