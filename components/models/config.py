@@ -74,8 +74,8 @@ class ModelConfig(Section):
     images. In both, the pooled image is the input of the last layer; if there are other features, both together are the
     input of an mlp; din: attention of a candidate over the events of a history, beside the other features, through an
     mlp (Zhou et al. 2018); bst: self-attention of the candidate and the events (Chen et al. 2019); two_tower: a network
-    of the query and one of the item, whose vectors are near to each other if both fit, for the task retrieval (Yi et al.
-    2019)."""
+    of the query and one of the item, whose vectors are near to each other if both fit, for the task retrieval (Yi et
+    al. 2019)."""
     hidden: tuple[PositiveInt, ...] = Field(default=(128, 64), min_length=1)
     """Units of each hidden layer, the first one first. dlrm has them twice: for the numbers before the dot products,
     and after the dot products. In two_tower each tower has them; the last one is the vector, without activation."""

@@ -32,7 +32,11 @@ def test_best_is_above_the_others_and_popularity_is_counted() -> None:
     train, clicked = log[~held_out & (log["clicked"] == 1)], log[held_out & (log["clicked"] == 1)]
     first = train["item"].value_counts().index[:10]
     # Of equally popular items, the last one counts.
-    assert np.isin(clicked["item"], first).mean() - 0.05 < found["popularity"] <= np.isin(clicked["item"], first).mean() + 0.01
+    assert (
+        np.isin(clicked["item"], first).mean() - 0.05
+        < found["popularity"]
+        <= np.isin(clicked["item"], first).mean() + 0.01
+    )
     assert found["best"] > max(found["popularity"], found["matrix factorization"])
 
 

@@ -26,7 +26,7 @@ ITEMS, ROWS = 40, 60
 SCORES = RANDOM.normal(size=(ROWS, ITEMS))
 OWN = RANDOM.integers(0, ITEMS, ROWS)
 LABELS = (RANDOM.random(ROWS) < 0.6).astype(np.int64)
-RANKS = (SCORES >= np.take_along_axis(SCORES, OWN[:, None], 1)).sum(axis=1)
+RANKS = (np.take_along_axis(SCORES, OWN[:, None], 1) <= SCORES).sum(axis=1)
 TRUE, CLICKED = np.eye(ITEMS)[OWN], LABELS == 1
 
 

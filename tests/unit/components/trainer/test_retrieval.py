@@ -35,9 +35,7 @@ ENTRIES = [b"17", b"4", b"30"]
 def transform(**lines: list[bytes]) -> Any:
     found = {"item_vocab": ENTRIES, feature_names.ITEM_ROWS: [b"50 17", b"30 4", b"10 99", b"10 30"], **lines}
     found.setdefault(feature_names.LABEL_COUNTS, [b"60 0", b"40 1"])
-    return SimpleNamespace(
-        vocabulary_by_name=found.__getitem__, vocabulary_size_by_name=lambda name: len(found[name])
-    )
+    return SimpleNamespace(vocabulary_by_name=found.__getitem__, vocabulary_size_by_name=lambda name: len(found[name]))
 
 
 def head(**lines: list[bytes]) -> PredictionHead:
