@@ -376,6 +376,9 @@ def _edge(config: Config) -> Iterator[Problem]:
         if variant.student and variant.student.kind in IMAGE_KINDS and not has_images:
             message = f"{variant.student.kind} reads images; give a column the operation image, or choose another kind"
             yield Problem(("edge", number, "student", "kind"), message)
+        if variant.student and variant.student.kind == "two_tower":
+            message = "expected a kind of a classification or a regression, received two_tower; choose another kind"
+            yield Problem(("edge", number, "student", "kind"), message)
         if variant.student and variant.student.loss and variant.student.loss not in LOSSES[config.data.task]:
             message = f"a {config.data.task} has {', '.join(LOSSES[config.data.task])}, received {variant.student.loss}"
             yield Problem(("edge", number, "student", "loss"), message)
