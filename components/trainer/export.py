@@ -99,7 +99,8 @@ def export(
             found = loader.apply_transform_model(
                 {name: _as_parsed(values[name], feature_spec[name]) for name in tower.columns}
             )
-            return outputs(tower.network({each.name: found[each.name] for each in tower.network.inputs}))
+            features = {each.name: found[each.name] for each in tower.network.inputs}
+            return outputs(tower.network(features, training=False))
 
         return _graph(compute, {name: columns[name] for name in tower.columns})
 
