@@ -61,7 +61,7 @@ def tower(network: tf_keras.Model, which: Tower, names: Collection[str]) -> tf_k
       names: its features, see `features_of`.
     """
     tensors = {tensor.name: tensor for tensor in network.inputs if tensor.name in names}
-    return tf_keras.Model(tensors, network.get_layer(which).output, name=which)
+    return tf_keras.Model(tensors, network.get_layer(f"{which}_tower").output, name=which)
 
 
 def features_of(config: ModelConfig, inputs: Inputs) -> dict[Tower, list[str]]:
@@ -103,7 +103,7 @@ def two_tower(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Mod
         )
         vector = parts.logits((outputs - 2) // 2, hidden, name=f"{which}_vector")
         scaled = _unit if config.similarity == "cosine" else tf.identity
-        found.append(layers.Lambda(scaled, name=which, dtype="float32")(vector))
+        found.append(layers.Lambda(scaled, name=f"{which}_tower", dtype="float32")(vector))
     digits = layers.Lambda(_digits, name="item_number", dtype="float32")(tensors[names["item"][0]])
     together = layers.Concatenate(name="vectors", dtype="float32")([*found, digits])
     return tf_keras.Model(tensors, together, name="two_tower")

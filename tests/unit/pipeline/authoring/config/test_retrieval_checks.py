@@ -35,7 +35,7 @@ def test_example_is_valid(tmp_path: Path) -> None:
         (["training.class_weights=balanced"], "rows with label 0 do not count"),
         (["training.folds=3"], "the vectors of several networks cannot be compared"),
         (["edge=[{}]"], "devices do not search an index"),
-        (["tune={embedding: [8, 16]}"], "trials are not comparable"),
+        (["tune={embedding: {choice: [8, 16]}}"], "trials are not comparable"),
         (["monitor={}"], "have no item to compare"),
         (["runtime.vectorised=false"], "require an evaluation in record batches"),
         (["model.top_k=5"], "expected at least 10, for the metric coverage_at_10, received 5"),
