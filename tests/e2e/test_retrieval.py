@@ -103,7 +103,7 @@ def test_metrics_are_those_of_the_ranks_and_the_constant_is_popularity(folder: P
     counts = train_rows.groupby("item")["clicked"].sum()
     # All items of the training split are in the index; those that only the eval split has are misses.
     np.testing.assert_array_equal(predicted["index_size"], len(counts))
-    np.testing.assert_array_equal(predicted["rank"] == 0, ~rows["item"].isin(counts.index))
+    np.testing.assert_array_equal(predicted["rank"] == 0, ~np.isin(rows["item"], counts.index))
     clicks = rows[is_eval & (rows["clicked"] == 1)]
     ranks = predicted.loc[clicks.index, "rank"].to_numpy()
     reciprocal = np.where(ranks > 0, 1 / np.maximum(ranks, 1), 0)
@@ -115,7 +115,7 @@ def test_metrics_are_those_of_the_ranks_and_the_constant_is_popularity(folder: P
     interactions = np.stack(predicted.loc[clicks.index, "interactions"])
     assert metrics["popularity_at_10"] == pytest.approx(interactions.mean(), rel=1e-3)
     # A popularity rank is that of the number of interactions.
-    known = rows["item"].isin(counts.index)
+    known = np.isin(rows["item"], counts.index)
     popular = predicted.loc[known, "popularity_rank"].to_numpy()
     own = counts[rows.loc[known, "item"]].to_numpy()
     assert (np.diff(own[np.argsort(popular, kind="stable")]) <= 0).all()
