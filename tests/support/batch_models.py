@@ -10,7 +10,8 @@ import tensorflow as tf
 
 def own(folder: Path) -> str:
     """A model with the signatures of this project's: `score` is hours / 10, and 1 more for the zip code 007. As a model
-    of a retrieval it has `top_k`, whose `scores` are the hours."""
+    of a retrieval it has `top_k`, whose `scores` are the hours.
+    """
     spec = {"hours": tf.io.VarLenFeature(tf.float32), "zip": tf.io.VarLenFeature(tf.string)}
 
     def score(hours: tf.Tensor, code: tf.Tensor) -> dict[str, tf.Tensor]:
