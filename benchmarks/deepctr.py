@@ -22,7 +22,7 @@ import numpy as np
 from pyarrow import parquet
 
 from benchmarks import measure
-from benchmarks.sessions import mean_of
+from benchmarks.sessions import with_error
 from data import sessions
 from data.clicks import best_auc
 
@@ -43,7 +43,7 @@ def main() -> None:
         found = [compared(Path(scratch) / str(seed), options.rows, seed, measured) for seed in range(options.seeds)]
     reported: measure.Facts = {"rows": options.rows, "seeds": options.seeds}
     for name in found[0]:
-        reported[name] = mean_of([each[name] for each in found])
+        reported[name] = with_error([each[name] for each in found])
     command = f"python -m benchmarks.deepctr --rows {options.rows} --seeds {options.seeds}"
     print(measure.record("deepctr", command, measured, reported))
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from benchmarks import measure
-from benchmarks.sessions import mean_of
+from benchmarks.sessions import with_error
 from components.data.examples import to_lists
 from components.predictor import model_interface
 from data import sessions
@@ -127,11 +127,11 @@ def facts(found: list[dict[str, dict[str, float]]], rows: int) -> measure.Facts:
     for what in found[0]:
         sides = list(found[0][what])
         for side in sides:
-            reported[f"{what}: AUC of {side}"] = mean_of([each[what][side] for each in found])
+            reported[f"{what}: AUC of {side}"] = with_error([each[what][side] for each in found])
         for side, other in itertools.product(sides, sides):
             if side in ("esmm", "mmoe") and other in ("separate", "purchase", "best"):
                 difference = [each[what][side] - each[what][other] for each in found]
-                reported[f"{what}: {side} above {other}"] = mean_of(difference)
+                reported[f"{what}: {side} above {other}"] = with_error(difference)
     return reported
 
 

@@ -65,8 +65,13 @@ def compared(folder: Path, rows: int, seed: int, measured: dict[str, list[measur
         found[kind] = float(json.loads(result)["metrics"]["auc"])
     table, truth = parquet.read_table(data), parquet.read_table(truth_path(data))
     [evaluated] = folder.glob("out/sessions/artifacts/ExampleGen/examples/*/Split-eval")
-    chosen = np.isin(_keys(table), _keys(parquet.read_table(evaluated)))
+    chosen = of_split(table, evaluated)
     return {"best": best_auc(truth["click"].to_numpy()[chosen], table["clicked"].to_numpy()[chosen]), **found}
+
+
+def of_split(table: pa.Table, split: Path) -> Any:
+    """Which rows of a log are in a split of the examples: bool, [rows]."""
+    return np.isin(_keys(table), _keys(parquet.read_table(split)))
 
 
 def facts(found: list[dict[str, float]], rows: int) -> measure.Facts:
@@ -74,16 +79,16 @@ def facts(found: list[dict[str, float]], rows: int) -> measure.Facts:
     first = next(name for name in found[0] if name != "best")
     reported: measure.Facts = {"rows": rows, "seeds": len(found)}
     for name in found[0]:
-        reported[f"{name}: AUC"] = mean_of([each[name] for each in found])
+        reported[f"{name}: AUC"] = with_error([each[name] for each in found])
         if name != "best":
-            reported[f"{name}: behind the best"] = mean_of([each["best"] - each[name] for each in found])
+            reported[f"{name}: behind the best"] = with_error([each["best"] - each[name] for each in found])
         if name not in ("best", first):
-            reported[f"{first} above {name}"] = mean_of([each[first] - each[name] for each in found])
+            reported[f"{first} above {name}"] = with_error([each[first] - each[name] for each in found])
     return reported
 
 
-def mean_of(values: list[float]) -> str:
-    """The mean of several seeds, with its standard error."""
+def with_error(values: list[float]) -> str:
+    """The mean, and its standard error, in words."""
     error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return f"{statistics.mean(values):.4f} (standard error {error:.4f})"
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-Task = Literal["binary", "multiclass", "regression"]
-"""What the model predicts: one of two classes, one of several classes, or a number."""
+Task = Literal["binary", "multiclass", "regression", "retrieval"]
+"""What the model predicts: one of two classes, one of several classes, a number, or the items that fit a query."""
 
 Loss = Literal["quantile", "huber", "poisson", "tweedie", "focal"]
 """What a training minimizes instead of the task's own loss, crossentropy or squared error."""
@@ -16,6 +16,7 @@ LOSSES: dict[Task, tuple[Loss, ...]] = {
     "binary": ("focal",),
     "multiclass": ("focal",),
     "regression": ("quantile", "huber", "poisson", "tweedie"),
+    "retrieval": (),
 }
 """Task → the losses that it can have."""
 

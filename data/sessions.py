@@ -134,7 +134,7 @@ class Sessions:
     def both(self, start: int, stop: int) -> tuple[pa.Table, pa.Table]:
         """Return the results of `seen` and `truth`, computed once; both bounds are multiples of EVENTS."""
         users = np.arange(start // EVENTS, stop // EVENTS, dtype=np.uint64)
-        taste = _unit(self._vectors("taste", users)) * np.sqrt(_SIZE) / 2
+        taste = self._taste(users)
         past = _Past.of(len(users))
         now = _START + (_LENGTH * uniform(self._seed, "arrival", users)).astype(np.int64)
         steps = []
@@ -152,17 +152,46 @@ class Sessions:
         seen = pa.table([lists[name] if name in lists else pa.array(columns[name]) for name in SCHEMA.names], SCHEMA)
         return seen, pa.table([columns[name] for name in TRUTH_SCHEMA.names], TRUTH_SCHEMA)
 
+    def next_click(self, users: Ints, now: Ints, items: Ints, times: Ints, known: npt.NDArray[np.bool_]) -> Floats:
+        """Return the probability of each item to be shown next and clicked, at a position that is not known.
+
+        Args:
+          users: numbers of users, from 0 on; [rows].
+          now: the time of the impression; [rows].
+          items: numbers of the items of their last clicks, the oldest first; [rows, PAST].
+          times: of these clicks; [rows, PAST].
+          known: where there are any; [rows, PAST].
+
+        Returns:
+          float64 [rows, items].
+        """
+        popular = np.diff(self._popularity, prepend=0.0)
+        of_category = np.zeros((CATEGORIES, self.items))
+        for category in range(CATEGORIES):
+            np.add.at(of_category[category], self._of_category(np.arange(self.items), category), popular)
+        count = known.sum(axis=1)
+        shown = np.tile(popular, (len(users), 1))
+        for back in range(3):
+            recent = np.take_along_axis(items, np.maximum(count - 1 - back, 0)[:, np.newaxis], 1)[:, 0]
+            share = np.where(back < count, RECOMMENDED / np.clip(count, 1, 3), 0.0)[:, np.newaxis]
+            shown += share * (of_category[self._category[recent]] - popular)
+        taste = self._taste(users.astype(np.uint64))
+        similar = np.einsum("ih,rph->rip", self.vectors, self.vectors[items])
+        log_odds = self._click_log_odds(slice(None), taste @ self.vectors.T, similar, now, times, known)
+        edges = np.sqrt(np.arange(9) / 8)
+        clicked = sum(
+            share * _probability(log_odds - POSITION * position) for position, share in enumerate(np.diff(edges))
+        )
+        return shown * clicked
+
     def _step(self, keys: Keys, now: Ints, taste: Floats, past: _Past) -> dict[str, npt.NDArray[np.generic]]:
         """An impression of each user, which becomes part of the past if it is clicked."""
         items, times, known = past.in_order()
         item = self._shown(keys, items, known)
         position = (uniform(self._seed, "position", keys) ** 2 * 8).astype(np.int64)
         similar = np.einsum("uh,uph->up", self.vectors[item], self.vectors[items])
-        recent = np.exp(-(now[:, np.newaxis] - times) / _HOUR) * known
-        short = np.maximum((similar * recent).max(axis=1), 0.0)
         long = np.einsum("uh,uh->u", self.vectors[item], taste)
-        log_odds = _CLICK + LONG * long + SHORT * short + QUALITY * self._quality[item] - POSITION * position
-        click = _probability(log_odds)
+        click = _probability(self._click_log_odds(item, long, similar, now, times, known) - POSITION * position)
         clicked = uniform(self._seed, "click", keys) < click
         cost = 0.5 * (np.log(self._price[item]) - 2.5)
         bought = _PURCHASE + 0.8 * self._appeal[item] + LONG * long - cost
@@ -199,10 +228,37 @@ class Sessions:
         count = known.sum(axis=1)
         back = (uniform(self._seed, "which", keys) * np.minimum(count, 3)).astype(np.int64)
         recent = np.take_along_axis(items, np.maximum(count - 1 - back, 0)[:, np.newaxis], 1)[:, 0]
-        of_category = popular - popular % CATEGORIES + self._category[recent]
-        similar = np.where(of_category < self.items, of_category, of_category - CATEGORIES)
+        similar = self._of_category(popular, self._category[recent])
         recommended = (uniform(self._seed, "recommended", keys) < RECOMMENDED) & (count > 0)
         return np.where(recommended, similar, popular)
+
+    def _of_category(self, items: Ints, category: Ints | int) -> Ints:
+        """Items of a category that are about as popular as these."""
+        found = items - items % CATEGORIES + category
+        return np.where(found < self.items, found, found - CATEGORIES)
+
+    def _click_log_odds(
+        self, item: Ints | slice, long: Floats, similar: Floats, now: Ints, times: Ints, known: npt.NDArray[np.bool_]
+    ) -> Floats:
+        """The log-odds of a click at the first position.
+
+        Args:
+          item: the items, or all of them; [...] in what follows is [rows], or [rows, items].
+          long: how much they are to the users' taste; [...].
+          similar: how similar they are to past clicks; [..., PAST].
+          now: [rows].
+          times: of past clicks; [rows, PAST].
+          known: where there are any; [rows, PAST].
+        """
+        recent = np.exp(-(now[:, np.newaxis] - times) / _HOUR) * known
+        if similar.ndim > recent.ndim:
+            recent = recent[:, np.newaxis]
+        short = np.maximum((similar * recent).max(axis=-1), 0.0)
+        log_odds: Floats = _CLICK + LONG * long + SHORT * short + QUALITY * self._quality[item]
+        return log_odds
+
+    def _taste(self, users: Keys) -> Floats:
+        return _unit(self._vectors("taste", users)) * np.sqrt(_SIZE) / 2
 
     def _vectors(self, name: str, keys: Keys) -> Floats:
         return np.stack([normal(self._seed, f"{name} {k}", keys) for k in range(_SIZE)], axis=1)
@@ -242,6 +298,11 @@ def _probability(log_odds: Floats) -> Floats:
 def _unit(vectors: Floats) -> Floats:
     unit: Floats = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
     return unit
+
+
+def item_ids(count: int) -> Ints:
+    """Return the ids of the items, by their number; [count]."""
+    return _ids(np.arange(count))
 
 
 def _ids(ranks: Ints) -> Ints:

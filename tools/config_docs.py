@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from components.evaluator.config import DEFAULT_METRICS, GROUP_METRICS, LOSS_METRICS, METRICS, NUMBERED_METRICS
+from components.evaluator.config import (
+    DEFAULT_METRICS,
+    GROUP_METRICS,
+    LOSS_METRICS,
+    METRICS,
+    NUMBERED_METRICS,
+    RETRIEVAL_METRICS,
+)
 from components.features.config import OPS
 from pipeline.authoring.config import Config
 
@@ -60,10 +67,10 @@ def _operations() -> str:
 def _metrics() -> str:
     rows = []
     numbered = ((name, metric) for name, metric, _ in NUMBERED_METRICS)
-    for name, metric in (*METRICS.items(), *numbered):
+    for name, metric in (*METRICS.items(), *RETRIEVAL_METRICS.items(), *numbered):
         (task,) = metric.tasks
         loss = next((f"with loss: {loss}" for loss, names in LOSS_METRICS.items() if name in names), "if named")
-        loss = "with `evaluation.group`" if name in GROUP_METRICS else loss
+        loss = "with `evaluation.group`" if name in GROUP_METRICS and metric.grouped else loss
         default = "yes" if name in DEFAULT_METRICS[task] else loss
         made = "ours" if metric.module else f"`{metric.tfma_class}`"
         rows.append([f"`{name}`", task, metric.better, default, made])

@@ -15,6 +15,8 @@ from components.data import example_encoder
 
 RAW = "raw"
 """The signature of our models that takes columns; see components/trainer/export."""
+OF_COLUMNS = frozenset({RAW, "query", "item", "top_k"})
+"""It, and those of a retrieval that take columns in the same form; see components/trainer/item_index."""
 _BATCH = 8192
 """Rows of a call of the model."""
 MISSING = {tf.string: b"", tf.float32: np.float32(np.nan), tf.int64: np.iinfo(np.int64).min}

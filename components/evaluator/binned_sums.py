@@ -84,6 +84,8 @@ def count(binned: Binned, slices: Slices, weights: Floats | None = None) -> Tabl
       weights: of the rows, by which the summands are multiplied; None: all count the same.
     """
     bins, summands = binned
+    if bins.ndim > 1:
+        return count(*_one_bin_each(bins, summands, slices, weights))
     distinct, inverse = np.unique(bins, return_inverse=True)
     cells = slices.numbers * len(distinct) + inverse[slices.rows]
     size = len(slices.keys) * len(distinct)
@@ -100,6 +102,17 @@ def count(binned: Binned, slices: Slices, weights: Floats | None = None) -> Tabl
     sums = [np.bincount(cells, each[slices.rows], size)[at] for each in summands.T]
     stacked = np.stack(sums, axis=1) if sums else np.empty((len(occupied), 0))
     return Table(occupied // len(distinct), distinct[occupied % len(distinct)], rows[at].astype(np.float64), stacked)
+
+
+def _one_bin_each(
+    bins: Ints, summands: Floats, slices: Slices, weights: Floats | None
+) -> tuple[Binned, Slices, Floats | None]:
+    """Returns a row for each bin of each row."""
+    of_row = bins.shape[1]
+    rows = (slices.rows[:, np.newaxis] * of_row + np.arange(of_row)).ravel()
+    repeated = Slices(slices.keys, rows, np.repeat(slices.numbers, of_row))
+    weights = None if weights is None else np.repeat(weights, of_row)
+    return (bins.ravel(), np.repeat(summands, of_row, axis=0)), repeated, weights
 
 
 def merge(parts: Iterable[Counted]) -> tuple[Sequence[SliceKey], list[Table]]:

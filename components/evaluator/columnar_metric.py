@@ -79,8 +79,8 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
       eval_config: TFMA's config.
       bins: assigns bins and summands to rows.
       value: sums → the result.
-      output: the output of the model that it reads instead of the prediction. If a model does not have it, the bins are
-        those of NaN.
+      output: the output of the model that it reads instead of the prediction; or several ones, separated by commas,
+        side by side. If a model does not have it, the bins are those of NaN.
     """
 
     def __init__(
@@ -141,11 +141,12 @@ class ColumnarMetric(KeyedMetric):
       name: the metric's name.
       bins: assigns bins and summands to rows.
       value: sums → the metric's value.
+      output: see ColumnarCombiner.
     """
 
-    def __init__(self, name: str, bins: Bins, value: Callable[[Sums], float]) -> None:
+    def __init__(self, name: str, bins: Bins, value: Callable[[Sums], float], output: str = "") -> None:
         def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
-            return [combined(tfma.metrics.MetricKey(name=name, **key_fields), eval_config, bins, value)]
+            return [combined(tfma.metrics.MetricKey(name=name, **key_fields), eval_config, bins, value, output)]
 
         super().__init__(name, computations)
 

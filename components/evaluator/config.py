@@ -29,6 +29,7 @@ class Metric:
       options: arguments of the class besides its name.
       quantiles: whether it is a metric of the quantiles that a model predicts, which it takes as an argument.
       grouped: whether it is a mean over the groups of `evaluation.group`.
+      recommended: whether it is one of the items that a retrieval recommends.
     """
 
     tfma_class: str
@@ -39,15 +40,18 @@ class Metric:
     options: Mapping[str, Any] = field(default_factory=dict)
     quantiles: bool = False
     grouped: bool = False
+    recommended: bool = False
 
 
 _OURS = "components.evaluator.calibration"
 _ERRORS = "components.evaluator.error_metrics"
 _QUANTILES = "components.evaluator.quantile_metrics"
 _RANKING = "components.evaluator.ranking_metrics"
+_RETRIEVED = "components.evaluator.retrieval_metrics"
 _BINARY = frozenset[Task]({"binary"})
 _MULTICLASS = frozenset[Task]({"multiclass"})
 _REGRESSION = frozenset[Task]({"regression"})
+_RETRIEVAL = frozenset[Task]({"retrieval"})
 
 
 def _of_groups(made: str) -> Metric:
@@ -84,6 +88,9 @@ METRICS: dict[str, Metric] = {
 """`calibration` is the mean prediction divided by the mean label; `expected_calibration_error` is the mean difference
 of the two over ten bins of predictions. TFMA looks for a class among its own first, so ours have other names."""
 
+RETRIEVAL_METRICS = {"mrr": Metric("ItemReciprocalRank", _RETRIEVAL, module=_RETRIEVED)}
+"""Those of a retrieval, whose names have another meaning in other tasks."""
+
 NUMBERED_METRICS: tuple[tuple[str, Metric, str], ...] = (
     ("precision_at_0.7", Metric("Precision", _BINARY), "thresholds"),
     ("recall_at_0.7", Metric("Recall", _BINARY), "thresholds"),
@@ -95,6 +102,15 @@ NUMBERED_METRICS: tuple[tuple[str, Metric, str], ...] = (
     ("mrr_at_10", _of_groups("MeanReciprocalRank"), "rows"),
     ("group_recall_at_10", _of_groups("GroupedRecall"), "rows"),
     ("group_precision_at_10", _of_groups("GroupedPrecision"), "rows"),
+    ("recall_at_10", Metric("ItemRecall", _RETRIEVAL, module=_RETRIEVED), "rows"),
+    ("ndcg_at_10", Metric("ItemDiscountedGain", _RETRIEVAL, module=_RETRIEVED), "rows"),
+    ("mrr_at_10", Metric("ItemReciprocalRank", _RETRIEVAL, module=_RETRIEVED), "rows"),
+    ("coverage_at_10", Metric("CatalogueCoverage", _RETRIEVAL, module=_RETRIEVED, recommended=True), "rows"),
+    (
+        "popularity_at_10",
+        Metric("RecommendedPopularity", _RETRIEVAL, "lower", module=_RETRIEVED, recommended=True),
+        "rows",
+    ),
     ("accuracy_at_3", Metric("TopClassAccuracy", _MULTICLASS, module=_ERRORS), "classes"),
     ("quantile_loss_at_0.9", Metric("QuantileLoss", _REGRESSION, better="lower", module=_QUANTILES), "quantile"),
     ("tweedie_deviance_at_1.5", Metric("MeanDeviance", _REGRESSION, better="lower", module=_ERRORS), "power"),
@@ -105,6 +121,7 @@ DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
     "binary": ("auc", "auc_precision_recall", "binary_accuracy", "binary_crossentropy", "calibration"),
     "multiclass": ("accuracy", "crossentropy"),
     "regression": ("mean_squared_error", "mean_absolute_error"),
+    "retrieval": ("recall_at_10", "ndcg_at_10", "mrr", "coverage_at_10", "popularity_at_10"),
 }
 
 GROUP_METRICS = ("gauc", "ndcg_at_10")
@@ -159,28 +176,41 @@ class FairnessConfig(Section):
     that is not named is measured, without a check."""
 
 
-def metric(name: str) -> Metric:
+def metric(name: str, task: Task | None = None) -> Metric:
     """Returns a metric by its name: of METRICS, with a number as in `precision_at_0.7`, or the path of a class.
 
     The name may begin with that of one of several labels, as in `purchase/auc`.
 
+    Args:
+      name: the name.
+      task: whose metric it is, if several tasks have one of this name.
+
     Raises:
       ValueError: there is no such metric.
     """
-    name = label_of(name)[1]
+    found = list(_metrics(label_of(name)[1]))
+    return next((each for each in found if task in each.tasks), found[0])
+
+
+def _metrics(name: str) -> Iterator[Metric]:
+    """Yields the metrics of this name, each of another task."""
     if name in METRICS:
-        return METRICS[name]
+        yield from (each[name] for each in (METRICS, RETRIEVAL_METRICS) if name in each)
+        return
     if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", name):
         module, _, made = name.rpartition(".")
-        return Metric(made, _BINARY | _MULTICLASS | _REGRESSION, module=module)
+        yield Metric(made, _BINARY | _MULTICLASS | _REGRESSION, module=module)
+        return
     base, _, number = name.rpartition("_at_")
+    known_base = False
     for example, each, option in NUMBERED_METRICS:
         known, _, value = example.rpartition("_at_")
         if base == known and ("." in number) is ("." in value):
-            return replace(each, options={option: _number(name, number, 1 if option == "power" else 0)})
-    raise ValueError(
-        f"unknown metric {name!r}{did_you_mean(name, (*METRICS, *(example for example, _, _ in NUMBERED_METRICS)))}"
-    )
+            known_base = True
+            yield replace(each, options={option: _number(name, number, 1 if option == "power" else 0)})
+    if not known_base:
+        known_names = (*METRICS, *(example for example, _, _ in NUMBERED_METRICS))
+        raise ValueError(f"unknown metric {name!r}{did_you_mean(name, known_names)}")
 
 
 def _number(name: str, text: str, least: int) -> int | float:
@@ -326,7 +356,7 @@ class EvaluationConfig(Section):
         """Returns the modules of metrics of the user's own."""
         named = (name for name in self.metrics_for("binary") if name not in METRICS)
         modules = {found.module for found in map(metric, named)}
-        return tuple(sorted(modules - {_OURS, _ERRORS, _QUANTILES, _RANKING, ""}))
+        return tuple(sorted(modules - {_OURS, _ERRORS, _QUANTILES, _RANKING, _RETRIEVED, ""}))
 
     def columns(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yields every column that the section names, with its key in the section."""

@@ -2,7 +2,8 @@
 
 The constant knows the labels of the evaluated rows: their share of label 1, their shares of classes, their mean or
 their quantiles. No other constant has a smaller loss on them. It is fitted to them, but to first order this does not
-change the variance of the difference: at its optimum the mean loss does not depend on the constant.
+change the variance of the difference: at its optimum the mean loss does not depend on the constant. The constant of a
+retrieval is the order of items by popularity, and knows only the training split.
 
 A row's difference is the constant's loss minus the model's. Its mean and its mean square are functions of sums, so the
 interval of the mean is that of paired rows.
@@ -20,7 +21,7 @@ import tensorflow_model_analysis as tfma
 from scipy import special
 
 from components.compat import tfma as compat
-from components.compat.tfma.columnar import DROPPED, Binned, Floats, Ints, Numbers, Sums
+from components.compat.tfma.columnar import DROPPED, Binned, Floats, Ints, Numbers, Sums, in_one_bin
 from components.config_section import Task
 from components.evaluator import intervals
 from components.evaluator.columnar_metric import bounded, combined, effective, scale_of
@@ -31,6 +32,8 @@ from components.evaluator.intervals import Interval, ScoreBins
 from components.evaluator.keyed_metric import KeyedMetric
 from components.evaluator.plot_metrics import number_bins, of_number_bins, score_bins
 from components.evaluator.quantile_metrics import OUTPUT, losses
+from components.evaluator.retrieval_metrics import discounted_gain, of_interactions, recall, reciprocal
+from components.retrieval_outputs import POPULARITY_RANK, RANK
 
 VALUE, GAIN = "constant ", "gain over the constant "
 """How the names of the results begin in TFMA's files; the name of the metric follows."""
@@ -71,7 +74,8 @@ class ConstantComparison(KeyedMetric):
             made = _TASKS[task]
             if of_loss:
                 made = _with_loss(made, of_loss, quantiles)
-            counted = [combined(_key(compat.private(name), key_fields), eval_config, made.bins, lambda sums: sums)]
+            total_key = _key(compat.private(name), key_fields)
+            counted = [combined(total_key, eval_config, made.bins, lambda sums: sums, made.output)]
             totals = [counted[0].keys[-1]]
             if task == "binary":
                 # The area under the curve is computed from the histogram that TFMA's AUC has.
@@ -134,6 +138,7 @@ class _Task(NamedTuple):
       bins: (labels, predictions) → bins and summands.
       compare: sums → the metrics; one that is left out is not known.
       further: more bins, each with the output of the model that is their prediction, whose sums `compare` takes too.
+      output: the output that is the prediction of `bins`; empty: the model's prediction.
     """
 
     metrics: tuple[str, ...]
@@ -141,6 +146,7 @@ class _Task(NamedTuple):
     bins: Callable[[Numbers, Numbers], Binned]
     compare: Callable[..., dict[str, Compared]]
     further: tuple[tuple[Callable[[Numbers, Numbers], Binned], str], ...] = ()
+    output: str = ""
 
 
 _COMPARABLE, _OTHERS = 0, 1
@@ -414,6 +420,30 @@ def _compare_deviance(power: float, name: str, sums: Sums) -> dict[str, Compared
     return {name: _paired((of_one + rows * straight + slope * y) / rows, difference, squares, rows)}
 
 
+def _retrieval_bins(labels: Numbers, predictions: Numbers) -> Binned:
+    """Returns the measures of the model's rank, and of the popularity rank, of each row."""
+    ranks = predictions.reshape(len(labels), -1)
+    summands = []
+    for measure in _RANK_MEASURES.values():
+        own, popular = (of_interactions(measure, labels, ranks[:, at]) for at in (0, -1))
+        summands += [popular, own - popular, np.square(own - popular)]
+    return in_one_bin(*summands)
+
+
+def _compare_retrieval(sums: Sums) -> dict[str, Compared]:
+    """Compares with the order of items by their interactions in the training split, the same one for all queries."""
+    rows, totals = sums.total()
+    if not rows:
+        return {}
+    found = {}
+    for name, (value, difference, squares) in zip(_RANK_MEASURES, totals.reshape(-1, 3).tolist(), strict=True):
+        found[name] = _paired(value / rows, difference, squares, rows)
+    return found
+
+
+_RANK_MEASURES = {"recall_at_10": recall(10), "ndcg_at_10": discounted_gain(10), "mrr": reciprocal()}
+
+
 def _moments(t: Floats, squared_errors: Floats) -> tuple[Floats, ...]:
     """Returns the summands that `_of_squares` needs; t is the label minus the middle of its bin."""
     q = squared_errors
@@ -468,5 +498,12 @@ _TASKS: dict[Task, _Task] = {
         ("mean_absolute_error", "mean_squared_error"),
         _regression_bins,
         _compare_regression,
+    ),
+    "retrieval": _Task(
+        tuple(_RANK_MEASURES),
+        tuple(_RANK_MEASURES),
+        _retrieval_bins,
+        _compare_retrieval,
+        output=f"{RANK},{POPULARITY_RANK}",
     ),
 }

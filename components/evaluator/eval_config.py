@@ -24,7 +24,7 @@ def eval_config(
     count = tfma.MetricConfig(class_name="ExampleCount")
     metrics = [] if plan.weight else [count]
     # Metrics have the config's names: TFMA's name of `accuracy` is sparse_categorical_accuracy.
-    chosen = {name: metric(name) for name in config.metrics_for(task, plan.metrics_of_loss)}
+    chosen = {name: metric(name, task) for name in config.metrics_for(task, plan.metrics_of_loss)}
     metrics += [
         _metric(each.tfma_class, each.module, name=name, **each.options, **_of_quantiles(each, plan))
         for name, each in chosen.items()
@@ -63,12 +63,14 @@ def _of_quantiles(of: Metric, plan: EvaluationPlan) -> dict[str, Any]:
 
 
 def _diagnostics(task: Task, names: list[str]) -> list[tfma.MetricConfig]:
-    """Returns the metrics that compute plots and intervals; MulticlassCrossentropy computes its own interval."""
+    """Returns the metrics that compute plots and intervals; those of a retrieval compute their own intervals."""
     ours = plot_metrics.__name__
     if task == "binary":
         return [_metric("BinaryDiagnostics", ours, name=_DIAGNOSTICS, metrics=names)]
     if task == "regression":
         return [_metric("RegressionDiagnostics", ours, name=_DIAGNOSTICS)]
+    if task == "retrieval":
+        return []
     matrix = _metric("MultiClassConfusionMatrixPlot", "", thresholds=[0.0])
     shares = [name for name in names if name.partition("_at_")[0] == "accuracy"]
     return [matrix, _metric("RateDiagnostics", ours, name=_DIAGNOSTICS, metrics=shares, rows=tfma_results.ROWS)]

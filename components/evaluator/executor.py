@@ -133,7 +133,7 @@ class Executor(StockExecutor):
         evaluations = [_evaluation(each, models) for each in labels]
         reasons = [_needs_stock(examples, what, each.plan) for what, each in zip(evaluations, labels, strict=True)]
         reason = next((each for each in reasons if each), None)
-        if reason and any(each.plan.group for each in labels):
+        if reason and any(each.plan.group or each.plan.task == "retrieval" for each in labels):
             raise refused(f"TFX's own executor evaluates the model, because of {reason}")
         if reason:
             logging.info("TFX's own executor evaluates the model, because of %s", reason)
@@ -231,6 +231,7 @@ def _judged(label: OneLabel, inputs: Inputs) -> Verdict:
         leakage,
         uncalibrated=plan.uncalibrated,
         importance=important,
+        task=plan.task,
     )
     with fileio.open(f"{folder}/{importance.FILE}", "w") as file:
         file.write(important.to_json())
@@ -241,6 +242,8 @@ def _judged(label: OneLabel, inputs: Inputs) -> Verdict:
 
 def _leakage(plan: EvaluationPlan, inputs: Inputs) -> Leakage:
     """Looks for columns of the features that alone predict the label."""
+    if plan.task == "retrieval":
+        return Leakage(unknown="a retrieval does not predict the label")
     examples = artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY])
     if plan.feature_columns is None:
         return Leakage(unknown="the columns of features of own code are not known")

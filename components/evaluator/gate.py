@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from components.config_section import Task
 from components.evaluator import config as names
 from components.evaluator.config import RATES, EvaluationConfig, FairnessConfig, Rate, Threshold, slice_of
 from components.evaluator.importance import Importance
@@ -18,8 +19,10 @@ PREVALENCE = "prevalence"
 _NO_BASELINE = "no earlier blessed model"
 _ALIKE = "all labels are alike"
 _NO_GROUP = "no group has what the metric needs"
+_NO_INTERACTION = "no row has label 1"
 _NOT_A_NUMBER = "not a number"
 _LEAKAGE = "leakage"
+_RANKED = ("recall_at_10", "mrr")
 _INCOMPARABLE = (
     (("auc", "balanced_accuracy", "binary_crossentropy", "crossentropy"), "labels or predictions are no probabilities"),
     (
@@ -27,6 +30,7 @@ _INCOMPARABLE = (
         "the labels are too close to each other, or too large",
     ),
     (("poisson_deviance", "tweedie_deviance"), "a label is negative"),
+    (_RANKED, _NO_INTERACTION),
 )
 """How the names of metrics of the constant begin, and why one is not a number."""
 
@@ -39,6 +43,7 @@ def judge(
     *,
     uncalibrated: str | None = None,
     importance: Importance | None = None,
+    task: Task | None = None,
 ) -> Verdict:
     """Checks a model's metrics.
 
@@ -49,16 +54,17 @@ def judge(
       leakage: the columns that alone predict the label; None if none was looked for.
       uncalibrated: why the model's probabilities are not calibrated, such as class_weights; None if they should be.
       importance: of the columns; None if it was not measured.
+      task: of the model; None: not that of a metric whose name has another meaning in other tasks.
 
     Returns:
       The verdict.
     """
     overall, compared = measured.whole, measured.compared
     slices = sorted(measured.slices, key=lambda each: sorted(each.slice.items()))
-    checks = list(_of_thresholds(config.thresholds, overall, compared, least=0))
+    checks = list(_of_thresholds(config.thresholds, overall, compared, 0, task))
     for name, thresholds in config.slice_thresholds.items():
         for each in _matching(name, slices):
-            checks += _of_thresholds(thresholds, each, compared, config.min_examples)
+            checks += _of_thresholds(thresholds, each, compared, config.min_examples, task)
     if config.fairness:
         groups = [each for each in slices if set(each.slice) == {config.fairness.column}]
         judged = [each for each in groups if each.rows >= config.min_examples]
@@ -90,9 +96,13 @@ _COMPARED = (
     # No constant is the best in both errors, and no model either: the mean has the least squared error, the median the
     # least absolute one.
     ("mean_squared_error", "mean_absolute_error"),
+    # In a small catalogue the first ten items may be nearly all.
+    _RANKED,
 )
 """For each task, the metrics of which one has to be better than that of the best constant."""
 _COMPARED_UNCALIBRATED = (("auc",), ("balanced_accuracy",), *_COMPARED[2:])
+_HIGHER = ("auc", "balanced_accuracy", *_RANKED)
+"""Those of which a higher value is better."""
 """The same for a model whose probabilities are not calibrated: metrics that do not depend on that."""
 _OF_LOSS = ("quantile_loss", "poisson_deviance", "tweedie_deviance")
 """How the names of metrics of a loss begin, which a model is compared in instead."""
@@ -113,7 +123,7 @@ def _of_constant(overall: SliceMetrics, uncalibrated: str | None) -> list[Check]
 
 def _better(metric: str, overall: SliceMetrics, uncalibrated: str | None) -> Check:
     constant, rows = overall.constant[metric], overall.rows
-    lower = metric not in ("auc", "balanced_accuracy")
+    lower = metric not in _HIGHER
     value: float | None = None
     passed = False
     if not math.isfinite(constant.value):
@@ -123,7 +133,7 @@ def _better(metric: str, overall: SliceMetrics, uncalibrated: str | None) -> Che
         why = _NOT_A_NUMBER if lower else _ALIKE
     else:
         value = constant.value + (-constant.gain if lower else constant.gain)
-        passed, why = _of_gain(constant, rows)
+        passed, why = _of_gain(constant, rows, lower)
         why += f", probabilities are not calibrated because of {uncalibrated}" if uncalibrated and not lower else ""
     of_constant = f"the constant's {constant.value:.6g}" if math.isfinite(constant.value) else "the constant's"
     bound = f"{'below' if lower else 'above'} {of_constant} beyond the interval"
@@ -131,10 +141,10 @@ def _better(metric: str, overall: SliceMetrics, uncalibrated: str | None) -> Che
     return Check(metric, {}, bound, value, baseline, rows, passed, why)
 
 
-def _of_gain(constant: ConstantMetric, rows: int) -> tuple[bool, str]:
-    """Returns whether a gain is beyond its interval, and the gain in words."""
+def _of_gain(constant: ConstantMetric, rows: int, lower: bool) -> tuple[bool, str]:
+    """Returns whether a gain is beyond its interval, and the gain in words; `lower`: a lower value is better."""
     gain = constant.gain or 0.0
-    if not constant.value:
+    if lower and not constant.value:
         return False, _ALIKE
     words = f"{'better' if gain > 0 else 'worse'} by {abs(gain):.4g}"
     counted = f"{rows:,} row{'' if rows == 1 else 's'}"
@@ -195,12 +205,12 @@ def _matching(name: str, slices: Sequence[SliceMetrics]) -> list[SliceMetrics]:
 
 
 def _of_thresholds(
-    thresholds: Mapping[str, Threshold], measured: SliceMetrics, compared: bool, least: int
+    thresholds: Mapping[str, Threshold], measured: SliceMetrics, compared: bool, least: int, task: Task | None
 ) -> Iterator[Check]:
     finite = _finite(measured)
     for metric, threshold in thresholds.items():
         value, baseline = finite.metrics.get(metric), finite.baseline.get(metric)
-        known = names.metric(metric)
+        known = names.metric(metric, task)
         alike = known.both_classes and _alike(measured)
         for bound, passed, why in _bounds(known.better, threshold, value, baseline, compared):
             if measured.rows < least:
@@ -208,8 +218,9 @@ def _of_thresholds(
             elif alike:
                 # A slice with one class is no fault of the model; a whole split with one class cannot show its quality.
                 passed, why = bool(measured.slice), f"{NOT_JUDGED}{_ALIKE}" if measured.slice else _ALIKE
-            elif known.grouped and value is None:
-                passed, why = bool(measured.slice), f"{NOT_JUDGED}{_NO_GROUP}" if measured.slice else _NO_GROUP
+            elif value is None and (known.grouped or task == "retrieval"):
+                lacks = _NO_GROUP if known.grouped else _NO_INTERACTION
+                passed, why = bool(measured.slice), f"{NOT_JUDGED}{lacks}" if measured.slice else lacks
             yield Check(metric, measured.slice, bound, value, baseline, measured.rows, passed, why)
 
 

@@ -24,6 +24,7 @@ from scipy import special
 
 from components.compat.tfma.columnar import Floats, Ints, Numbers
 from components.compat.tfma.evaluation import SliceKey
+from components.config_section import Task
 from components.data import split_sample
 from components.data.examples import Examples
 from components.data.saved_model import Columns, column_of
@@ -36,6 +37,7 @@ from components.evaluator.importance import ColumnImportance, Estimate, Importan
 from components.evaluator.intervals import Interval, Z
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.quantile_metrics import OUTPUT, losses
+from components.evaluator.retrieval_metrics import of_interactions, reciprocal
 from components.evaluator.saved_model import Evaluated, Model
 from components.evaluator.slices import slices_of
 
@@ -84,6 +86,8 @@ def measure(
     loss = _Loss(plan)
     own = loss.of(evaluated.labels, evaluated.predictions, evaluated.outputs)
     weights = weights_of(batch, plan.weight) if plan.weight else np.ones(batch.num_rows)
+    if plan.task == "retrieval":
+        weights = weights * (evaluated.labels > 0)
     if (weights > 0).sum() < 2:
         return Importance(unknown=f"{int((weights > 0).sum()):,} rows of 2")
     if not np.isfinite(own).all():
@@ -154,7 +158,12 @@ class _Loss:
 
     def __init__(self, plan: EvaluationPlan) -> None:
         self._plan = plan
-        of_task = {"binary": "binary_crossentropy", "multiclass": "crossentropy", "regression": "mean_squared_error"}
+        of_task: dict[Task, str] = {
+            "binary": "binary_crossentropy",
+            "multiclass": "crossentropy",
+            "regression": "mean_squared_error",
+            "retrieval": "1 - mrr",
+        }
         self.name = plan.metrics_of_loss[0] if plan.metrics_of_loss else of_task[plan.task]
 
     def of(self, labels: Numbers, predictions: Numbers, outputs: Columns) -> Floats:
@@ -162,6 +171,8 @@ class _Loss:
         plan = self._plan
         if plan.task == "multiclass":
             return -np.log(np.maximum(of_label(labels, predictions), _LEAST))
+        if plan.task == "retrieval":
+            return np.nan_to_num(1 - of_interactions(reciprocal(), labels, predictions))
         y, p = labels.astype(np.float64), predictions.astype(np.float64)
         if plan.task == "binary":
             clipped = np.clip(p, _LEAST, 1 - _LEAST)

@@ -74,7 +74,7 @@ class EvaluationPlan(Section):
     def group(self) -> str | None:
         """The column of the groups; None if no metric is one of groups."""
         measured = self.evaluation.metrics_for(self.task, self.metrics_of_loss)
-        return self.evaluation.group if any(metric(name).grouped for name in measured) else None
+        return self.evaluation.group if any(metric(name, self.task).grouped for name in measured) else None
 
     @property
     def uncalibrated(self) -> str | None:

@@ -92,10 +92,10 @@ class GroupedCombiner(beam.CombineFn):  # type: ignore[misc]
 
 
 def refused(why: str) -> InputError:
-    """Returns the error of an evaluation that does not bring the rows of a group together."""
+    """Returns the error of an evaluation that brings no rows of a group together, and has no metrics of a retrieval."""
     return InputError(
-        f"evaluation.group: expected an evaluation in record batches, received one of which {why}",
-        "remove evaluation.group and the metrics of groups",
+        f"evaluation: metrics of groups, and of a retrieval, need record batches, received one of which {why}",
+        "remove evaluation.group and the metrics of groups; for a retrieval give the pipeline another name",
     )
 
 

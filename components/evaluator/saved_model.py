@@ -37,10 +37,17 @@ class Evaluated:
     outputs: Columns
 
     def output(self, name: str) -> Numbers:
-        """Returns an output; the prediction if the name is empty, and NaN if the model has no such output."""
+        """Returns an output; the prediction if the name is empty, and NaN if the model has no such output.
+
+        Args:
+          name: of the output; or several names, separated by commas, for their columns side by side.
+        """
         if not name:
             return self.predictions
-        return self.outputs[name] if name in self.outputs else np.full(len(self.labels), np.nan)
+        names = name.split(",")
+        if not all(each in self.outputs for each in names):
+            return np.full(len(self.labels), np.nan)
+        return self.outputs[name] if len(names) == 1 else np.concatenate([self.outputs[each] for each in names], axis=1)
 
 
 def unsupported(folder: str, spec: tfma.ModelSpec, task: Task) -> str | None:

@@ -20,8 +20,10 @@ LABEL_COUNTS = "label_counts"
 LABEL_SCALE = "label_scale"
 """File of a regression label: number of training rows, number of rows without a label, mean, standard deviation, and
 number of rows with a negative label, each on a line."""
-
-
+ITEM_ROWS = "item_rows"
+"""File of a retrieval with a line `count item` for each item of the training split: the number of its rows."""
+ITEM_INTERACTIONS = "item_interactions"
+"""The same with the number of its rows with label 1."""
 WEIGHT_SCALE = "weight_scale"
 """File of the weights of the training split, with the same lines as LABEL_SCALE."""
 

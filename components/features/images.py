@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from components.features import row_parts
 from components.features.config import FeaturesConfig
 from components.features.image_ops import Image
 
@@ -80,30 +81,7 @@ def in_parts(
       The outputs of all rows.
     """
     size = max(1, _PART_BYTES // (row_bytes(operations) * tf.float32.size))
-    count = tf.shape(rows[next(iter(operations))])[0]
-    # A batch without rows is one empty part.
-    parts = tf.maximum(1, -(-count // size))
-
-    # One function, traced once: its signature says what the outputs are.
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int32)])  # type: ignore[untyped-decorator]
-    def part(number: tf.Tensor) -> dict[str, tf.Tensor]:
-        return predict({name: values[number * size : (number + 1) * size] for name, values in rows.items()})
-
-    specs = {
-        name: tf.TensorSpec([None, *output.shape[1:]], output.dtype)
-        for name, output in part.get_concrete_function().structured_outputs.items()
-    }
-
-    def body(number: tf.Tensor, arrays: dict[str, tf.TensorArray]) -> tuple[tf.Tensor, dict[str, tf.TensorArray]]:
-        outputs = part(number)
-        return number + 1, {name: array.write(number, outputs[name]) for name, array in arrays.items()}
-
-    arrays = {
-        name: tf.TensorArray(spec.dtype, parts, infer_shape=False, element_shape=spec.shape)
-        for name, spec in specs.items()
-    }
-    _, arrays = tf.while_loop(lambda number, _: number < parts, body, [tf.constant(0), arrays], parallel_iterations=1)
-    return {name: tf.ensure_shape(arrays[name].concat(), spec.shape) for name, spec in specs.items()}
+    return row_parts.in_parts(size, predict, rows)
 
 
 def _each(

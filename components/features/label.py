@@ -47,7 +47,8 @@ class Label:
     Attributes:
       requirements: the statistics.
       finish: results of the requirements → the label, shape [batch]. binary: int64, 0 or 1. multiclass: int64 index
-        into the vocabulary `feature_names.LABEL_CLASSES`. regression: float32. Several labels: [batch, labels].
+        into the vocabulary `feature_names.LABEL_CLASSES`. regression: float32. retrieval: as binary. Several labels:
+        [batch, labels].
     """
 
     requirements: tuple[Requirement, ...]
@@ -92,13 +93,33 @@ def _of_one(
     if plan.task == "regression":
         scale = Scale(tf.cast(value, tf.float64), declared.named(feature_names.LABEL_SCALE), weights)
         return Label((scale,), lambda _: tf.cast(value, tf.float32))
+    texts, classes = _of_two(value)
+    of_items = [] if plan.item is None else _of_items(columns[plan.item], classes)
+    return Label((_counts(texts, counts), *of_items), lambda _: classes)
+
+
+def _of_two(value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the values of a label of two classes as strings, and which are 1: int64; both of shape [batch]."""
     if value.dtype == tf.string:
-        return Label((_counts(value, counts),), lambda _: tf.zeros_like(value, tf.int64))
+        return value, tf.zeros_like(value, tf.int64)
     if value.dtype == tf.bool:
-        texts = tf.strings.as_string(tf.cast(value, tf.int64))
-        return Label((_counts(texts, counts),), lambda _: tf.cast(value, tf.int64))
-    texts = tf.strings.as_string(value, shortest=True)
-    return Label((_counts(texts, counts),), lambda _: tf.cast(tf.equal(value, tf.constant(1, value.dtype)), tf.int64))
+        classes = tf.cast(value, tf.int64)
+        return tf.strings.as_string(classes), classes
+    return tf.strings.as_string(value, shortest=True), tf.cast(tf.equal(value, tf.constant(1, value.dtype)), tf.int64)
+
+
+def _of_items(column: Column, classes: tf.Tensor) -> list[Vocabulary]:
+    """Counts the rows of each item, and those with label 1; rows without an item are in neither."""
+    texts = column.texts()
+    return [
+        Vocabulary(column.where_present(texts), feature_names.ITEM_ROWS, _COUNTED_ITEMS, counts=True),
+        Vocabulary(
+            tf.boolean_mask(texts, column.present & tf.equal(classes, 1)),
+            feature_names.ITEM_INTERACTIONS,
+            _COUNTED_ITEMS,
+            counts=True,
+        ),
+    ]
 
 
 def _counts(texts: tf.Tensor, name: str) -> Vocabulary:
@@ -127,6 +148,8 @@ def _operand(column: Column) -> tf.Tensor:
 _NO_TEXT = "\x00missing"
 _COUNTED = 10_000
 """Greatest number of values that are counted. The Trainer rejects a classification with more."""
+_COUNTED_ITEMS = 50_000_000
+"""The largest vocabulary."""
 
 
 def _is_present(value: tf.Tensor) -> tf.Tensor:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from components.config_section import Section, Task
 from components.features import expression
-from components.features.config import FeaturesConfig
+from components.features.config import Feature, FeaturesConfig, Vocab
 from components.features.expression import Expression
 
 
@@ -60,6 +60,15 @@ class FeaturePlan(Section):
     row_key: RowKey | None = None
     weight: str | None = None
     """The column with the weight of each row; None: all count the same."""
+    item: str | None = None
+    """Of a retrieval: the column with the item's id, which has a feature `vocab`."""
+
+    @property
+    def item_feature(self) -> Feature:
+        """The feature of the item's id, of a retrieval."""
+        return next(
+            each for each in self.features.declared if each.columns == (self.item,) and isinstance(each.op, Vocab)
+        )
 
     @property
     def declared_labels(self) -> tuple[DeclaredLabel, ...]:

@@ -271,7 +271,9 @@ class DataConfig(IngestConfig):
     `{click: clicked, purchase: price > 0}`. The names end the names of the model's outputs, `probability_click`, and
     begin those of the metrics, `click/auc`."""
     task: Task = "binary"
-    """The kind of prediction: one of two classes, one of several classes, or a number."""
+    """The kind of prediction: one of two classes, one of several classes, a number, or (retrieval) which of all items
+    fit a user or another query. A row of a retrieval is an interaction of a query with an item if its label is 1; a row
+    with label 0 counts neither in the loss nor in the metrics."""
     weight: str | None = None
     """The column with the weight of each row, a number from 0 on: a row of weight 2 counts as two rows in statistics,
     in the loss and in the metrics. It is no feature unless `features` names it, and a request needs none."""

@@ -33,8 +33,10 @@ Kind = Literal[
     "bst",
     "esmm",
     "mmoe",
+    "two_tower",
 ]
-_DEEP = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", *IMAGE_KINDS, *HISTORY_KINDS, *LABELS_KINDS)
+_NETWORKS = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", "two_tower")
+_DEEP = (*_NETWORKS, *IMAGE_KINDS, *HISTORY_KINDS, *LABELS_KINDS)
 _FORESTS = ("gbt", "ensemble")
 _ONLY = {
     "members": ("tabm", "ensemble"),
@@ -45,6 +47,7 @@ _ONLY = {
     "chain_loss": ("esmm",),
     "heads": ("bst",),
     "blocks": ("bst",),
+    **dict.fromkeys(("item", "similarity", "temperature", "top_k"), ("two_tower",)),
     **dict.fromkeys(("application", "weights", "frozen_steps"), ("application",)),
     **dict.fromkeys(("hidden", "embedding", "dropout", "normalisation"), _DEEP),
     **dict.fromkeys(("trees", "depth", "shrinkage"), _FORESTS),
@@ -80,10 +83,11 @@ class ModelConfig(Section):
     mlp (Zhou et al. 2018); bst: self-attention of the candidate and the events (Chen et al. 2019); esmm: labels that
     each require the one before, as a purchase requires a click, with common embeddings (Ma et al. 2018, Entire Space
     Multi-Task Model); mmoe: several labels, each with its own mixture of the same experts (Ma et al. 2018, Multi-gate
-    Mixture-of-Experts). Both read histories as din does."""
+    Mixture-of-Experts). Both read histories as din does; two_tower: a network of the query and one of the item, whose
+    vectors are near to each other if both fit, for the task retrieval (Yi et al. 2019)."""
     hidden: tuple[PositiveInt, ...] = Field(default=(128, 64), min_length=1)
     """Units of each hidden layer, the first one first. dlrm has them twice: for the numbers before the dot products,
-    and after the dot products."""
+    and after the dot products. In two_tower each tower has them; the last one is the vector, without activation."""
     embedding: int = Field(default=16, ge=1, le=4096)
     """The largest width of an embedding; that of a column with few ids is smaller. In dlrm all have this width."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -122,6 +126,16 @@ class ModelConfig(Section):
     is downloaded; without a file, training begins from scratch."""
     frozen_steps: int = Field(default=0, ge=0)
     """application: steps in which only the layers above it are trained; then all are."""
+    item: tuple[str, ...] = ()
+    """two_tower: the columns that describe the item. The first one is its id, with the operation vocab. All other
+    columns of the features describe the query: the user, the context, and the user's history."""
+    similarity: Literal["cosine", "dot"] = "cosine"
+    """two_tower: the score of a query and an item. cosine: both vectors have length 1; dot: the dot product of the
+    vectors as they are, which can say how popular an item is by its length."""
+    temperature: PositiveFloat = 0.1
+    """two_tower: what the loss divides the scores by. A lower one separates the nearest items more."""
+    top_k: int = Field(default=10, ge=1, le=1000)
+    """two_tower: the number of items that the exported model returns for a query."""
     loss: Loss | None = None
     """What the training minimizes; if it is not set, the crossentropy of a classification and the squared error of a
     regression. quantile: the loss of `quantiles` (Koenker & Bassett 1978), for intervals; huber: the squared error of
@@ -160,6 +174,14 @@ class ModelConfig(Section):
             raise ValueError("kind: application needs the name of one, such as application: EfficientNetB0")
         if self.frozen_steps and self.weights is None:
             raise ValueError("frozen_steps needs weights: layers that have not been trained would be frozen")
+        return self
+
+    @model_validator(mode="after")
+    def _check_towers(self) -> ModelConfig:
+        if self.kind == "two_tower" and not self.item:
+            raise ValueError(
+                "kind: two_tower needs the columns of the item, its id first, such as item: [item, category]"
+            )
         return self
 
     @model_validator(mode="after")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from components.features import ops
 from components.features.ops import Dense, Ids, VocabularySize
@@ -15,9 +16,11 @@ class Inputs:
 
     Attributes:
       features: name → numbers or ids.
+      columns: name → the raw columns that the feature is computed from.
     """
 
     features: dict[str, Dense | Ids]
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def dense(self) -> dict[str, Dense]:
@@ -37,4 +40,8 @@ def inputs(plan: FeaturePlan, vocabulary_size: VocabularySize) -> Inputs:
       plan: the declared features.
       vocabulary_size: returns the number of entries of a vocabulary file.
     """
-    return Inputs({feature.name: ops.output_spec(feature, vocabulary_size) for feature in plan.features.declared})
+    declared = plan.features.declared
+    return Inputs(
+        {feature.name: ops.output_spec(feature, vocabulary_size) for feature in declared},
+        {feature.name: feature.columns for feature in declared},
+    )

@@ -59,7 +59,7 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
     Input: a list of int64 tensors, each of shape [batch] or [batch, values], in the order of `ranges`.
     Output: the layer's compute dtype, shape [batch, columns, width]. The embedding of several values is
     their mean, without those with id 0. With `events`, a list: the columns that are not among them, as above, if there
-    are any; then the embeddings of each of them, [batch, values, width].
+    are any; then the embeddings of each of them, [batch, values, width]. `call` also takes some of the columns only.
 
     Args:
       cardinalities: the number of ids of each range.
@@ -134,16 +134,18 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
             "sums": [each.is_sum for each in self.divided],
         }
 
-    def call(self, ids: Sequence[tf.Tensor]) -> tf.Tensor | list[tf.Tensor]:
-        """Looks up the rows of all columns."""
+    def call(self, ids: Sequence[tf.Tensor], columns: Sequence[int] | None = None) -> tf.Tensor | list[tf.Tensor]:
+        """Looks up the rows of all columns, or of those with these numbers."""
         # A copy of a model has a single tensor instead of a list of one.
         ids = tf.nest.flatten(ids)
+        columns = range(len(self.ranges)) if columns is None else columns
+        ranges = [self.ranges[each] for each in columns]
         of_ranges = [0, *itertools.accumulate(each.rows for each in self.divided)][:-1]
-        starts = tf.constant([of_ranges[each] for each in self.ranges], tf.int64)
+        starts = tf.constant([of_ranges[each] for each in ranges], tf.int64)
         if all(column.shape.rank == 1 for column in ids) and self.quotients is None:
             return self._rows(self.rows, tf.stack(ids, axis=1) + starts)
         matrices = [column[:, tf.newaxis] if column.shape.rank == 1 else column for column in ids]
-        divided = [self.divided[each] for each in self.ranges]
+        divided = [self.divided[each] for each in ranges]
         remainders = [
             column % each.rows if each.parts else column for column, each in zip(matrices, divided, strict=True)
         ]
@@ -151,30 +153,34 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
             self.rows,
             tf.concat([column + start for column, start in zip(remainders, tf.unstack(starts), strict=True)], axis=1),
         )
-        parts = self._composed(tf.split(rows_of_all, [column.shape[1] for column in matrices], axis=1), matrices)
+        parts = tf.split(rows_of_all, [column.shape[1] for column in matrices], axis=1)
+        parts = self._composed(parts, matrices, ranges)
         means = [
             _mean(rows, column)
-            for number, (rows, column) in enumerate(zip(parts, matrices, strict=True))
+            for number, rows, column in zip(columns, parts, matrices, strict=True)
             if number not in self.events
         ]
         of_columns = [tf.stack(means, axis=1)] if means else []
-        return [*of_columns, *(parts[number] for number in self.events)] if self.events else of_columns[0]
+        of_events = [rows for number, rows in zip(columns, parts, strict=True) if number in self.events]
+        return [*of_columns, *of_events] if of_events else of_columns[0]
 
-    def _composed(self, parts: list[tf.Tensor], matrices: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _composed(
+        self, parts: list[tf.Tensor], matrices: Sequence[tf.Tensor], ranges: Sequence[int]
+    ) -> list[tf.Tensor]:
         """The vectors of each input, [batch, n, width], from the rows of remainders and the ids, [batch, n]."""
         if self.quotients is None:
             return parts
         starts = [0, *itertools.accumulate(each.parts for each in self.divided)]
-        numbers = [number for number, each in enumerate(self.ranges) if self.divided[each].parts]
-        indices = [
-            matrices[each] // self.divided[self.ranges[each]].rows + starts[self.ranges[each]] for each in numbers
-        ]
+        numbers = [number for number, each in enumerate(ranges) if self.divided[each].parts]
+        if not numbers:
+            return parts
+        indices = [matrices[each] // self.divided[ranges[each]].rows + starts[ranges[each]] for each in numbers]
         rows = tf.split(
             self._rows(self.quotients, tf.concat(indices, axis=1)), [each.shape[1] for each in indices], axis=1
         )
         vectors = [*parts]
         for number, each in zip(numbers, rows, strict=True):
-            is_sum = self.divided[self.ranges[number]].is_sum
+            is_sum = self.divided[ranges[number]].is_sum
             vectors[number] = vectors[number] + each if is_sum else vectors[number] * each
         return vectors
 
@@ -217,13 +223,13 @@ def features(config: ModelConfig, inputs: Inputs, tensors: Tensors) -> tf.Tensor
     return concatenated(parts, "features")
 
 
-def numbers(inputs: Inputs, tensors: Tensors) -> list[tf.Tensor]:
-    """The numbers as tensors of shape [batch, width]; the first one contains all features of width 1."""
+def numbers(inputs: Inputs, tensors: Tensors, name: str = "numbers") -> list[tf.Tensor]:
+    """The numbers as tensors of shape [batch, width]; the first one contains all features of width 1, by this name."""
     single = [name for name, numbers in inputs.dense.items() if numbers.width == 1]
     parts = [tensors[name] for name in inputs.dense if name not in single]
     if not single:
         return parts
-    stack = layers.Lambda(lambda columns: tf.stack(tf.nest.flatten(columns), axis=1), name="numbers")
+    stack = layers.Lambda(lambda columns: tf.stack(tf.nest.flatten(columns), axis=1), name=name)
     return [stack([tensors[name] for name in single]), *parts]
 
 

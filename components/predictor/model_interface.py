@@ -36,7 +36,8 @@ class ModelInterface:
       signature: the signature that is called.
       columns: the columns that it reads, with their types; None: it takes serialized tf.Examples, of all columns.
       inputs: name → input, for a model of another project that takes columns.
-      raw: whether it is the signature `raw` of this project's models, which defines what a missing value is.
+      raw: whether it is the signature `raw` of this project's models, which defines what a missing value is, or another
+        one that does.
     """
 
     folder: str
@@ -55,6 +56,12 @@ class ModelInterface:
         signature = signatures[self.signature]
         if self.raw:
             columns = saved_model.raw_columns(batch, signature.structured_input_signature[1])
+            if columns is None and self.signature != saved_model.RAW:
+                raise InputError(
+                    f"signature {self.signature}: expected at most one value of each column in a row, lists for "
+                    "histories, and no text that is empty and no NaN; received other rows",
+                    "leave values out that are missing",
+                )
             if columns is None:
                 return saved_model.call(signatures[_SERVING], saved_model.serialized(batch, tuple(self.columns or ())))
             return saved_model.call(signature, columns)
@@ -99,7 +106,7 @@ def read(folder: str, signature: str | None = None) -> ModelInterface:
             f"name one of {', '.join(sorted(names)) or 'another model: this one has none'}",
         )
     inputs = {key: _Input.of(info) for key, info in graph.signature_def[name].inputs.items()}
-    raw = own and name == saved_model.RAW
+    raw = own and name in saved_model.OF_COLUMNS
     if not raw and [each.is_text for each in inputs.values()] == [True] and _parses_examples(graph):
         return ModelInterface(folder, name)
     for key, each in inputs.items():

@@ -6,6 +6,8 @@
     transform_labels    serialized tf.Examples → the labels, one by one; for evaluation
     transformed         the network's inputs → the prediction; for devices, which have no transform graph
 
+A retrieval has more, see components/trainer/item_index.
+
 A network that reads images predicts a few rows at a time, so that a large batch takes no more memory.
 
 Only `transform_labels` reads the columns of the label.
@@ -30,6 +32,7 @@ from components.compat.tfx import transform_resources
 from components.features import feature_names, images
 from components.features.plan import FeaturePlan
 from components.trainer import export_check
+from components.trainer.item_index import ItemIndex, Tower
 from components.trainer.prediction_head import PREDICTION_KEY
 from components.trainer.probe_rows import MISSING_INT, probe_rows
 
@@ -43,6 +46,7 @@ def export(
     plan: FeaturePlan,
     transform: tft.TFTransformOutput,
     path: str,
+    index: ItemIndex | None = None,
 ) -> None:
     """Writes the SavedModel, and checks that a new process loads it and predicts the same as the network.
 
@@ -52,6 +56,7 @@ def export(
       plan: the features and the labels.
       transform: the transform graph.
       path: the folder to write.
+      index: of a retrieval; None: the model has none.
 
     Raises:
       MachineError: the SavedModel does not load, or its predictions differ.
@@ -89,6 +94,17 @@ def export(
         name: tf.TensorSpec([None, None] if name in histories else [None], spec.dtype, name=name)
         for name, spec in feature_spec.items()
     }
+
+    def of_tower(tower: Tower, outputs: Callable[[tf.Tensor], dict[str, tf.Tensor]]) -> Any:
+        def compute(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            found = loader.apply_transform_model(
+                {name: _as_parsed(values[name], feature_spec[name]) for name in tower.columns}
+            )
+            features = {each.name: found[each.name] for each in tower.network.inputs}
+            return outputs(tower.network(features, training=False))
+
+        return _graph(compute, {name: columns[name] for name in tower.columns})
+
     signatures = {
         "serving_default": _graph(
             lambda serialized: predictions(tf.io.parse_example(serialized, feature_spec)), examples
@@ -103,9 +119,12 @@ def export(
         "transform_labels": _graph(lambda serialized: labels(tf.io.parse_example(serialized, label_spec)), examples),
         "transformed": transformed_signature(network, outputs_by_name, plan),
     }
+    if index is not None:
+        signatures |= {name: of_tower(tower, lambda vector: {"vector": vector}) for name, tower in index.towers.items()}
+        signatures["top_k"] = of_tower(index.towers["query"], index.top_k)
     # The process imports TensorFlow while the model is written.
     with export_check.prediction_process() as predict:
-        tf.saved_model.save(_Resources(network, loader), path, signatures=signatures)
+        tf.saved_model.save(_Resources(network, loader, index), path, signatures=signatures)
         probes = probe_rows(plan, feature_spec, transform)
         with tf.device("CPU:0"):
             expected = signatures["serving_default"](probes.examples())
@@ -133,8 +152,9 @@ class _Resources(tf.Module):  # type: ignore[misc]
     time than the training takes, and would save the optimizer's slots too.
     """
 
-    def __init__(self, network: tf_keras.Model, loader: SavedModelLoader) -> None:
+    def __init__(self, network: tf_keras.Model, loader: SavedModelLoader, index: ItemIndex | None) -> None:
         super().__init__()
+        self.index = [] if index is None else index.resources
         self.weights = network.variables
         self.transform = transform_resources(loader)
 

@@ -13,12 +13,16 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
+from components.config_section import Task
 from components.errors import InputError
 from components.features import feature_names
 from components.features.plan import DeclaredLabel, FeaturePlan
+from components.models import two_tower
 from components.models.config import ModelConfig
+from components.models.inputs import inputs
 from components.names import did_you_mean
-from components.trainer import losses
+from components.retrieval_outputs import RANK
+from components.trainer import losses, retrieval
 from components.trainer.config import ClassWeights
 
 _OWN_LOSS = ModelConfig()
@@ -138,6 +142,8 @@ def _of_label(
     class_weights: ClassWeights | None,
     model: ModelConfig,
 ) -> PredictionHead:
+    if plan.task == "retrieval":
+        return _of_retrieval(label, plan, transform, model)
     if plan.task == "regression":
         return _of_regression(losses.regression_loss(model, label, _scale(label, transform)))
     counts = _counts(label, transform)
@@ -266,8 +272,32 @@ def _conditional(labels: Sequence[DeclaredLabel], logits: tf.Tensor) -> dict[str
     }
 
 
-PREDICTION_KEY = {"binary": "probability", "multiclass": "probabilities", "regression": "prediction"}
+PREDICTION_KEY: dict[Task, str] = {
+    "binary": "probability",
+    "multiclass": "probabilities",
+    "regression": "prediction",
+    "retrieval": RANK,
+}
 """Task → the name of the output that is the prediction."""
+
+
+def _of_retrieval(
+    label: DeclaredLabel, plan: FeaturePlan, transform: tft.TFTransformOutput, model: ModelConfig
+) -> PredictionHead:
+    counted = _counts(label, transform)
+    _check_interactions(label, counted)
+    rows = retrieval.counts(transform, feature_names.ITEM_ROWS, plan.item_feature.vocabulary)
+    total = sum(counted.values())
+    ids = inputs(plan, transform.vocabulary_size_by_name).ids[plan.item_feature.name]
+    log_probability = retrieval.log_probabilities(rows, total, ids.cardinality)
+    return PredictionHead(
+        outputs=two_tower.outputs(model),
+        loss=retrieval.sampled_softmax(log_probability, model.temperature, counted["1"] / total),
+        join=lambda output: output[:, 0],
+        metrics=(),
+        # An index of all items makes predictions of them.
+        outputs_by_name=lambda output: two_tower.vectors(output)._asdict(),
+    )
 
 
 def _of_regression(made: losses.RegressionLoss) -> PredictionHead:
@@ -379,6 +409,16 @@ def _check(plan: FeaturePlan, label: DeclaredLabel, counts: dict[str, int]) -> N
         raise InputError(
             f"{label.key}: {label.text!r} has {len(counts)} values ({values}), and a binary label is 0 or 1",
             "give an expression such as income == '>50K', or set data.task to multiclass or regression",
+        )
+
+
+def _check_interactions(label: DeclaredLabel, counts: dict[str, int]) -> None:
+    if "1" not in counts or not set(counts) <= {"0", "1"}:
+        values = ", ".join(sorted(counts)[:5])
+        raise InputError(
+            f"{label.key}: expected 1 for interactions and 0 for other rows, received {label.text!r} with the values "
+            f"{values} in the training split",
+            "give an expression such as rating >= 4",
         )
 
 

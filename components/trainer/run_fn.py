@@ -24,7 +24,7 @@ from components.models import folds
 from components.models.build import build
 from components.models.config import Kind
 from components.models.inputs import inputs
-from components.trainer import checkpoint, input_pipeline, strategy, warm_start
+from components.trainer import checkpoint, input_pipeline, item_index, strategy, warm_start
 from components.trainer.augmentation import augmented
 from components.trainer.calibration import Calibrate, calibration
 from components.trainer.checkpoint_evaluation import Scores, evaluate, follow, scores
@@ -34,6 +34,7 @@ from components.trainer.early_stopping import EarlyStopping
 from components.trainer.export import export
 from components.trainer.input_columns import Columns
 from components.trainer.input_pipeline import Batch, InputPipeline, PixelCache
+from components.trainer.item_index import ItemIndex
 from components.trainer.plan import TrainingPlan
 from components.trainer.prediction_head import prediction_head
 from components.trainer.strategy import Distribution
@@ -201,18 +202,27 @@ class Training:
         So it is the same for every strategy: shards are merged, and neither optimizer nor devices are saved.
         """
         network = self._network()
-        outputs = self.outputs_by_name(network)
+        index = self._index(network) if self._plan.features.task == "retrieval" else None
+        outputs = self.outputs_by_name(network) if index is None else self._predictions_of(index)
         if self._forest:
             network = self._forest.finish(network)
         directory = self._fn_args.serving_model_dir
         temporary = f"{directory}.partial"
         _remove(directory, temporary)
         try:
-            export(network, outputs, self._plan.features, self._transform, temporary)
+            export(network, outputs, self._plan.features, self._transform, temporary, index)
             warm_start.describe(network, self._plan.features, self._transform, temporary)
             tf.io.gfile.rename(temporary, directory)
         finally:
             _remove(temporary)
+
+    def _index(self, network: tf_keras.Model) -> ItemIndex:
+        files = input_pipeline.find(self._fn_args.train_files)
+        plan = self._plan
+        return item_index.build(network, plan.model, plan.features, self._transform, files, self._spec)
+
+    def _predictions_of(self, index: ItemIndex) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
+        return lambda output: index.predictions(self.head.outputs_by_name(output))
 
     def outputs_by_name(self, network: tf_keras.Model | None) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
         """Returns what turns a network's logits into the outputs of a prediction, calibrated on the validation part.

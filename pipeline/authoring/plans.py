@@ -23,6 +23,7 @@ def training_plan(config: Config) -> TrainingPlan:
         task=config.data.task,
         row_key=None if own else _row_key(config.data.split),
         weight=config.data.weight,
+        item=next(iter(config.model.item), None),
     )
     return TrainingPlan(features=features, model=config.model, training=config.training)
 
@@ -37,7 +38,7 @@ def evaluation_plan(config: Config, force_bless: str | None = None) -> Evaluatio
         label=config.data.label or "",
         labels=config.data.labels,
         label_columns=None if config.model.run_fn else features.label_columns,
-        feature_columns=None if config.features.preprocessing_fn else config.features.columns_read,
+        feature_columns=None if config.features.preprocessing_fn else _judged_columns(config),
         image_columns=tuple(
             column
             for feature in config.features.declared
@@ -50,6 +51,14 @@ def evaluation_plan(config: Config, force_bless: str | None = None) -> Evaluatio
         tweedie_power=config.model.tweedie_power,
         weight=config.data.weight,
     )
+
+
+def _judged_columns(config: Config) -> tuple[str, ...]:
+    """The columns of features in which leakage is looked for, and whose importance is measured.
+
+    In a retrieval not those of the item, which the label is about.
+    """
+    return tuple(name for name in config.features.columns_read if name not in config.model.item)
 
 
 def trains_variants(config: Config) -> bool:

@@ -33,9 +33,9 @@ Value: TypeAlias = "_Single | tuple[_Single, ...]"
 _MOST = 1 << 14
 """Number of predictions for a row: up to 14 columns, all sets of columns; with more, as many random orders."""
 _FEWEST_PAIRS = 10
-_OUTPUTS = ("probability", "probabilities", "prediction")
-"""Names of the output that is the prediction, to which those of several labels add `_LABEL`; see
-components/trainer/prediction_head."""
+_OUTPUTS = ("probability", "probabilities", "prediction", "score")
+"""Names of the output that is the prediction, to which those of several labels add `_LABEL`; of a retrieval it is the
+score, from which the ranks follow; see components/trainer/prediction_head."""
 _CLASSES = "classes"
 
 

@@ -41,8 +41,8 @@ INPUTS = {
 }
 
 
-KINDS = [kind for kind in MODELS if kind not in ("ensemble", *IMAGE_KINDS)]
-"""Not ensemble, whose network is that of tabm, and not those that need an image."""
+KINDS = [kind for kind in MODELS if kind not in ("ensemble", "two_tower", *IMAGE_KINDS)]
+"""Not ensemble, whose network is that of tabm, and not those that need an image; for two_tower see test_two_towers."""
 
 TOLERANCE = {"mixed_bfloat16": 4e-2, "mixed_float16": 5e-3}
 """How far logits may be from float32's, as a share of the largest: ten times the last of the 8 or 11 bits kept."""

@@ -31,7 +31,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Numbers: TypeAlias = npt.NDArray[Any]
 """Labels or predictions of a model, in its own type."""
 Binned: TypeAlias = tuple[Ints, Floats]
-"""The bin of each row, [rows], and its summands, [rows, sums]."""
+"""The bin of each row, [rows], or several bins that it counts in, [rows, bins]; and its summands, [rows, sums]."""
 
 DROPPED = np.iinfo(np.int64).min
 """The bin of rows that do not count."""

@@ -8,10 +8,18 @@ from pydantic import ValidationError
 
 from components.config_section import LOSSES
 from components.edge.config import EXPORTED_OPS
-from components.evaluator.config import LOSS_METRICS, METRICS, Threshold, label_of, metric
+from components.evaluator.config import (
+    LOSS_METRICS,
+    METRICS,
+    NUMBERED_METRICS,
+    RETRIEVAL_METRICS,
+    Threshold,
+    label_of,
+    metric,
+)
 from components.features import expression
 from components.features.base_op import Dtype, Embedded
-from components.features.config import Hashed
+from components.features.config import Hashed, Vocab
 from components.features.expression import Expression
 from components.features.image_ops import Image
 from components.features.sequence_ops import EventSequence
@@ -40,6 +48,7 @@ def check_config(config: Config) -> list[Problem]:
         *_features(config),
         *_images(config),
         *_histories(config),
+        *_retrieval(config),
         *_forest(config),
         *_mesh(config),
         *_calibration(config),
@@ -198,7 +207,7 @@ def _labels(config: Config) -> Iterator[Problem]:
         yield Problem(("model", "kind"), f"{message}; add them, or choose another kind")
     if not labels:
         return
-    if config.data.task == "multiclass":
+    if config.data.task in ("multiclass", "retrieval"):
         yield Problem(("data", "task"), "several labels are those of a binary task or a regression; use data.label")
     own = (config.model.run_fn, ("model", "run_fn")), (config.features.preprocessing_fn, ("features",))
     refused: list[tuple[object, Key, str]] = [
@@ -268,6 +277,64 @@ def _histories(config: Config) -> Iterator[Problem]:
         yield Problem(
             ("model", "kind"), f"{kind} reads histories: expected {expected}; add one, or choose another kind"
         )
+
+
+def _retrieval(config: Config) -> Iterator[Problem]:
+    """What a retrieval requires, and what does not fit it."""
+    task, kind = config.data.task, config.model.kind
+    if task != "retrieval":
+        if kind == "two_tower":
+            yield Problem(("data", "task"), f"two_tower is for the task retrieval, received {task}; change one of both")
+        return
+    if kind != "two_tower" or config.model.run_fn:
+        received = "a model.run_fn of your own" if config.model.run_fn else kind
+        yield Problem(("model", "kind"), f"the task retrieval requires two_tower, received {received}; change it")
+        return
+    yield from _towers(config)
+    training, defaults = config.training, TrainingConfig()
+    for name, why in (
+        ("class_weights", "rows with label 0 do not count"),
+        ("folds", "the vectors of several networks cannot be compared"),
+    ):
+        if getattr(training, name) != getattr(defaults, name):
+            yield Problem(("training", name), f"does not fit the task retrieval: {why}; remove it")
+    if config.edge:
+        yield Problem(("edge",), "devices do not search an index of items, as the task retrieval does; remove it")
+    if config.tune:
+        message = "the loss of a retrieval depends on the batch and the temperature, so that trials are not comparable"
+        yield Problem(("tune",), f"{message}; remove it")
+    if config.monitor:
+        message = "requests for items that fit a query have no item to compare, in the task retrieval; remove it"
+        yield Problem(("monitor",), message)
+    if not config.runtime.is_vectorised("Evaluator"):
+        message = "the metrics of a retrieval require an evaluation in record batches; remove it"
+        yield Problem(("runtime", "vectorised"), message)
+    for name in config.evaluation.metrics_for(task):
+        number = int(metric(name, task).options.get("rows", 0))
+        if metric(name, task).recommended and number > config.model.top_k:
+            message = f"expected at least {number}, for the metric {name}, received {config.model.top_k}; change one"
+            yield Problem(("model", "top_k"), message)
+
+
+def _towers(config: Config) -> Iterator[Problem]:
+    """Columns of the item that are none, or features that are in neither tower."""
+    items = config.model.item
+    read = config.features.columns_read
+    for number, name in enumerate(items):
+        if name not in read:
+            message = f"expected a column of the features, received {name!r}{did_you_mean(name, read)}"
+            yield Problem(("model", "item", number), message)
+    if items[0] in read and not any(isinstance(op, Vocab) for op in config.features.columns.get(items[0], ())):
+        message = f"the id of the item, {items[0]!r}, requires a vocab, by which the items of the index are known"
+        yield Problem(("features", "columns", items[0]), message)
+    for feature in config.features.declared:
+        if isinstance(feature.op, Image):
+            yield Problem(("features", *feature.key), "two_tower does not read images; remove it")
+        elif not set(items).isdisjoint(feature.columns) and not set(feature.columns) <= set(items):
+            message = f"combines a column of the item with one of the query: {', '.join(feature.columns)}; remove it"
+            yield Problem(("features", *feature.key), message)
+    if set(read) <= set(items):
+        yield Problem(("model", "item"), "expected a column that is not the item's, for the query; received none")
 
 
 def _mixup(config: Config, images: int) -> Iterator[Problem]:
@@ -359,6 +426,9 @@ def _edge(config: Config) -> Iterator[Problem]:
         if variant.student and variant.student.kind in IMAGE_KINDS and not has_images:
             message = f"{variant.student.kind} reads images; give a column the operation image, or choose another kind"
             yield Problem(("edge", number, "student", "kind"), message)
+        if variant.student and variant.student.kind == "two_tower":
+            message = "expected a kind of a classification or a regression, received two_tower; choose another kind"
+            yield Problem(("edge", number, "student", "kind"), message)
         if variant.student and variant.student.loss and variant.student.loss not in LOSSES[config.data.task]:
             message = f"a {config.data.task} has {', '.join(LOSSES[config.data.task])}, received {variant.student.loss}"
             yield Problem(("edge", number, "student", "loss"), message)
@@ -404,7 +474,8 @@ def _tune(config: Config) -> Iterator[Problem]:
 
 def _metrics(config: Config) -> Iterator[Problem]:
     task = config.data.task
-    fitting = [name for name, each in METRICS.items() if task in each.tasks]
+    fitting = [name for name, each in (*METRICS.items(), *RETRIEVAL_METRICS.items()) if task in each.tasks]
+    fitting += [name for name, each, _ in NUMBERED_METRICS if task == "retrieval" and task in each.tasks]
     thresholds = dict(_thresholds(config))
     named: dict[Key, str] = {key: str(key[-1]) for key in thresholds}
     named |= {("evaluation", "metrics", index): name for index, name in enumerate(config.evaluation.metrics)}
@@ -413,15 +484,15 @@ def _metrics(config: Config) -> Iterator[Problem]:
         if label and label not in config.data.labels:
             hint = did_you_mean(label, config.data.labels)
             yield Problem(key, f"expected a metric, or one of data.labels before the slash, received {label!r}{hint}")
-        elif task not in metric(name).tasks:
+        elif task not in metric(name, task).tasks:
             yield Problem(key, f"{name} does not fit a {task} task; {', '.join(fitting)} do")
-        elif metric(name).grouped and not config.evaluation.group:
+        elif metric(name, task).grouped and not config.evaluation.group:
             yield Problem(key, f"{name} requires groups of rows; set evaluation.group to a column, such as the user's")
         elif message := _of_quantiles(config, own):
             yield Problem(key, message)
     for key, threshold in thresholds.items():
-        is_relative = (threshold.worse_by, threshold.worse_by_fraction) != (None, None)
-        if label_of(str(key[-1]))[1] == "interval_coverage" and is_relative:
+        neither = label_of(str(key[-1]))[1].startswith(("interval_coverage", "popularity_at_"))
+        if neither and (threshold.worse_by, threshold.worse_by_fraction) != (None, None):
             message = "neither a higher nor a lower value is better; expected min and max, received a bound of worse_by"
             yield Problem(key, message)
     if config.evaluation.group and task != "binary":

@@ -264,3 +264,25 @@ def test_labels_that_are_all_alike() -> None:
 def test_certain_and_wrong_prediction_has_a_finite_loss() -> None:
     found = compared("binary", np.array([0, 1] * 50), np.array([1.0] + [0.5] * 99))
     assert found["binary_crossentropy"].gain == pytest.approx((math.log(2) + math.log(1e-7)) / 100, rel=1e-3)
+
+
+def test_popularity_of_a_retrieval() -> None:
+    random = np.random.default_rng(5)
+    labels = (random.random(ROWS) < 0.3).astype(np.int64)
+    own, popular = random.integers(0, 30, ROWS), random.integers(0, 60, ROWS)
+    found = compared("retrieval", labels, np.stack([own, popular], axis=1))
+    clicked = labels == 1
+
+    def reciprocal(ranks: Any) -> Any:
+        return np.where(ranks > 0, 1 / np.maximum(ranks, 1), 0.0)[clicked]
+
+    def recall(ranks: Any) -> Any:
+        return ((ranks > 0) & (ranks <= 10))[clicked].astype(float)
+
+    # Higher is better: the gain is the model's value minus that of popularity.
+    for name, measure in (("mrr", reciprocal), ("recall_at_10", recall)):
+        model, constant = measure(own), measure(popular)
+        expected = paired(model, constant)
+        assert_equal(found[name], Compared(constant.mean(), expected.gain, expected.interval))
+    assert math.isnan(compared("retrieval", np.zeros(9, int), np.ones((9, 2), int))["mrr"].value)
+    assert math.isnan(compared("retrieval", np.ones(9, int), np.full(9, np.nan))["mrr"].value)

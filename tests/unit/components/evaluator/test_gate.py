@@ -380,3 +380,16 @@ def test_check_in_words(change: dict[str, Any], actual: str) -> None:
 
 def test_slice_in_words() -> None:
     assert format_slice({"a": "1", "b": "x y"}) == "a = 1 and b = x y"
+
+
+def test_slice_without_interactions_is_not_judged() -> None:
+    config = EvaluationConfig.model_validate(
+        {"thresholds": {"recall_at_10": {"min": 0.1}}, "slice_thresholds": {"payment": {"recall_at_10": {"min": 0.1}}}}
+    )
+    slices = (cash(900, {"recall_at_10": NAN}), card(100, {"recall_at_10": 0.2}))
+    measured = Measured(SliceMetrics({}, 1000, {"recall_at_10": 0.2}, {}), slices, False)
+    found = judge(config, measured, None, task="retrieval")
+    assert found.blessed
+    assert [check.why for check in found.checks if not check.judged] == ["not judged: no row has label 1"]
+    whole = Measured(SliceMetrics({}, 1000, {"recall_at_10": NAN}, {}), (), False)
+    assert [check.why for check in judge(config, whole, None, task="retrieval").failed] == ["no row has label 1"]

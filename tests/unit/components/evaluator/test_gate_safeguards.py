@@ -234,3 +234,27 @@ def test_verdict_of_an_earlier_release_is_read() -> None:
     fields = json.loads(text)
     del fields["warnings"], fields["slices"][0]["constant"], fields["slices"][0]["intervals"]
     assert Verdict.from_json(json.dumps(fields)) == Verdict.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("recall", "reciprocal", "blessed"),
+    [
+        (ConstantMetric(0.2, 0.1, (0.05, 0.15)), ConstantMetric(0.1, 0.01, (-0.01, 0.03)), True),
+        (ConstantMetric(0.2, 0.01, (-0.02, 0.04)), ConstantMetric(0.1, -0.01, (-0.03, 0.01)), False),
+        # Popularity finds nothing: neither are all labels alike, nor is the model no better.
+        (ConstantMetric(0.0, 0.1, (0.05, 0.15)), ConstantMetric(0.0, 0.1, (0.05, 0.15)), True),
+        (ConstantMetric(NAN, NAN), ConstantMetric(NAN, NAN), True),
+    ],
+)
+def test_retrieval_is_better_than_popularity_in_one_of_two_metrics(
+    recall: ConstantMetric, reciprocal: ConstantMetric, blessed: bool
+) -> None:
+    found = beside_constant({"recall_at_10": recall, "ndcg_at_10": recall, "mrr": reciprocal})
+    assert found.blessed is blessed
+    checks = {check.metric: check for check in found.checks if check.metric in ("recall_at_10", "mrr")}
+    assert len(checks) == 2
+    if math.isnan(recall.value):
+        assert checks["mrr"].why == "not judged: no row has label 1"
+    else:
+        assert checks["recall_at_10"].bound == f"above the constant's {recall.value:g} beyond the interval"
+        assert checks["recall_at_10"].value == pytest.approx(recall.value + (recall.gain or 0))

@@ -32,6 +32,15 @@ def test_own_model_gets_examples_where_a_row_has_several_values(tmp_path: Path) 
     assert model.predict(rows)["score"].tolist() == [[4.0], [-1.0], [2.0]]
 
 
+def test_signature_of_a_retrieval_gets_columns_as_raw_does(tmp_path: Path) -> None:
+    model = model_interface.read(batch_models.own(tmp_path), "top_k")
+    assert (model.signature, model.columns) == ("top_k", {"hours": "float"})
+    found = model.predict(batch(hours=pa.array([20, None], pa.float32())))["scores"]
+    np.testing.assert_array_equal(found, [[20], [np.nan]])
+    with pytest.raises(InputError, match="signature top_k: expected at most one value of each column in a row"):
+        model.predict(batch(hours=pa.array([[10, 40], [20]], pa.list_(pa.float32()))))
+
+
 def test_model_that_parses_examples_gets_all_columns(tmp_path: Path) -> None:
     model = model_interface.read(batch_models.of_examples(tmp_path))
     assert model.columns is None

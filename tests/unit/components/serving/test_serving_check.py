@@ -13,13 +13,14 @@ from typing import Any
 
 import forked_serving
 import grpc
+import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow as tf
 from command import ROOT
 from forked_command import ForkedCommand
 from serving import Server, example, line, serving
-from tensorflow_serving.apis import get_model_status_pb2, prediction_log_pb2
+from tensorflow_serving.apis import get_model_status_pb2, predict_pb2, prediction_log_pb2
 from tfx.components.infra_validator import error_types
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base import base_executor
@@ -190,6 +191,18 @@ def test_difference_within_the_tolerance_passes(check: Any, tmp_path: Path) -> N
     blessing, found = check(model(tmp_path / "model", slope=2.0001), tolerance=1e-3)
     assert blessing.get_int_custom_property("blessed") == 1
     assert 0 < found["max_difference"] < 1e-3
+
+
+def test_order_of_items_is_not_compared() -> None:
+    checking: Any = SimpleNamespace(_config=ServingConfig())
+    answer = predict_pb2.PredictResponse()
+    for name, value in (("score", [0.5]), ("rank", [3])):
+        answer.outputs[name].CopyFrom(tf.make_tensor_proto([value]))
+    predicted = {"score": np.array([[0.5]], np.float32), "rank": np.array([[2]], np.int32)}
+    Executor._compare(checking, {}, predicted, answer)
+    for wrong in ({"score": predicted["score"] + 1}, {"rank": predicted["rank"][:, 0]}):
+        with pytest.raises(executor._RefusedError):
+            Executor._compare(checking, {}, {**predicted, **wrong}, answer)
 
 
 def assert_no_verdict(folder: Path) -> None:

@@ -83,6 +83,15 @@ def test_different_prediction_is_an_error(changed: Mapping[str, Any], headline: 
     assert error.headline == headline
 
 
+def test_order_of_items_may_differ_in_a_few_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = tf.range(1, 31, dtype=tf.int64)[:, None]
+    monkeypatch.setitem(EXPECTED, "rank", ranks)
+    assert error_of({**EXPECTED, "rank": tf.where(ranks <= 3, ranks + 1, ranks)}) is None
+    error = error_of({**EXPECTED, "rank": tf.where(ranks <= 4, ranks + 1, ranks)})
+    assert error is not None
+    assert error.headline.startswith("serving_default of the exported model, rank, row 0: expected 1, received 2")
+
+
 def test_error_contains_the_row() -> None:
     error = error_of({**EXPECTED, "classes": tf.constant([["x"], ["y"], ["y"]])})
     assert error is not None

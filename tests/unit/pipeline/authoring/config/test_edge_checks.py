@@ -26,6 +26,11 @@ def config(folder: Path, variant: dict[str, Any], **sections: Any) -> Path:
             {},
             "a binary has focal, received huber",
         ),
+        (
+            {"kind": "distilled", "student": {"kind": "two_tower", "item": ["age"]}},
+            {},
+            "expected a kind of a classification or a regression, received two_tower",
+        ),
         ({}, {"model": {"kind": "gbt"}}, "expected a network of model.kind or model.build, received gbt"),
     ],
 )

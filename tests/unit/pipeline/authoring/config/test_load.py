@@ -384,6 +384,7 @@ def test_shipped_configs_are_valid_also_when_written_again(tmp_path: Path) -> No
     assert [path.stem for path in shipped] == [
         "clicks",
         "digits",
+        "retrieval",
         "sessions",
         "shapes",
         "stock_penguin",

@@ -1,0 +1,48 @@
+"""A function of rows that needs much memory for each of them, applied to a few rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+
+def in_parts(
+    size: int,
+    predict: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]],
+    rows: Mapping[str, tf.Tensor],
+) -> dict[str, tf.Tensor]:
+    """Applies a function to a few rows at a time.
+
+    Args:
+      size: how many.
+      predict: inputs, [rows of a part, …] → outputs by name, [rows of a part, …].
+      rows: the inputs by name, [rows, …]; at least one.
+
+    Returns:
+      The outputs of all rows.
+    """
+    count = tf.shape(next(iter(rows.values())))[0]
+    # A batch without rows is one empty part.
+    parts = tf.maximum(1, -(-count // size))
+
+    # One function, traced once: its signature says what the outputs are.
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int32)])  # type: ignore[untyped-decorator]
+    def part(number: tf.Tensor) -> dict[str, tf.Tensor]:
+        return predict({name: values[number * size : (number + 1) * size] for name, values in rows.items()})
+
+    specs = {
+        name: tf.TensorSpec([None, *output.shape[1:]], output.dtype)
+        for name, output in part.get_concrete_function().structured_outputs.items()
+    }
+
+    def body(number: tf.Tensor, arrays: dict[str, tf.TensorArray]) -> tuple[tf.Tensor, dict[str, tf.TensorArray]]:
+        outputs = part(number)
+        return number + 1, {name: array.write(number, outputs[name]) for name, array in arrays.items()}
+
+    arrays = {
+        name: tf.TensorArray(spec.dtype, parts, infer_shape=False, element_shape=spec.shape)
+        for name, spec in specs.items()
+    }
+    _, arrays = tf.while_loop(lambda number, _: number < parts, body, [tf.constant(0), arrays], parallel_iterations=1)
+    return {name: tf.ensure_shape(arrays[name].concat(), spec.shape) for name, spec in specs.items()}

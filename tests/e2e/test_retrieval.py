@@ -1,0 +1,129 @@
+"""Two towers end to end: three strategies train them; the model has an index of all items, and finds and ranks them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from command import Ended, command, make_data
+from pyarrow import parquet
+from serving import predict, serving
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e]
+
+STRATEGIES = {
+    "none": "{kind: none}",
+    "multi_worker": "{kind: multi_worker, workers: 2}",
+    "parameter_server": "{kind: parameter_server, workers: 2, ps: 1, shard_over_mb: 0.01}",
+}
+ASKED = 30
+QUERY = ("past_items", "past_categories", "past_times", "time")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The rows; the runs into this folder share the nodes before the Trainer."""
+    made = tmp_path_factory.mktemp("retrieval")
+    make_data("sessions", "--rows", "51200", "--output", str(made / "sessions.parquet"))
+    return made
+
+
+def train(folder: Path, strategy: str, *fields: str) -> Ended:
+    given = (f"data.path={folder / 'sessions.parquet'}", f"training.strategy={STRATEGIES[strategy]}", *fields)
+    sets = [word for field in given for word in ("--set", field)]
+    return command("--local", "--json", "--config", "configs/retrieval.yaml", *sets, "--output", str(folder / "out"))
+
+
+def queries(table: Any, rows: int) -> dict[str, Any]:
+    """The columns of the query as a client sends them."""
+    columns: dict[str, Any] = {"time": np.array(table["time"][:rows])}
+    for name in QUERY[:-1]:
+        values = table[name].to_pylist()[:rows]
+        most = max(map(len, values))
+        columns[name] = np.array([[*each, *[tf.int64.min] * (most - len(each))] for each in values], np.int64)
+    return columns
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_towers_train_and_their_model_finds_items(folder: Path, tmp_path: Path, strategy: str) -> None:
+    ended = train(folder, strategy)
+    assert ended.exit_code == 0, ended.out or ended.err
+    result = ended.result
+    assert (result["rows_read"], result["verdict"]) == (51_200, "blessed")
+    # Popularity has 0.27.
+    assert result["metrics"]["recall_at_10"] > 0.3
+    pushed = Path(result["pushed"])
+    table = parquet.read_table(folder / "sessions.parquet").slice(1000, 200)
+    parquet.write_table(table.select(list(QUERY)), tmp_path / "queries.parquet")
+    given = ("--data", str(tmp_path / "queries.parquet"), "--output", str(tmp_path / "found"))
+    ended = command("predict", "--model", str(pushed), "--signature", "top_k", *given)
+    assert ended.exit_code == 0, ended.err
+    found = parquet.read_table(tmp_path / "found").to_pandas()
+    assert len(found) == 200
+    columns = queries(table, ASKED)
+    with serving(tmp_path, "--model_name=items", f"--model_base_path={pushed.parent}") as server:
+        server.wait("items", int(pushed.name))
+        inputs = {name: values.tolist() for name, values in columns.items()}
+        status, answer = server.ask("POST", "/v1/models/items:predict", {"signature_name": "top_k", "inputs": inputs})
+        assert status == 200, answer
+        with server.stubs() as (stub, _):
+            tensors = {name: tf.constant(each) for name, each in columns.items()}
+            response = stub.Predict(predict("items", "query", **tensors))
+    by_rest = {name: np.array(each) for name, each in answer["outputs"].items()}
+    np.testing.assert_allclose(by_rest["scores"], np.stack(found["scores"])[:ASKED], rtol=1e-4)
+    assert (by_rest["items"] == np.stack(found["items"])[:ASKED]).mean() > 0.95
+    assert {*by_rest["items"].ravel()} <= {*parquet.read_table(folder / "sessions.parquet")["item"].to_pylist()}
+    # The scores are those of the vectors that the other two signatures compute.
+    rows = parquet.read_table(folder / "sessions.parquet").to_pandas().drop_duplicates("item").set_index("item")
+    best = rows.loc[by_rest["items"][:, 0]]
+    item = tf.saved_model.load(str(pushed)).signatures["item"]
+    vectors = item(
+        item=tf.constant(best.index.to_numpy()),
+        category=tf.constant(best["category"].to_numpy()),
+        price=tf.constant(best["price"].to_numpy(), tf.float32),
+    )["vector"].numpy()
+    query = tf.make_ndarray(response.outputs["vector"])
+    np.testing.assert_allclose((query * vectors).sum(axis=1), by_rest["scores"][:, 0], rtol=1e-4)
+
+
+def test_metrics_are_those_of_the_ranks_and_the_constant_is_popularity(folder: Path, tmp_path: Path) -> None:
+    result = train(folder, "none").result
+    given = ("--data", str(folder / "sessions.parquet"), "--output", str(tmp_path / "predicted"))
+    ended = command("predict", "--model", result["pushed"], *given)
+    assert ended.exit_code == 0, ended.err
+    rows = parquet.read_table(folder / "sessions.parquet", columns=["item", "clicked", "time"]).to_pandas()
+    predicted = parquet.read_table(tmp_path / "predicted").to_pandas()
+    count = result["rows"]["eval"]
+    is_eval = rows["time"] >= rows["time"].nlargest(count).iloc[-1]
+    assert is_eval.sum() == count
+    train_rows = rows[~is_eval]
+    counts = train_rows.groupby("item")["clicked"].sum()
+    # All items of the training split are in the index; those that only the eval split has are misses.
+    np.testing.assert_array_equal(predicted["index_size"], len(counts))
+    np.testing.assert_array_equal(predicted["rank"] == 0, ~np.isin(rows["item"], counts.index))
+    clicks = rows[is_eval & (rows["clicked"] == 1)]
+    ranks = predicted.loc[clicks.index, "rank"].to_numpy()
+    reciprocal = np.where(ranks > 0, 1 / np.maximum(ranks, 1), 0)
+    metrics = result["metrics"]
+    assert metrics["recall_at_10"] == pytest.approx(((ranks > 0) & (ranks <= 10)).mean(), abs=2e-3)
+    assert metrics["mrr"] == pytest.approx(reciprocal.mean(), abs=1e-3)
+    recommended = np.stack(predicted.loc[clicks.index, "recommended"])
+    assert metrics["coverage_at_10"] == pytest.approx(len(np.unique(recommended)) / len(counts), abs=5e-3)
+    interactions = np.stack(predicted.loc[clicks.index, "interactions"])
+    assert metrics["popularity_at_10"] == pytest.approx(interactions.mean(), rel=1e-3)
+    # A popularity rank is that of the number of interactions.
+    known = np.isin(rows["item"], counts.index)
+    popular = predicted.loc[known, "popularity_rank"].to_numpy()
+    own = counts[rows.loc[known, "item"]].to_numpy()
+    assert (np.diff(own[np.argsort(popular, kind="stable")]) <= 0).all()
+
+
+def test_warm_start_and_early_stopping(folder: Path) -> None:
+    ended = train(
+        folder, "none", "training.warm_start=true", "training.early_stopping=2", "training.checkpoint.every_steps=100"
+    )
+    assert ended.exit_code == 0, ended.out or ended.err
+    assert ended.result["metrics"]["recall_at_10"] > 0.3

@@ -1,0 +1,60 @@
+"""The benchmark of retrieval: its baselines rank as they should."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks import retrieval
+from data import sessions
+
+
+def test_factors_find_the_items_of_the_same_users() -> None:
+    random = np.random.default_rng(0)
+    # Two groups of users and items.
+    clicks = pd.DataFrame({"user": np.repeat(np.arange(40), 6)})
+    clicks["item"] = random.integers(0, 20, len(clicks)) + 20 * (clicks["user"] % 2) + 100
+    numbers = pd.Series(np.arange(40), index=np.arange(100, 140))
+    rows = pd.DataFrame({"past_items": [np.array([103, 104, 105]), np.array([123, 124]), np.array([], int)]})
+    scores = retrieval.factorized(clicks, numbers)(rows)
+    assert scores[0, :20].mean() > 2 * abs(scores[0, 20:].mean())
+    assert scores[1, 20:].mean() > 2 * abs(scores[1, :20].mean())
+    assert not scores[2].any()
+
+
+def test_best_is_above_the_others_and_popularity_is_counted() -> None:
+    rows = 200 * sessions.EVENTS
+    simulator = sessions.Sessions(rows, 0)
+    log = simulator.seen(0, rows).to_pandas()
+    held_out = (log["time"] >= log["time"].quantile(0.8)).to_numpy()
+    found = retrieval.baselines(log, held_out, simulator)
+    train, clicked = log[~held_out & (log["clicked"] == 1)], log[held_out & (log["clicked"] == 1)]
+    first = train["item"].value_counts().index[:10]
+    # Of equally popular items, the last one counts.
+    assert (
+        np.isin(clicked["item"], first).mean() - 0.05
+        < found["popularity"]
+        <= np.isin(clicked["item"], first).mean() + 0.01
+    )
+    assert found["best"] > max(found["popularity"], found["matrix factorization"])
+
+
+def test_facts_have_differences_by_log() -> None:
+    facts = retrieval.facts([{"two_tower": 0.4, "best": 0.5}, {"two_tower": 0.3, "best": 0.5}], 1000)
+    assert facts["two_tower: recall at 10"] == "0.3500 (standard error 0.0500)"
+    assert facts["two_tower above best"] == "-0.1500 (standard error 0.0500)"
+    assert "two_tower above two_tower" not in facts
+
+
+def test_rate_of_clicks_is_that_of_the_log() -> None:
+    rows = 200 * sessions.EVENTS
+    simulator = sessions.Sessions(rows, 1)
+    log = simulator.seen(0, rows).to_pandas()
+    numbers = pd.Series(np.arange(simulator.items), index=sessions.item_ids(simulator.items))
+    expected = []
+    for block in retrieval._blocks(log.iloc[:6400]):
+        expected.append(retrieval._best(block, numbers, simulator).sum(axis=1))
+    rate, observed = np.concatenate(expected), log["clicked"].to_numpy()[:6400]
+    error = np.sqrt(np.mean(rate * (1 - rate)) / len(rate))
+    assert observed.mean() == pytest.approx(rate.mean(), abs=4 * error)

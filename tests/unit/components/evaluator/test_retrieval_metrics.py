@@ -1,0 +1,117 @@
+"""Metrics of a retrieval: from ranks, and from the items that are recommended."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import label_ranking_average_precision_score, ndcg_score
+
+from components.evaluator import binned_sums, intervals
+from components.evaluator.binned_sums import Counted, Slices
+from components.evaluator.config import metric
+from components.evaluator.retrieval_metrics import (
+    CatalogueCoverage,
+    ItemDiscountedGain,
+    ItemRecall,
+    ItemReciprocalRank,
+    RecommendedPopularity,
+)
+from components.evaluator.saved_model import Evaluated
+
+RANDOM = np.random.default_rng(7)
+ITEMS, ROWS = 40, 60
+SCORES = RANDOM.normal(size=(ROWS, ITEMS))
+OWN = RANDOM.integers(0, ITEMS, ROWS)
+LABELS = (RANDOM.random(ROWS) < 0.6).astype(np.int64)
+RANKS = (np.take_along_axis(SCORES, OWN[:, None], 1) <= SCORES).sum(axis=1)
+TRUE, CLICKED = np.eye(ITEMS)[OWN], LABELS == 1
+
+
+def value(made: Any, labels: Any, predictions: Any, weights: Any = None, parts: int = 3) -> Any:
+    """The first result of a metric, from parts of the rows."""
+    combiner = made.computations(example_weighted=False)[0].combiner
+    counted = []
+    for rows in np.array_split(np.arange(len(labels)), parts):
+        slices = Slices([()], np.arange(len(rows)), np.zeros(len(rows), np.int64))
+        binned = combiner.bins(labels[rows], predictions[rows])
+        counted.append(Counted([()], [binned_sums.count(binned, slices, None if weights is None else weights[rows])]))
+    _, [table] = binned_sums.merge(counted)
+    ((_, found),) = combiner.result(table.of_slice(0)).items()
+    return found
+
+
+def mean(made: Any, labels: Any, predictions: Any, **options: Any) -> float:
+    return float(value(made, labels, predictions, **options)[0])
+
+
+def test_of_one_item_in_a_row_they_are_those_of_scikit_learn() -> None:
+    gain = ndcg_score(TRUE[CLICKED], SCORES[CLICKED], k=10)
+    assert mean(ItemDiscountedGain("x", 10), LABELS, RANKS) == pytest.approx(gain)
+    average = label_ranking_average_precision_score(TRUE[CLICKED].astype(int), SCORES[CLICKED])
+    assert mean(ItemReciprocalRank("x"), LABELS, RANKS) == pytest.approx(average)
+    first = np.argsort(-SCORES[CLICKED])[:, :10]
+    share = (first == OWN[CLICKED][:, None]).any(axis=1).mean()
+    assert mean(ItemRecall("x", 10), LABELS, RANKS) == pytest.approx(share)
+
+
+def test_item_that_is_not_in_the_index_is_a_miss() -> None:
+    labels, ranks = np.array([1, 1, 0]), np.array([0, 2, 1])
+    for made, expected in (
+        (ItemRecall("x", 1_000_000), 0.5),
+        (ItemReciprocalRank("x"), 0.25),
+        (ItemReciprocalRank("x", 1), 0.0),
+        (ItemDiscountedGain("x", 5), 0.5 / math.log2(3)),
+    ):
+        assert mean(made, labels, ranks) == pytest.approx(expected)
+
+
+def test_weights_are_those_of_the_rows() -> None:
+    weights = np.array([3.0, 1.0, 5.0])
+    assert mean(ItemRecall("x", 1), np.array([1, 1, 0]), np.array([1, 2, 1]), weights=weights) == 0.75
+
+
+@pytest.mark.parametrize("made", [ItemRecall("x", 3), ItemReciprocalRank("x"), ItemDiscountedGain("x", 3)])
+def test_without_interactions_or_ranks_there_is_no_value(made: Any) -> None:
+    assert math.isnan(mean(made, np.zeros(4, int), np.ones(4, int)))
+    assert math.isnan(mean(made, np.ones(4, int), np.full(4, np.nan)))
+
+
+def test_share_has_the_interval_of_a_share() -> None:
+    counted, derived, interval = ItemRecall("x", 10).computations(example_weighted=False)
+    results = {counted.keys[0]: value(ItemRecall("x", 10), LABELS, RANKS)}
+    [share] = derived.result(results).values()
+    [bounds] = interval.result(results).values()
+    low, high = intervals.of_rate(share, int(CLICKED.sum())) or (0, 0)
+    assert (bounds.lower_bound.value, bounds.upper_bound.value) == pytest.approx((low, high))
+
+
+def test_coverage_counts_each_recommended_item_once() -> None:
+    recommended = RANDOM.integers(1, 31, (ROWS, 5))
+    sizes = np.full((ROWS, 1), ITEMS)
+    evaluated = Evaluated(LABELS, RANKS, {}, {"recommended": recommended, "index_size": sizes})
+    made = CatalogueCoverage("x", 3)
+    read = evaluated.output(made.computations(example_weighted=False)[0].combiner.output)
+    distinct = len(np.unique(recommended[CLICKED][:, :3]))
+    assert value(made, LABELS, read) == pytest.approx(distinct / ITEMS)
+    assert value(made, LABELS, read, weights=np.full(ROWS, 0.5)) == pytest.approx(distinct / ITEMS)
+    assert math.isnan(value(made, LABELS, Evaluated(LABELS, RANKS, {}, {}).output("recommended,index_size")))
+
+
+def test_popularity_is_the_mean_number_of_interactions() -> None:
+    interactions = RANDOM.integers(1, 100, (ROWS, 5))
+    found = mean(RecommendedPopularity("x", 3), LABELS, interactions)
+    assert found == pytest.approx(interactions[CLICKED][:, :3].mean())
+    assert math.isnan(mean(RecommendedPopularity("x", 3), LABELS, np.full(ROWS, np.nan)))
+
+
+def test_names_mean_something_else_in_other_tasks() -> None:
+    assert metric("recall_at_10", "retrieval").tfma_class == "ItemRecall"
+    assert metric("recall_at_10", "binary").tfma_class == "RecallOfTop"
+    assert metric("mrr", "retrieval").tfma_class == "ItemReciprocalRank"
+    assert metric("mrr").grouped
+    assert metric("auc", "retrieval").tasks == {"binary"}
+    with pytest.raises(ValueError, match="unknown metric 'coverag_at_10'; did you mean 'coverage_at_10'"):
+        metric("coverag_at_10")

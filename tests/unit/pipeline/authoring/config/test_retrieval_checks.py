@@ -1,0 +1,57 @@
+"""What a retrieval requires of the config, and what does not fit it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from components.errors import InputError
+from pipeline.authoring.config import load
+
+CONFIG = "configs/retrieval.yaml"
+
+
+def test_example_is_valid(tmp_path: Path) -> None:
+    config = load(CONFIG).config
+    assert config.model.item == ("item", "category", "price")
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (["data.task=binary"], "two_tower is for the task retrieval, received binary"),
+        (["model={kind: mlp}"], "the task retrieval requires two_tower, received mlp"),
+        (["model={run_fn: mine.py}"], "requires two_tower, received a model.run_fn of your own"),
+        (["model.item=[]"], "two_tower needs the columns of the item, its id first"),
+        (["model.item=[item, categry]"], "model.item.1: expected a column of the features, received 'categry'"),
+        (["model.item=[price]"], "the id of the item, 'price', requires a vocab"),
+        (["features.columns.item={hash: {buckets: 100}}"], "requires a vocab"),
+        (
+            ["features.crosses={both: {columns: [user, item], buckets: 100}}"],
+            "combines a column of the item with one of the query: user, item",
+        ),
+        (["features.columns={item: vocab}", "model.item=[item]"], "expected a column that is not the item's"),
+        (["training.class_weights=balanced"], "rows with label 0 do not count"),
+        (["training.folds=3"], "the vectors of several networks cannot be compared"),
+        (["edge=[{}]"], "devices do not search an index"),
+        (["tune={embedding: {choice: [8, 16]}}"], "trials are not comparable"),
+        (["monitor={}"], "have no item to compare"),
+        (["runtime.vectorised=false"], "require an evaluation in record batches"),
+        (["model.top_k=5"], "expected at least 10, for the metric coverage_at_10, received 5"),
+        (["evaluation.thresholds={auc: {min: 0.5}}"], "auc does not fit a retrieval task; mrr, recall_at_10"),
+        (["evaluation.thresholds={popularity_at_10: {worse_by: 3}}"], "neither a higher nor a lower value is better"),
+        (["model.loss=focal"], "fit a retrieval task, received focal"),
+        (["training.calibration=isotonic"], "isotonic is for a binary label, and task is retrieval"),
+        (["evaluation.group=user"], "metrics of groups are those of a binary task"),
+    ],
+)
+def test_what_does_not_fit_is_refused(assignments: list[str], message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load(CONFIG, assignments)
+    assert message in str(raised.value)
+
+
+def test_other_kinds_have_no_items() -> None:
+    with pytest.raises(InputError, match="item has no effect in din, only in two_tower"):
+        load("configs/sessions.yaml", ["model.item=[item]"])
