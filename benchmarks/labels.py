@@ -152,8 +152,7 @@ def _command(folder: Path, side: str, own: list[str]) -> list[str]:
     if side in _SINGLE:
         fields |= {"data.labels": "{}", "data.label": _SINGLE[side]}
     chosen = [*(f"{name}={value}" for name, value in fields.items()), *own]
-    if side not in _SINGLE:
-        chosen.append(f"model.kind={side}")
+    chosen.append(f"model.kind={'din' if side in _SINGLE else side}")
     sets = [word for field in chosen for word in ("--set", field)]
     given = ["--local", "--json", "--config", "configs/sessions.yaml", "--output", str(folder / side), *sets]
     return [sys.executable, "runner.py", *given, "--to", "Evaluator"]

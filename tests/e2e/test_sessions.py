@@ -1,5 +1,5 @@
-"""Histories and two labels end to end: three strategies train `din`; its model serves lists, predicts files and orders
-items. `esmm` learns a purchase as what follows a click.
+"""Histories and two labels end to end: three strategies train `esmm`, which reads histories as `din` does; its model
+serves lists, predicts files, orders items, and knows a purchase as what follows a click.
 """
 
 from __future__ import annotations
@@ -112,14 +112,15 @@ def test_order_within_users_is_that_of_the_predictions(folder: Path, tmp_path: P
 
 
 def test_attention_is_better_than_the_mean_of_a_history(folder: Path) -> None:
+    one = ("data.labels={}", "data.label=clicked", "evaluation.thresholds={auc: {min: 0.5}}")
     attention, mean = (
-        train(folder, "none", f"model.kind={kind}").result["metrics"]["click/auc"] for kind in ("din", "dcn_v2")
+        train(folder, "none", *one, f"model.kind={kind}").result["metrics"]["auc"] for kind in ("din", "dcn_v2")
     )
     assert attention > mean + 0.005
 
 
 def test_purchase_is_learned_as_what_follows_a_click(folder: Path, tmp_path: Path) -> None:
-    result = train(folder, "none", "model.kind=esmm").result
+    result = train(folder, "none").result
     given = ("--data", str(folder / "sessions.parquet"), "--output", str(tmp_path / "predicted"))
     assert command("predict", "--model", result["pushed"], *given).exit_code == 0
     predicted = parquet.read_table(tmp_path / "predicted")
