@@ -30,7 +30,7 @@ from components.compat.tensorflow import ENVIRONMENT
 from data.output import positive
 
 _BATCH = 2_048
-_STEPS = 100
+_STEPS = 200
 _SERVERS = {"kind": "parameter_server", "workers": 2, "ps": 2}
 _STEPPED: dict[str, tuple[str, Mapping[str, Any]]] = {
     "one process": ("distinct", {"kind": "none"}),

@@ -37,12 +37,12 @@ class Embedded(Op):
     """Divides the rows of the embedding table by this number: the vector of an id is composed of a row for its
     remainder, which so many ids share, and one of this number of rows for its quotient (Shi et al. 2020, Compositional
     Embeddings Using Complementary Partitions). Every id keeps a vector of its own. For tables that do not fit."""
-    composition: Literal["product", "sum"] = "product"
-    """With `quotient_remainder`: how the two rows are composed, element by element."""
+    composition: Literal["product", "sum"] | None = None
+    """With `quotient_remainder`: how the two rows are composed, element by element; default: product."""
 
     @model_validator(mode="after")
     def _check_composition(self) -> Self:
-        if self.composition != "product" and self.quotient_remainder is None:
+        if self.composition is not None and self.quotient_remainder is None:
             raise ValueError("composition has an effect with quotient_remainder, received none; remove it")
         return self
 

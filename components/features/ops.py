@@ -215,7 +215,8 @@ def output_spec(feature: Feature, size: VocabularySize) -> Dense | Ids:
     """Returns dtype, shape and cardinality of a feature."""
     spec = OPERATIONS[type(feature.op)].output_spec(feature.op, feature.vocabulary, size)
     if isinstance(spec, Ids) and isinstance(feature.op, Embedded):
-        spec = replace(spec, quotients=feature.op.quotient_remainder, composition=feature.op.composition)
+        composition = feature.op.composition or "product"
+        spec = replace(spec, quotients=feature.op.quotient_remainder, composition=composition)
     if isinstance(spec, Ids) and isinstance(feature.op, OfHistory):
         return replace(spec, is_history=True, shares=feature.shares, along=feature.along)
     return spec

@@ -77,9 +77,10 @@ class CheckpointConfig(Section):
     """Steps between two checkpoints; a restart repeats at most as many steps."""
     keep: PositiveInt = 3
     """Checkpoints that are retained; an older one is restored if the newest is damaged."""
-    background_over_mb: PositiveFloat = 128.0
-    """parameter_server: workers go on while a checkpoint of more MiB is written; a restart then repeats at most twice
-    `every_steps`. Smaller ones, and those that early stopping measures, are written first."""
+    background_over_mb: PositiveFloat | None = None
+    """parameter_server: workers go on while a checkpoint of more MiB is written, for storage that is slower than the
+    memory of the ps; a restart then repeats at most twice `every_steps`, and a ps needs memory for one more copy.
+    Default, and for checkpoints that early stopping measures: it is written before training goes on."""
 
 
 class TensorBoardConfig(Section):

@@ -159,9 +159,11 @@ class TrainingLoop:
         """Whether steps are taken while a checkpoint is written: only by workers that take them by themselves, from
         weights of several steps anyway.
         """
+        least = self.config.checkpoint.background_over_mb
+        if least is None or not self._is_coordinated or self.reads_checkpoints:
+            return False
         weights = sum(math.prod(variable.shape) * variable.dtype.size for variable in network.variables)
-        is_large = weights * COPIES > self.config.checkpoint.background_over_mb * (1 << 20)
-        return is_large and self._is_coordinated and not self.reads_checkpoints
+        return weights * COPIES > least * (1 << 20)
 
     def steps(self, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer) -> Steps:
         """The steps of this strategy."""

@@ -273,9 +273,13 @@ def _earlier_rows(
     if not composed and not before:
         return earlier_ids(new, earlier)
     same_division = (composed, rows) == (before, earlier_rows)
-    same = earlier is not None and _is_same(new, earlier) and same_division
-    same = same and earlier is not None and new.op["composition"] == earlier.op["composition"]
+    same = earlier is not None and _is_same(new, earlier) and same_division and _sums(new) == _sums(earlier)
     return np.arange(rows) if same else np.full(rows, _NEW, np.int64)
+
+
+def _sums(ids: IdVocabulary) -> bool:
+    """Whether composed vectors are sums."""
+    return ids.op.get("composition") == "sum"
 
 
 def _begin_new_rows(
