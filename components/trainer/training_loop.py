@@ -162,7 +162,7 @@ class TrainingLoop:
         least = self.config.checkpoint.background_over_mb
         if least is None or not self._is_coordinated or self.reads_checkpoints:
             return False
-        weights = sum(math.prod(variable.shape) * variable.dtype.size for variable in network.variables)
+        weights: int = sum(math.prod(variable.shape) * variable.dtype.size for variable in network.variables)
         return weights * COPIES > least * (1 << 20)
 
     def steps(self, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer) -> Steps:
