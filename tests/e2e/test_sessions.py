@@ -31,7 +31,7 @@ ASKED = 30
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The rows; the runs into this folder share the nodes before the Trainer."""
     made = tmp_path_factory.mktemp("sessions")
-    make_data("sessions", "--rows", "51200", "--output", str(made / "sessions.parquet"))
+    make_data("sessions", "--rows", "102400", "--output", str(made / "sessions.parquet"))
     return made
 
 
@@ -58,7 +58,7 @@ def test_attention_trains_serves_lists_and_predicts_files(folder: Path, tmp_path
     ended = train(folder, strategy)
     assert ended.exit_code == 0, ended.out or ended.err
     result = ended.result
-    assert (result["rows_read"], result["verdict"]) == (51_200, "blessed")
+    assert (result["rows_read"], result["verdict"]) == (102_400, "blessed")
     assert result["metrics"]["click/auc"] > 0.68
     assert result["metrics"]["purchase/auc"] > 0.62
 
