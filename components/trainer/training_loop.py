@@ -162,8 +162,8 @@ class TrainingLoop:
         least = self.config.checkpoint.background_over_mb
         if least is None or not self._is_coordinated or self.reads_checkpoints:
             return False
-        weights: int = sum(math.prod(variable.shape) * variable.dtype.size for variable in network.variables)
-        return weights * COPIES > least * (1 << 20)
+        weights = sum(int(math.prod(variable.shape)) * variable.dtype.size for variable in network.variables)
+        return bool(weights * COPIES > least * (1 << 20))
 
     def steps(self, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer) -> Steps:
         """The steps of this strategy."""
