@@ -13,8 +13,8 @@ ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
 )
 
-# Without NUL and lone surrogates, which YAML refuses.
-_TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=8) | st.sampled_from(
+# Without NUL and lone surrogates, which YAML refuses, and the line break that PyYAML writes and reads as a space.
+_TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0\x85"), max_size=8) | st.sampled_from(
     ["yes", "~", "1e3", "0x1F", ".inf", "2024-01-01", "12:30", "<<", "=", "- a", "a: b", "#", "'", '"', " "]
 )
 _SCALARS = (
