@@ -9,6 +9,7 @@ import pytest
 
 from components.features.config import FeaturesConfig
 from components.features.plan import FeaturePlan
+from components.models import two_tower
 from components.models.build import build
 from components.models.config import IMAGE_KINDS, ModelConfig
 from components.models.inputs import inputs
@@ -34,13 +35,18 @@ COUNTED = {"item_vocab": 40, "site_hash": 600, "words_text": 30}
 PLAN = FeaturePlan(features=FEATURES, label="clicked", task="binary")
 
 
+def of_kind(kind: str) -> ModelConfig:
+    return ModelConfig(kind=kind, **({"item": ("item",)} if kind == "two_tower" else {}))
+
+
 def planned(kind: str, outputs: int = 1) -> list[TableSize]:
-    return table_sizes(ModelConfig(kind=kind), FEATURES, lambda feature: COUNTED[feature.vocabulary], outputs=outputs)
+    return table_sizes(of_kind(kind), FEATURES, lambda feature: COUNTED[feature.vocabulary], outputs=outputs)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MODELS if kind not in IMAGE_KINDS])
 def test_sizes_are_those_of_the_variables(kind: str) -> None:
-    model = build(ModelConfig(kind=kind), inputs(PLAN, COUNTED.__getitem__), 2)
+    outputs = two_tower.outputs(of_kind(kind)) if kind == "two_tower" else 2
+    model = build(of_kind(kind), inputs(PLAN, COUNTED.__getitem__), outputs)
     tables = [layer for layer in model.submodules if isinstance(layer, Table)]
     variables = [variable for table in tables for variable in table.variables]
     assert sum(each.weights for each in planned(kind, 2)) == sum(4 * int(np.prod(each.shape)) for each in variables)

@@ -53,5 +53,5 @@ def test_what_does_not_fit_is_refused(assignments: list[str], message: str) -> N
 
 
 def test_other_kinds_have_no_items() -> None:
-    with pytest.raises(InputError, match="item has no effect in din, only in two_tower"):
+    with pytest.raises(InputError, match="item has no effect in esmm, only in two_tower"):
         load("configs/sessions.yaml", ["model.item=[item]"])
