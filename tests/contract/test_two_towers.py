@@ -18,6 +18,8 @@ from components.models.inputs import Inputs
 from components.models.layers import Table
 from components.trainer.retrieval import sampled_softmax
 
+pytestmark = pytest.mark.both_lines
+
 INPUTS = Inputs(
     {
         "user": Ids(9),

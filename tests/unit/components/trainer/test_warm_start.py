@@ -20,6 +20,8 @@ from components.models.inputs import inputs
 from components.trainer import warm_start
 from components.trainer.config import NewIds
 
+pytestmark = pytest.mark.both_lines
+
 
 class Graph:
     """The vocabularies of a transform graph."""
@@ -69,7 +71,7 @@ class Model:
 
     def rows(self, variable: str = "rows") -> np.ndarray:
         [found] = [each for each in self.network.variables if each.name.endswith(f"/{variable}:0")]
-        return np.array(found)
+        return tf.convert_to_tensor(found).numpy()
 
 
 Make = Callable[..., Model]
