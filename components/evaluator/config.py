@@ -264,7 +264,8 @@ class EvaluationConfig(Section):
     metrics: tuple[MetricName, ...] = ()
     """Metrics to compute; without any, the default ones of the task, and with `group` two of groups. A number is part
     of the name, as in `precision_at_0.7`; a metric of your own is the import path of its class, as in
-    `my_metrics.Lift`. With `data.labels` a metric is computed for each label, or for one, as `purchase/auc`."""
+    `my_metrics.Lift`. With `data.labels` a metric is computed for each label, or for one, as `purchase/auc`; a
+    label without any named has the default ones."""
     group: str | None = None
     """The column whose values are the groups of `gauc`, `ndcg_at_10` and the other metrics of the order of rows in a
     group, such as the user or the session; it does not have to be a feature. Rows without a value are in no group."""

@@ -101,9 +101,9 @@ _COMPARED = (
 )
 """For each task, the metrics of which one has to be better than that of the best constant."""
 _COMPARED_UNCALIBRATED = (("auc",), ("balanced_accuracy",), *_COMPARED[2:])
+"""The same for a model whose probabilities are not calibrated: metrics that do not depend on that."""
 _HIGHER = ("auc", "balanced_accuracy", *_RANKED)
 """Those of which a higher value is better."""
-"""The same for a model whose probabilities are not calibrated: metrics that do not depend on that."""
 _OF_LOSS = ("quantile_loss", "poisson_deviance", "tweedie_deviance")
 """How the names of metrics of a loss begin, which a model is compared in instead."""
 

@@ -311,24 +311,17 @@ def _present_texts(_op: Hashed, column: Column) -> tf.Tensor:
     return column.where_present(column.texts())
 
 
-@operation(
-    Hash,
-    requirement=lambda op, column, name: _frequent_buckets(op, _present_texts(op, column), name),
-    output_spec=_spec_of_hashed,
-    hashed=_present_texts,
-)
-def _hash(op: Hash, column: Column, path: tf.Tensor | None) -> tf.Tensor:
+def _hash(op: Hashed, column: Column, path: tf.Tensor | None) -> tf.Tensor:
     return _ids(_bucket_ids(op, column.texts(), path), column.present)
 
 
-@operation(
-    Cross,
-    requirement=lambda op, column, name: _frequent_buckets(op, _present_texts(op, column), name),
-    output_spec=_spec_of_hashed,
-    hashed=_present_texts,
-)
-def _cross(op: Cross, column: Column, path: tf.Tensor | None) -> tf.Tensor:
-    return _ids(_bucket_ids(op, column.texts(), path), column.present)
+for _hashed_op in (Hash, Cross):
+    operation(
+        _hashed_op,
+        requirement=lambda op, column, name: _frequent_buckets(op, _present_texts(op, column), name),
+        output_spec=_spec_of_hashed,
+        hashed=_present_texts,
+    )(_hash)
 
 
 def _frequent_buckets(op: Hashed | EventSequence, texts: tf.Tensor, name: str) -> Vocabulary | None:

@@ -14,6 +14,7 @@ Format = Literal["csv", "parquet", "tfrecord", "bigquery", "images"]
 """`csv`: delimited text. `images`: a folder for each class, with PNG or JPEG files."""
 
 LabelName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=64)]
+"""It becomes a part of names of outputs, metrics and folders."""
 
 ValueType = Literal["int", "float", "bytes"]
 """The three types of values in a tf.Example: int64, float32, bytes."""

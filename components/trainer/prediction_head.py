@@ -243,9 +243,8 @@ def _loss_of_chain(weights: Sequence[float]) -> losses.RowLoss:
     """
 
     def loss(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        present = list(itertools.accumulate(reversed(tf.unstack(tf.cast(label, logits.dtype), axis=1)), tf.maximum))[
-            ::-1
-        ]
+        from_last = reversed(tf.unstack(tf.cast(label, logits.dtype), axis=1))
+        present = [*itertools.accumulate(from_last, tf.maximum)][::-1]
         logarithms = tf.unstack(tf.math.log_sigmoid(logits), axis=1)
         found = weights[0] * _binary_crossentropy(present[0], logits)
         for number, (before, own) in enumerate(itertools.pairwise(logarithms), 1):

@@ -17,8 +17,9 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from components.serving.server.errors import RequestError
 
-_RAW, _OURS = "raw", "transform_features"
-"""Signatures of this project's models; components/trainer/export says which value is missing in `raw`."""
+_OURS, _OF_COLUMNS = "transform_features", ("raw", "query", "item", "top_k")
+"""A signature that only this project's models have, and those of them that take columns; components/trainer/export says
+which value is missing there. components/data/saved_model has them too, and imports what a server does not need."""
 _MISSING: Mapping[str, Any] = {"i": np.iinfo(np.int64).min, "f": np.nan, "O": b""}
 """Kind of a dtype → the missing value."""
 
@@ -51,7 +52,7 @@ class Signature:
       inputs: name → spec.
       outputs: name → spec.
       call: takes the arrays of the inputs in order, returns those of the outputs in order.
-      pads: whether missing values may be added to the lists of a row, as in `raw` of this project's models.
+      pads: whether missing values may be added to the lists of a row, as in this project's signatures of columns.
     """
 
     name: str
@@ -153,7 +154,7 @@ class SavedModel:
         inputs, outputs = (sorted(each.items()) for each in (definition.inputs, definition.outputs))
         call = self._session.make_callable([info.name for _, info in outputs], [info.name for _, info in inputs])
         accepted, returned = ({name: _spec(info) for name, info in infos} for infos in (inputs, outputs))
-        pads = name == _RAW and _OURS in self.meta_graph.signature_def
+        pads = name in _OF_COLUMNS and _OURS in self.meta_graph.signature_def
         return Signature(name, definition.method_name, accepted, returned, call, pads)
 
     def _warm_up(self, path: Path) -> int:

@@ -19,19 +19,20 @@ from components.evaluator.config import (
 )
 from components.features import expression
 from components.features.base_op import Dtype, Embedded
-from components.features.config import Hashed, Vocab
+from components.features.config import Hashed
 from components.features.expression import Expression
 from components.features.image_ops import Image
-from components.features.sequence_ops import EventSequence
 from components.ingest import spans
-from components.models.config import HISTORY_KINDS, IMAGE_KINDS, LABELS_KINDS, ModelConfig, has_effect
+from components.models.config import IMAGE_KINDS, ModelConfig
 from components.names import column_name, did_you_mean
-from components.trainer.config import AugmentationConfig, TrainingConfig
+from components.trainer.config import TrainingConfig
 from pipeline.authoring.config.document import Problem, of_validation
 from pipeline.authoring.config.examples_format import tfrecord_readers
+from pipeline.authoring.config.model_checks import check_model
 from pipeline.authoring.config.orchestrators import EVERY
 from pipeline.authoring.config.own_nodes import check_nodes
 from pipeline.authoring.config.root import Config
+from pipeline.authoring.config.yaml_values import Key
 from pipeline.core.records import LOOKED_UP
 
 LABEL = ("data", "label")
@@ -42,17 +43,10 @@ def check_config(config: Config) -> list[Problem]:
     """Problems within the config."""
     return [
         *_label(config),
-        *_labels(config),
         *_weight(config),
         *_schema(config),
         *_features(config),
-        *_images(config),
-        *_histories(config),
-        *_retrieval(config),
-        *_forest(config),
-        *_mesh(config),
-        *_calibration(config),
-        *_loss(config),
+        *check_model(config),
         *_own_code(config),
         *_tune(config),
         *_edge(config),
@@ -137,9 +131,6 @@ def check_dtypes(config: Config, dtypes: Mapping[str, Dtype]) -> list[Problem]:
     return list(dict.fromkeys(found))
 
 
-Key = tuple[str | int, ...]
-
-
 def _columns_read(config: Config) -> dict[Key, str]:
     """Where the config names a column that features are made of → its name."""
     crossed: dict[Key, str] = {
@@ -194,35 +185,6 @@ def _weight(config: Config) -> Iterator[Problem]:
         yield Problem(WEIGHT, f"expected a column that is not in the label, received {config.data.weight!r}; change it")
 
 
-def _labels(config: Config) -> Iterator[Problem]:
-    """What does not go together with several labels, or goes together with nothing else."""
-    labels, kind = config.data.labels, config.model.kind
-    for name in config.training.label_weights:
-        if name not in labels:
-            message = f"expected one of data.labels, received {name!r}{did_you_mean(name, labels)}"
-            yield Problem(("training", "label_weights", name), message)
-    if kind in LABELS_KINDS and not config.model.build and (len(labels) < 2 or config.data.task != "binary"):
-        received = f"a {config.data.task} task" if labels else "data.label"
-        message = f"{kind} learns several labels of a binary task: expected data.labels, received {received}"
-        yield Problem(("model", "kind"), f"{message}; add them, or choose another kind")
-    if not labels:
-        return
-    if config.data.task in ("multiclass", "retrieval"):
-        yield Problem(("data", "task"), "several labels are those of a binary task or a regression; use data.label")
-    own = (config.model.run_fn, ("model", "run_fn")), (config.features.preprocessing_fn, ("features",))
-    refused: list[tuple[object, Key, str]] = [
-        *((used, key, "code of your own computes one label") for used, key in own),
-        (config.model.has_forest, ("model", "kind"), f"the trees of {kind} learn one label; choose a network"),
-        (config.training.class_weights, ("training", "class_weights"), "classes are those of one label"),
-        (config.training.augmentation.mixup, ("training", "augmentation", "mixup"), "it blends the rows of one label"),
-        (config.edge, ("edge",), "the gate of variants compares the predictions of one label"),
-        (config.monitor and config.monitor.labels, ("monitor", "labels"), "it measures the answers about one label"),
-    ]
-    for used, key, why in refused:
-        if used:
-            yield Problem(key, f"does not go together with data.labels: {why}; remove one of both")
-
-
 def _schema(config: Config) -> Iterator[Problem]:
     if config.schema_.infer_shapes and config.schema_.path is not None:
         message = f"a curated schema has its own shapes, and schema.path is {config.schema_.path}; remove one of both"
@@ -242,161 +204,6 @@ def _features(config: Config) -> Iterator[Problem]:
                 ("features", *feature.key, "embedding"),
                 "with dlrm, all vectors have the width model.embedding; remove it",
             )
-
-
-def _images(config: Config) -> Iterator[Problem]:
-    kind = config.model.kind
-    images = [feature for feature in config.features.declared if isinstance(feature.op, Image)]
-    if not images and config.training.augmentation != AugmentationConfig():
-        message = "images are changed, and no column has the operation image; remove it"
-        yield Problem(("training", "augmentation"), message)
-    if not images and config.training.cache == "pixels":
-        message = "pixels of images are kept in memory, and no column has the operation image; choose memory"
-        yield Problem(("training", "cache"), message)
-    if config.training.augmentation.mixup:
-        yield from _mixup(config, len(images))
-    if kind not in IMAGE_KINDS:
-        return
-    if not images:
-        yield Problem(
-            ("model", "kind"), f"{kind} reads images; give a column the operation image, or choose another kind"
-        )
-    for feature in images:
-        if kind == "application" and isinstance(feature.op, Image) and feature.op.channels != 3:
-            yield Problem(("features", *feature.key), "application reads images of 3 channels; set channels: 3")
-    if config.model.frozen_steps and config.training.weight_decay:
-        message = "expected 0 with model.frozen_steps, since it would change the frozen weights; remove one"
-        yield Problem(("training", "weight_decay"), message)
-
-
-def _histories(config: Config) -> Iterator[Problem]:
-    kind = config.model.kind
-    histories = [feature for feature in config.features.declared if isinstance(feature.op, EventSequence)]
-    if kind in HISTORY_KINDS and not any(feature.shares or kind == "bst" for feature in histories):
-        expected = "a column with the operation sequence" + ("" if kind == "bst" else " and its option of")
-        yield Problem(
-            ("model", "kind"), f"{kind} reads histories: expected {expected}; add one, or choose another kind"
-        )
-
-
-def _retrieval(config: Config) -> Iterator[Problem]:
-    """What a retrieval requires, and what does not fit it."""
-    task, kind = config.data.task, config.model.kind
-    if task != "retrieval":
-        if kind == "two_tower":
-            yield Problem(("data", "task"), f"two_tower is for the task retrieval, received {task}; change one of both")
-        return
-    if kind != "two_tower" or config.model.run_fn:
-        received = "a model.run_fn of your own" if config.model.run_fn else kind
-        yield Problem(("model", "kind"), f"the task retrieval requires two_tower, received {received}; change it")
-        return
-    yield from _towers(config)
-    training, defaults = config.training, TrainingConfig()
-    for name, why in (
-        ("class_weights", "rows with label 0 do not count"),
-        ("folds", "the vectors of several networks cannot be compared"),
-    ):
-        if getattr(training, name) != getattr(defaults, name):
-            yield Problem(("training", name), f"does not fit the task retrieval: {why}; remove it")
-    if config.edge:
-        yield Problem(("edge",), "devices do not search an index of items, as the task retrieval does; remove it")
-    if config.tune:
-        message = "the loss of a retrieval depends on the batch and the temperature, so that trials are not comparable"
-        yield Problem(("tune",), f"{message}; remove it")
-    if config.monitor:
-        message = "requests for items that fit a query have no item to compare, in the task retrieval; remove it"
-        yield Problem(("monitor",), message)
-    if not config.runtime.is_vectorised("Evaluator"):
-        message = "the metrics of a retrieval require an evaluation in record batches; remove it"
-        yield Problem(("runtime", "vectorised"), message)
-    for name in config.evaluation.metrics_for(task):
-        number = int(metric(name, task).options.get("rows", 0))
-        if metric(name, task).recommended and number > config.model.top_k:
-            message = f"expected at least {number}, for the metric {name}, received {config.model.top_k}; change one"
-            yield Problem(("model", "top_k"), message)
-
-
-def _towers(config: Config) -> Iterator[Problem]:
-    """Columns of the item that are none, or features that are in neither tower."""
-    items = config.model.item
-    read = config.features.columns_read
-    for number, name in enumerate(items):
-        if name not in read:
-            message = f"expected a column of the features, received {name!r}{did_you_mean(name, read)}"
-            yield Problem(("model", "item", number), message)
-    if items[0] in read and not any(isinstance(op, Vocab) for op in config.features.columns.get(items[0], ())):
-        message = f"the id of the item, {items[0]!r}, requires a vocab, by which the items of the index are known"
-        yield Problem(("features", "columns", items[0]), message)
-    for feature in config.features.declared:
-        if isinstance(feature.op, Image):
-            yield Problem(("features", *feature.key), "two_tower does not read images; remove it")
-        elif not set(items).isdisjoint(feature.columns) and not set(feature.columns) <= set(items):
-            message = f"combines a column of the item with one of the query: {', '.join(feature.columns)}; remove it"
-            yield Problem(("features", *feature.key), message)
-    if set(read) <= set(items):
-        yield Problem(("model", "item"), "expected a column that is not the item's, for the query; received none")
-
-
-def _mixup(config: Config, images: int) -> Iterator[Problem]:
-    where = ("training", "augmentation", "mixup")
-    if config.data.task == "regression":
-        yield Problem(where, "expected the task binary or multiclass, whose losses it blends, received regression")
-    if len(config.features.declared) > images:
-        yield Problem(where, "expected no features but images, since others are not blended; remove it or them")
-    if config.training.folds:
-        yield Problem(where, "a blend of rows of two folds has no fold; remove it or training.folds")
-
-
-def _forest(config: Config) -> Iterator[Problem]:
-    if config.model.has_forest:
-        for feature in config.features.declared:
-            if isinstance(feature.op, Image):
-                message = f"the trees of {config.model.kind} do not read images; choose a network as model.kind"
-                yield Problem(("features", *feature.key), message)
-    kind = config.training.strategy.kind
-    if not config.model.has_network and kind != "none":
-        message = f"gbt is trained in one process, on all its cores: expected none, received {kind}; remove it"
-        yield Problem(("training", "strategy", "kind"), message)
-
-
-def _mesh(config: Config) -> Iterator[Problem]:
-    strategy, model = config.training.strategy, config.model
-    if strategy.kind != "mesh":
-        return
-    if model.run_fn:
-        yield Problem(("training", "strategy", "kind"), "a run_fn chooses its devices itself; remove mesh")
-    if model.run_fn or model.build or strategy.model == 1 or not model.has_network:
-        return
-    if not has_effect("hidden", model.kind):
-        message = f"the columns of hidden layers are divided, and {model.kind} has none; choose data: {strategy.model}"
-        yield Problem(("training", "strategy", "model"), message)
-    elif any(units % strategy.model for units in model.hidden):
-        message = (
-            f"a mesh divides each layer's units among model: {strategy.model} devices; "
-            f"expected multiples of {strategy.model}, received {list(model.hidden)}; change one of them"
-        )
-        yield Problem(("model", "hidden"), message)
-
-
-def _calibration(config: Config) -> Iterator[Problem]:
-    if config.training.calibration != "isotonic":
-        return
-    key = ("training", "calibration")
-    if config.data.task != "binary":
-        yield Problem(key, f"isotonic is for a binary label, and task is {config.data.task}; choose temperature")
-    if not (config.training.early_stopping or config.training.folds or config.model.has_forest):
-        yield Problem(key, "isotonic requires rows that training does not see; set training.early_stopping or folds")
-
-
-def _loss(config: Config) -> Iterator[Problem]:
-    loss, task = config.model.loss, config.data.task
-    fitting = LOSSES[task]
-    if loss is not None and loss not in fitting:
-        message = f"expected {', '.join(fitting)} or none, which fit a {task} task, received {loss}"
-        yield Problem(("model", "loss"), message)
-    elif loss == "focal" and task == "multiclass" and config.model.has_forest:
-        message = f"trees are trained with the focal loss of two classes, received a {task} task; remove it"
-        yield Problem(("model", "loss"), message)
 
 
 def _own_code(config: Config) -> Iterator[Problem]:
