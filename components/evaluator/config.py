@@ -235,6 +235,12 @@ def label_of(name: str) -> tuple[str, str]:
     return label, own
 
 
+def thresholds_of(label: str, thresholds: dict[str, Threshold]) -> dict[str, Threshold]:
+    """Returns the bounds of one of several labels, by the metrics' own names; `purchase/auc` goes before `auc`."""
+    named = {label_of(name): each for name, each in thresholds.items()}
+    return {name: each for of in ("", label) for (found, name), each in named.items() if found == of}
+
+
 def _slice(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
@@ -336,18 +342,13 @@ class EvaluationConfig(Section):
           label: its name.
           is_first: whether it is the first label, by which the importance of columns and the worst mistakes are found.
         """
-
-        def own(thresholds: dict[str, Threshold]) -> dict[str, Threshold]:
-            named = {label_of(name): each for name, each in thresholds.items()}
-            return {name: each for of in ("", label) for (found, name), each in named.items() if found == of}
-
-        slices = {name: own(thresholds) for name, thresholds in self.slice_thresholds.items()}
+        slices = {name: thresholds_of(label, each) for name, each in self.slice_thresholds.items()}
         metrics = (label_of(name) for name in self.metrics)
         of_others = {} if is_first else {"max_importance": {}, "importance_rows": 0, "worst_mistakes": 0}
         return self.model_copy(
             update={
                 "metrics": tuple(name for found, name in metrics if found in ("", label)),
-                "thresholds": own(self.thresholds),
+                "thresholds": thresholds_of(label, self.thresholds),
                 "slice_thresholds": {name: each for name, each in slices.items() if each},
                 **of_others,
             }

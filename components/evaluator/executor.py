@@ -134,7 +134,7 @@ class Executor(StockExecutor):
         reasons = [_needs_stock(examples, what, each.plan) for what, each in zip(evaluations, labels, strict=True)]
         reason = next((each for each in reasons if each), None)
         if reason and any(each.plan.group or each.plan.task == "retrieval" for each in labels):
-            raise refused(f"TFX's own executor evaluates the model, because of {reason}")
+            raise refused(f"one by TFX's own executor, because of {reason}")
         if reason:
             logging.info("TFX's own executor evaluates the model, because of %s", reason)
             super()._evaluate(labels, input_dict, output_dict, exec_properties)
@@ -170,20 +170,12 @@ def _of_labels(plan: EvaluationPlan, folder: str, exec_properties: Mapping[str, 
     proto_utils.json_to_proto(exec_properties[keys.EVAL_CONFIG_KEY], config)
     first, *others = plan.of_labels()
     (spec,) = config.model_specs
-    own = f"_{first.label_name}"
-    of_others = [
-        eval_config(
-            each,
-            each.named(spec.label_key.removesuffix(own)),
-            tuple(spec.preprocessing_function_names),
-            each.named(spec.prediction_key.removesuffix(own)),
-        )
+    preprocessing = tuple(spec.preprocessing_function_names)
+    configs = [config] + [
+        eval_config(each, each.renamed(spec.label_key, first), preprocessing, each.renamed(spec.prediction_key, first))
         for each in others
     ]
-    return [
-        OneLabel(first, folder, config),
-        *(OneLabel(each, f"{folder}/{each.label_name}", made) for each, made in zip(others, of_others, strict=True)),
-    ]
+    return list(map(OneLabel, (first, *others), plan.folders(folder), configs))
 
 
 def _models(inputs: Inputs) -> dict[str, str]:

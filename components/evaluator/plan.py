@@ -58,6 +58,14 @@ class EvaluationPlan(Section):
             for number, (name, text) in enumerate(self.labels.items())
         )
 
+    def folders(self, folder: str) -> tuple[str, ...]:
+        """Returns where the evaluation of each of `of_labels` is, that of the first in `folder` itself."""
+        return (folder, *(f"{folder}/{name}" for name in list(self.labels)[1:]))
+
+    def renamed(self, name: str, first: EvaluationPlan) -> str:
+        """Returns this label's name of a column or output that is called `name` for the first of several labels."""
+        return self.named(name.removesuffix(f"_{first.label_name}")) if self.label_name else name
+
     def named(self, base: str) -> str:
         """Returns the name of one of this label's columns, outputs or metrics; see `DeclaredLabel.named`."""
         return f"{base}_{self.label_name}" if self.label_name else base

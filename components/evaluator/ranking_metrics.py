@@ -81,7 +81,7 @@ class GroupedCombiner(beam.CombineFn):  # type: ignore[misc]
         Raises:
           InputError: always.
         """
-        raise refused("TFMA evaluates the model row by row")
+        raise refused("one by TFMA, row by row")
 
     def merge_accumulators(self, accumulators: Iterable[None]) -> None:
         """Returns nothing."""
@@ -94,7 +94,7 @@ class GroupedCombiner(beam.CombineFn):  # type: ignore[misc]
 def refused(why: str) -> InputError:
     """Returns the error of an evaluation that brings no rows of a group together, and has no metrics of a retrieval."""
     return InputError(
-        f"evaluation: metrics of groups, and of a retrieval, need record batches, received one of which {why}",
+        f"evaluation: metrics of groups, and of a retrieval, expect an evaluation in record batches; received {why}",
         "remove evaluation.group and the metrics of groups; for a retrieval give the pipeline another name",
     )
 

@@ -47,6 +47,16 @@ class SliceMetrics:
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     constant: dict[str, ConstantMetric] = field(default_factory=dict)
 
+    def of_label(self, label: str) -> SliceMetrics:
+        """Returns the metrics as those of one of several labels: their names begin with it, as `purchase/auc`."""
+        named: dict[str, Any] = {
+            of: {f"{label}/{name}": value for name, value in getattr(self, of).items()} for of in _BY_NAME
+        }
+        return replace(self, **named)
+
+
+_BY_NAME = ("metrics", "baseline", "intervals", "constant")
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -86,6 +96,10 @@ class Check:
     rows: int | None
     passed: bool
     why: str | None
+
+    def of_label(self, label: str) -> Check:
+        """Returns the check as that of one of several labels, such as of `purchase/auc`."""
+        return replace(self, metric=f"{label}/{self.metric}")
 
     @property
     def judged(self) -> bool:
@@ -152,28 +166,18 @@ def joined(of_labels: Mapping[str, Verdict]) -> Verdict:
         blessed=all(each.blessed for each in of_labels.values()),
         forced=next((each.forced for each in of_labels.values() if each.forced is not None), None),
         rows=first.rows,
-        checks=tuple(
-            replace(check, metric=f"{label}/{check.metric}")
-            for label, each in of_labels.items()
-            for check in each.checks
-        ),
+        checks=tuple(check.of_label(label) for label, each in of_labels.items() for check in each.checks),
         slices=tuple(_joined(each.slice, of_labels) for each in first.slices),
         warnings=tuple(f"{label}: {warning}" for label, each in of_labels.items() for warning in each.warnings),
     )
 
 
 def _joined(where: dict[str, str], of_labels: Mapping[str, Verdict]) -> SliceMetrics:
-    metrics: dict[str, float] = {}
-    baseline: dict[str, float] = {}
-    intervals: dict[str, tuple[float, float]] = {}
-    constant: dict[str, ConstantMetric] = {}
-    for label, verdict in of_labels.items():
-        (found,) = (each for each in verdict.slices if each.slice == where)
-        metrics |= {f"{label}/{name}": value for name, value in found.metrics.items()}
-        baseline |= {f"{label}/{name}": value for name, value in found.baseline.items()}
-        intervals |= {f"{label}/{name}": ends for name, ends in found.intervals.items()}
-        constant |= {f"{label}/{name}": each for name, each in found.constant.items()}
-    return SliceMetrics(where, found.rows, metrics, baseline, intervals, constant)
+    found = [each.of_label(label) for label, of in of_labels.items() for each in of.slices if each.slice == where]
+    named: dict[str, Any] = {
+        of: {name: value for each in found for name, value in getattr(each, of).items()} for of in _BY_NAME
+    }
+    return replace(found[0], **named)
 
 
 def _slice_metrics(fields: dict[str, Any]) -> SliceMetrics:

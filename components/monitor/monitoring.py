@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -111,19 +111,19 @@ def monitor(versions: Mapping[int, Version], plan: MonitorPlan) -> Monitoring:
         judged += [judgement.judge(number, served.rows, each, sample, plan.monitor) for each in references.items()]
     if plan.labels is None:
         return Monitoring(tuple(judged))
-    outcomes, labelled = Outcomes(plan), []
-    for number, served in answered.items():
-        version = known[number]
-        if version is not None:
-            evaluated = tfma_results.read(version.evaluation) if version.evaluation else []
-            labelled.append(outcomes.measure(number, served, version.model, _kinds(training[number]), evaluated))
-    compared = _differences(outcomes, labelled)
-    return Monitoring(tuple(judged), tuple(each.outcome for each in labelled), compared)
-
-
-def _differences(outcomes: Outcomes, labelled: Sequence[Labelled]) -> tuple[VersionDifference, ...]:
-    found = (outcomes.compare(labelled[0], each) for each in labelled[1:])
-    return tuple(each for each in found if each is not None)
+    labelled: list[Labelled] = []
+    compared: list[VersionDifference] = []
+    for at, of_label in enumerate(plan.of_labels()):
+        outcomes, found = Outcomes(of_label), list[Labelled]()
+        for number, served in answered.items():
+            version = known[number]
+            if version is not None and outcomes.are_answered(number, served):
+                folder = version.evaluation and plan.evaluation.folders(version.evaluation)[at]
+                evaluated = tfma_results.read(folder) if folder else []
+                found.append(outcomes.measure(number, served, version.model, _kinds(training[number]), evaluated))
+        labelled += found
+        compared += filter(None, (outcomes.compare(found[0], each) for each in found[1:]))
+    return Monitoring(tuple(judged), tuple(each.outcome for each in labelled), tuple(compared))
 
 
 def _columns(served: ServedRows, model: ModelInterface) -> dict[str, pa.Array]:

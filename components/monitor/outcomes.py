@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,10 +48,10 @@ class Labelled:
 
 
 class Outcomes:
-    """Measures the outcomes of versions.
+    """Measures the outcomes of versions by a label.
 
     Args:
-      plan: with labels.
+      plan: of this label, with files of labels.
     """
 
     def __init__(self, plan: MonitorPlan) -> None:
@@ -59,7 +60,17 @@ class Outcomes:
         self._plan, self._data, self._key = plan, plan.labels, plan.monitor.key
         config = eval_config(plan.evaluation, plan.label_key, plan.preprocessing, plan.prediction_key)
         self._config = tfma.utils.update_eval_config_with_defaults(config, has_baseline=False, rubber_stamp=True)
+        self._name = plan.evaluation.label_name
         self._of_label = expression.parse(plan.evaluation.label).columns
+
+    def are_answered(self, version: int, served: ServedRows) -> bool:
+        """Returns whether the version predicts this label, which a version that learned others does not."""
+        wanted = self._plan.prediction_key
+        if not self._name or wanted in served.outputs:
+            return True
+        received = ", ".join(sorted(served.outputs))
+        logging.warning("monitor.labels: the answers of version %d have no %s, but %s", version, wanted, received)
+        return False
 
     def measure(
         self, version: int, served: ServedRows, model: str, kinds: Mapping[str, Kind], evaluated: Sequence[SliceMetrics]
@@ -80,7 +91,7 @@ class Outcomes:
         found = labels.read(self._data, self._key, keys.drop_null(), self._kinds(kinds))
         at = pc.index_in(keys, value_set=found.keys)
         known = np.asarray(at.is_valid()) & self._has_label(found, at)
-        outcome = Outcome(version, served.compared, len(keys) - keys.null_count, int(known.sum()))
+        outcome = Outcome(version, served.compared, len(keys) - keys.null_count, int(known.sum()), label=self._name)
         rows = pa.array(np.flatnonzero(known))
         if not len(rows):
             return Labelled(version, None, np.empty(0, object), outcome)
@@ -93,7 +104,7 @@ class Outcomes:
         outputs = {name: values[np.asarray(rows)] for name, values in served.outputs.items()}
         answers = RecordedAnswers(what, batch, outputs)
         enough = len(rows) >= self._plan.monitor.least_rows
-        outcome = _judged(outcome, answers.slices(), evaluated, self._bounds(), enough)
+        outcome = _judged(outcome, answers.slices(), evaluated, self._bounds(), enough).named()
         return Labelled(version, answers, np.array(keys.take(rows).to_pylist(), object), outcome)
 
     def compare(self, one: Labelled, other: Labelled) -> VersionDifference | None:
@@ -105,7 +116,7 @@ class Outcomes:
         names = evaluation.evaluation.metrics_for(evaluation.task, evaluation.metrics_of_loss)
         units = len({*one.keys, *other.keys})
         found = differences(one.answers, other.answers, (one.keys, other.keys), self._config, names)
-        return VersionDifference(one.version, other.version, units, found)
+        return VersionDifference(one.version, other.version, units, found, self._name).named()
 
     def _kinds(self, kinds: Mapping[str, Kind]) -> dict[str, Kind]:
         """The columns to look for in the files of labels."""
@@ -127,10 +138,11 @@ class Outcomes:
         arrived = {name: column.take(at.take(rows)) for name, column in found.columns.items()}
         sent = {name: column.take(rows) for name, column in served.columns.items()}
         columns = {**arrived, **sent, **{name: arrived[name] for name in self._of_label if name in arrived}}
+        of = "data.labels" if self._name else "data.label"
         for name in self._of_label:
             if name not in columns:
                 raise InputError(
-                    f"monitor.labels: expected the column {name!r} of data.label, received none in labels or requests",
+                    f"monitor.labels: expected the column {name!r} of {of}, received none in labels or requests",
                     "add it to the files of labels",
                 )
         return to_lists(pa.RecordBatch.from_arrays(list(columns.values()), list(columns)))

@@ -96,6 +96,7 @@ class Outcome:
       slices: metrics of all labelled rows, then of each slice; `baseline` has the Evaluator's values of the version.
       evaluated: the Evaluator's metrics with their intervals, of all its rows and of each of these slices.
       checks: the bounds; None if there are too few labelled rows to judge.
+      label: which of several labels; empty if there is one.
     """
 
     version: int
@@ -105,6 +106,15 @@ class Outcome:
     slices: tuple[SliceMetrics, ...] = ()
     evaluated: tuple[SliceMetrics, ...] = ()
     checks: tuple[Check, ...] | None = None
+    label: str = ""
+
+    def named(self) -> Outcome:
+        """Returns the outcome with names of metrics that begin with the label, if it is one of several."""
+        if not self.label:
+            return self
+        slices, evaluated = (tuple(each.of_label(self.label) for each in of) for of in (self.slices, self.evaluated))
+        checks = None if self.checks is None else tuple(each.of_label(self.label) for each in self.checks)
+        return replace(self, slices=slices, evaluated=evaluated, checks=checks)
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -121,12 +131,19 @@ class VersionDifference:
       b: the newer version.
       units: number of keys of the labelled rows of both.
       metrics: name → difference b - a, with its interval.
+      label: which of several labels; empty if there is one.
     """
 
     a: int
     b: int
     units: int
     metrics: Mapping[str, Estimate]
+    label: str = ""
+
+    def named(self) -> VersionDifference:
+        """See `Outcome.named`."""
+        names = {f"{self.label}/{name}": each for name, each in self.metrics.items()}
+        return replace(self, metrics=names) if self.label else self
 
 
 @dataclass(frozen=True)

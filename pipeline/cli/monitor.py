@@ -148,14 +148,14 @@ def _show(judged: Judgement) -> None:
 def _show_outcome(outcome: Outcome) -> None:
     if not outcome.slices:
         without = "none has a label yet" if outcome.keyed else "none has the key (monitor.key)"
-        show(f"version {outcome.version}: {outcome.rows:,} rows, {outcome.keyed:,} with a key, of which {without}")
+        show(f"{_of(outcome)}: {outcome.rows:,} rows, {outcome.keyed:,} with a key, of which {without}")
         return
     verdict = "not judged: too few labels (monitor.least_rows)"
     if outcome.checks is not None:
         failed = "; ".join(map(str, outcome.failed))
         verdict = plain(failed, 400) if failed else "no bound exceeded" if outcome.checks else "no bounds"
     show(
-        f"version {outcome.version}: {outcome.labelled:,} of {outcome.rows:,} rows with a label "
+        f"{_of(outcome)}: {outcome.labelled:,} of {outcome.rows:,} rows with a label "
         f"({outcome.keyed:,} with a key): {verdict}"
     )
     overall, *slices = outcome.slices
@@ -168,6 +168,11 @@ def _show_outcome(outcome: Outcome) -> None:
     show(rows)
     if slices:
         show(metric_table([overall, *slices], list(overall.metrics), {}))
+
+
+def _of(outcome: Outcome) -> str:
+    label = f", {outcome.label}" if outcome.label else ""
+    return f"version {outcome.version}{label}"
 
 
 def _show_difference(difference: VersionDifference) -> None:
@@ -209,13 +214,13 @@ def _metrics(result: Monitoring) -> str:
             for name, figure in figures.items():
                 if figure is not None:
                     gauges[name].labels(str(judged.version), judged.reference, column.name).set(figure)
-    labelled = gauge("labelled_rows", "Compared rows that have a label", "version")
+    labelled = gauge("labelled_rows", "Compared rows that have a label", "version", "label")
     value = gauge("metric", "Metric of the answers by labels that have arrived", "version", "slice", "metric")
     evaluated = gauge("evaluated_metric", "The Evaluator's value of the version", "version", "slice", "metric")
     exceeded = gauge("bound_exceeded", "Whether a metric exceeds a bound", "version", "metric")
     for outcome in result.outcomes:
         version = str(outcome.version)
-        labelled.labels(version).set(outcome.labelled)
+        labelled.labels(version, outcome.label).set(outcome.labelled)
         for each in outcome.slices:
             for name, figure in each.metrics.items():
                 value.labels(version, slice_name(each.slice), name).set(figure)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 from command import Ended, command, make_data
@@ -85,6 +86,60 @@ def test_attention_trains_serves_lists_and_predicts_files(folder: Path, tmp_path
         np.testing.assert_allclose(by_rpc, of_file[:ASKED], rtol=1e-4)
         np.testing.assert_allclose(np.array(answer["outputs"][name])[:, 0], by_rpc, rtol=1e-5)
         assert by_rpc.max() - by_rpc.min() > 0.01
+
+
+def test_labels_arrive_one_after_the_other(folder: Path, tmp_path: Path) -> None:
+    result = train(folder, "none").result
+    pushed, least = Path(result["pushed"]), 500
+    rows = parquet.read_table(folder / "sessions.parquet").slice(0, least)
+    columns = padded(rows.drop(["clicked", "purchased"]), least)
+    with serving(
+        tmp_path,
+        *("--model_name=sessions", f"--model_base_path={pushed.parent}"),
+        *(f"--request_log={tmp_path / 'log'}", "--request_log_key=order"),
+    ) as server:
+        server.wait("sessions", int(pushed.name))
+        inputs = {name: values.tolist() for name, values in columns.items()} | {"order": list(range(least))}
+        status, answer = server.ask("POST", "/v1/models/sessions:predict", {"signature_name": "raw", "inputs": inputs})
+        assert status == 200, answer
+        assert server.stop() == 0
+
+    # Whether the last items are bought is not known yet.
+    known = 420
+    later = rows["purchased"].to_pylist()[:known] + [None] * (least - known)
+    arrived = pa.table({"order": range(least), "clicked": rows["clicked"], "purchased": pa.array(later, pa.int64())})
+    parquet.write_table(arrived, tmp_path / "labels.parquet")
+    section = {"requests": str(tmp_path / "log"), "labels": str(tmp_path / "labels.parquet"), "key": "order"}
+    bounds = {"auc": {"min": 0.5}, "purchase/auc": {"min": 0.999}}
+    monitor = {**section, "least_rows": known, "thresholds": bounds}
+
+    def monitored(*arguments: str) -> Ended:
+        given = ("--config", "configs/sessions.yaml", "--set", f"monitor={json.dumps(monitor)}")
+        return command("monitor", *given, "--output", str(folder / "out"), *arguments)
+
+    ended = monitored("--json", "--prometheus", str(tmp_path / "metrics.prom"))
+    assert ended.exit_code == 3, ended.err
+    outcomes = {each["label"]: each for each in ended.result["outcomes"]}
+    assert {name: each["labelled"] for name, each in outcomes.items()} == {"click": least, "purchase": known}
+    for name, each in outcomes.items():
+        metrics = each["slices"][0]
+        scores = np.array(answer["outputs"][f"probability_{name}"])[:, 0][: each["labelled"]]
+        true = rows[f"{name}ed" if name == "click" else "purchased"].to_numpy()[: each["labelled"]]
+        assert metrics["metrics"][f"{name}/auc"] == pytest.approx(roc_auc_score(true, scores), abs=1e-3)
+        assert metrics["baseline"][f"{name}/auc"] == pytest.approx(result["metrics"][f"{name}/auc"])
+    failed = [check["metric"] for each in outcomes.values() for check in each["checks"] if not check["passed"]]
+    assert failed == ["purchase/auc"]
+    text = (tmp_path / "metrics.prom").read_text()
+    assert f'labelled_rows{{label="purchase",version="{pushed.name}"}} {known}.0' in text
+    shown = monitored("--html", str(tmp_path / "page.html")).out
+    assert f"version {pushed.name}, purchase: {known} of {least} rows with a label ({least} with a key): purch" in shown
+    assert f"Version {pushed.name}, purchase, by labels that have arrived" in (tmp_path / "page.html").read_text()
+
+    # Only one of both is in the file.
+    parquet.write_table(arrived.drop(["clicked"]), tmp_path / "labels.parquet")
+    ended = monitored("--json")
+    assert "monitor.labels: expected the column 'clicked' of data.labels, received none" in ended.err
+    assert ended.exit_code == 2
 
 
 def test_order_within_users_is_that_of_the_predictions(folder: Path, tmp_path: Path) -> None:

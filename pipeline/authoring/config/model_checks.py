@@ -51,7 +51,6 @@ def _labels(config: Config) -> Iterator[Problem]:
         (config.training.class_weights, ("training", "class_weights"), "classes are those of one label"),
         (config.training.augmentation.mixup, ("training", "augmentation", "mixup"), "it blends the rows of one label"),
         (config.edge, ("edge",), "the gate of variants compares the predictions of one label"),
-        (config.monitor and config.monitor.labels, ("monitor", "labels"), "it measures the answers about one label"),
     ]
     for used, key, why in refused:
         if used:

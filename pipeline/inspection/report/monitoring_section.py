@@ -67,7 +67,7 @@ def _column(column: ColumnComparison, drifted: bool, reference: str) -> dict[str
 def _outcome(outcome: Outcome) -> dict[str, Any]:
     names = list(outcome.slices[0].metrics) if outcome.slices else []
     return {
-        "version": outcome.version,
+        "name": f"{outcome.version}, {outcome.label}," if outcome.label else str(outcome.version),
         "rows": outcome.rows,
         "keyed": outcome.keyed,
         "labelled": outcome.labelled,

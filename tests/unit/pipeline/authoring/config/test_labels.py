@@ -81,10 +81,6 @@ def test_column_of_a_label_has_to_be_there(tmp_path: Path) -> None:
             "expected one of data.labels, received 'byu'; did you mean 'buy'?",
         ),
         ({"edge": [{"kind": "tflite"}]}, "the gate of variants compares the predictions of one label"),
-        (
-            {"monitor": {"requests": "requests", "labels": "later.csv", "key": "id"}},
-            "it measures the answers about one label",
-        ),
         ({"model": {"run_fn": "a.b.run_fn"}}, "code of your own computes one label"),
         (
             {"evaluation": {"thresholds": {"byu/auc": BOUND}}},
