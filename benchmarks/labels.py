@@ -1,11 +1,12 @@
 """Whether models of several labels learn the labels of the simulated sessions better than a model of each does.
 
-python -m benchmarks.labels [--rows 102400] [--seeds 5] [--sides esmm,mmoe,din,click,purchase,after_click]
+python -m benchmarks.labels [--rows 102400] [--seeds 5] [--sides esmm,mmoe,din,click,purchase,after_click] [--click -3]
 
 Each seed is a log of other users and items; the later fifth of its rows is the eval split. `esmm`, `mmoe` and `din`
 learn click and purchase together. `click`, `purchase` and `after_click` are din with one label, the last one trained on
 the clicked rows alone: the product of its probability and that of `click` is what two separate models say about a
-purchase. The best is the true probability, which no rows show.
+purchase. The best is the true probability, which no rows show. With --click, the log-odds of a click are others: clicks
+are rare, and purchases rarer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import itertools
 import sys
 import tempfile
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -42,32 +43,49 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=102_400)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--sides", default=f"esmm,mmoe,din,{','.join(_SINGLE)}")
+    parser.add_argument("--click", type=float, default=sessions.CLICK)
     parser.add_argument("--set", action="append", default=[], help="a field of the config, for all models")
     options = parser.parse_args()
     sides = options.sides.split(",")
     measured: dict[str, list[measure.Measurement]] = {side: [] for side in sides}
     with tempfile.TemporaryDirectory() as scratch:
         found = [
-            areas(Path(scratch) / str(seed), options.rows, seed, measured, options.set) for seed in range(options.seeds)
+            areas(Log(Path(scratch) / str(seed), options.rows, seed, options.click), measured, options.set)
+            for seed in range(options.seeds)
         ]
     command = f"python -m benchmarks.labels --rows {options.rows} --seeds {options.seeds} --sides {options.sides}"
-    print(measure.record("labels", command, measured, facts(found, options.rows)))
+    name = "labels"
+    if options.click != sessions.CLICK:
+        command, name = f"{command} --click {options.click:g}", f"labels_click{options.click:g}"
+    print(measure.record(name, command, measured, facts(found, options.rows)))
 
 
-def areas(
-    folder: Path, rows: int, seed: int, measured: dict[str, list[measure.Measurement]], fields: list[str]
-) -> dict[str, dict[str, float]]:
+class Log(NamedTuple):
+    """A simulated log.
+
+    Attributes:
+      folder: for it and the outputs of the models.
+      rows: its length.
+      seed: of it.
+      click: the log-odds of a click without any effect.
+    """
+
+    folder: Path
+    rows: int
+    seed: int
+    click: float
+
+
+def areas(log: Log, measured: dict[str, list[measure.Measurement]], fields: list[str]) -> dict[str, dict[str, float]]:
     """What is predicted → model → AUC in the eval split of a log.
 
     Args:
-      folder: for data and outputs.
-      rows: of the log.
-      seed: of the log.
+      log: the log.
       measured: model → what its runs took, which gets another one.
       fields: of the config, for all models.
     """
-    source = folder / "sessions.parquet"
-    sessions.make(rows, seed, source)
+    folder, source = log.folder, log.folder / "sessions.parquet"
+    sessions.make(log.rows, log.seed, source, log.click)
     table, truth = parquet.read_table(source), parquet.read_table(truth_path(source))
     times = table["time"].to_numpy()
     later = times >= np.sort(times)[int(0.8 * len(times))]

@@ -2,6 +2,7 @@
 
     python -m data.sessions                       102,400 impressions, to data/sessions/sessions.parquet
     python -m data.sessions --rows 10_000_000
+    python -m data.sessions --click -3            6 % of them are clicked, instead of 19 %
 
 A click depends on what the user has clicked before: items like the latest ones are clicked while the session lasts
 (short interest), and items of the user's taste always (long interest). The true probabilities of each row are written
@@ -63,8 +64,8 @@ itself, and of each position further down."""
 _HOUR = 3600.0
 _SIZE = 6
 """Size of the hidden vectors of items and users."""
-_CLICK, _PURCHASE = -1.9, -1.6
-"""Log-odds without any effect."""
+CLICK, _PURCHASE = -1.9, -1.6
+"""Log-odds without any effect; of a click, the default."""
 _START, _LENGTH = 1_767_225_600, 28 * 24 * 3600
 """The users arrive in this many seconds from 2026-01-01 on."""
 _DELAY = 20 * _HOUR
@@ -107,10 +108,11 @@ class Sessions:
     Args:
       rows: length of the whole log, which sets the number of users and items.
       seed: another seed gives another log with other users and items.
+      click: log-odds of a click without any effect.
     """
 
-    def __init__(self, rows: int, seed: int) -> None:
-        self._seed = seed
+    def __init__(self, rows: int, seed: int, click: float = CLICK) -> None:
+        self._seed, self._click = seed, click
         self.items = max(rows // ROWS_PER_ITEM, 10 * CATEGORIES)
         popularity = np.cumsum(np.arange(1.0, self.items + 1) ** -ZIPF)
         self._popularity = popularity / popularity[-1]
@@ -254,7 +256,7 @@ class Sessions:
         if similar.ndim > recent.ndim:
             recent = recent[:, np.newaxis]
         short = np.maximum((similar * recent).max(axis=-1), 0.0)
-        log_odds: Floats = _CLICK + LONG * long + SHORT * short + QUALITY * self._quality[item]
+        log_odds: Floats = self._click + LONG * long + SHORT * short + QUALITY * self._quality[item]
         return log_odds
 
     def _taste(self, users: Keys) -> Floats:
@@ -264,10 +266,10 @@ class Sessions:
         return np.stack([normal(self._seed, f"{name} {k}", keys) for k in range(_SIZE)], axis=1)
 
 
-def make(rows: int, seed: int, output: Path) -> str:
+def make(rows: int, seed: int, output: Path, click: float = CLICK) -> str:
     """Write `rows` impressions, rounded up to whole users, and their truth; return a line for the terminal."""
     rows = -(-rows // EVENTS) * EVENTS
-    log = Sessions(rows, seed)
+    log = Sessions(rows, seed, click)
     started = time.perf_counter()
     if is_written(output, rows, log.seen) and is_written(truth_path(output), rows, log.truth):
         return f"{output}: is there already, nothing to do"
@@ -320,9 +322,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m data.sessions", description="Simulate the sessions of a shop.")
     parser.add_argument("--rows", type=positive, default=102_400, help="impressions to make (default: 102400)")
     parser.add_argument("--seed", type=int, default=0, help="another seed makes another log (default: 0)")
+    parser.add_argument(
+        "--click", type=float, default=CLICK, help=f"log-odds of a click without any effect ({CLICK}); -3: 6 %% click"
+    )
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help=f"a Parquet file ({DEFAULT_OUTPUT})")
     args = parser.parse_args(arguments)
-    return finish(lambda: make(args.rows, args.seed, args.output))
+    return finish(lambda: make(args.rows, args.seed, args.output, args.click))
 
 
 if __name__ == "__main__":
