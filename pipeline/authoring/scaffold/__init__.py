@@ -14,6 +14,7 @@ from components.features.leakage import Leak
 from components.models.config import Kind
 from pipeline.authoring.scaffold.defaults import TrainingDefaults, sections, training_defaults, training_rows
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice, choose
+from pipeline.authoring.scaffold.histories import with_histories
 from pipeline.authoring.scaffold.label import LearningTask, learning_task_of
 from pipeline.authoring.scaffold.leakage import leaks, with_leaks
 from pipeline.authoring.scaffold.sample import Table, read
@@ -98,7 +99,8 @@ def draft(
         table = read(paths, text_format)
     learning_task = learning_task_of(table, label, task)
     found = leaks(table, learning_task)
-    columns = with_leaks(choose(table, learning_task, date_order), found)
+    chosen = choose(table, learning_task, date_order)
+    columns = with_leaks(with_histories(table, chosen, {*learning_task.columns, *found}), found)
     defaults = training_defaults(table, learning_task, columns)
     drafted = Draft(paths, table, learning_task, columns, defaults, tuple(found.values()))
     if not drafted.features:

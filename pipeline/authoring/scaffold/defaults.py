@@ -36,6 +36,7 @@ _MODELS: dict[str, dict[str, Any]] = {
     "tabm": {"hidden": [128, 128], "dropout": 0.1},
     "ensemble": {"hidden": [128, 128], "dropout": 0.1},
     "dcn_v2": {"hidden": [128, 64], "embedding": 16, "dropout": 0.1},
+    "din": {"hidden": [64, 32], "embedding": 16},
 }
 """Kind → the fields of the model section that are not their defaults."""
 _FEW_ROWS = 1_500
@@ -85,7 +86,8 @@ def training_defaults(
     features = {name: column for name, column in columns.items() if isinstance(column, FeatureChoice)}
     many_ids = max((column.ids for column in features.values()), default=0) > _MANY_IDS
     rows = training_rows(table.rows)
-    kind, why_model = _kind(rows, many_ids)
+    has_history = any("sequence" in op for column in features.values() for op in column.ops)
+    kind, why_model = _kind(rows, many_ids, has_history)
     model, training, why_training = sections(kind, rows, many_ids)
     thresholds, why = _thresholds(task)
     sliced = [name for name in features if _is_sliced(table, name)]
@@ -158,8 +160,10 @@ def sections(kind: Kind, rows: int, many_ids: bool) -> tuple[dict[str, Any], dic
     return model, training, why
 
 
-def _kind(rows: int, many_ids: bool) -> tuple[Kind, str]:
+def _kind(rows: int, many_ids: bool, has_history: bool) -> tuple[Kind, str]:
     """Returns the kind of model for a number of training rows, and the reason."""
+    if has_history:
+        return "din", "attention to the history: which of its events count depends on the row"
     if many_ids or rows > _MANY_ROWS:
         return "dcn_v2", "large vocabularies, or many rows: feature crosses and a deep network"
     if rows <= _MOST_OF_TREES:

@@ -120,14 +120,14 @@ def _column(
         notes = [table.hints[name]] if name in table.hints else []
         return _text(name, texts(column), distinct, missing, notes, date_order)
     if column_kind == "int" and names_a_repeated_id(name) and 2 < distinct <= 0.5 * (len(column) - column.null_count):
-        return _vocabulary(distinct, [f"{distinct:,} ids or codes that repeat", *_missing(missing)])
+        return vocabulary(distinct, [f"{distinct:,} ids or codes that repeat", *_missing(missing)])
     return _number(name, column, distinct, missing, len(table.columns))
 
 
 def _number(name: str, column: pa.Array, distinct: int, missing: float, columns: int) -> FeatureChoice | ExcludedColumn:
     values = _finite(column)
     integer = kind(column) == "int"
-    if integer and (unit := _epoch(values)) and (_TIME_NAME.search(name) or distinct > 0.5 * len(values)):
+    if integer and (unit := epoch_unit(values)) and (_TIME_NAME.search(name) or distinct > 0.5 * len(values)):
         return _date(np.array(values, f"datetime64[{'s' if unit == 'seconds' else 'ms'}]"), {"unit": unit}, missing)
     if integer and distinct > 100 and distinct == len(values) and (_ID_NAME.search(name) or _is_dense(values)):
         return ExcludedColumn("a different number in each row: an identifier")
@@ -192,10 +192,16 @@ def _text(
         return FeatureChoice(("text",), ", ".join([*notes, f"{words:.0f} words at the median"]), 10_000)
     if mostly_unique and len(present) >= 20 and (form or _ID_NAME.search(name) or holds_proper_names(name)):
         return ExcludedColumn(f"{in_rows}: {'names' if holds_proper_names(name) else 'an identifier'}")
-    return _vocabulary(distinct, notes)
+    return vocabulary(distinct, notes)
 
 
-def _vocabulary(distinct: int, notes: Sequence[str]) -> FeatureChoice:
+def vocabulary(distinct: int, notes: Sequence[str]) -> FeatureChoice:
+    """Returns the choice for ids.
+
+    Args:
+      distinct: number of different values.
+      notes: properties of the column.
+    """
     size = min(distinct, _VOCABULARY)
     # A value with one or two rows does not train its embedding.
     rare = {"min_frequency": 3, "oov_buckets": 10} if distinct > 100 else {}
@@ -246,7 +252,7 @@ def _separator(present: npt.NDArray[np.object_], distinct: int) -> str | None:
     return None
 
 
-def _epoch(values: npt.NDArray[np.float64]) -> str | None:
+def epoch_unit(values: npt.NDArray[np.float64]) -> str | None:
     """Returns the unit of times since 1970; None if the numbers are no times of this century."""
     for unit, factor in _SECONDS.items():
         if values.min() >= _EPOCH[0] * factor and values.max() <= _EPOCH[1] * factor:

@@ -115,6 +115,27 @@ def lists() -> Rows:
     }
 
 
+def visits() -> Rows:
+    """Parquet: the pages that a person has seen before, with their topics and times, and other lists."""
+    chance = random()
+    pages = 1_000 + 7 * np.arange(30)
+    seen = [chance.integers(0, 30, chance.integers(0, 6)) for _ in range(ROWS)]
+    time = 1_767_225_600 + chance.integers(0, 30 * 24 * 3600, ROWS)
+    page = chance.integers(0, 30, ROWS)
+    return {
+        "page": pages[page],
+        "topic": [f"topic {each % 5}" for each in page],
+        "time": time,
+        "past_topics": [[f"topic {each % 5}" for each in of] for of in seen],
+        "past_pages": [pages[of].tolist() for of in seen],
+        "past_times": [
+            sorted((now - chance.integers(1, 9000, len(of))).tolist()) for now, of in zip(time, seen, strict=True)
+        ],
+        "tags": [list(chance.choice(["x", "y", "z"], chance.integers(0, 3))) for _ in range(ROWS)],
+        "stayed": [each in of for each, of in zip(page, seen, strict=True)],
+    }
+
+
 SEPARATORS: dict[str, str] = {"people": ", ", "houses": ";"}
 TABLES: dict[str, tuple[Callable[[], Rows], str]] = {
     "people": (people, "income"),
@@ -123,12 +144,13 @@ TABLES: dict[str, tuple[Callable[[], Rows], str]] = {
     "trips": (trips, "tip > 0.2 * fare"),
     "codes": (codes, "outcome"),
     "lists": (lists, "bought"),
+    "visits": (visits, "stayed"),
 }
 
 
 def written(name: str, rows: Rows, folder: Path) -> str:
     frame = pd.DataFrame(rows)
-    if name == "lists":
+    if name in ("lists", "visits"):
         path = folder / f"{name}.parquet"
         pq.write_table(pa.Table.from_pandas(frame), path)
         return str(path)
@@ -260,8 +282,20 @@ def test_lists_of_texts_are_split_and_lists_of_numbers_left_out(tmp_path: Path) 
     assert ops(config, "when") == ["date_parts"]
 
 
+def test_earlier_values_of_a_column_are_a_history_of_it(tmp_path: Path) -> None:
+    _, config = drafted("visits", tmp_path)
+    assert (ops(config, "page"), ops(config, "topic")) == (["vocab"], ["vocab"])
+    [pages], [topics], [times] = (config.features.columns[f"past_{name}"] for name in ("pages", "topics", "times"))
+    most = {"max_values": 5}
+    assert pages.model_dump(exclude_defaults=True) == {**most, "of": "page"}
+    assert topics.model_dump(exclude_defaults=True) == {**most, "of": "topic", "along": "past_pages"}
+    assert times.model_dump(exclude_defaults=True) == {**most, "until": "time", "along": "past_pages"}
+    assert ops(config, "tags") == ["split"]
+    assert config.model.kind == "din"
+
+
 @pytest.mark.both_lines
-@pytest.mark.parametrize("name", ["houses", "people", "lists"])
+@pytest.mark.parametrize("name", ["houses", "people", "lists", "visits"])
 def test_schema_knows_every_column_and_demands_what_was_there(name: str, tmp_path: Path) -> None:
     found, _ = drafted(name, tmp_path)
     path = tmp_path / "schema.pbtxt"
