@@ -19,7 +19,7 @@ from components.errors import InputError
 from components.features.date_ops import Order
 from components.files import write_atomically
 from components.ingest.config import CsvConfig
-from components.models.config import Kind
+from components.models.config import IMAGE_KINDS, LABELS_KINDS, Kind
 from components.names import column_name
 from pipeline.cli.output import suppress_native_stderr, table
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _MOST_COLUMNS = 40
 """Number of columns that the table of decisions shows."""
+_TASKS = [task for task in typing.get_args(Task) if task != "retrieval"]
+_KINDS = [kind for kind in typing.get_args(Kind) if kind not in (*IMAGE_KINDS, *LABELS_KINDS, "two_tower")]
+"""Those for a table and one label."""
 HELP = "Look at a table and write a config that runs on it: task, features, model, thresholds, and a schema."
 
 
@@ -44,9 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="what to predict: a column, or an expression such as 'tips > 2'",
     )
-    parser.add_argument(
-        "--task", choices=typing.get_args(Task), help="kind of prediction (default: derived from the label's values)"
-    )
+    parser.add_argument("--task", choices=_TASKS, help="kind of prediction (default: derived from the label's values)")
     parser.add_argument(
         "--encoding",
         metavar="NAME",
@@ -73,9 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schema", metavar="FILE", help="the schema to write (default: schema/<name of the config>.pbtxt)"
     )
-    parser.add_argument(
-        "--kind", choices=typing.get_args(Kind), help="kind of model (default: the best of some that are fitted)"
-    )
+    parser.add_argument("--kind", choices=_KINDS, help="kind of model (default: the best of some that are fitted)")
     parser.add_argument(
         "--budget",
         metavar="SECONDS",

@@ -11,7 +11,7 @@ from components.config_section import Task
 from components.errors import InputError
 from components.features.date_ops import Order
 from components.features.leakage import Leak
-from components.models.config import Kind
+from components.models.config import HISTORY_KINDS, Kind
 from pipeline.authoring.scaffold.defaults import TrainingDefaults, sections, training_defaults, training_rows
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice, choose
 from pipeline.authoring.scaffold.histories import with_histories
@@ -54,7 +54,16 @@ class Draft:
           kind: the kind.
           why: the reason.
           figures: how the kinds that were fitted compare, a line each.
+
+        Raises:
+          InputError: the kind reads histories, and no column is one.
         """
+        columns = self.columns.values()
+        if kind in HISTORY_KINDS and not any(isinstance(each, FeatureChoice) and each.is_history for each in columns):
+            raise InputError(
+                f"--kind: {kind} expects a column with lists of another column's earlier values, received none",
+                "give another --kind, or none",
+            )
         model, training, why_training = sections(kind, training_rows(self.table.rows), self.defaults.many_ids)
         defaults = replace(
             self.defaults,

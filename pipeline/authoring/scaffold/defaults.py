@@ -86,8 +86,7 @@ def training_defaults(
     features = {name: column for name, column in columns.items() if isinstance(column, FeatureChoice)}
     many_ids = max((column.ids for column in features.values()), default=0) > _MANY_IDS
     rows = training_rows(table.rows)
-    has_history = any("sequence" in op for column in features.values() for op in column.ops)
-    kind, why_model = _kind(rows, many_ids, has_history)
+    kind, why_model = _kind(rows, many_ids, any(column.is_history for column in features.values()))
     model, training, why_training = sections(kind, rows, many_ids)
     thresholds, why = _thresholds(task)
     sliced = [name for name in features if _is_sliced(table, name)]

@@ -69,6 +69,11 @@ class FeatureChoice:
     ids: int = 0
     numbers: int = 0
 
+    @property
+    def is_history(self) -> bool:
+        """Whether the column has earlier values of another one."""
+        return any(isinstance(op, dict) and "sequence" in op for op in self.ops)
+
 
 @dataclass(frozen=True)
 class ExcludedColumn:

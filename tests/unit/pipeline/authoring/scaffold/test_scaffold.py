@@ -294,6 +294,14 @@ def test_earlier_values_of_a_column_are_a_history_of_it(tmp_path: Path) -> None:
     assert config.model.kind == "din"
 
 
+def test_kind_of_histories_needs_one(tmp_path: Path) -> None:
+    found, _ = drafted("visits", tmp_path)
+    assert found.with_kind("bst", "chosen by --kind").defaults.model["kind"] == "bst"
+    found, _ = drafted("lists", tmp_path)
+    with pytest.raises(InputError, match="din expects a column with lists of another column's earlier values"):
+        found.with_kind("din", "chosen by --kind")
+
+
 @pytest.mark.both_lines
 @pytest.mark.parametrize("name", ["houses", "people", "lists", "visits"])
 def test_schema_knows_every_column_and_demands_what_was_there(name: str, tmp_path: Path) -> None:
