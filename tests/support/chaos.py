@@ -50,6 +50,8 @@ LIMIT = 600.0
 """Seconds after which a run hangs."""
 _ORPHANS = 20.0
 """Seconds that processes of a run have to end after it."""
+_GUARD = "flink_rest.py", 200.0
+"""What waits for a job that may still be on its way to Flink, to cancel it, and how long it has for that."""
 _LASTS = 2.0
 """Seconds that a disk is full, a service is gone, and a process is frozen."""
 _AGAIN = 0.15
@@ -296,11 +298,18 @@ def hit(kind: str, victim: psutil.Process, family: Sequence[psutil.Process], gro
 
 def left_behind(tag: str) -> Iterator[str]:
     """Kills the processes that are left after a run, and describes each."""
-    _, family = psutil.wait_procs(family_of(tag), _ORPHANS)
-    for each in family:
+    _, late = psutil.wait_procs(family_of(tag), _ORPHANS)
+    guards = [each for each in late if _is_guard(each)]
+    for each in [*(each for each in late if each not in guards), *psutil.wait_procs(guards, _GUARD[1])[1]]:
         with contextlib.suppress(psutil.NoSuchProcess):
             yield f"a process is left: {each.pid} {each.status()} {' '.join(each.cmdline())[:200]}"
             each.kill()
+
+
+def _is_guard(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return any(word.endswith(_GUARD[0]) for word in process.cmdline())
+    return False
 
 
 def incomplete(output: Path, store: Store | None) -> Iterator[str]:

@@ -20,6 +20,7 @@ class FakeFlink:
       jobs: name → state; a name's id is the name in reverse.
       config: the settings of the job manager.
       overview: the answer of /overview.
+      asked_for_slots: set when it has been answered.
       task_managers: the answer of /taskmanagers.
       cancelled: set when a job has been cancelled.
       listed: set when the jobs have been listed.
@@ -30,6 +31,7 @@ class FakeFlink:
     config: dict[str, str] = field(default_factory=dict)
     overview: dict[str, Any] = field(default_factory=dict)
     task_managers: list[dict[str, Any]] = field(default_factory=list)
+    asked_for_slots: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
     listed: threading.Event = field(default_factory=threading.Event)
 
@@ -57,6 +59,7 @@ def fake_flink() -> Iterator[FakeFlink]:
                     self.respond({"taskmanagers": flink.task_managers})
                 case ["overview"]:
                     self.respond(flink.overview)
+                    flink.asked_for_slots.set()
 
         def do_PATCH(self) -> None:
             job = self.path.partition("?")[0].rpartition("/")[2][::-1]

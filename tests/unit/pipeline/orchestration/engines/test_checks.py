@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from small_config import load_small
 
 from components.errors import InputError, MachineError
 from pipeline.authoring.config import Config, Loaded
-from pipeline.orchestration.engines import checks
+from pipeline.orchestration.engines import checks, flink_checks
 
 
 @pytest.fixture
@@ -112,13 +113,23 @@ def on_flink(loaded: Loaded, flink: FakeFlink, **section: Any) -> Loaded:
     return on(loaded, "flink", {"job_endpoint": flink.address, "rest": flink.address, **section})
 
 
-def test_flink_needs_slots(loaded: Loaded, flink: FakeFlink) -> None:
+def test_flink_needs_slots(loaded: Loaded, flink: FakeFlink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flink_checks, "_SLOT_SECONDS", 0)
     check(on_flink(loaded, flink, parallelism=4))
-    with pytest.raises(InputError, match="expected at most the 4 slots of the cluster, received 5"):
+    with pytest.raises(MachineError, match=r"expected 5 slots \(runtime.flink.parallelism\), received 4"):
         check(on_flink(loaded, flink, parallelism=5))
     flink.config["parallelism.default"] = "6"
-    with pytest.raises(InputError, match="received 6"):
+    with pytest.raises(MachineError, match="expected 6 slots"):
         check(on_flink(loaded, flink))
+
+
+def test_task_managers_may_register_late(loaded: Loaded, flink: FakeFlink) -> None:
+    flink.overview = {"slots-total": 0}
+    with ThreadPoolExecutor(1) as threads:
+        checked = threads.submit(check, on_flink(loaded, flink, parallelism=2))
+        assert flink.asked_for_slots.wait(60)
+        flink.overview = {"slots-total": 2}
+        checked.result(60)
 
 
 @pytest.mark.parametrize(
