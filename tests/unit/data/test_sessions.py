@@ -56,6 +56,13 @@ def test_true_probabilities_are_those_of_the_labels(log: tuple[dict[str, Any], d
     assert roc_auc_score(clicked, truth["click"]) > 0.79
 
 
+def test_clicks_may_be_rare() -> None:
+    seen = Sessions(12_800, seed=0, click=-3.0).seen(0, 12_800)
+    clicked, purchased = (float(np.mean(seen[name])) for name in ("clicked", "purchased"))
+    assert 0.04 < clicked < 0.09
+    assert 0.1 < purchased / clicked < 0.35
+
+
 def test_last_click_of_the_session_says_more_than_an_old_one(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
     seen, _ = log
     clicked, now = np.array(seen["clicked"]), np.array(seen["time"])
