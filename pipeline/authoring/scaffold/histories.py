@@ -36,7 +36,7 @@ def with_histories(
     # The one with the most values first: what has a value for each of its events, such as a category, belongs to it.
     ordered = sorted(of, key=lambda name: -_distinct(table.columns[name].flatten()))
     for name in ordered:
-        main = next((each for each in ordered if each in found and _are_along(table, name, each)), name)
+        main = next(each for each in ordered if _are_along(table, name, each))
         options = {
             "of": of[name],
             "max_values": _most(table.columns[name]),
