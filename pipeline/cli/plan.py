@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import sys
 import tempfile
@@ -69,15 +70,18 @@ def _tables(config: Config) -> list[TableSize]:
     from components.trainer import table_memory
     from pipeline.authoring.plans import training_plan
     from pipeline.core.metadata.location import exists
+    from pipeline.core.metadata.sql import NoTablesError
     from pipeline.core.metadata.store import Store
 
     if config.model.run_fn:
         return []
     graph = None
-    if exists(config.paths().store):
-        store = Store(config.paths().store)
-        runs = store.runs(config.pipeline.name, _RUNS)
-        graph = next((each.uri for run in runs for each in store.artifacts(run.name, "TransformGraph")), None)
+    # A database server has no tables before the first run.
+    with contextlib.suppress(NoTablesError):
+        if exists(config.paths().store):
+            store = Store(config.paths().store)
+            runs = store.runs(config.pipeline.name, _RUNS)
+            graph = next((each.uri for run in runs for each in store.artifacts(run.name, "TransformGraph")), None)
     return table_memory.tables_of(training_plan(config), graph)
 
 

@@ -1,0 +1,24 @@
+"""What a plan says of the tables of a model before the first run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from small_config import load_small
+
+from components.features.config import FeaturesConfig
+from pipeline.cli import plan
+
+
+def test_store_without_tables_knows_no_vocabulary(tmp_path: Path) -> None:
+    small = load_small(tmp_path).config
+    vocab = FeaturesConfig.model_validate({"columns": {"fare": {"vocab": {"size": 50}}}})
+    config = small.model_copy(update={"features": vocab})
+    before = plan._tables(config)
+    assert before
+    assert all(each.most for each in before)
+    store = config.paths().store
+    assert isinstance(store, Path)
+    store.parent.mkdir(parents=True)
+    store.touch()
+    assert plan._tables(config) == before
