@@ -19,7 +19,7 @@ import numpy as np
 from components.models.config import Kind
 from pipeline.authoring.config import Config
 from pipeline.core.records import FAILED, RUN
-from pipeline.orchestration.local.processes import ChildProcess
+from pipeline.orchestration.local.processes import ChildProcess, block_run_signals
 
 if TYPE_CHECKING:
     from components.trainer.checkpoint_evaluation import Scores
@@ -71,10 +71,14 @@ def fit(
     started = time.monotonic()
     found: dict[Kind, Candidate] = {}
     waiting: list[Kind] = []
-    running = {
-        _PREPARATION: ChildProcess(_PREPARATION, logs / "preparation.log", _prepare, next(iter(configs.values())))
-    }
+    running: dict[str, ChildProcess] = {}
+
+    def start(name: str, function: Callable[..., object], *arguments: object) -> None:
+        with block_run_signals():
+            running[name] = ChildProcess(name, logs / f"{name}.log", function, *arguments)
+
     try:
+        start(_PREPARATION, _prepare, next(iter(configs.values())))
         while running and (left := started + seconds - time.monotonic()) > 0:
             waitables = [each for child in running.values() for each in child.waitables]
             if not wait(waitables, min(left, _REPORT_SECONDS)):
@@ -88,7 +92,7 @@ def fit(
                 found |= {kind: candidate for kind in configs if kind == name}
             while waiting and len(running) < len(os.sched_getaffinity(0)):
                 kind = waiting.pop(0)
-                running[kind] = ChildProcess(kind, logs / f"{kind}.log", _train, configs[kind], logs / kind)
+                start(kind, _train, configs[kind], logs / kind)
     finally:
         for child in running.values():
             child.signal(signal.SIGKILL)

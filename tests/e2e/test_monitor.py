@@ -156,7 +156,7 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     [check] = outcome["checks"]
     assert check["bound"] == "at most 0.02 below the baseline"
     metrics = (tmp_path / "metrics.prom").read_text()
-    assert 'tfx_pipeline_monitor_labelled_rows{version="' in metrics
+    assert 'tfx_pipeline_monitor_labelled_rows{label="",version="' in metrics
     assert 'tfx_pipeline_monitor_bound_exceeded{metric="auc",version="' in metrics
     shown = monitored("--html", str(tmp_path / "page.html"))
     assert "560 of 600 rows with a label (600 with a key): no bound exceeded" in shown.out

@@ -1,0 +1,35 @@
+"""An interrupt while candidates are fitted leaves no process behind, whenever it comes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from small_config import load_small
+
+from pipeline.orchestration import candidates
+
+
+class Interrupted:
+    """A child during whose start the user presses Ctrl-C."""
+
+    signalled: ClassVar[list[int]] = []
+
+    def __init__(self, *_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def signal(self, signum: int) -> None:
+        self.signalled.append(signum)
+
+    def poll(self) -> bool:
+        return True
+
+
+def test_child_that_has_just_started_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "ChildProcess", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        candidates.fit({"linear": load_small(tmp_path).config}, tmp_path, 60, print)
+    assert Interrupted.signalled == [signal.SIGKILL]
