@@ -18,8 +18,8 @@ data: setup ## the examples' data, into data/
 run: data ## the example pipeline, from raw rows to a pushed model
 	$(BIN)/python runner.py --local
 
-test: ARGS := -m "not slow and not orchestrator"
-test: data lint pytest ## what has to pass before a commit; CI runs the tests of the orchestrators as well
+test: ARGS := -m "not slow and not orchestrator and not needs"
+test: data lint pytest ## what has to pass before a commit; CI also runs the tests of orchestrators, and of programs beside .venv
 
 # Many tests wait for processes that they have started: one worker more than there are cores.
 WORKERS := $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))

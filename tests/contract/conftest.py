@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import databases
 import pytest
 
+_SERVERS = [pytest.param(name, marks=pytest.mark.needs(program)) for name, program in databases.PROGRAMS.items()]
 
-@pytest.fixture(scope="module", params=databases.SERVERS)
+
+@pytest.fixture(scope="module", params=_SERVERS)
 def server(request: pytest.FixtureRequest) -> Iterator[databases.Server]:
     """A server, its user's password being in the environment."""
     with pytest.MonkeyPatch.context() as patch, databases.SERVERS[request.param]() as started:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from databases import PASSWORD, SERVERS, Server, keys
+from databases import PASSWORD, PROGRAMS, SERVERS, Server, keys
 from store_writer import Writer
 from toy_runs import result_of_toy, start_toy
 
@@ -19,6 +19,8 @@ from pipeline.authoring.preflight import check_store
 from pipeline.core.metadata.connection import connect
 from pipeline.core.metadata.location import Database, Tls
 from pipeline.core.metadata.store import Store
+
+pytestmark = pytest.mark.needs(*PROGRAMS.values())
 
 _CLEAN = {"postgresql": signal.SIGINT, "mysql": signal.SIGTERM}
 """What each backend takes for: end all connections, and then yourself."""

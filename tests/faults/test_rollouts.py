@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import people
-import programs
 import pytest
 from balancer import Balancer, free_address, haproxy
 from command import Ended, command
@@ -26,6 +25,8 @@ from components.pusher.serving_state import Stages
 from pipeline.registry import promotion
 from pipeline.registry.versions import PushFolder
 
+pytestmark = pytest.mark.needs("haproxy")
+
 PATH = "/v1/models/line:predict"
 BODY = json.dumps({"instances": [{"b64": base64.b64encode(example(1)).decode()}]}).encode()
 OLD: Answer = (200, b'{"predictions": [3.0]}')
@@ -35,7 +36,6 @@ NEW: Answer = (200, b'{"predictions": [4.0]}')
 @pytest.fixture(scope="module")
 def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A push folder with a version that answers OLD; one that answers NEW waits beside it."""
-    programs.find("haproxy")
     folder = tmp_path_factory.mktemp("rollouts")
     line(folder / "line", 1, slope=2.0, manifest=True)
     line(folder / "beside" / "line", 2, slope=3.0, manifest=True)

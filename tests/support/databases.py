@@ -169,6 +169,7 @@ def mariadb(tls: Keys | None = None) -> Iterator[Server]:
 
 
 SERVERS = {"postgresql": postgresql, "mysql": mariadb}
+PROGRAMS = {"postgresql": "initdb", "mysql": "mariadbd"}
 
 
 @dataclass(frozen=True)
