@@ -19,7 +19,8 @@ import numpy as np
 from components.models.config import Kind
 from pipeline.authoring.config import Config
 from pipeline.core.records import FAILED, RUN
-from pipeline.orchestration.local.processes import ChildProcess, block_run_signals
+from pipeline.orchestration.local.processes import ChildProcess
+from pipeline.orchestration.local.signals import Signals
 
 if TYPE_CHECKING:
     from components.trainer.checkpoint_evaluation import Scores
@@ -74,8 +75,11 @@ def fit(
     running: dict[str, ChildProcess] = {}
 
     def start(name: str, function: Callable[..., object], *arguments: object) -> None:
-        with block_run_signals():
+        # An interrupt in the middle of the start would leave a process that nobody knows.
+        with Signals() as signals:
             running[name] = ChildProcess(name, logs / f"{name}.log", function, *arguments)
+        if signals.received:
+            raise KeyboardInterrupt
 
     try:
         start(_PREPARATION, _prepare, next(iter(configs.values())))

@@ -123,7 +123,7 @@ def test_interrupted_fitting_leaves_a_valid_config_and_no_other_file(tmp_path: P
         assert ended.exit_code == 128 + signal.SIGINT, ended.err
         assert "interrupted: the kind of model follows from" in ended.out
         assert load(str(tmp_path / "drafted.yaml")).config.model.kind == "ensemble"
-        assert not list(Path(temporary).iterdir())
+        assert not [str(each) for each in Path(temporary).rglob("*")], ended
 
 
 def test_used_up_budget_leaves_the_kind_for_the_size(tmp_path: Path) -> None:

@@ -376,7 +376,7 @@ def start_server() -> None:
     """Starts the server, which imports for about ten seconds in the background, unless it runs; main thread only."""
     # The main module as well: otherwise each child would import it before its own work.
     _CONTEXT.set_forkserver_preload(["__main__", _PRELOAD])
-    with _environment(_output().fileno()), block_run_signals():
+    with _environment(_output().fileno()), _block_run_signals():
         forkserver.ensure_running()
 
 
@@ -415,11 +415,10 @@ def _environment(output: int) -> Iterator[None]:
 
 
 @contextmanager
-def block_run_signals() -> Iterator[None]:
+def _block_run_signals() -> Iterator[None]:
     """Blocks SIGINT and SIGTERM in this thread; a program started in the block has them blocked until it unblocks them.
 
-    So a signal to the whole process group neither ends the server in its first instructions nor is lost to the run; and
-    none interrupts this process between the start of a child and the note of it.
+    So a signal to the whole process group neither ends the server in its first instructions nor is lost to the run.
     """
     # Its own start would unblock the signals half-way.
     resource_tracker.ensure_running()
