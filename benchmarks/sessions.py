@@ -88,9 +88,11 @@ def facts(found: list[dict[str, float]], rows: int) -> measure.Facts:
 
 
 def with_error(values: list[float]) -> str:
-    """The mean, and its standard error, in words."""
-    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return f"{statistics.mean(values):.4f} (standard error {error:.4f})"
+    """The mean, and its standard error if there are several values, in words."""
+    mean = f"{statistics.mean(values):.4f}"
+    if len(values) < 2:
+        return mean
+    return f"{mean} (standard error {statistics.stdev(values) / math.sqrt(len(values)):.4f})"
 
 
 def _command(data: Path, rows: int, kind: str) -> list[str]:
