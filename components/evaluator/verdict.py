@@ -56,6 +56,7 @@ class SliceMetrics:
 
 
 _BY_NAME = ("metrics", "baseline", "intervals", "constant")
+"""The fields of SliceMetrics that have a value for each metric."""
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def _is_later(table: Table, name: str, lists: str, unit: str) -> bool:
     if np.isnan(now).all() or epoch_unit(now[~np.isnan(now)]) != unit:
         return False
     rows = np.asarray(pc.list_parent_indices(times))
-    return bool((numbers(times.flatten()) <= now[rows]).all())
+    return not (numbers(times.flatten()) > now[rows]).any()
 
 
 def _distinct(values: pa.Array) -> int:
