@@ -28,7 +28,7 @@ import tensorflow as tf
 
 from benchmarks.training_program import Steady
 from components.compat.tensorflow import local_copy
-from components.features.ops import Ids
+from components.features.feature_spec import Ids
 from components.models import layers
 from components.models.build import build
 from components.models.config import ModelConfig

@@ -25,7 +25,7 @@ import tf_keras
 from benchmarks import measure
 from benchmarks.scale import STEPS_FILE
 from benchmarks.scale_model import BATCH, HIDDEN, NUMBERS, SMALL, TABLES, WIDTH
-from components.features.ops import Dense, Ids
+from components.features.feature_spec import Dense, Ids
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs

@@ -38,7 +38,7 @@ from components.data import tfrecord_writer
 from components.data.example_encoder import encode
 from components.features import feature_names, images
 from components.features.config import FeaturesConfig
-from components.features.ops import Dense, Ids
+from components.features.feature_spec import Dense, Ids
 from components.features.plan import FeaturePlan
 from components.ingest import shard_writer
 from components.models.build import build

@@ -6,7 +6,7 @@ import tf_keras
 
 from components import user_code
 from components.errors import InputError
-from components.features.ops import Dense, Ids
+from components.features.feature_spec import Dense, Ids
 from components.models import histories, images, labels, tabm, tabular, two_tower  # noqa: F401 - they register their models
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import tensorflow as tf
 import tf_keras
 
-from components.features.ops import Ids
+from components.features.feature_spec import Ids
 from components.features.plan import FeaturePlan
 from components.models import layers as parts
 from components.models.inputs import Inputs

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from components.features import ops
-from components.features.ops import Dense, Ids, VocabularySize
+from components.features.feature_spec import Dense, Ids, VocabularySize
 from components.features.plan import FeaturePlan
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 from components.compat.tensorflow import local_copy
-from components.features.ops import Ids
+from components.features.feature_spec import Ids
 from components.models import sharding
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs

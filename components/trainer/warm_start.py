@@ -336,7 +336,7 @@ def earlier_ids(new: IdVocabulary, earlier: IdVocabulary | None) -> npt.NDArray[
     if new.values is None or earlier.values is None or new.op.get("buckets") != earlier.op.get("buckets"):
         return ids
     # Id 0 is a missing value or padding; the vocabulary follows, then the buckets of out-of-vocabulary values; see
-    # features.ops.
+    # features.transforms.ids.
     earlier_id = {value: number for number, value in enumerate(earlier.values, 1)}
     entries = len(new.values)
     ids[0] = 0

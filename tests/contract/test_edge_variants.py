@@ -14,7 +14,7 @@ from components.compat.tensorflow import clone_lambda_layers
 from components.edge import fine_tuning
 from components.edge.config import VariantConfig
 from components.edge.fine_tuning import NotMadeError, fine_tuned
-from components.features.ops import Dense, Ids
+from components.features.feature_spec import Dense, Ids
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs

@@ -15,7 +15,7 @@ import tensorflow as tf
 import tf_keras
 
 from components.errors import InputError
-from components.features.ops import Dense, Ids
+from components.features.feature_spec import Dense, Ids
 from components.models import labels, layers, tabular
 from components.models.build import build
 from components.models.config import IMAGE_KINDS, ModelConfig

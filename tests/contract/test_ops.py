@@ -30,8 +30,8 @@ from components.features.base_op import Op
 from components.features.column import column
 from components.features.config import OPS, Cross, Feature, FeaturesConfig, Hash, Hashed
 from components.features.date_ops import DatePart
+from components.features.feature_spec import Dense, Ids
 from components.features.hash_collisions import HashCollisions
-from components.features.ops import Dense, Ids
 from components.features.plan import FeaturePlan
 from components.features.preprocessing import preprocessing_fn
 from components.features.sequence_ops import EventSequence, TimeGaps

@@ -11,7 +11,7 @@ def devices_of_step() -> dict[str, list[tuple[str, tuple[int, ...]]]]:
     """
     import tensorflow as tf
 
-    from components.features.ops import Dense, Ids
+    from components.features.feature_spec import Dense, Ids
     from components.models.build import build
     from components.models.config import ModelConfig
     from components.models.inputs import Inputs

@@ -21,7 +21,7 @@ def main(folder: str, servers: int, saves: bool) -> dict[str, Any]:
     import tensorflow as tf
 
     from components.compat.tensorflow import adam_slots
-    from components.features.ops import Ids
+    from components.features.feature_spec import Ids
     from components.models.build import build
     from components.models.config import ModelConfig
     from components.models.inputs import Inputs

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 from store_writer import Writer
 
-from components.features.ops import Dense, Ids
+from components.features.feature_spec import Dense, Ids
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs

@@ -16,7 +16,8 @@ from components.config_section import Task
 from components.evaluator import binned_sums
 from components.evaluator.binned_sums import Counted, Slices
 from components.evaluator.columnar_metric import WEIGHTS, ColumnarCombiner
-from components.evaluator.constant import Compared, ConstantComparison
+from components.evaluator.constant import ConstantComparison
+from components.evaluator.constant.paired import Compared
 from components.evaluator.error_metrics import deviances
 
 ROWS = 3_000

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from components.features.ops import Dense, Ids
+from components.features.feature_spec import Dense, Ids
 from components.models import layers
 from components.models.build import build
 from components.models.column_sharding import ColumnShards, on_devices

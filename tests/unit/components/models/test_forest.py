@@ -10,7 +10,7 @@ import tensorflow as tf
 import tf_keras
 
 from components.features.config import FeaturesConfig
-from components.features.ops import Dense, Ids
+from components.features.feature_spec import Dense, Ids
 from components.features.plan import FeaturePlan
 from components.models.forest import NO_TREE, TreeInput, Trees, ensemble, forest, matrix, tree_inputs
 from components.models.inputs import Inputs, inputs

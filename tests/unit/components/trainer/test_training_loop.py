@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from components.features.ops import Dense, Ids
+from components.features.feature_spec import Dense, Ids
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.images import frozen_variables

@@ -1,0 +1,32 @@
+"""The comparison for retrieval: with the order of the items by popularity."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from components.compat.tfma.columnar import Binned, Numbers, Sums, in_one_bin
+from components.evaluator.constant.paired import Compared, paired
+from components.evaluator.retrieval_metrics import discounted_gain, of_interactions, recall, reciprocal
+
+MEASURES = {"recall_at_10": recall(10), "ndcg_at_10": discounted_gain(10), "mrr": reciprocal()}
+
+
+def retrieval_bins(labels: Numbers, predictions: Numbers) -> Binned:
+    """Returns the measures of the model's rank, and of the popularity rank, of each row."""
+    ranks = predictions.reshape(len(labels), -1)
+    summands = []
+    for measure in MEASURES.values():
+        own, popular = (of_interactions(measure, labels, ranks[:, at]) for at in (0, -1))
+        summands += [popular, own - popular, np.square(own - popular)]
+    return in_one_bin(*summands)
+
+
+def compare_retrieval(sums: Sums) -> dict[str, Compared]:
+    """Compares with the order of items by their interactions in the training split, the same one for all queries."""
+    rows, totals = sums.total()
+    if not rows:
+        return {}
+    found = {}
+    for name, (value, difference, squares) in zip(MEASURES, totals.reshape(-1, 3).tolist(), strict=True):
+        found[name] = paired(value / rows, difference, squares, rows)
+    return found

@@ -1,0 +1,88 @@
+"""Operations that make ids of values: buckets, vocabularies, hashes."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from components.features.analysis import Quantiles, Vocabulary
+from components.features.column import Column, graph_function
+from components.features.config import Bucketize, Cross, Hash, Hashed, Vocab
+from components.features.feature_spec import Ids, VocabularySize
+from components.features.operation import operation
+from components.features.sequence_ops import EventSequence
+
+
+@operation(
+    Bucketize,
+    requirement=lambda op, column, name: Quantiles(column.where_present(column.numbers()), op.buckets),
+    output_spec=lambda op, name, size: Ids(op.rows, width=op.embedding, ordered=True),
+)
+def _bucketize(_op: Bucketize, column: Column, boundaries: tf.Tensor) -> tf.Tensor:
+    return with_missing(_bucket(column.numbers(), boundaries), column.present)
+
+
+@operation(
+    Vocab,
+    requirement=lambda op, column, name: Vocabulary(
+        column.where_present(column.texts()), name, op.size, op.min_frequency
+    ),
+    output_spec=lambda op, name, size: Ids(size(name) + op.rows, width=op.embedding),
+)
+def _vocab(op: Vocab, column: Column, path: tf.Tensor) -> tf.Tensor:
+    return with_missing(tft.apply_vocabulary(column.texts(), path, num_oov_buckets=op.oov_buckets), column.present)
+
+
+def _spec_of_hashed(op: Hashed, name: str, size: VocabularySize) -> Ids:
+    return Ids(op.rows + (size(name) if op.min_frequency > 1 else 0), width=op.embedding)
+
+
+def _present_texts(_op: Hashed, column: Column) -> tf.Tensor:
+    return column.where_present(column.texts())
+
+
+def _hash(op: Hashed, column: Column, path: tf.Tensor | None) -> tf.Tensor:
+    return with_missing(bucket_ids(op, column.texts(), path), column.present)
+
+
+for _hashed_op in (Hash, Cross):
+    operation(
+        _hashed_op,
+        requirement=lambda op, column, name: frequent_buckets(op, _present_texts(op, column), name),
+        output_spec=_spec_of_hashed,
+        hashed=_present_texts,
+    )(_hash)
+
+
+def frequent_buckets(op: Hashed | EventSequence, texts: tf.Tensor, name: str) -> Vocabulary | None:
+    """The vocabulary of the buckets with `min_frequency` of the texts; None if all buckets have ids."""
+    if op.min_frequency == 1 or op.buckets is None:
+        return None
+    return Vocabulary(_bucket_names(texts, op.buckets), name, op.buckets, op.min_frequency)
+
+
+def bucket_ids(op: Hashed | EventSequence, texts: tf.Tensor, path: tf.Tensor | None) -> tf.Tensor:
+    """The ids of texts that are hashed, from 0 on: the bucket, or its rank among the frequent ones; int64 [n]."""
+    if op.min_frequency == 1:
+        return tf.strings.to_hash_bucket_fast(texts, op.buckets)
+    return tft.apply_vocabulary(_bucket_names(texts, op.buckets), path, num_oov_buckets=1)
+
+
+def _bucket_names(texts: tf.Tensor, buckets: int | None) -> tf.Tensor:
+    return tf.strings.as_string(tf.strings.to_hash_bucket_fast(texts, buckets))
+
+
+def looked_up(texts: tf.RaggedTensor, path: tf.Tensor, oov_buckets: int) -> tf.RaggedTensor:
+    """Looks up the ids of strings, from 0 on."""
+    return texts.with_flat_values(tft.apply_vocabulary(texts.flat_values, path, num_oov_buckets=oov_buckets))
+
+
+@graph_function
+def _bucket(numbers: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
+    return tf.searchsorted(boundaries, numbers, side="right", out_type=tf.int64)
+
+
+@graph_function
+def with_missing(ids: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
+    """Returns the ids + 1, and 0 for a missing value: int64, shape [batch]."""
+    return tf.where(present, ids + 1, tf.zeros_like(ids))
