@@ -169,7 +169,7 @@ class InputPipeline:
 
         if pixels or _in_memory(source, self.config.cache, workers):
             return AssignedBatches(
-                lambda: tf.data.Dataset.from_tensors(_loaded(source, InputShard(), pixels)).repeat(),
+                lambda: _holding_once(tf.data.Dataset.from_tensors(_loaded(source, InputShard(), pixels)).repeat()),
                 lambda columns, number: made(self._gather(source, columns, number), number),
             )
         return AssignedBatches(
@@ -200,7 +200,9 @@ class InputPipeline:
         """Loads the shard once, and gathers batches from it by row number."""
         columns = _loaded(source, shard, pixels)
         numbers = tf.data.Dataset.counter(tf.cast(shard.start, tf.int64))
-        return numbers.map(lambda each: self._gather(source, columns, each), tf.data.AUTOTUNE, deterministic=True)
+        return _holding_once(
+            numbers.map(lambda each: self._gather(source, columns, each), tf.data.AUTOTUNE, deterministic=True)
+        )
 
     def _gather(self, source: Source, columns: Stacked, number: tf.Tensor) -> Columns:
         """The rows of a batch.
@@ -286,6 +288,13 @@ def _loaded(source: Source, shard: InputShard, pixels: PixelCache | None) -> Sta
     """The examples of a shard; with `pixels` its images are decoded, several at a time."""
     columns = source.load(shard)
     return stack(tf.function(pixels.pack, autograph=False)(columns) if pixels else columns)
+
+
+def _holding_once(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Prevents that an iterator copies the tensors which the dataset holds, as it does to optimize the graph."""
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    return dataset.with_options(options)
 
 
 def _source(files: Sequence[str], spec: FeatureSpec, selection: Selection | None = None) -> Source:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
 import tensorflow as tf
@@ -360,6 +361,22 @@ def test_auto_caches_examples_that_fit_into_a_quarter_of_the_memory(
     assert input_pipeline._in_memory(source, "auto") is cached
     assert input_pipeline._in_memory(source, "memory")
     assert not input_pipeline._in_memory(source, "none")
+
+
+@pytest.mark.parametrize("assigned", [False, True])
+def test_examples_are_in_memory_once(tmp_path: Path, assigned: bool) -> None:
+    rows, width = 100_000, 200
+    spec = {"wide": tf.io.FixedLenFeature([width], tf.int64), feature_names.LABEL: tf.io.FixedLenFeature([], tf.int64)}
+    numbers = pa.array(np.arange(rows * width))
+    columns = {"wide": pa.LargeListArray.from_arrays(pa.array(np.arange(rows + 1) * width), numbers)}
+    columns[feature_names.LABEL] = pa.LargeListArray.from_arrays(pa.array(np.arange(rows + 1)), numbers[:rows])
+    parquet.write_table(pa.table(columns), tmp_path / "examples")
+    pipeline = InputPipeline([str(tmp_path / "examples")], spec, config("memory"), 4)
+    dataset = pipeline.assigned().examples() if assigned else pipeline.dataset(InputShard())
+    before = psutil.Process().memory_info().rss
+    iterator = iter(dataset)
+    next(iterator)
+    assert psutil.Process().memory_info().rss - before < rows * width * 8 / 2
 
 
 def test_local_paths_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

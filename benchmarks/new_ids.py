@@ -1,0 +1,149 @@
+"""What the vectors of new values should begin with when a model is trained further on newer spans.
+
+python -m benchmarks.new_ids [--rows 1_000_000] [--seeds 5] [--kind dcn_v2]
+
+Simulated clicks, divided into spans: an item has rows in three spans, and a third of the items are new in each. A model
+of three spans is blessed; a warm start trains it further on the next window of three, with as many rows as are new in
+it, and predicts the span after that. `fresh` is trained without a warm start, with as many rows as the window has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import parquet
+
+from benchmarks import measure
+from benchmarks.sessions import with_error
+from components.data.examples import to_lists
+from components.predictor import model_interface
+from components.trainer.config import NewIds
+from data.clicks import Impressions, best_auc
+from data.draws import uniform
+
+_LIFE = 3
+"""Spans in which an item has rows, and which a run is trained on."""
+_SPANS = _LIFE + 2
+_BATCH = 512
+_FRESH = "fresh"
+
+
+def main() -> None:
+    """Trains, prints the table and writes it to results/."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--kind", default="dcn_v2")
+    options = parser.parse_args()
+    measured: dict[str, list[measure.Measurement]] = {side: [] for side in (*get_args(NewIds), _FRESH)}
+    found = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for seed in range(options.seeds):
+            folder = Path(scratch) / str(seed)
+            folder.mkdir()
+            found.append(areas(folder, options.rows, seed, options.kind, measured))
+    command = f"python -m benchmarks.new_ids --rows {options.rows} --seeds {options.seeds} --kind {options.kind}"
+    print(measure.record("new_ids", command, measured, facts(found, options.rows)))
+
+
+def areas(
+    folder: Path, rows: int, seed: int, kind: str, measured: dict[str, list[measure.Measurement]]
+) -> dict[str, dict[str, float]]:
+    """Rows → side → AUC in the last span; `best` is the true probability.
+
+    Args:
+      folder: for data and outputs.
+      rows: of the log.
+      seed: of the log.
+      kind: of the model.
+      measured: side → what its runs took, which gets another one.
+    """
+    table, truth, born, span = _log(rows, seed)
+    for number in range(2):
+        window = folder / str(number)
+        window.mkdir()
+        parquet.write_table(table.filter((span >= number) & (span < number + _LIFE)), window / "train.parquet")
+        parquet.write_table(table.filter(span == number + _LIFE), window / "eval.parquet")
+    of_window = parquet.read_metadata(folder / "0" / "train.parquet").num_rows
+    _run(folder, 0, kind, of_window, "Evaluator", {})
+    last = span == _SPANS - 1
+    evaluated, clicked = table.filter(last), table["clicked"].to_numpy()[last]
+    scores = {"best": truth[last]}
+    for side, runs in measured.items():
+        fresh = side == _FRESH
+        own = {} if fresh else {"training.warm_start": "true", "training.new_ids": side}
+        trained = of_window if fresh else int((span == _LIFE).sum())
+        runs.append(_run(folder, 1, kind, trained, "Trainer", own))
+        scores[side] = _predicted(folder, evaluated)
+    is_new = born[last] == _LIFE
+    return {
+        what: {side: best_auc(each[chosen], clicked[chosen]) for side, each in scores.items()}
+        for what, chosen in {"all rows": np.full(len(clicked), True), "rows of the new items": is_new}.items()
+    }
+
+
+def _log(
+    rows: int, seed: int
+) -> tuple[pa.Table, npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Returns the rows of all spans, and of each row the true probability, the item's first span and its own span."""
+    log = Impressions(rows, seed)
+    table, truth = log.both(0, rows)
+    keys = np.arange(rows, dtype=np.uint64)
+    item = log.draws(0, rows).chosen["item"].astype(np.uint64)
+    born = np.floor(uniform(seed, "born", item) * (_SPANS + _LIFE - 1)).astype(np.int64) - (_LIFE - 1)
+    span = born + np.floor(uniform(seed, "span", keys) * _LIFE).astype(np.int64)
+    seen = (span >= 0) & (span < _SPANS)
+    return table.filter(seen), truth["probability"].to_numpy()[seen], born[seen], span[seen]
+
+
+def _run(folder: Path, window: int, kind: str, rows: int, last: str, own: dict[str, str]) -> measure.Measurement:
+    """Trains a model on a window; nodes before the Trainer run once for each."""
+    fields = {
+        "data.path": folder / str(window),
+        "data.split": "{by: files, train: train.parquet, eval: eval.parquet}",
+        "features.columns.item": "{vocab: {size: 1000000, min_frequency: 3, oov_buckets: 100}}",
+        "model.kind": kind,
+        "model.embedding": 16,
+        "training.strategy": "{kind: none}",
+        "training.steps": rows // _BATCH,
+        "training.batch_size": _BATCH,
+        "training.learning_rate": 0.003,
+        "evaluation.slices": "[]",
+        "evaluation.importance_rows": 0,
+        "evaluation.thresholds": "{auc: {min: 0}}",
+        **own,
+    }
+    chosen = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
+    given = ["--local", "--config", "configs/clicks.yaml", "--output", str(folder / "out"), *chosen, "--to", last]
+    return measure.run([sys.executable, "runner.py", *given], folder / "log")
+
+
+def _predicted(folder: Path, rows: pa.Table) -> npt.NDArray[np.floating]:
+    """What the newest model says about rows, [rows]."""
+    models = folder.glob("out/clicks/artifacts/Trainer/model/*/Format-Serving")
+    reads = model_interface.read(str(max(models, key=lambda path: int(path.parent.name))))
+    batches = rows.combine_chunks().to_batches(max_chunksize=4096)
+    return np.concatenate([reads.predict(to_lists(batch))["probability"][:, 0] for batch in batches])
+
+
+def facts(found: list[dict[str, dict[str, float]]], rows: int) -> measure.Facts:
+    """The means over the seeds, and the differences to the mean of the known vectors, with their standard errors."""
+    reported: measure.Facts = {"rows": rows, "seeds": len(found)}
+    for what in found[0]:
+        for side in found[0][what]:
+            reported[f"{what}: AUC of {side}"] = with_error([each[what][side] for each in found])
+            if side not in ("best", "mean"):
+                difference = [each[what]["mean"] - each[what][side] for each in found]
+                reported[f"{what}: mean above {side}"] = with_error(difference)
+    return reported
+
+
+if __name__ == "__main__":
+    main()
