@@ -13,7 +13,7 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -65,42 +65,57 @@ def areas(
       kind: of the model.
       measured: side → what its runs took, which gets another one.
     """
-    table, truth, born, span = _log(rows, seed)
+    log = log_of(rows, seed)
     for number in range(2):
         window = folder / str(number)
         window.mkdir()
-        parquet.write_table(table.filter((span >= number) & (span < number + _LIFE)), window / "train.parquet")
-        parquet.write_table(table.filter(span == number + _LIFE), window / "eval.parquet")
+        inside = (log.span >= number) & (log.span < number + _LIFE)
+        parquet.write_table(log.table.filter(pa.array(inside)), window / "train.parquet")
+        parquet.write_table(log.table.filter(pa.array(log.span == number + _LIFE)), window / "eval.parquet")
     of_window = parquet.read_metadata(folder / "0" / "train.parquet").num_rows
     _run(folder, 0, kind, of_window, "Evaluator", {})
-    last = span == _SPANS - 1
-    evaluated, clicked = table.filter(last), table["clicked"].to_numpy()[last]
-    scores = {"best": truth[last]}
+    last = log.span == _SPANS - 1
+    evaluated = log.table.filter(pa.array(last))
+    clicked, is_new = evaluated["clicked"].to_numpy(), log.born[last] == _LIFE
+    scores = {"best": log.truth[last]}
     for side, runs in measured.items():
         fresh = side == _FRESH
         own = {} if fresh else {"training.warm_start": "true", "training.new_ids": side}
-        trained = of_window if fresh else int((span == _LIFE).sum())
+        trained = of_window if fresh else int((log.span == _LIFE).sum())
         runs.append(_run(folder, 1, kind, trained, "Trainer", own))
         scores[side] = _predicted(folder, evaluated)
-    is_new = born[last] == _LIFE
+    rows_of = {"all rows": np.full(len(clicked), True), "rows of the new items": is_new}
     return {
         what: {side: best_auc(each[chosen], clicked[chosen]) for side, each in scores.items()}
-        for what, chosen in {"all rows": np.full(len(clicked), True), "rows of the new items": is_new}.items()
+        for what, chosen in rows_of.items()
     }
 
 
-def _log(
-    rows: int, seed: int
-) -> tuple[pa.Table, npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Returns the rows of all spans, and of each row the true probability, the item's first span and its own span."""
+class Log(NamedTuple):
+    """The rows of all spans.
+
+    Attributes:
+      table: the rows; see data.clicks.
+      truth: their true probabilities, [rows].
+      born: the first span of the row's item, [rows]; below 0: before the log.
+      span: of the row, [rows].
+    """
+
+    table: pa.Table
+    truth: npt.NDArray[np.float64]
+    born: npt.NDArray[np.int64]
+    span: npt.NDArray[np.int64]
+
+
+def log_of(rows: int, seed: int) -> Log:
+    """Divides a simulated log into spans; rows before the first one and after the last one are left out."""
     log = Impressions(rows, seed)
     table, truth = log.both(0, rows)
-    keys = np.arange(rows, dtype=np.uint64)
     item = log.draws(0, rows).chosen["item"].astype(np.uint64)
     born = np.floor(uniform(seed, "born", item) * (_SPANS + _LIFE - 1)).astype(np.int64) - (_LIFE - 1)
-    span = born + np.floor(uniform(seed, "span", keys) * _LIFE).astype(np.int64)
+    span = born + np.floor(uniform(seed, "span", np.arange(rows, dtype=np.uint64)) * _LIFE).astype(np.int64)
     seen = (span >= 0) & (span < _SPANS)
-    return table.filter(seen), truth["probability"].to_numpy()[seen], born[seen], span[seen]
+    return Log(table.filter(pa.array(seen)), truth["probability"].to_numpy()[seen], born[seen], span[seen])
 
 
 def _run(folder: Path, window: int, kind: str, rows: int, last: str, own: dict[str, str]) -> measure.Measurement:
