@@ -1,10 +1,10 @@
 """What the vectors of new values should begin with when a model is trained further on newer spans.
 
-python -m benchmarks.new_ids [--rows 1_000_000] [--seeds 5] [--kind dcn_v2]
+python -m benchmarks.new_ids [--rows 1_000_000] [--seeds 5] [--kind dcn_v2] [--passes 1]
 
 Simulated clicks, divided into spans: an item has rows in three spans, and a third of the items are new in each. A model
-of three spans is blessed; a warm start trains it further on the next window of three, with as many rows as are new in
-it, and predicts the span after that. `fresh` is trained without a warm start, with as many rows as the window has.
+of three spans is blessed; a warm start trains it further on the next window of three, and predicts the span after that.
+`fresh` is trained on that window without a warm start, in one pass.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--kind", default="dcn_v2")
+    parser.add_argument("--passes", type=float, default=1.0, help="of the warm start, over its window")
     options = parser.parse_args()
     measured: dict[str, list[measure.Measurement]] = {side: [] for side in (*get_args(NewIds), _FRESH)}
     found = []
@@ -48,24 +49,26 @@ def main() -> None:
         for seed in range(options.seeds):
             folder = Path(scratch) / str(seed)
             folder.mkdir()
-            found.append(areas(folder, options.rows, seed, options.kind, measured))
-    command = f"python -m benchmarks.new_ids --rows {options.rows} --seeds {options.seeds} --kind {options.kind}"
-    print(measure.record("new_ids", command, measured, facts(found, options.rows)))
+            found.append(areas(folder, seed, options, measured))
+    command = " ".join(
+        ["python -m benchmarks.new_ids", *(f"--{name} {value}" for name, value in vars(options).items())]
+    )
+    name = "new_ids" if options.passes == 1 else f"new_ids_passes{options.passes:g}"
+    print(measure.record(name, command, measured, facts(found, options.rows)))
 
 
 def areas(
-    folder: Path, rows: int, seed: int, kind: str, measured: dict[str, list[measure.Measurement]]
+    folder: Path, seed: int, options: argparse.Namespace, measured: dict[str, list[measure.Measurement]]
 ) -> dict[str, dict[str, float]]:
     """Rows → side → AUC in the last span; `best` is the true probability.
 
     Args:
       folder: for data and outputs.
-      rows: of the log.
       seed: of the log.
-      kind: of the model.
+      options: see `main`.
       measured: side → what its runs took, which gets another one.
     """
-    log = log_of(rows, seed)
+    log = log_of(options.rows, seed)
     for number in range(2):
         window = folder / str(number)
         window.mkdir()
@@ -73,7 +76,7 @@ def areas(
         parquet.write_table(log.table.filter(pa.array(inside)), window / "train.parquet")
         parquet.write_table(log.table.filter(pa.array(log.span == number + _LIFE)), window / "eval.parquet")
     of_window = parquet.read_metadata(folder / "0" / "train.parquet").num_rows
-    _run(folder, 0, kind, of_window, "Evaluator", {})
+    _run(folder, 0, options.kind, of_window, "Evaluator", {})
     last = log.span == _SPANS - 1
     evaluated = log.table.filter(pa.array(last))
     clicked, is_new = evaluated["clicked"].to_numpy(), log.born[last] == _LIFE
@@ -81,8 +84,8 @@ def areas(
     for side, runs in measured.items():
         fresh = side == _FRESH
         own = {} if fresh else {"training.warm_start": "true", "training.new_ids": side}
-        trained = of_window if fresh else int((log.span == _LIFE).sum())
-        runs.append(_run(folder, 1, kind, trained, "Trainer", own))
+        trained = of_window if fresh else round(options.passes * of_window)
+        runs.append(_run(folder, 1, options.kind, trained, "Trainer", own))
         scores[side] = _predicted(folder, evaluated)
     rows_of = {"all rows": np.full(len(clicked), True), "rows of the new items": is_new}
     return {
