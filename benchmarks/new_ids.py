@@ -50,9 +50,8 @@ def main() -> None:
             folder = Path(scratch) / str(seed)
             folder.mkdir()
             found.append(areas(folder, seed, options, measured))
-    command = " ".join(
-        ["python -m benchmarks.new_ids", *(f"--{name} {value}" for name, value in vars(options).items())]
-    )
+    chosen = [f"--{name} {value}" for name, value in vars(options).items()]
+    command = " ".join(["python -m benchmarks.new_ids", *chosen])
     name = "new_ids" if options.passes == 1 else f"new_ids_passes{options.passes:g}"
     print(measure.record(name, command, measured, facts(found, options.rows)))
 
