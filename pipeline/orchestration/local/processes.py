@@ -370,6 +370,8 @@ def write_report(reporting: Reporting, ir: bytes, logs: Path, run: str) -> Path 
 _ROOT = Path(__file__).parents[3]
 _CONTEXT = multiprocessing.get_context("forkserver")
 _PRELOAD = "pipeline.orchestration.local.fork_server_preload"
+_LEAKED = "ignore:resource_tracker:UserWarning"
+"""As python -W takes it: how a warning begins, and its type."""
 
 
 def start_server() -> None:
@@ -414,6 +416,18 @@ def _environment(output: int) -> Iterator[None]:
         os.environ.update(before)
 
 
+def _start_tracker() -> None:
+    """Starts multiprocessing's tracker, which removes the semaphores of processes that were killed.
+
+    A killed task leaves those of a thread pool of TensorFlow. The tracker would print a warning to the user's terminal.
+    """
+    sys.warnoptions.append(_LEAKED)
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.remove(_LEAKED)
+
+
 @contextmanager
 def _block_run_signals() -> Iterator[None]:
     """Blocks SIGINT and SIGTERM in this thread; a program started in the block has them blocked until it unblocks them.
@@ -421,7 +435,7 @@ def _block_run_signals() -> Iterator[None]:
     So a signal to the whole process group neither ends the server in its first instructions nor is lost to the run.
     """
     # Its own start would unblock the signals half-way.
-    resource_tracker.ensure_running()
+    _start_tracker()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, RUN_SIGNALS)
     try:
         yield
