@@ -291,7 +291,7 @@ def _loaded(source: Source, shard: InputShard, pixels: PixelCache | None) -> Sta
 
 
 def _holding_once(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Prevents that an iterator copies the tensors which the dataset holds, as it does to optimize the graph."""
+    """Prevents iterators from copying the tensors that the dataset holds; they do so to optimize its graph."""
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
     return dataset.with_options(options)
