@@ -52,7 +52,7 @@ def main() -> None:
             found.append(areas(folder, seed, options, measured))
     chosen = [f"--{name} {value}" for name, value in vars(options).items()]
     command = " ".join(["python -m benchmarks.new_ids", *chosen])
-    name = "new_ids" if options.passes == 1 else f"new_ids_passes{options.passes:g}"
+    name = "new_ids" if options.passes == 1 else f"new_ids_passes{100 * options.passes:.0f}"
     print(measure.record(name, command, measured, facts(found, options.rows)))
 
 
