@@ -1,0 +1,93 @@
+"""Comparisons of floats in the tests have an absolute tolerance: without one, a result near zero depends on the CPU."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tolerances import float32_sum, float64_sum, training_step, training_steps
+
+TESTS = Path(__file__).parents[1]
+ABSOLUTE = {"allclose": "atol", "assert_allclose": "atol", "isclose": "atol", "approx": "abs"}
+"""Function → its keyword for the absolute tolerance."""
+OWN = TESTS / "support" / "tolerances.py"
+
+
+def unsafe_comparisons(source: str) -> Iterator[int]:
+    """Yield the lines on which floats are compared without an absolute tolerance."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name not in ABSOLUTE or _is_tolerance(node.func):
+            continue
+        if ABSOLUTE[name] not in {keyword.arg for keyword in node.keywords}:
+            yield node.lineno
+
+
+def _is_tolerance(function: ast.expr) -> bool:
+    """Return whether this is the method `approx` of a Tolerance rather than a function of pytest, NumPy or math."""
+    return (
+        isinstance(function, ast.Attribute)
+        and not (isinstance(function.value, ast.Name) and function.value.id in ("pytest", "np", "math", "tf"))
+        and ast.unparse(function.value) != "np.testing"
+    )
+
+
+def test_comparisons_have_an_absolute_tolerance() -> None:
+    found = [
+        f"{path.relative_to(TESTS)}:{line}"
+        for path in sorted(TESTS.rglob("*.py"))
+        if path != OWN
+        for line in unsafe_comparisons(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, f"expected atol or abs, or a tolerance of tests/support/tolerances.py: {', '.join(found)}"
+
+
+@pytest.mark.parametrize(
+    ("line", "is_unsafe"),
+    [
+        ("x == pytest.approx(1.0)", True),
+        ("x == pytest.approx(1.0, rel=1e-3)", True),
+        ("x == pytest.approx(1.0, abs=1e-3)", False),
+        ("np.testing.assert_allclose(x, y, rtol=1e-5)", True),
+        ("np.testing.assert_allclose(x, y, atol=1e-5)", False),
+        ("np.isclose(x, y)", True),
+        ("math.isclose(x, y)", True),
+        ("x == float64_sum(3).approx(1.0)", False),
+        ("near.approx(1.0)", False),
+    ],
+)
+def test_a_comparison_without_one_is_found(line: str, is_unsafe: bool) -> None:
+    assert bool(list(unsafe_comparisons(line))) == is_unsafe
+
+
+@pytest.mark.parametrize("terms", [10, 1_000, 100_000])
+def test_sums_in_any_order_are_within_the_tolerance(terms: int) -> None:
+    random = np.random.default_rng(terms)
+    values = random.normal(size=terms)
+    largest = float(np.abs(values).max())
+    singles = values.astype(np.float32)
+    exact = singles.astype(np.longdouble).sum()
+    for ordered in (singles, singles[::-1], np.sort(singles), random.permutation(singles)):
+        # cumsum adds one term after the other; sum adds pairs.
+        for total in (ordered.sum(), np.cumsum(ordered)[-1]):
+            float32_sum(terms, largest).assert_close(total, exact)
+    doubles = values.astype(np.longdouble).sum()
+    for ordered in (values, values[::-1], np.sort(values)):
+        float64_sum(terms, largest).assert_close(np.cumsum(ordered)[-1], doubles)
+
+
+def test_a_wrong_term_is_outside_the_tolerance() -> None:
+    values = np.random.default_rng(0).normal(size=1_000).astype(np.float32)
+    with pytest.raises(AssertionError):
+        float32_sum(1_000, 4.0).assert_close(values[:-1].sum(), values.sum())
+
+
+def test_training_steps_add_up() -> None:
+    one, ten = training_step(0.1, 64), training_steps(10, 0.1, 64)
+    assert (ten.rtol, ten.atol) == pytest.approx((10 * one.rtol, 10 * one.atol), abs=1e-12)
+    assert one.atol < 0.1 * 64 * 1e-6
