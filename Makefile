@@ -1,6 +1,6 @@
 # Every target makes .venv first (tools/setup.sh, which returns at once if there is nothing to do). Start with: make run
 .DEFAULT_GOAL := setup
-.PHONY: setup programs data run test pytest engines test-engines cluster test-cluster test-slow coverage test-current doctor lint format lock sbom clean
+.PHONY: setup programs data run test test-rest test-all test-slow pytest engines test-engines cluster test-cluster coverage test-current doctor lint format lock sbom clean
 BIN := .venv/bin
 
 setup: ## .venv in this folder, from the lock
@@ -18,29 +18,35 @@ data: setup ## the examples' data, into data/
 run: data ## the example pipeline, from raw rows to a pushed model
 	$(BIN)/python runner.py --local
 
-test: ARGS := -m "not slow and not orchestrator and not needs"
-test: data lint pytest ## what has to pass before a commit; CI also runs the tests of orchestrators, and of programs beside .venv
-
 # Many tests wait for processes that they have started: one worker more than there are cores.
 WORKERS := $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
 # Without files of bytecode, each of these processes would compile what it imports of the project.
-pytest: setup ## the tests alone, without the slow ones, in parallel; some of them: ARGS="tests/unit -k names"
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder \
-	  -m "not slow" $(ARGS)
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
-test-slow: ARGS := -m slow
-test-slow: data programs engines cluster pytest ## the long experiments: load, many trainings, the taxi example under each orchestrator and engine
+test: data lint ## before each commit: style, types, contracts, secrets, and the tests that need nothing beside .venv
+	$(PYTEST) --levels test $(ARGS)
+
+test-rest: data ## the tests that `make test` leaves out: long ones, orchestrators, programs beside .venv
+	$(PYTEST) --levels rest $(ARGS)
+
+test-all: test test-rest ## both
+
+test-slow: data programs engines cluster ## long experiments: load, many trainings, real Flink, Spark, Prism and Kubernetes
+	$(PYTEST) --levels slow $(ARGS)
+
+pytest: setup ## some of the tests, in parallel, without the slow ones: ARGS="tests/unit -k names"
+	$(PYTEST) --levels test,rest $(ARGS)
 
 engines: setup ## Flink, Spark and Prism below .cache/, for their tests; needs a JDK 17, Maven and Go
 	@tools/engines.sh
 
-test-engines: ARGS := -m engine
+test-engines: ARGS := --levels slow -m engine
 test-engines: data engines pytest ## the tests of real Flink, Spark and Prism
 
 cluster: setup ## Kubernetes below .cache/, for its tests: programs, images; needs Go, Debian and root
 	@tools/cluster.sh
 
-test-cluster: ARGS := -m cluster
+test-cluster: ARGS := --levels slow -m cluster
 test-cluster: data programs cluster pytest ## the tests on a real Kubernetes
 
 coverage: ARGS := --cov --cov-report=term
@@ -57,7 +63,7 @@ lint: setup ## style, types, import contracts, secrets
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	git ls-files -z | xargs -0 -n 250 -P $$(nproc) $(BIN)/detect-secrets-hook --no-verify --baseline .secrets.baseline
+	@tools/scan_secrets.sh
 
 format: setup ## formats the code
 	$(BIN)/ruff check --fix .

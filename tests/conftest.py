@@ -9,7 +9,9 @@ import os
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import levels
 import private_network
 import programs
 import pytest
@@ -51,8 +53,14 @@ def pytest_report_header() -> str | None:
     return f"missing programs: {', '.join(missing)}; to install them: {programs.INSTALL}" if missing else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Orders the tests; see _FIRST and _LONG."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the choice of the tests' levels."""
+    levels.add_option(parser)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Selects the tests of the wanted levels, and orders them; see _FIRST and _LONG."""
+    levels.select(config, items)
 
     def order(item: pytest.Item) -> tuple[int, int]:
         folder, file = item.path.relative_to(ROOT / "tests").parts[0], item.path.stem
@@ -74,8 +82,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             programs.find(name)
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Sends the number of tests by level to the process that writes the summary."""
+    levels.send_counts(session.config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Receives the number of tests by level from a worker of pytest-xdist."""
+    levels.receive_counts(node.config, node)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Lists what was skipped and why, and the command that installs what is missing."""
+    """Lists what was skipped and why, the command that installs what is missing, and the commands of other levels."""
+    _write_skipped(terminalreporter)
+    levels.write_summary(terminalreporter)
+
+
+def _write_skipped(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", ()))
     if not skipped:
         return

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from components.errors import MachineError
 from pipeline.authoring.preflight import check_store
+
+_NOBODY = 65534
+"""The user ID of nobody on Linux."""
 
 
 def test_database_is_fine(tmp_path: Path):
@@ -47,12 +53,25 @@ def test_file_at_the_path_of_the_folder_is_reported(tmp_path: Path):
         check_store(tmp_path / "out" / "metadata.db")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.fixture
+def own_folder() -> Iterator[Path]:
+    """Yield a folder of an ordinary user; the test is this user, because root may write everywhere."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    user = os.geteuid()
+    if user == 0:
+        os.chown(folder, _NOBODY, _NOBODY)
+        os.setresuid(_NOBODY, _NOBODY, 0)
+    yield folder
+    os.setresuid(user, user, user)
+    folder.chmod(0o700)
+    shutil.rmtree(folder)
+
+
 @pytest.mark.parametrize("name", ["metadata.db", "new.db"])
-def test_read_only_store_is_reported(tmp_path: Path, name: str):
-    sqlite3.connect(tmp_path / "metadata.db").close()
-    (tmp_path / "metadata.db").touch(mode=0o400)
-    (tmp_path / "metadata.db").chmod(0o400)
-    tmp_path.chmod(0o500)
+def test_read_only_store_is_reported(own_folder: Path, name: str):
+    sqlite3.connect(own_folder / "metadata.db").close()
+    (own_folder / "metadata.db").touch(mode=0o400)
+    (own_folder / "metadata.db").chmod(0o400)
+    own_folder.chmod(0o500)
     with pytest.raises(MachineError, match="may not write it"):
-        check_store(tmp_path / name)
+        check_store(own_folder / name)

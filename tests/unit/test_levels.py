@@ -1,0 +1,87 @@
+"""Each test is in one level, and a run says what it left out and how to run that."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import SUPPORT
+
+CONFTEST = """
+import levels, pytest
+
+def pytest_addoption(parser): levels.add_option(parser)
+def pytest_collection_modifyitems(config, items): levels.select(config, items)
+def pytest_sessionfinish(session): levels.send_counts(session.config)
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node): levels.receive_counts(node.config, node)
+def pytest_terminal_summary(terminalreporter): levels.write_summary(terminalreporter)
+"""
+UNIT = """
+import pytest
+def test_plain(): pass
+@pytest.mark.extended
+def test_long(): pass
+@pytest.mark.needs("haproxy")
+def test_with_program(): pass
+@pytest.mark.orchestrator
+@pytest.mark.slow
+def test_experiment(): pass
+@pytest.mark.parametrize("engine", [1, pytest.param(2, marks=pytest.mark.engine)])
+def test_engines(engine): pass
+"""
+NAMES = {
+    "test": {"test_plain", "test_engines[1]", "test_main"},
+    "rest": {"test_long", "test_with_program", "test_run"},
+    "slow": {"test_experiment", "test_engines[2]"},
+}
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with tests of every level."""
+    folder = tmp_path_factory.mktemp("suite")
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = extended\n  needs\n  orchestrator\n  slow\n  engine\n")
+    (folder / "e2e").mkdir()
+    (folder / "test_unit.py").write_text(UNIT)
+    (folder / "e2e" / "test_main_paths.py").write_text("def test_main(): pass")
+    (folder / "e2e" / "test_taxi.py").write_text("def test_run(): pass")
+    return folder
+
+
+def run(suite: Path, *arguments: str) -> tuple[int, str]:
+    """Run pytest there in a process of its own; return its exit code and its output."""
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+    line = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:schemathesis", *arguments]
+    ended = subprocess.run(line, cwd=suite, env=environment, capture_output=True, text=True, check=False)
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("level", NAMES)
+def test_level_has_its_tests_and_names_the_commands_of_the_others(suite: Path, level: str) -> None:
+    code, output = run(suite, "--levels", level)
+    passed = {line.split("::")[1].split()[0] for line in output.splitlines() if " PASSED" in line}
+    assert (code, passed) == (0, NAMES[level]), output
+    for name, tests in NAMES.items():
+        assert f"{len(tests):6} {'run here' if name == level else 'not here'}  make test" in output
+
+
+def test_counts_come_from_the_workers_too(suite: Path) -> None:
+    code, output = run(suite, "--levels", "test,rest", "-n", "2")
+    assert code == 0, output
+    assert "     2 not here  make test-slow" in output
+
+
+def test_without_the_option_every_test_runs(suite: Path) -> None:
+    code, output = run(suite)
+    assert (code, "8 passed" in output, "levels of tests" in output) == (0, True, False)
+
+
+def test_unknown_level_is_refused(suite: Path) -> None:
+    code, output = run(suite, "--levels", "fast")
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert "expected some of test, rest, slow, received fast" in output
