@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from sklearn import metrics
+from tolerances import float64_sum
 
 from components.data.examples import to_lists
 from components.errors import InputError
@@ -31,6 +32,8 @@ LABEL = (RANDOM.random(ROWS) < 0.3).astype(np.int64)
 SCORE = np.round(RANDOM.random(ROWS) + 0.2 * LABEL, 1).astype(np.float32)
 WEIGHT = RANDOM.integers(1, 4, ROWS).astype(float)
 PLACE = np.arange(ROWS) % 3
+NEAR = float64_sum(ROWS)
+"""Of sums over the rows or groups."""
 
 
 def rows_of(at: Any = slice(None), weights: Floats | None = None, users: Any = USER) -> GroupedRows:
@@ -113,7 +116,7 @@ def test_values_of_groups_are_those_of_the_definition_averaged_over_ties(name: s
 def test_area_counts_rows_by_their_weights() -> None:
     ranking = Ranking(rows_of(weights=WEIGHT), "")
     values, weights = ranking.area()
-    assert of_slice(ranking, (values, weights), 0) == pytest.approx(sorted(by_group(area)))
+    assert of_slice(ranking, (values, weights), 0) == NEAR.approx(sorted(by_group(area)))
     assert weights[ranking.slices == 0].sum() == WEIGHT.sum()
 
 
@@ -132,9 +135,7 @@ def test_divided_rows_have_the_same_groups() -> None:
     whole = rows_of(weights=WEIGHT)
     ranking = Ranking(whole, "")
     for number, key in enumerate(whole.slices.keys):
-        np.testing.assert_allclose(
-            np.sort(found[key]), np.sort(ranking.area()[0][ranking.slices == number]), equal_nan=True
-        )
+        NEAR.assert_close(np.sort(found[key]), np.sort(ranking.area()[0][ranking.slices == number]))
 
 
 def test_rows_without_a_group_do_not_count_and_texts_are_groups() -> None:
@@ -142,7 +143,7 @@ def test_rows_without_a_group_do_not_count_and_texts_are_groups() -> None:
     ranking, numbered = Ranking(rows_of(users=texts), ""), Ranking(rows_of(np.flatnonzero(USER >= 45)), "")
     for number in range(4):
         expected = of_slice(numbered, numbered.area(), number)
-        assert of_slice(ranking, ranking.area(), number) == pytest.approx(expected)
+        assert of_slice(ranking, ranking.area(), number) == NEAR.approx(expected)
     assert not len(rows_of(users=np.full(ROWS, None)).groups)
 
 
@@ -159,13 +160,13 @@ def test_ties_of_many_rows_are_exact() -> None:
     labels = (np.arange(count) < 10).astype(np.float32)
     ranking = Ranking(GroupedRows(np.zeros(count, np.uint64), labels, None, {"": np.zeros(count)}, slices), "")
     assert ranking.area()[0] == [0.5]
-    assert ranking.recall(100)[0] == pytest.approx([100 / count])
+    assert ranking.recall(100)[0] == float64_sum(count).approx([100 / count])
     # Ranks of the first of 10 among 5,000: sum of P(rank = j) / j, by the ratios of successive probabilities.
     probability, expected = 10 / count, 0.0
     for j in range(1, count - 8):
         expected += probability / j
         probability *= (count - j - 9) / (count - j)
-    assert ranking.reciprocal_rank(None)[0] == pytest.approx([expected], rel=1e-7)
+    assert ranking.reciprocal_rank(None)[0] == pytest.approx([expected], rel=1e-7, abs=1e-10)
 
 
 def test_error_of_the_mean_is_that_of_drawing_groups_again() -> None:
@@ -176,11 +177,11 @@ def test_error_of_the_mean_is_that_of_drawing_groups_again() -> None:
         mean, error = combiner.result(table.of_slice(number))["key"]
         values, weights = (each[ranking.slices == number] for each in ranking.area())
         values, weights = values[~np.isnan(values)], weights[~np.isnan(values)]
-        assert mean == pytest.approx(np.average(values, weights=weights))
+        assert mean == NEAR.approx(np.average(values, weights=weights))
         drawn = np.random.default_rng(0).integers(0, len(values), (2000, len(values)))
         means = (values[drawn] * weights[drawn]).sum(axis=1) / weights[drawn].sum(axis=1)
         # The ratio is linearized; in the slices of a place there are about 30 groups.
-        assert error == pytest.approx(means.std(), rel=0.05)
+        assert error == pytest.approx(means.std(), rel=0.05, abs=1e-4)
     assert np.isnan(combiner.result(EMPTY.of_slice(0))["key"].mean)
 
 

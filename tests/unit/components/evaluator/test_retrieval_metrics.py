@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.metrics import label_ranking_average_precision_score, ndcg_score
+from tolerances import float64_sum
 
 from components.evaluator import binned_sums, intervals
 from components.evaluator.binned_sums import Counted, Slices
@@ -23,6 +24,8 @@ from components.evaluator.saved_model import Evaluated
 
 RANDOM = np.random.default_rng(7)
 ITEMS, ROWS = 40, 60
+MEAN = float64_sum(ROWS)
+"""Of means over the rows."""
 SCORES = RANDOM.normal(size=(ROWS, ITEMS))
 OWN = RANDOM.integers(0, ITEMS, ROWS)
 LABELS = (RANDOM.random(ROWS) < 0.6).astype(np.int64)
@@ -49,12 +52,12 @@ def mean(made: Any, labels: Any, predictions: Any, **options: Any) -> float:
 
 def test_of_one_item_in_a_row_they_are_those_of_scikit_learn() -> None:
     gain = ndcg_score(TRUE[CLICKED], SCORES[CLICKED], k=10)
-    assert mean(ItemDiscountedGain("x", 10), LABELS, RANKS) == pytest.approx(gain)
+    assert mean(ItemDiscountedGain("x", 10), LABELS, RANKS) == MEAN.approx(gain)
     average = label_ranking_average_precision_score(TRUE[CLICKED].astype(int), SCORES[CLICKED])
-    assert mean(ItemReciprocalRank("x"), LABELS, RANKS) == pytest.approx(average)
+    assert mean(ItemReciprocalRank("x"), LABELS, RANKS) == MEAN.approx(average)
     first = np.argsort(-SCORES[CLICKED])[:, :10]
     share = (first == OWN[CLICKED][:, None]).any(axis=1).mean()
-    assert mean(ItemRecall("x", 10), LABELS, RANKS) == pytest.approx(share)
+    assert mean(ItemRecall("x", 10), LABELS, RANKS) == MEAN.approx(share)
 
 
 def test_item_that_is_not_in_the_index_is_a_miss() -> None:
@@ -65,7 +68,7 @@ def test_item_that_is_not_in_the_index_is_a_miss() -> None:
         (ItemReciprocalRank("x", 1), 0.0),
         (ItemDiscountedGain("x", 5), 0.5 / math.log2(3)),
     ):
-        assert mean(made, labels, ranks) == pytest.approx(expected)
+        assert mean(made, labels, ranks) == MEAN.approx(expected)
 
 
 def test_weights_are_those_of_the_rows() -> None:
@@ -85,7 +88,7 @@ def test_share_has_the_interval_of_a_share() -> None:
     [share] = derived.result(results).values()
     [bounds] = interval.result(results).values()
     low, high = intervals.of_rate(share, int(CLICKED.sum())) or (0, 0)
-    assert (bounds.lower_bound.value, bounds.upper_bound.value) == pytest.approx((low, high))
+    assert (bounds.lower_bound.value, bounds.upper_bound.value) == MEAN.approx((low, high))
 
 
 def test_coverage_counts_each_recommended_item_once() -> None:
@@ -95,15 +98,15 @@ def test_coverage_counts_each_recommended_item_once() -> None:
     made = CatalogueCoverage("x", 3)
     read = evaluated.output(made.computations(example_weighted=False)[0].combiner.output)
     distinct = len(np.unique(recommended[CLICKED][:, :3]))
-    assert value(made, LABELS, read) == pytest.approx(distinct / ITEMS)
-    assert value(made, LABELS, read, weights=np.full(ROWS, 0.5)) == pytest.approx(distinct / ITEMS)
+    assert value(made, LABELS, read) == MEAN.approx(distinct / ITEMS)
+    assert value(made, LABELS, read, weights=np.full(ROWS, 0.5)) == MEAN.approx(distinct / ITEMS)
     assert math.isnan(value(made, LABELS, Evaluated(LABELS, RANKS, {}, {}).output("recommended,index_size")))
 
 
 def test_popularity_is_the_mean_number_of_interactions() -> None:
     interactions = RANDOM.integers(1, 100, (ROWS, 5))
     found = mean(RecommendedPopularity("x", 3), LABELS, interactions)
-    assert found == pytest.approx(interactions[CLICKED][:, :3].mean())
+    assert found == MEAN.approx(interactions[CLICKED][:, :3].mean())
     assert math.isnan(mean(RecommendedPopularity("x", 3), LABELS, np.full(ROWS, np.nan)))
 
 
