@@ -46,7 +46,7 @@ def test_written_and_read_again_every_column_has_the_real_one_s_type(tmp_path, r
 
 
 def test_label_keeps_its_rate(real, made):
-    assert generous(made).mean() == pytest.approx(generous(real).mean(), rel=0.01)
+    assert generous(made).mean() == pytest.approx(generous(real).mean(), rel=0.01, abs=1e-4)
 
 
 def test_label_does_not_depend_on_the_precision_it_is_computed_in(made):
@@ -65,9 +65,8 @@ def test_tips_go_with_the_way_of_payment(real, made):
 def test_amounts_keep_their_zeros_and_their_middle(real, made, name):
     assert made[name].to_numpy().min() >= 0
     assert share(made, name, 0) == pytest.approx(share(real, name, 0), abs=0.005)
-    np.testing.assert_allclose(
-        np.quantile(made[name].to_numpy(), [0.75, 0.9]), np.quantile(real[name].to_numpy(), [0.75, 0.9]), rtol=0.06
-    )
+    middle, expected = (np.quantile(trips[name].to_numpy(), [0.75, 0.9]) for trips in (made, real))
+    np.testing.assert_allclose(middle, expected, rtol=0.06, atol=1e-3)
 
 
 def test_amounts_are_others_than_the_real_ones(real, made):
