@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from tolerances import rounding
 
 from components.edge.distillation import divergence
+
+NEAR = rounding(16)
+"""Of a sum of two or three logarithms near 1 times probabilities."""
 
 
 def test_divergence_is_that_of_the_softened_probabilities() -> None:
@@ -15,17 +17,17 @@ def test_divergence_is_that_of_the_softened_probabilities() -> None:
     logits = np.array([[1.0, 2.0, 3.0]], np.float32)
     p, q = (np.exp(each) / np.exp(each).sum() for each in (np.log(teacher[0]) / 4, logits[0] / 4))
     expected = np.sum(p * np.log(p / q))
-    assert divergence(tf.constant(teacher), tf.constant(logits), 4.0).numpy() == pytest.approx([expected], abs=1e-6)
+    assert divergence(tf.constant(teacher), tf.constant(logits), 4.0).numpy() == NEAR.approx([expected])
 
 
 def test_binary_is_two_classes() -> None:
     probability, logit = tf.constant([[0.9], [0.0]]), tf.constant([[0.0], [1.0]])
     both = tf.concat([1 - probability, probability], 1)
     expected = divergence(both, tf.concat([tf.zeros_like(logit), logit], 1), 2.0)
-    rounding(16).assert_close(divergence(probability, logit, 2.0), expected)
+    NEAR.assert_close(divergence(probability, logit, 2.0), expected)
     assert np.isfinite(expected).all()
 
 
 def test_equal_predictions_have_no_divergence() -> None:
     logits = tf.constant([[0.3, -1.0, 2.0]])
-    assert divergence(tf.nn.softmax(logits), logits, 4.0).numpy() == pytest.approx([0], abs=1e-6)
+    assert divergence(tf.nn.softmax(logits), logits, 4.0).numpy() == NEAR.approx([0])

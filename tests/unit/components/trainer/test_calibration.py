@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
+from tolerances import rounding
 
 from components.trainer.calibration import calibration, isotonic, temperature
 from tests.unit.components.trainer.test_forest_learner import head
@@ -27,7 +28,7 @@ def sample(rows: int = ROWS) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.in
 def test_temperature_undoes_a_factor(wrong: float) -> None:
     logits, label = sample()
     calibrate = temperature(head("binary"), logits * np.float32(wrong), label)
-    np.testing.assert_allclose(calibrate(tf.constant(logits * wrong)), logits, rtol=0.05)
+    np.testing.assert_allclose(calibrate(tf.constant(logits * wrong)), logits, rtol=0.05, atol=1e-6)
 
 
 def test_temperature_of_several_classes() -> None:
@@ -35,7 +36,7 @@ def test_temperature_of_several_classes() -> None:
     logits = random.normal(0, 2, (ROWS, 4)).astype(np.float32)
     label = np.argmax(logits + random.gumbel(size=logits.shape), axis=1)
     calibrate = temperature(head("multiclass"), logits * 2, label)
-    np.testing.assert_allclose(calibrate(tf.constant(logits * 2)), logits, rtol=0.05)
+    np.testing.assert_allclose(calibrate(tf.constant(logits * 2)), logits, rtol=0.05, atol=1e-6)
 
 
 def test_no_error_in_a_few_rows_is_no_proof() -> None:
@@ -56,9 +57,9 @@ def test_isotonic_regression_increases_and_is_never_certain() -> None:
     logits, label = sample(200)
     grid = tf.constant(np.linspace(-20, 20, 1000, dtype=np.float32)[:, np.newaxis])
     found = tf.sigmoid(isotonic(logits, label)(grid)).numpy()[:, 0]
-    assert (np.diff(found) >= -1e-7).all()
-    assert found[0] == pytest.approx(1 / 202, rel=1e-3)
-    assert found[-1] == pytest.approx(201 / 202, rel=1e-3)
+    assert (np.diff(found) >= -rounding(4).atol).all()
+    assert found[0] == pytest.approx(1 / 202, rel=1e-3, abs=1e-6)
+    assert found[-1] == pytest.approx(201 / 202, rel=1e-3, abs=1e-6)
 
 
 def test_isotonic_regression_of_noise_is_a_constant() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from tolerances import Tolerance, rounding
 
 from components.trainer.optimizer import adam
 
@@ -29,8 +30,8 @@ BATCHES = [
     ([4, 4, 1], [[0.1, 0.2], [0.3, -0.2], [-2.0, 0.0]]),
 ]
 """Of each step, the rows that the gradient names and their gradients; some rows twice, some never."""
-TOLERANCE = 1e-4
-"""Relative: in float32, 1 - 0.999 is not exact to more."""
+NEAR = Tolerance(rtol=1e-4, atol=rounding(8).atol)
+"""In float32, 1 - 0.999 is not exact to more; beside it the rounding of values near 1 in three steps."""
 
 
 def sparse(rows: Sequence[int], values: Any) -> Any:
@@ -74,7 +75,7 @@ def test_named_rows_follow_adam_and_the_others_stay() -> None:
         step(sparse(rows, values))
     m, v = slots(optimizer)
     for found, wanted in zip((variable.numpy(), m, v), reference(BATCHES, 0.1), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=TOLERANCE)
+        NEAR.assert_close(found, wanted)
     unnamed = [0, 2, 5]
     np.testing.assert_array_equal(variable.numpy()[unnamed], START[unnamed])
     assert not m[unnamed].any()
@@ -159,7 +160,7 @@ def test_two_mirrored_replicas_take_the_steps_of_one() -> None:
     assert done.returncode == 0, done.stderr
     for replicas, wanted in zip(json.loads(done.stdout.splitlines()[-1]), reference(batches, 0.1), strict=True):
         for found in replicas:
-            np.testing.assert_allclose(found, wanted, rtol=TOLERANCE)
+            NEAR.assert_close(found, wanted)
 
 
 def test_weight_decay_takes_from_matrices_alone() -> None:
@@ -171,7 +172,7 @@ def test_weight_decay_takes_from_matrices_alone() -> None:
     optimizer.build(list(named.values()))
     optimizer.apply_gradients([(tf.zeros([2, 2]), variable) for variable in named.values()])
     left = {name: float(variable[0, 0]) for name, variable in named.items()}
-    assert left.pop("hidden_0/kernel") == pytest.approx(0.95)
+    assert left.pop("hidden_0/kernel") == rounding(4).approx(0.95)
     assert set(left.values()) == {1.0}
 
 
@@ -191,7 +192,7 @@ def test_tables_follow_adagrad_where_they_have_a_rate_of_their_own() -> None:
         wanted -= 0.3 * summed / np.sqrt(squares)
         before = other.numpy()
         step(sparse(rows, values), tf.ones(START.shape))
-    np.testing.assert_allclose(variable.numpy(), wanted, rtol=TOLERANCE)
+    NEAR.assert_close(variable.numpy(), wanted)
     # The schedule, which has long come to its end, is for the rest.
     np.testing.assert_array_equal(other.numpy(), before)
 
@@ -202,4 +203,4 @@ def test_size_of_a_batch_does_not_change_what_adagrad_makes_of_an_example() -> N
         optimizer.apply_gradients([(sparse([1], np.array([[1.0, -2.0]]) / batch_size), variable)])
         return variable.numpy()
 
-    np.testing.assert_allclose(after(2), after(256), rtol=TOLERANCE)
+    NEAR.assert_close(after(2), after(256))
