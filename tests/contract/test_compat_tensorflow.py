@@ -80,8 +80,8 @@ def test_slots_of_adam_are_its_moments() -> None:
     optimizer.apply_gradients([(tf.zeros([1, 1]), other), (gradient, variable)])
     first, second = adam_slots(optimizer, variable)
     message = "tf_keras keeps Adam's moments elsewhere"
-    np.testing.assert_allclose(first, 0.1 * gradient, rtol=1e-5, err_msg=message)
-    np.testing.assert_allclose(second, 0.001 * gradient**2, rtol=1e-5, err_msg=message)
+    np.testing.assert_allclose(first, 0.1 * gradient, rtol=1e-5, atol=1e-9, err_msg=message)
+    np.testing.assert_allclose(second, 0.001 * gradient**2, rtol=1e-5, atol=1e-9, err_msg=message)
 
 
 def test_the_environment_makes_tf_keras_the_keras_of_tensorflow() -> None:

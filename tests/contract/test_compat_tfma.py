@@ -11,11 +11,14 @@ import tensorflow_model_analysis as tfma
 from google.protobuf import text_format
 from tensorflow_model_analysis.evaluators import metrics_plots_and_validations_evaluator as writer
 from tensorflow_model_analysis.metrics import calibration_histogram, metric_types, metric_util
+from tolerances import rounding
 
 from components.compat import tfma as compat
 from components.compat.tfma import columnar, evaluation
 
 pytestmark = pytest.mark.both_lines
+NEAR = rounding(8)
+"""Of sums of six rows whose predictions are float32."""
 KEY = {"model_name": "", "output_name": "", "example_weighted": False}
 
 
@@ -116,7 +119,7 @@ def test_columnar_counterpart_has_the_result_of_the_combiner(task: str, metric: 
     ((own_key, actual),) = form.result(columnar.Sums(distinct, np.bincount(at, weights[rows]), sums)).items()
     assert own_key == key
     if isinstance(expected, float | np.floating):
-        assert actual == pytest.approx(float(expected), rel=1e-6), message
+        assert actual == NEAR.approx(float(expected)), message
     else:
         assert repr(actual) == repr(expected) or plain(actual) == plain(expected), message
 
@@ -124,7 +127,7 @@ def test_columnar_counterpart_has_the_result_of_the_combiner(task: str, metric: 
 def plain(value: Any) -> Any:
     """A result as nested lists of numbers."""
     if isinstance(value, calibration_histogram.Bucket):
-        return pytest.approx(
+        return NEAR.approx(
             [value.bucket_id, value.weighted_labels, value.weighted_predictions, value.weighted_examples]
         )
     if isinstance(value, dict):

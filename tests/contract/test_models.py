@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from tolerances import Tolerance, float32_sum, rounding
 
 from components.errors import InputError
 from components.features.feature_spec import Dense, Ids
@@ -176,7 +177,9 @@ def test_esmm_multiplies_the_probabilities_of_a_chain() -> None:
     alone = [tf_keras.Model(model.inputs, model.get_layer(f"own_{number}_logits").output)(rows) for number in range(3)]
     spread = np.concatenate([200 * each for each in alone], axis=1)
     for given, found in ((np.concatenate(alone, axis=1), model(rows).numpy()), (spread, chained(spread))):
-        np.testing.assert_allclose(tf.sigmoid(found), np.cumprod(tf.sigmoid(given), axis=1), rtol=1e-5, atol=1e-30)
+        # Of logits down to the logarithm of 1e-30, three roundings; they are relative to the probability.
+        near = Tolerance(rounding(3, largest=-np.log(1e-30)).atol, 1e-30)
+        near.assert_close(tf.sigmoid(found), np.cumprod(tf.sigmoid(given), axis=1))
         assert np.isfinite(found).all()
 
 
@@ -196,8 +199,8 @@ def test_experts_are_shared_and_gates_are_not() -> None:
         tf_keras.Model(model.inputs, model.get_layer(name).output)(rows).numpy()
         for name in ("gate_1", "experts", "mixed_1")
     )
-    np.testing.assert_allclose(mixed, np.einsum("be,bew->bw", gate, experts), rtol=1e-5)
-    np.testing.assert_allclose(gate.sum(axis=1), 1, rtol=1e-6)
+    float32_sum(3).assert_close(mixed, np.einsum("be,bew->bw", gate, experts))
+    rounding(8).assert_close(gate.sum(axis=1), 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -221,10 +224,11 @@ def test_columns_of_a_table_do_not_share_rows() -> None:
 def test_embedding_is_the_mean_over_present_ids() -> None:
     table = layers.Table([5, 3], 2, "uniform")
     ids = tf.constant([[4, 0, 2], [0, 0, 0], [1, 1, 3]], tf.int64)
+    near = float32_sum(3, largest=0.05)
     looked_up, rows = table([ids, tf.constant([0, 1, 2], tf.int64)]).numpy(), table.rows.numpy()
-    np.testing.assert_allclose(looked_up[0, 0], (rows[4] + rows[2]) / 2, rtol=1e-6)
+    near.assert_close(looked_up[0, 0], (rows[4] + rows[2]) / 2)
     np.testing.assert_array_equal(looked_up[1, 0], [0, 0])
-    np.testing.assert_allclose(looked_up[2, 0], (2 * rows[1] + rows[3]) / 3, rtol=1e-6)
+    near.assert_close(looked_up[2, 0], (2 * rows[1] + rows[3]) / 3)
     np.testing.assert_array_equal(looked_up[:, 1], rows[5:], "a single id has a row for none, too")
 
 
@@ -251,11 +255,11 @@ def test_vectors_of_remainder_and_quotient_are_all_different() -> None:
     table.quotients.assign(np.random.default_rng(0).normal(size=quotients.shape))
     quotients, looked_up = table.quotients.numpy(), table(given).numpy()
     ids = every.numpy()
-    np.testing.assert_allclose(looked_up[:, 0], rows[ids % 11] * quotients[ids // 11], rtol=1e-6)
+    rounding(2, largest=0.1).assert_close(looked_up[:, 0], rows[ids % 11] * quotients[ids // 11])
     np.testing.assert_array_equal(looked_up[:, 1], rows[11 + ids % 7])
     words = ids % 50
     of_words = rows[18 + words % 13] + quotients[10 + words // 13]
-    np.testing.assert_allclose(looked_up[:, 2], of_words * (words > 0)[:, np.newaxis], rtol=1e-6)
+    rounding(4).assert_close(looked_up[:, 2], of_words * (words > 0)[:, np.newaxis])
     assert len(np.unique(looked_up[:, 0], axis=0)) == 103
 
 
@@ -310,7 +314,7 @@ def test_dlrm_multiplies_every_pair_of_vectors_once(inputs: Inputs, count: int) 
     assert stacked.shape == (5, count, 3)
     joining = vectors[-1].reshape(5, -1)
     pairs = [(stacked[:, row] * stacked[:, column]).sum(-1) for row in range(count) for column in range(row)]
-    np.testing.assert_allclose(features, np.column_stack([joining, *pairs]), rtol=1e-5)
+    float32_sum(3).assert_close(features, np.column_stack([joining, *pairs]))
 
 
 def own(make: Callable[[Inputs, int], Any], monkeypatch: pytest.MonkeyPatch, outputs: int = 1) -> Any:

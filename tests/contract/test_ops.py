@@ -20,6 +20,7 @@ import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 from all_operations import NO_DATES, NOTHING, OPTIONS, SPEC, example, plan, rows, table, values
 from tensorflow_transform.tf_metadata import dataset_metadata, metadata_io, schema_utils
+from tolerances import float64_sum
 
 from components.edge import export as export_of_edge
 from components.edge.config import EXPORTED_OPS
@@ -271,8 +272,8 @@ def test_collisions_of_hashed_values_are_counted(transformed: Any) -> None:
     found = {each.feature: each for each in graph_files.hash_collisions(transform._transform_output_dir)}
     assert found["user_hash"] == HashCollisions(
         *("user_hash", 20, len(users), len(sizes)),
-        pytest.approx(len(shared) / len(users)),
-        pytest.approx(sum(users[user] for user in shared) / users.total()),
+        float64_sum(1).approx(len(shared) / len(users)),
+        float64_sum(1).approx(sum(users[user] for user in shared) / users.total()),
         sampled=1,
     )
     hashing = (Hash, Cross, Text, EventSequence)

@@ -149,7 +149,7 @@ def test_mesh_is_the_same_training_on_four_devices(made: Callable[[str], Made]) 
     curves, wanted = (each.curves("train") for each in (mesh, alone))
     for tag in ("loss", "learning_rate"):
         assert curves[tag].keys() == wanted[tag].keys()
-        np.testing.assert_allclose([*curves[tag].values()], [*wanted[tag].values()], rtol=1e-4)
+        np.testing.assert_allclose([*curves[tag].values()], [*wanted[tag].values()], rtol=1e-4, atol=1e-8)
     log = (mesh.folder / "node.log").read_text()
     sizes = re.findall(r"CPU:(\d): ([\d,]+) bytes of weights, ([\d,]+) bytes of moments", log)
     numbers = {int(device): (weights, moments) for device, weights, moments in sizes}
@@ -164,7 +164,7 @@ def test_mesh_is_the_same_training_on_four_devices(made: Callable[[str], Made]) 
 def test_in_16_bits_something_else_is_computed(made: Callable[[str], Made], name: str) -> None:
     first, whole = (made(each).curves("train")["loss"][EVERY] for each in (name, "alone"))
     assert first != whole
-    assert first == pytest.approx(whole, rel=0.05)
+    assert first == pytest.approx(whole, rel=0.05, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", marked(*TABLES))

@@ -64,7 +64,7 @@ def test_each_tower_is_a_part_of_the_network(fields: dict[str, Any]) -> None:
         alone = part({name: given[name] for name in names[which]}, training=False)
         np.testing.assert_allclose(alone, vector, rtol=1e-5, atol=1e-6)
         lengths = np.linalg.norm(alone, axis=1)
-        assert np.allclose(lengths, 1, rtol=1e-5) is (made.similarity == "cosine")
+        assert np.allclose(lengths, 1, rtol=0, atol=1e-5) is (made.similarity == "cosine")
 
 
 def test_item_and_history_have_the_same_embeddings_and_one_table_has_all_columns() -> None:

@@ -67,9 +67,12 @@ def assert_equal(found: Ran, expected: Ran) -> None:
             kind = one.WhichOneof("stats")
             assert ours[column].WhichOneof("stats") == kind
             assert ours[column].string_stats.unique == one.string_stats.unique
+            largest = max(abs(one.num_stats.min), abs(one.num_stats.max))
             for number in ("mean", "std_dev", "min", "median", "max"):
                 expected_number = getattr(one.num_stats, number)
-                assert getattr(ours[column].num_stats, number) == pytest.approx(expected_number, rel=1e-9)
+                assert getattr(ours[column].num_stats, number) == pytest.approx(
+                    expected_number, rel=1e-9, abs=1e-9 * largest
+                )
             common = [getattr(each, str(kind)).common_stats for each in (ours[column], one)]
             assert len({(each.num_non_missing, each.num_missing) for each in common}) == 1
 
