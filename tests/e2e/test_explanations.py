@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from command import Runs, command
+from tolerances import rounding
 
 pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
 
@@ -27,12 +28,12 @@ def test_importance_by_slice(taxi: Runs):
     overall = explain(taxi, taxi.first.result["run"])
     assert overall["rows"] == taxi.first.result["rows_evaluated"]
     # The mean of float32 predictions, of which TFMA computes logarithms itself.
-    assert overall["loss"] == pytest.approx(taxi.first.result["metrics"]["binary_crossentropy"], rel=1e-4)
+    assert overall["loss"] == pytest.approx(taxi.first.result["metrics"]["binary_crossentropy"], rel=1e-4, abs=1e-5)
     first, second = overall["columns"][:2]
     # Only tips by card are recorded.
     assert (first["column"], second["column"]) == ("payment_type", "fare")
     assert first["share"]["value"] > 0.9
-    assert sum(each["share"]["value"] for each in overall["columns"]) == pytest.approx(1)
+    assert sum(each["share"]["value"] for each in overall["columns"]) == pytest.approx(1, abs=1e-6)
     by_card = explain(taxi, taxi.first.result["run"], "--slice", "payment_type = Credit Card")
     fare = next(each for each in by_card["columns"] if each["column"] == "fare")
     assert fare["loss"]["interval"][0] > second["loss"]["interval"][1]
@@ -59,5 +60,5 @@ def test_baseline_may_be_given(taxi: Runs):
     [found] = explain(taxi, taxi.first.result["run"], *rows)["rows"]
     fare, *others = found["columns"]
     assert (fare["column"], fare["value"], fare["baseline"]) == ("fare", 17.5, 4.25)
-    assert fare["contribution"] == pytest.approx(found["prediction"] - found["baseline"])
+    assert fare["contribution"] == rounding(4).approx(found["prediction"] - found["baseline"])
     assert {each["contribution"] for each in others} == {0.0}

@@ -148,7 +148,7 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     assert overall["metrics"]["auc"] == pytest.approx(area(answered(requests)[:560], rich), abs=1e-3)
     low, high = overall["intervals"]["auc"]
     assert low < overall["metrics"]["auc"] < high
-    assert overall["baseline"]["auc"] == pytest.approx(small.first.result["metrics"]["auc"])
+    assert overall["baseline"]["auc"] == pytest.approx(small.first.result["metrics"]["auc"], abs=1e-6)
     cities = [row["city"] for row in people.rows(ROWS, seed=11)[:560]]
     assert {each["slice"]["city"]: each["rows"] for each in slices} == {
         city: cities.count(city) for city in {*cities} - {""}
@@ -278,7 +278,7 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
     better_by = difference["metrics"]["auc"]
     assert better_by["interval"][0] > 0
     by_version = [each["slices"][0]["metrics"]["auc"] for each in found["outcomes"]]
-    assert better_by["value"] == pytest.approx(by_version[1] - by_version[0])
+    assert better_by["value"] == pytest.approx(by_version[1] - by_version[0], abs=1e-6)
     assert "mean label" in difference["metrics"]
     assert command(*arguments).states["Monitor"] == "cached"
 
