@@ -30,8 +30,8 @@ BATCHES = [
     ([4, 4, 1], [[0.1, 0.2], [0.3, -0.2], [-2.0, 0.0]]),
 ]
 """Of each step, the rows that the gradient names and their gradients; some rows twice, some never."""
-NEAR = Tolerance(rtol=1e-4, atol=rounding(8).atol)
-"""In float32, 1 - 0.999 is not exact to more; beside it the rounding of values near 1 in three steps."""
+NEAR = Tolerance(rtol=1e-4, atol=rounding(2).atol)
+"""In float32, 1 - 0.999 is not exact to more; beside it the rounding of values near 1."""
 
 
 def sparse(rows: Sequence[int], values: Any) -> Any:
