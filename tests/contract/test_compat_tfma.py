@@ -18,7 +18,7 @@ from components.compat.tfma import columnar, evaluation
 
 pytestmark = pytest.mark.both_lines
 NEAR = rounding(8)
-"""Of sums of six rows whose predictions are float32."""
+"""Tolerance of sums of six rows whose predictions are float32."""
 KEY = {"model_name": "", "output_name": "", "example_weighted": False}
 
 

@@ -29,7 +29,7 @@ SECTION = {
 }
 WEIGHT, BEFORE = 0.9, 0.5
 SUM = float64_sum(evaluator_runs.ROWS)
-"""Of sums over the rows, in groups or not."""
+"""Tolerance of sums over the rows, in groups or not."""
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from tolerances import rounding
 from components.edge.distillation import divergence
 
 NEAR = rounding(16)
-"""Of a sum of two or three logarithms near 1 times probabilities."""
+"""Tolerance of a sum of two or three logarithms near 1 times probabilities."""
 
 
 def test_divergence_is_that_of_the_softened_probabilities() -> None:

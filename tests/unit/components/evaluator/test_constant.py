@@ -23,7 +23,7 @@ from components.evaluator.error_metrics import deviances
 
 ROWS = 3_000
 SHARE = float64_sum(3)
-"""Of shares of the rows, from exact counts."""
+"""Tolerance of shares of the rows, from exact counts."""
 
 
 def compared(

@@ -33,7 +33,7 @@ LEVELS = [0.1, 0.5, 0.9]
 QUANTILES = LABELS[:, None] + RANDOM.normal([-2, 0, 2], 1, (80, 3))
 LOSSES = [metrics.mean_pinball_loss(LABELS, QUANTILES[:, at], alpha=level) for at, level in enumerate(LEVELS)]
 NEAR = float64_sum(80, largest=2500)
-"""Of sums over the rows of squares of values of about 50."""
+"""Tolerance of sums over the rows of squares of values of about 50."""
 INSIDE = (QUANTILES[:, 0] <= LABELS) & (QUANTILES[:, 2] >= LABELS)
 
 

@@ -19,7 +19,7 @@ from components.evaluator.plan import EvaluationPlan
 
 pytestmark = pytest.mark.both_lines
 LOSS = rounding(16, largest=4.0, dtype=np.float64)
-"""Of a row's loss: two logarithms and some products of values of up to 4."""
+"""Tolerance of a row's loss: two logarithms and some products of values of up to 4."""
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from components.evaluator import plot_data
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
 
 NEAR = float64_sum(4)
-"""Of sums of four buckets."""
+"""Tolerance of sums of four buckets."""
 BUCKETS = (
     Bucket(0.0, 0.1, 50.0, 5.0, 2.5),
     Bucket(0.1, 0.5, 20.0, 5.0, 6.0),

@@ -33,7 +33,7 @@ SCORE = np.round(RANDOM.random(ROWS) + 0.2 * LABEL, 1).astype(np.float32)
 WEIGHT = RANDOM.integers(1, 4, ROWS).astype(float)
 PLACE = np.arange(ROWS) % 3
 NEAR = float64_sum(ROWS)
-"""Of sums over the rows or groups."""
+"""Tolerance of sums over the rows or groups."""
 
 
 def rows_of(at: Any = slice(None), weights: Floats | None = None, users: Any = USER) -> GroupedRows:

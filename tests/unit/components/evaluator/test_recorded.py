@@ -25,7 +25,7 @@ from components.evaluator.recorded import MEAN_LABEL, RecordedAnswers, differenc
 
 Floats = npt.NDArray[np.float64]
 NEAR = float64_sum(1500)
-"""Of sums over the rows, and of their differences."""
+"""Tolerance of sums over the rows, and of their differences."""
 
 
 class _Model(tf.Module):

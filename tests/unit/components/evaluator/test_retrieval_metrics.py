@@ -25,7 +25,7 @@ from components.evaluator.saved_model import Evaluated
 RANDOM = np.random.default_rng(7)
 ITEMS, ROWS = 40, 60
 MEAN = float64_sum(ROWS)
-"""Of means over the rows."""
+"""Tolerance of means over the rows."""
 SCORES = RANDOM.normal(size=(ROWS, ITEMS))
 OWN = RANDOM.integers(0, ITEMS, ROWS)
 LABELS = (RANDOM.random(ROWS) < 0.6).astype(np.int64)

@@ -19,9 +19,9 @@ from components.models.config import ModelConfig
 from components.models.inputs import Inputs
 
 PRODUCT = float32_sum(3, largest=4.0)
-"""Of products of three terms: 3 by 1.3, or 2.7 by 1.3."""
+"""Tolerance of products of three terms: 3 by 1.3, or 2.7 by 1.3."""
 GRADIENT = float32_sum(4, largest=15.0)
-"""Of sums over four columns: weights of up to 11 by 1.3."""
+"""Tolerance of sums over four columns: weights of up to 11 by 1.3."""
 DEVICES = ("CPU:0", "CPU:0")
 """Shards may be on one device."""
 

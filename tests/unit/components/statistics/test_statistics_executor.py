@@ -30,9 +30,9 @@ pytestmark = pytest.mark.both_lines
 TRIPS = 4_000
 ROWS = 3_000
 FLOAT_TOLERANCE = 1e-12
-"""Of means and deviations, as a share of the largest value: sums of thousands of float64, in an order of their own."""
+"""Tolerance of means and deviations relative to the largest value: sums of thousands of float64, in another order."""
 QUANTILE_TOLERANCE = 1e-3
-"""Of the range of a column; half of what TFDV's sketch of quantiles is made for."""
+"""Tolerance of quantiles relative to the range of a column; half of what the sketch of TFDV guarantees."""
 
 
 def statistics(

@@ -24,9 +24,9 @@ from components.trainer.validation_part import Mask
 
 ROWS = 1000
 FOREST = float32_sum(40, largest=0.5)
-"""Of the sum of the leaves of 40 trees."""
+"""Tolerance of the sum of the leaves of 40 trees."""
 MEAN = rounding(8)
-"""Of float64 means of float32 losses."""
+"""Tolerance of float64 means of float32 losses."""
 PLAN = FeaturePlan(features=FeaturesConfig.model_validate({"columns": {"x": "z_score"}}), label="y", task="regression")
 INPUTS = [TreeInput("x", "number"), TreeInput("word", "category"), TreeInput("words", "words", 0)]
 

@@ -26,7 +26,7 @@ RANDOM = np.random.default_rng(1)
 LABELS = RANDOM.poisson(np.exp(RANDOM.normal(1, 0.5, 400))).astype(np.float32)
 LEVELS = [0.1, 0.4, 0.8]
 MEAN = float32_sum(len(LABELS), largest=30 / len(LABELS))
-"""Of the mean of the losses of all rows, each below 30."""
+"""Tolerance of the mean of the losses of all rows, each below 30."""
 
 
 def head(task: Any = "regression", labels: Any = LABELS, lines: Any = None, **model: Any) -> PredictionHead:

@@ -24,7 +24,7 @@ from components.trainer.optimizer import adam
 INPUTS = Inputs({"a": Dense(), "b": Dense(6), "words": Ids(40, values=3), "x": Ids(5), "y": Ids(1000)})
 ROWS = 32
 LOSSES = float32_sum(ROWS)
-"""Of the mean over the rows of a batch; what the steps before add is less."""
+"""Tolerance of the mean over the rows of a batch; what the steps before add is less."""
 HERE = Mesh((("CPU:0",) * 2,) * 2)
 """Two by two devices, which are one."""
 

@@ -35,7 +35,7 @@ def head_of(task: Any, weights: Any = None, weight: str | None = None, **lines: 
 BINARY = {feature_names.LABEL_COUNTS: [b"30 0", b"10 1"]}
 CLASSES = {feature_names.LABEL_COUNTS: [b"6 a", b"3 b", b"1 c"], feature_names.LABEL_CLASSES: [b"a", b"b", b"c"]}
 LOSS = rounding(16)
-"""Of losses and outputs: an exponential, a logarithm and some products, all near 1."""
+"""Tolerance of losses and outputs: an exponential, a logarithm and some products, all near 1."""
 LABELS = {"binary": [0, 1, 1, 0], "multiclass": [2, 0, 1, 1], "regression": [5.0, 2.0, -1.0, 7.0]}
 LINES = {
     "binary": BINARY,
