@@ -92,16 +92,21 @@ def isotonic(logits: Floats, label: npt.NDArray[Any], weight: Floats | None = No
       label: 0 or 1; [rows].
       weight: as that of `temperature`.
     """
-    order = np.argsort(logits[:, 0], kind="stable")
-    fitted = scipy.optimize.isotonic_regression(
-        label[order].astype(np.float64), weights=None if weight is None else weight[order].astype(np.float64)
-    )
-    starts, rows = fitted.blocks[:-1], np.diff(fitted.blocks)
-    centers = np.add.reduceat(logits[order, 0].astype(np.float64), starts) / rows
-    # A step without an error, however small, does not make sure of the next row.
-    ends = 1 / (len(label) + 2)
+    weights = np.ones(len(label)) if weight is None else weight.astype(np.float64)
+    counted = weights > 0
+    if not counted.any():
+        return lambda given: given
+    # Rows with the same logit get the same probability, so the regression sees each logit once, with its mean label.
+    distinct, positions = np.unique(logits[counted, 0].astype(np.float64), return_inverse=True)
+    totals = np.bincount(positions, weights[counted])
+    shares = np.bincount(positions, weights[counted] * label[counted]) / totals
+    fitted = scipy.optimize.isotonic_regression(shares, weights=totals)
+    starts = fitted.blocks[:-1]
+    centers = np.add.reduceat(distinct * totals, starts) / np.add.reduceat(totals, starts)
+    # A step of rows with the same label does not prove that the next row has it: no probability is exactly 0 or 1.
+    ends = 1 / (counted.sum() + 2)
     values = scipy.special.logit(np.clip(fitted.x[starts], ends, 1 - ends))
-    logging.info("isotonic regression: %d steps on %d rows", len(centers), len(label))
+    logging.info("isotonic regression: %d steps on %d rows", len(centers), counted.sum())
     at, to = tf.constant(centers, tf.float32), tf.constant(values, tf.float32)
     if len(centers) == 1:
         return lambda given: tf.zeros_like(given) + to

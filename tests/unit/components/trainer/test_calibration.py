@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
+from sklearn.isotonic import IsotonicRegression
 from tolerances import rounding
 
 from components.trainer.calibration import calibration, isotonic, temperature
@@ -66,6 +67,30 @@ def test_isotonic_regression_of_noise_is_a_constant() -> None:
     logits = np.array([[1.0], [2.0]], np.float32)
     found = isotonic(logits, np.array([1, 0]))(tf.constant([[-3.0], [1.5], [9.0]]))
     np.testing.assert_allclose(found, [[0.0]] * 3, atol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_isotonic_regression_of_tied_logits_is_that_of_scikit_learn(weighted: bool) -> None:
+    random = np.random.default_rng(0)
+    group = random.integers(0, 4, 3000)
+    logits = np.array([-2.0, -0.7, 0.1, 1.3], np.float32)[group]
+    label = (random.random(3000) < np.array([0.1, 0.3, 0.5, 0.8])[group]).astype(np.int64)
+    # Rows of weight 0 are not counted, and weights may depend on the label.
+    weight = random.choice([0.0, 1.0, 2.5], 3000) * (1 + 3 * label) if weighted else np.ones(3000)
+    expected = IsotonicRegression().fit(logits, label, sample_weight=weight).predict(logits)
+    order = random.permutation(3000)
+    for rows in (np.arange(3000), order):
+        given = weight[rows].astype(np.float32) if weighted else None
+        calibrate = isotonic(logits[rows, np.newaxis], label[rows], given)
+        found = tf.sigmoid(calibrate(tf.constant(logits[:, np.newaxis])))[:, 0]
+        # Each probability is stored as a logit in float32.
+        rounding(16).assert_close(found, expected)
+
+
+def test_isotonic_regression_without_a_row_that_counts_changes_nothing() -> None:
+    logits, label = sample(20)
+    found = isotonic(logits, label, np.zeros(20, np.float32))(tf.constant(logits))
+    np.testing.assert_array_equal(found, logits)
 
 
 @pytest.mark.parametrize("kind", ["temperature", "isotonic"])
