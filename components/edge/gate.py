@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn import metrics
 
+from components.bounds import FLOAT32_EPSILON, is_at_least, is_at_most
 from components.config_section import Task
 from components.edge.config import VariantConfig
 from components.edge.verdict import Latency, Student, VariantResult
@@ -106,11 +107,14 @@ def _failures(variant: VariantConfig, measured: VariantResult, metric: str, drop
     )
     for name, bound, value in bounds:
         # A metric that cannot be computed, such as AUC of one class, is NaN and does not count.
-        if bound is not None and value is not None and value > bound:
+        if bound is None or value is None or math.isnan(value):
+            continue
+        # The values are differences of float32 predictions and of metrics, which are about 1.
+        if not is_at_most(value, bound, 1.0, epsilon=FLOAT32_EPSILON):
             yield f"{name}: expected at most {bound:g}, received {value:.4g}"
     if variant.min_gain is not None and measured.student:
         gain = mean(measured.student.taught) - mean(measured.student.alone)
-        if gain < variant.min_gain:
+        if not math.isnan(gain) and not is_at_least(gain, variant.min_gain, 1.0, epsilon=FLOAT32_EPSILON):
             yield f"gain over the student alone: expected at least {variant.min_gain:g}, received {gain:.4g}"
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from components.bounds import is_at_least, is_at_most
 from components.config_section import Task
 from components.evaluator import config as names
 from components.evaluator.config import RATES, EvaluationConfig, FairnessConfig, Rate, Threshold, slice_of
@@ -230,9 +231,9 @@ def _bounds(
     """Yields each bound of a threshold: the bound in words, whether the value passes, and an explanation."""
     unknown = _NOT_A_NUMBER if value is None else None
     if threshold.min is not None:
-        yield f"at least {threshold.min:g}", value is not None and value >= threshold.min, unknown
+        yield f"at least {threshold.min:g}", value is not None and is_at_least(value, threshold.min), unknown
     if threshold.max is not None:
-        yield f"at most {threshold.max:g}", value is not None and value <= threshold.max, unknown
+        yield f"at most {threshold.max:g}", value is not None and is_at_most(value, threshold.max), unknown
     than = {"higher": "below", "lower": "above", "nearer 1": "farther from 1 than"}[better]
     for allowed, scale, template in (
         (threshold.worse_by, 1.0, "{:g}"),
@@ -246,7 +247,7 @@ def _bounds(
         elif baseline is None:
             yield bound, True, "the baseline's is not a number" if compared else _NO_BASELINE
         else:
-            yield bound, _worse(better, value, baseline) <= allowed * scale, None
+            yield bound, is_at_most(_worse(better, value, baseline), allowed * scale, value, baseline), None
 
 
 def _worse(better: str, value: float, baseline: float) -> float:
@@ -263,12 +264,14 @@ def _gap(fairness: FairnessConfig, rate: Rate, groups: Sequence[SliceMetrics], l
     # A group without negatives has no false positive rate.
     rates = {group.slice[fairness.column]: group.metrics[rate] for group in finite if rate in group.metrics}
     before = [group.baseline[rate] for group in finite if rate in group.baseline]
-    value = max(rates.values()) - min(rates.values()) if len(rates) > 1 else None
+    largest, smallest = max(rates.values(), default=0.0), min(rates.values(), default=0.0)
+    value = largest - smallest if len(rates) > 1 else None
     if value is None:
         passed, why = True, f"{NOT_JUDGED}it takes two groups with {least:,} rows"
     else:
         low, high = min(rates, key=lambda name: rates[name]), max(rates, key=lambda name: rates[name])
-        passed, why = value <= allowed, f"{rates[low]:.4g} for {low}, {rates[high]:.4g} for {high}"
+        passed = is_at_most(value, allowed, largest, smallest)
+        why = f"{rates[low]:.4g} for {low}, {rates[high]:.4g} for {high}"
     return Check(
         metric=f"gap of {rate}",
         slice={fairness.column: "any two"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from components.bounds import is_at_least
 from components.monitor.comparison import Columns, compare
 from components.monitor.config import MonitorConfig
 from components.monitor.result import ColumnComparison, Finding, Judgement
@@ -40,6 +41,6 @@ def _findings(columns: Sequence[ColumnComparison], config: MonitorConfig) -> lis
             found += [
                 Finding(column.name, what, value, limit)
                 for what, value, limit in measured
-                if value is not None and value >= limit
+                if value is not None and is_at_least(value, limit, before, now)
             ]
     return found
