@@ -153,11 +153,19 @@ def test_random_tables_are_transformed_as_by_tfx(
         assert_equal(transform(stored(folder / "in", "parquet", tables), SCHEMA, folder / "out", plan()), expected)
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+    """Our output for a few operations, of several batches."""
+    folder = tmp_path_factory.mktemp("small")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(examples, "BATCH_ROWS", 30)
+        return transform(stored(folder / "in", "parquet", TABLES), SCHEMA, folder / "out", small_plan())
+
+
 @both_lines
-def test_the_columns_are_those_of_the_transformed_schema(tmp_path: Path) -> None:
-    ours = transform(stored(tmp_path / "in", "parquet", TABLES), SCHEMA, tmp_path / "out", small_plan())
-    schema = ours.output.transformed_metadata.schema
-    (path,) = (Path(ours.examples[0].uri) / "Split-train").iterdir()
+def test_the_columns_are_those_of_the_transformed_schema(small: Transformed) -> None:
+    schema = small.output.transformed_metadata.schema
+    (path,) = (Path(small.examples[0].uri) / "Split-train").iterdir()
     written = parquet.read_schema(path)
     assert written.names == [feature.name for feature in schema.feature]
     assert {str(field.type) for field in written} == {"large_list<item: float>", "large_list<item: int64>"}
@@ -201,6 +209,7 @@ def _schema(path: str | None, given: standard_artifacts.Examples) -> schema_pb2.
 
 
 @both_lines
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("label", "task"), [("shop", "multiclass"), pytest.param("price", "regression", marks=pytest.mark.slow)]
 )
@@ -254,12 +263,11 @@ def test_workers_give_the_result_of_one_process(tmp_path: Path, monkeypatch: pyt
     assert_equal(Transformed(out / "graph", [forked]), one, "row_z_score")
 
 
-def test_a_run_is_repeated_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_repeated_exactly(small: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examples, "BATCH_ROWS", 30)
-    given = stored(tmp_path / "in", "parquet", TABLES)
-    one, other = (transform(given, SCHEMA, tmp_path / name, small_plan()) for name in ("1", "2"))
+    other = transform(stored(tmp_path / "in", "parquet", TABLES), SCHEMA, tmp_path / "out", small_plan())
     for split in SPLITS:
-        assert [batch.to_pydict() for batch in one.batches(split)] == [b.to_pydict() for b in other.batches(split)]
+        assert [batch.to_pydict() for batch in small.batches(split)] == [b.to_pydict() for b in other.batches(split)]
 
 
 def test_splits_artifacts_and_outputs_are_chosen(tmp_path: Path) -> None:
@@ -355,6 +363,7 @@ def own_stock(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
 
 
 @both_lines
+@pytest.mark.extended
 @pytest.mark.parametrize("form", ["parquet", pytest.param("tfrecord", marks=pytest.mark.slow)])
 def test_a_users_own_function_of_two_phases_is_that_of_tfx(
     form: Format, own_stock: Transformed, tmp_path: Path
