@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from command import Ended, light_command, make_data, start, wait
+from command import Ended, light_process, make_data, start, wait
 
 pytestmark = pytest.mark.e2e
 
@@ -31,13 +31,13 @@ pytestmark = pytest.mark.e2e
 )
 def test_verb_that_needs_no_tensorflow(arguments: tuple[str, ...], shown: str):
     make_data("taxi")
-    ended = light_command(*arguments)
+    ended = light_process(*arguments)
     assert (ended.exit_code, ended.err) == (0, "")
     assert shown in ended.out
 
 
 def test_json_schema_knows_every_section():
-    schema = json.loads(light_command("schema").out)
+    schema = json.loads(light_process("schema").out)
     assert {"data", "features", "model", "training", "evaluation", "push", "runtime"} <= set(schema["properties"])
 
 

@@ -1,7 +1,8 @@
 """Runs the project's commands as a user types them: `python runner.py …` in the project's root, with an empty stdin.
 
-Most commands are forks of the preloaded node server (`forked_command`): the same code with the same arguments, without
-seconds of imports. `command_process`, `light_command` and `start` start a real process.
+Most commands are forks of the preloaded node server (`forked_command`), or of a process without anything heavy
+(`light_forks`): the same code with the same arguments, without seconds of imports. `command_process`, `light_process`
+and `start` start a real process.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import light_forks
 from forked_command import ForkedCommand
 
 from pipeline.cli import main
@@ -76,9 +78,14 @@ def command_process(*arguments: str, environment: Mapping[str, str] | None = Non
     return call([sys.executable, "runner.py", *arguments], environment)
 
 
-def light_command(*arguments: str) -> Ended:
+def light_process(*arguments: str) -> Ended:
     """The same, for a command that has to end before anything heavy is imported: it fails if something is."""
     return call([sys.executable, "-c", _WATCHED, *arguments])
+
+
+def light_command(*arguments: str) -> Ended:
+    """The same, in a fork of a process that has imported nothing heavy."""
+    return Ended(*light_forks.run(arguments, os.environ))
 
 
 def call(line: Sequence[str], environment: Mapping[str, str] | None = None, stdin: str = "") -> Ended:
