@@ -82,6 +82,7 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Evaluation, 
     return folder, *in_child(folder / "log", evaluator_tables.evaluate_with_both, folder, BINARY_SETTING)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "setting",
     [
@@ -145,6 +146,7 @@ def test_label_slices_have_its_values_and_worst_mistakes_of_images_are_kept(tmp_
         assert not each.thumbnail
 
 
+@pytest.mark.extended
 def test_only_a_metric_that_columns_do_not_have_is_computed_row_by_row(tmp_path: Path) -> None:
     section = {**REGRESSION, "metrics": ["mean_squared_error", OWN_METRIC]}
     setting = Setting("regression", section)
@@ -178,6 +180,7 @@ def test_lists_and_values_that_mean_a_missing_one_go_through_serialized_examples
     assert_equal(ours, stock)
 
 
+@pytest.mark.extended
 def test_workers_and_a_job_service_compute_the_same(
     binary: tuple[Path, Evaluation, Evaluation], tmp_path: Path
 ) -> None:
