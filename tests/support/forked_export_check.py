@@ -2,6 +2,8 @@
 
 Nearly every training of the tests starts the program, and importing is most of its work. The program itself is started
 by unit/components/trainer/test_export_check.py, and by runs that are processes of their own (`command_process`).
+
+The program that converts models to TensorFlow Lite imports the same; unit/components/edge/test_conversion.py has both.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from components.compat.tensorflow import import_for_predictions
 from components.processes import signal_at_parents_death
 
 _ROOT = Path(__file__).parents[2]
-_PROGRAM = "components.trainer.export_check_process"
+_PROGRAMS = ("components.trainer.export_check_process", "components.edge.conversion_process")
 # Hands its environment and its three files to the server, and ends as the fork does.
 _CLIENT = """
 import json, os, socket, sys
@@ -45,7 +47,7 @@ _interpreters: list[str] = []
 
 
 def python() -> str:
-    """Starts the server, which ends with this process; returns an interpreter that runs the program in forks of it."""
+    """Starts the server, which ends with this process; returns an interpreter that runs the programs in forks of it."""
     if not _interpreters or not Path(_interpreters[-1]).exists():
         _interpreters.append(_started())
     return _interpreters[-1]
@@ -109,7 +111,7 @@ def _run(connection: socket.socket) -> NoReturn:
             os.close(file)
         with connection.makefile() as text:
             module, environment = json.load(text)
-        assert module == _PROGRAM
+        assert module in _PROGRAMS
         os.environ.update(environment)
         runpy.run_module(module, run_name="__main__")
         code = 0

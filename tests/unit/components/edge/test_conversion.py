@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import forked_export_check
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -46,6 +47,15 @@ def test_variants_predict_as_the_model(tmp_path: Path) -> None:
         assert all(0 < each["p50_ms"] <= each["p99_ms"] for each in latencies)
 
 
+@pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Has conversions run in forks of a process that has imported TensorFlow; their interpreter."""
+    python = forked_export_check.python()
+    monkeypatch.setattr(sys, "executable", python)
+    return python
+
+
+@pytest.mark.usefixtures("forks")
 def test_operation_that_cannot_be_converted_is_named(tmp_path: Path) -> None:
     model = save(lambda x: {"y": tf.math.digamma(x)}, tmp_path)
     errors = convert(model, [VariantConfig(), VariantConfig(quantize="dynamic")], tmp_path)
@@ -54,18 +64,19 @@ def test_operation_that_cannot_be_converted_is_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def ended_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Has processes that begin with the int8 variant end by these signals, one after the other; others run as they are.
+def ended_by(tmp_path: Path, forks: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Has processes that begin with the int8 variant end by these signals, one after the other; others are forks.
 
     Before that, each writes a line to stderr.
     """
+    interpreter = sys.base_prefix + "/bin/python3"
 
     def install(*signals: str, line: str = "loc: error: 'tf.Foo' op is bad") -> None:
         python = tmp_path / "python"
         (tmp_path / "signals").write_text(json.dumps(signals))
         python.write_text(
-            f"""#!{sys.executable}
-import io, json, os, pathlib, runpy, signal, sys
+            f"""#!{interpreter} -SE
+import json, os, pathlib, signal, sys, tempfile
 request = sys.stdin.read()
 file = pathlib.Path({str(tmp_path / "signals")!r})
 signals = json.loads(file.read_text())
@@ -73,9 +84,12 @@ if signals and json.loads(request)["variants"][0]["quantize"] == "int8":
     file.write_text(json.dumps(signals[1:]))
     print({line!r}, file=sys.stderr, flush=True)
     os.kill(os.getpid(), getattr(signal, signals[0]))
-sys.stdin = io.StringIO(request)
-sys.path.insert(0, os.getcwd())
-runpy.run_module(sys.argv[2], run_name="__main__")
+with tempfile.TemporaryFile("w") as copy:
+    copy.write(request)
+    copy.flush()
+    os.lseek(copy.fileno(), 0, os.SEEK_SET)
+    os.dup2(copy.fileno(), 0)
+os.execv({forks!r}, [{forks!r}, *sys.argv[1:]])
 """
         )
         python.chmod(0o700)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forked_export_check
 import pytest
 import tensorflow as tf
 
@@ -132,7 +132,8 @@ def test_real_process_detects_other_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.both_lines
-def test_real_process_reports_a_model_that_does_not_load(tmp_path: Path) -> None:
+def test_process_reports_a_model_that_does_not_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_check, "sys", SimpleNamespace(executable=forked_export_check.python()))
     with export_check.prediction_process() as predict, pytest.raises(MachineError) as error:
         predict(str(tmp_path / "none"), {})
     assert "cannot be loaded and run in a new process: OSError: SavedModel file does not exist" in str(error.value)
@@ -148,7 +149,7 @@ def test_killed_process_is_replaced_once_and_says_nothing_about_the_model(
         (tmp_path / f"kill-{number}").touch()
     interpreter.write_text(
         f"#!/bin/sh\nfile=$(ls {tmp_path}/kill-* 2>/dev/null | head -n 1)\n"
-        f'if [ -n "$file" ]; then rm "$file"; kill -KILL $$; fi\nexec {sys.executable} "$@"\n'
+        f'if [ -n "$file" ]; then rm "$file"; kill -KILL $$; fi\nexec {forked_export_check.python()} "$@"\n'
     )
     interpreter.chmod(0o755)
     monkeypatch.setattr(export_check, "sys", SimpleNamespace(executable=str(interpreter)))
