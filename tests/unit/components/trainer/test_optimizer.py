@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import mirrored_adam
 import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from in_fork_server import in_child
 from tolerances import Tolerance, rounding
 
 from components.trainer.optimizer import adam
@@ -21,7 +19,6 @@ from components.trainer.optimizer import adam
 # It reads and writes what tf_keras' Adam keeps to itself.
 pytestmark = pytest.mark.both_lines
 
-ROOT = Path(__file__).parents[4]
 ROWS, WIDTH = 6, 2
 START = np.linspace(-1, 1, ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH)
 BATCHES = [
@@ -118,47 +115,11 @@ def test_scaled_loss_with_an_infinite_gradient_changes_nothing() -> None:
     np.testing.assert_array_equal(np.delete(variable.numpy(), 3, axis=0), np.delete(START, 3, axis=0))
 
 
-MIRRORED = """
-import json, sys
-import tensorflow as tf
-from components.trainer.optimizer import adam
-
-start, batches = json.loads(sys.argv[1])
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-with strategy.scope():
-    variable, optimizer = tf.Variable(start, aggregation=tf.VariableAggregation.MEAN), adam(0.1)
-
-def step(rows, values):
-    first = tf.distribute.get_replica_context().replica_id_in_sync_group
-    mine = tf.IndexedSlices(values[first::2], rows[first::2], tf.constant([len(start), len(start[0])]))
-    optimizer.apply_gradients([(mine, variable)])
-
-steps = tf.function(lambda *batch: strategy.run(step, batch), autograph=False)
-for rows, values in batches:
-    steps(tf.constant(rows, tf.int64), tf.constant(values))
-assert strategy.num_replicas_in_sync == len(variable.values) == 2
-m, v = (next(slot for slot in optimizer.variables if f"/{name}/" in slot.name) for name in "mv")
-print(json.dumps([[each.numpy().tolist() for each in state.values] for state in (variable, m, v)]))
-"""
-
-
-def test_two_mirrored_replicas_take_the_steps_of_one() -> None:
+def test_two_mirrored_replicas_take_the_steps_of_one(tmp_path: Path) -> None:
     # Each replica has every other row of a batch, so that a row is named by both; tf_keras sums their gradients.
     batches = [(rows * 2, values * 2) for rows, values in BATCHES]
-    # In a process of its own: TensorFlow cuts a CPU in two before its first operation only.
-    done = subprocess.run(
-        [sys.executable, "-c", MIRRORED, json.dumps([START.tolist(), batches])],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stderr
-    for replicas, wanted in zip(json.loads(done.stdout.splitlines()[-1]), reference(batches, 0.1), strict=True):
+    found_states = in_child(tmp_path / "log", mirrored_adam.states, START.tolist(), batches)
+    for replicas, wanted in zip(found_states, reference(batches, 0.1), strict=True):
         for found in replicas:
             NEAR.assert_close(found, wanted)
 

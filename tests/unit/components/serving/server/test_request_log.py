@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import stat
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import killed_request_log
 import pytest
 import tensorflow as tf
+from command import ROOT, SECONDS
+from forked_command import ForkedCommand
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from components.serving.server import request_log
@@ -53,26 +54,9 @@ def test_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: float, shar
     assert names == sorted(names, key=int)
 
 
-_KILLED = """
-import os, pathlib, signal, sys
-from components.serving.server.request_log import RequestLog
-from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
-
-def last():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-log = RequestLog(pathlib.Path(sys.argv[1]), 1.0, 1 << 30)
-for number in range(500):
-    record = PredictionLog()
-    record.predict_log.request.model_spec.name = str(number)
-    log._queue.put(lambda record=record: record)
-log._queue.put(last)
-log.close()
-"""
-
-
 def test_killed_process_keeps_every_record_that_it_has_written(tmp_path: Path) -> None:
-    assert subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False).returncode == -signal.SIGKILL
+    code, _, err = ForkedCommand(killed_request_log.main, [str(tmp_path)], ROOT, os.environ).wait(SECONDS)
+    assert code == -signal.SIGKILL, err
     assert recorded(tmp_path) == []
     RequestLog(tmp_path, 1.0, BYTES).close()
     assert recorded(tmp_path) == [str(number) for number in range(500)]
