@@ -67,6 +67,8 @@ def test_output_of_an_ensemble_is_the_mean_probability(task: str, output: str) -
     assert np.isfinite(head.joined(given)).all()
 
 
+# AutoGraph would convert the metrics of tf_keras, in seconds, without any effect.
+@tf.autograph.experimental.do_not_convert
 def test_regression_label_is_standardized_in_the_loss_and_has_its_own_unit_in_the_output() -> None:
     head, label = head_of("regression", **LINES["regression"]), tf.constant(LABELS["regression"])
     right = (label[:, None] - 3) / 2
@@ -146,6 +148,7 @@ def test_loss_of_several_labels_is_the_weighted_sum_of_theirs(task: str, members
     LOSS.assert_close(outputs[f"{output}_buy"], own)
 
 
+@tf.autograph.experimental.do_not_convert
 def test_metrics_of_several_labels_are_those_of_each() -> None:
     head, label = of_labels("binary"), tf.constant([[0, 1], [1, 0], [1, 1], [0, 0]])
     given = tf.constant([[-1.0, 2.0], [1.0, 3.0], [2.0, 1.0], [-2.0, 0.0]])
