@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from command import light_command
-from stored_history import History
+from stored_history import History, write_history
 from ui_server import fetched, served
 
 from components.errors import InputError, MachineError
@@ -20,7 +20,13 @@ from pipeline.inspection.report.live_pages import Pages
 from pipeline.inspection.report.server import HOST, Server
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+    """Three runs of one pipeline."""
+    return write_history(tmp_path_factory.mktemp("history"))
+
+
+@pytest.fixture(scope="module")
 def server(history: History) -> Iterator[Server]:
     with Server(Pages(history.location, history.logs, None), 0) as made:
         thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
