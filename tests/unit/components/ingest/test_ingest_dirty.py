@@ -115,6 +115,7 @@ def test_file_that_is_no_text_is_rejected_by_name(tmp_path: Path) -> None:
     assert raised.value.headline.startswith(str(path))
 
 
+@pytest.mark.extended
 def test_two_thousand_small_files(tmp_path: Path) -> None:
     for number in range(2_000):
         write(tmp_path, f"a,b\n{number},{number / 2}\n{number}\n", f"in/{number:04d}.csv")

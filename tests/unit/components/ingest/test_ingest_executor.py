@@ -60,8 +60,9 @@ def test_examples_are_those_of_tfx_on_real_trips(tmp_path: Path, rows: int) -> N
     (tmp_path / "in" / "trips.csv").write_bytes(b"".join(head))
     ours = ingest(data(tmp_path / "in"), tmp_path / "ours")
     stock = ingest(data(tmp_path / "in"), tmp_path / "stock", StockExecutor)
-    assert full(ours).total() == counts(ours)["read"] == rows
-    assert full(ours) == full(stock)
+    found = full(ours)
+    assert found.total() == counts(ours)["read"] == rows
+    assert found == full(stock)
     assert ours.split_names == stock.split_names
     for key in ("payload_format", "file_format", "input_fingerprint"):
         assert ours.get_string_custom_property(key) == stock.get_string_custom_property(key) != ""

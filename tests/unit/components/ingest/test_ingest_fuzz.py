@@ -33,6 +33,7 @@ _options = st.fixed_dictionaries(
 
 # Arrow complains on the side when it cannot decode the text of a ragged row; the row is named all the same.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.extended
 @settings(max_examples=250, deadline=None)
 @given(
     st.lists(_contents, min_size=1, max_size=3),

@@ -124,6 +124,7 @@ def test_time_split_takes_every_kind_of_time(tmp_path: Path, form: str) -> None:
     assert result.manifest.left_out == 2
 
 
+@pytest.mark.extended
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(0, 3_000), min_size=3, max_size=80),

@@ -113,6 +113,7 @@ def stock(
     return statistics(trips["tfrecord"], tmp_path_factory.mktemp("stock"), StockExecutor)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("stored", ingest_runs.FORMATS)
 @pytest.mark.parametrize("beam", [BEAM, TWO_WORKERS])
 def test_the_artifact_is_that_of_tfx_on_real_trips(
