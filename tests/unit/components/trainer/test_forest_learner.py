@@ -165,6 +165,7 @@ def test_shape_is_that_of_the_lowest_loss() -> None:
     assert found.loss == MEAN.approx(one.loss(validation, found.logits))
 
 
+@pytest.mark.extended
 def test_each_row_is_judged_by_the_forest_that_has_not_seen_it() -> None:
     given = rows("binary", count=400)
     noise = np.random.default_rng(3).integers(0, 2, 400)
@@ -180,7 +181,7 @@ def test_each_row_is_judged_by_the_forest_that_has_not_seen_it() -> None:
     assert selected.loss == MEAN.approx(found.loss(given, selected.logits))
 
 
-@pytest.mark.parametrize("oblique", [True, False])
+@pytest.mark.parametrize("oblique", [True, pytest.param(False, marks=pytest.mark.extended)])
 def test_splits_are_oblique_where_a_sum_of_numbers_matters(oblique: bool) -> None:
     inputs = [TreeInput("x", "number", width=6)]
     given, validation = (
@@ -191,6 +192,7 @@ def test_splits_are_oblique_where_a_sum_of_numbers_matters(oblique: bool) -> Non
     assert one.select(*held_out(given, validation)).shape.oblique == oblique
 
 
+@pytest.mark.extended
 def test_many_categories_of_noise_are_divided_at_random() -> None:
     random = np.random.default_rng(3)
     given, validation = (
@@ -200,6 +202,7 @@ def test_many_categories_of_noise_are_divided_at_random() -> None:
     assert learner("binary", shrinkage=0.3).select(*held_out(given, validation)).shape.partition == "RANDOM"
 
 
+@pytest.mark.extended
 def test_of_many_rows_a_sample_decides_the_depth(monkeypatch: pytest.MonkeyPatch) -> None:
     given, validation = rows("binary"), rows("binary", seed=1)
     shape = learner("binary", shrinkage=0.3).select(*held_out(given.sample(300, seed=1), validation)).shape

@@ -209,7 +209,7 @@ def test_seed_of_the_process_changes_nothing(tmp_path: Path, stored: Format) -> 
     assert read[0] == read[1]
 
 
-@FORMATS
+@pytest.mark.parametrize("stored", [pytest.param("parquet", marks=pytest.mark.extended), "tfrecord"])
 def test_batches_of_decoded_images_in_memory_are_those_of_encoded_ones(tmp_path: Path, stored: Format) -> None:
     files, packed = write(tmp_path, 37, 3, stored), list[int]()
     pipelines = [InputPipeline(files, SPEC, config(each), 4, **images_of_text(packed)) for each in ("pixels", "memory")]
@@ -286,7 +286,7 @@ def test_both_formats_give_the_same_batches_from_memory(tmp_path: Path) -> None:
 @FORMATS
 @CACHES
 @pytest.mark.parametrize("files", [1, 16])
-@pytest.mark.parametrize("workers", [2, 8])
+@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.extended), 8])
 def test_each_row_is_in_the_shard_of_one_worker(
     tmp_path: Path, stored: Format, cache: str, files: int, workers: int
 ) -> None:
@@ -294,14 +294,13 @@ def test_each_row_is_in_the_shard_of_one_worker(
     paths, rows = write(tmp_path, 32, files, stored), 32 // workers
     of_shard = graph_of_ids(paths, cache, rows // 4, workers)
     shards = [list(chain(*of_shard(index, 0))) for index in range(workers)]
-    assert shards[-1] == list(chain(*ids(paths, cache, rows // 4, shard=InputShard(workers - 1, workers))))
     assert [len(set(shard)) for shard in shards] == [rows] * workers
     assert sorted(chain(*shards)) == list(range(32))
 
 
 @FORMATS
 @CACHES
-@pytest.mark.parametrize("files", [1, 16])
+@pytest.mark.parametrize("files", [1, pytest.param(16, marks=pytest.mark.extended)])
 def test_restart_continues_with_the_next_batch(tmp_path: Path, stored: Format, cache: str, files: int) -> None:
     paths = write(tmp_path, 37, files, stored)
     expected = ids(paths, cache, 17, shard=InputShard(1, 2))
@@ -379,7 +378,7 @@ def test_auto_caches_examples_that_fit_into_a_quarter_of_the_memory(
     assert not input_pipeline._in_memory(source, "none")
 
 
-@pytest.mark.parametrize("assigned", [False, True])
+@pytest.mark.parametrize("assigned", [False, pytest.param(True, marks=pytest.mark.extended)])
 def test_examples_are_in_memory_once(tmp_path: Path, assigned: bool) -> None:
     rows, width = 100_000, 200
     spec = {"wide": tf.io.FixedLenFeature([width], tf.int64), feature_names.LABEL: tf.io.FixedLenFeature([], tf.int64)}
@@ -450,7 +449,7 @@ def write_groups(folder: Path, monkeypatch: pytest.MonkeyPatch, stored: Format) 
 
 @FORMATS
 @CACHES
-@pytest.mark.parametrize("by", ["row", "group", "time"])
+@pytest.mark.parametrize("by", [pytest.param("row", marks=pytest.mark.extended), "group", "time"])
 def test_training_and_validation_share_no_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, cache: str, by: By
 ) -> None:
@@ -460,11 +459,12 @@ def test_training_and_validation_share_no_row(
     held_out = list(chain(*(features["id"].numpy().tolist() for features, _ in batches)))
     assert 20 < len(held_out) == len({*held_out}) < 80
     others = sorted({*range(200)} - {*held_out})
-    pipeline = InputPipeline(files, SPEC, config(cache), 1, Selection(part, inside=False))
-    shares = []
+    epoch = len(others) // 2
+    pipeline = InputPipeline(files, SPEC, config(cache), epoch, Selection(part, inside=False))
+    shares: list[int] = []
     for index in range(2):
-        dataset = pipeline.dataset(InputShard(index, 2)).take(len(others) // 2)
-        shares += [int(features["id"][0]) for features, _ in dataset]
+        [(features, _)] = pipeline.dataset(InputShard(index, 2)).take(1)
+        shares += features["id"].numpy().tolist()
     # Each worker has read its epoch, but for one row if they differ.
     assert len(others) - 1 <= len({*shares}) == len(shares)
     assert {*shares} <= {*others}
@@ -476,7 +476,7 @@ def test_training_and_validation_share_no_row(
 
 @FORMATS
 @CACHES
-@pytest.mark.parametrize("by", ["row", "group"])
+@pytest.mark.parametrize("by", ["row", pytest.param("group", marks=pytest.mark.extended)])
 def test_each_row_has_its_fold_in_training_and_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, cache: str, by: By
 ) -> None:

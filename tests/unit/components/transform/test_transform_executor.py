@@ -284,6 +284,7 @@ def test_splits_artifacts_and_outputs_are_chosen(tmp_path: Path) -> None:
     assert sum(int(line.split()[0]) for line in _lines(graph_only, feature_names.LABEL_COUNTS)) == 60
 
 
+@pytest.mark.extended
 def test_of_several_spans_only_files_that_are_new_are_analyzed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
