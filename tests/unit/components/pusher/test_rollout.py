@@ -191,6 +191,7 @@ def asked_by(users: list[str], folder: Path, percent: float, version: int = 4) -
         return {user for user, path in zip(users, first, strict=True) if path == CANARY}
 
 
+@pytest.mark.extended
 def test_haproxy_keeps_a_user_at_a_version(tmp_path: Path) -> None:
     users = [f"user {number}, of many" for number in range(400)]
     some, more = (asked_by(users, tmp_path, percent) for percent in (20, 50))

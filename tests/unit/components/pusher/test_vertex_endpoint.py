@@ -56,6 +56,7 @@ class FakeModelServers:
         self.calls.append(("deploy", {"endpoint": endpoint.resource_name, **actual}))
 
 
+@pytest.mark.extended
 @pytest.mark.filterwarnings("ignore:The 'warn' function is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("endpoints", [["other"], ["other", "taxi"]])
 def test_version_is_deployed_from_the_push_folder(

@@ -243,6 +243,7 @@ def test_server_that_is_killed_twice_is_a_failure(
     assert_no_verdict(tmp_path)
 
 
+@pytest.mark.extended
 def test_server_that_is_killed_once_is_replaced(check: Any, killed: Callable[[int, str], None]) -> None:
     killed(1, "Start")
     blessing, found = check()

@@ -131,6 +131,7 @@ def test_all_that_a_node_prints_is_in_its_own_log(tmp_path: Path, capfd: pytest.
     assert (printed.out, printed.err) == ("", "")
 
 
+@pytest.mark.extended
 def test_figures_are_of_the_whole_process_tree(tmp_path: Path):
     (tmp_path / "Actor.script").write_text("burn")
     result = run_toy(tmp_path)
@@ -165,6 +166,7 @@ def test_unknown_run_is_not_resumed(tmp_path: Path):
     assert (result.state, result.exit_code) == ("failed", 2)
 
 
+@pytest.mark.extended
 def test_many_writers_at_once_do_not_disturb_each_other(tmp_path: Path):
     start_server()
     log = tmp_path / "test.log"
