@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+from pipeline.cli import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -32,6 +35,12 @@ def blocks(page: Path, language: str) -> list[str]:
 def prose(page: Path) -> str:
     """A page without its fenced blocks."""
     return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def run_here(arguments: Sequence[str]) -> int:
+    """`runner.py` with the working directory on the module search path, as PYTHONPATH puts it there; for a fork."""
+    sys.path.insert(0, str(Path.cwd()))
+    return main(arguments)
 
 
 def write_customers(folder: Path, month: int, factor: float = 1) -> None:

@@ -13,6 +13,8 @@ import doc_pages
 import numpy as np
 import pytest
 import tensorflow as tf
+from command import SECONDS
+from forked_command import ForkedCommand
 from store_writer import Writer
 
 from components.features.feature_spec import Dense, Ids
@@ -58,16 +60,11 @@ def test_components_of_own_nodes_fit_their_config(tmp_path: Path) -> None:
     (tmp_path / "mycode").mkdir()
     (tmp_path / "mycode/checks.py").write_text(components)
     (tmp_path / "customers.yaml").write_text(config)
-    ended = subprocess.run(
-        [sys.executable, doc_pages.ROOT / "runner.py", "plan", "--config", "customers.yaml", "--json"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    inputs = {node["id"]: node["inputs"] for node in json.loads(ended.stdout)["nodes"]}
+    arguments = ["plan", "--config", "customers.yaml", "--json"]
+    planned = ForkedCommand(doc_pages.run_here, arguments, tmp_path, os.environ)
+    code, out, err = planned.wait(SECONDS)
+    assert code == 0, err
+    inputs = {node["id"]: node["inputs"] for node in json.loads(out)["nodes"]}
     assert (inputs["ModelSize"], inputs["check_size"]) == (["Trainer.model"], ["ModelSize.megabytes"])
 
 
