@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import doc_pages
 import numpy as np
 import pytest
 from tolerances import float32_sum, float64_sum, training_step, training_steps
@@ -85,6 +86,14 @@ def test_a_wrong_term_is_outside_the_tolerance() -> None:
     values = np.random.default_rng(0).normal(size=1_000).astype(np.float32)
     with pytest.raises(AssertionError):
         float32_sum(1_000, 4.0).assert_close(values[:-1].sum(), values.sum())
+
+
+def test_example_of_the_documentation_runs() -> None:
+    [example] = doc_pages.blocks(doc_pages.ROOT / "docs" / "development.md", "python")
+    values = np.random.default_rng(0).uniform(-1, 1, (600, 4)).astype(np.float32)
+    names = {"left": values, "right": values[:4].T, "product": values @ values[:4].T}
+    names |= {"values": values.astype(np.float64), "mean": values[::-1].astype(np.float64).mean()}
+    exec(example, {**names, "float32_sum": float32_sum, "float64_sum": float64_sum})  # noqa: S102 - our own page
 
 
 def test_training_steps_add_up() -> None:

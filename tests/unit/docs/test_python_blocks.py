@@ -25,6 +25,7 @@ from components.models.inputs import Inputs
 OWN_CODE = doc_pages.ROOT / "docs" / "own-code.md"
 RUN_BY = {
     "README.md": "test_tutorial.py",
+    "docs/development.md": "../test_float_comparisons.py",
     "docs/edge.md": "../../e2e/test_edge.py",
     "docs/extending.md": "test_extending.py",
     "docs/metadata.md": "test_python_blocks.py",
