@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.clicks_best import answers
 from data.clicks import Impressions
 
 
+@pytest.mark.extended
 def test_best_lies_between_the_open_columns_and_the_truth() -> None:
     rows, held_out = 60_000, 20_000
     log = Impressions(rows + held_out, seed=0)

@@ -92,7 +92,7 @@ def test_workers_are_given_as_beam_options(bench: Bench, monkeypatch: pytest.Mon
     ]
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("suffix", [pytest.param("csv", marks=pytest.mark.extended), "parquet"])
 def test_readers_alone_read_the_whole_table(suffix: str, bench: Bench) -> None:
     table = bench.table(ROWS, suffix)
     found = bench.side("reader", f"read-{suffix}", table, ROWS)(0)

@@ -23,6 +23,7 @@ def test_factors_find_the_items_of_the_same_users() -> None:
     assert not scores[2].any()
 
 
+@pytest.mark.extended
 def test_best_is_above_the_others_and_popularity_is_counted() -> None:
     rows = 200 * sessions.EVENTS
     simulator = sessions.Sessions(rows, 0)
@@ -47,6 +48,7 @@ def test_facts_have_differences_by_log() -> None:
     assert "two_tower above two_tower" not in facts
 
 
+@pytest.mark.extended
 def test_rate_of_clicks_is_that_of_the_log() -> None:
     rows = 200 * sessions.EVENTS
     simulator = sessions.Sessions(rows, 1)

@@ -43,6 +43,7 @@ PLAN = Plan(
 )
 
 
+@pytest.mark.extended
 def test_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     scale.main([])
     printed = capsys.readouterr().out.strip().split("\n\n")
