@@ -331,7 +331,13 @@ class AnswerError(grpc.RpcError):  # type: ignore[misc]
 
 
 @pytest.mark.usefixtures("running")
-@pytest.mark.parametrize("code", grpc.StatusCode)
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(code, marks=() if code.name in ("INVALID_ARGUMENT", "UNAVAILABLE") else pytest.mark.extended)
+        for code in grpc.StatusCode
+    ],
+)
 def test_only_an_answer_about_the_model_is_a_verdict(
     check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: grpc.StatusCode
 ) -> None:

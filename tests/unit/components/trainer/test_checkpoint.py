@@ -67,6 +67,7 @@ def test_error_of_a_checkpoint_in_the_background_is_raised_by_the_next(
 
 
 @pytest.mark.both_lines
+@pytest.mark.extended
 def test_tables_and_moments_are_the_same_on_another_number_of_servers(tmp_path: Path) -> None:
     two, three = (
         in_child(

@@ -285,7 +285,7 @@ def test_both_formats_give_the_same_batches_from_memory(tmp_path: Path) -> None:
 
 @FORMATS
 @CACHES
-@pytest.mark.parametrize("files", [1, 16])
+@pytest.mark.parametrize("files", [1, pytest.param(16, marks=pytest.mark.extended)])
 @pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.extended), 8])
 def test_each_row_is_in_the_shard_of_one_worker(
     tmp_path: Path, stored: Format, cache: str, files: int, workers: int
@@ -449,7 +449,7 @@ def write_groups(folder: Path, monkeypatch: pytest.MonkeyPatch, stored: Format) 
 
 @FORMATS
 @CACHES
-@pytest.mark.parametrize("by", [pytest.param("row", marks=pytest.mark.extended), "group", "time"])
+@pytest.mark.parametrize("by", [*(pytest.param(by, marks=pytest.mark.extended) for by in ("row", "group")), "time"])
 def test_training_and_validation_share_no_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, cache: str, by: By
 ) -> None:
