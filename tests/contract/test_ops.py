@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import collections
 import functools
 import itertools
-import pickle
 import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
-import tensorflow_transform.beam as tft_beam
-from all_operations import NO_DATES, NOTHING, OPTIONS, SPEC, example, plan, rows, table, values
-from tensorflow_transform.tf_metadata import dataset_metadata, metadata_io, schema_utils
+from all_operations import NO_DATES, NOTHING, OPTIONS, SCHEMA, SPEC, example, plan, rows, table, values
+from example_files import stored
 from tolerances import float64_sum
+from transform_runs import transform
 
 from components.edge import export as export_of_edge
 from components.edge.config import EXPORTED_OPS
@@ -34,45 +31,37 @@ from components.features.date_ops import DatePart
 from components.features.feature_spec import Dense, Ids
 from components.features.hash_collisions import HashCollisions
 from components.features.plan import FeaturePlan
-from components.features.preprocessing import preprocessing_fn
 from components.features.sequence_ops import EventSequence, TimeGaps
 from components.features.text_ops import MultiHot, Split, Text
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import inputs
 from components.trainer.export import export
-from pipeline.authoring.config.runtime import RuntimeConfig
-from pipeline.orchestration.engines import beam_args
 
 
 @pytest.fixture(scope="module")
 def transformed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], list[Any], Any]:
-    """Training rows, their transformed features as Transform computes them, and the graph that serving loads."""
-    folder: Path = tmp_path_factory.mktemp("ops")
-    given = rows(200, seed=1)
-    metadata = dataset_metadata.DatasetMetadata(schema_utils.schema_from_feature_spec(SPEC))
-    config = {"plan": plan().model_dump_json()}
-    options = beam.options.pipeline_options.PipelineOptions(beam_args(RuntimeConfig()))
-    with tft_beam.Context(temp_dir=str(folder / "tmp")), beam.Pipeline(options=options) as pipeline:
-        data = pipeline | beam.Create([{k: values(v) for k, v in row.items()} for row in given])
-        (out, _), transform = (data, metadata) | tft_beam.AnalyzeAndTransformDataset(
-            lambda features: preprocessing_fn(features, config)
-        )
-        _ = transform | tft_beam.WriteTransformFn(str(folder / "graph"))
-        _ = (
-            out
-            | beam.Map(lambda row: base64.b64encode(pickle.dumps(dict(row))).decode())
-            | beam.io.WriteToText(str(folder / "out"), shard_name_template="")
-        )
-    # As TFX's Transform leaves it.
-    metadata_io.write_metadata(metadata, str(folder / "graph" / tft.TFTransformOutput.RAW_METADATA_DIR))
-    lines = (folder / "out").read_text().splitlines()
-    trained = [pickle.loads(base64.b64decode(line)) for line in lines]  # noqa: S301 - written a line above
+    """Training rows, their transformed features as Transform computes them, and the graph that serving loads.
+
+    That TFX's Transform makes the same of them: unit/components/transform/test_transform_executor.py.
+    """
+    folder = tmp_path_factory.mktemp("ops")
+    tables = {"train": table(TRAIN_ROWS, TRAIN_SEED), "eval": table(1, 6)}
+    written = transform(stored(folder / "in", "parquet", tables), SCHEMA, folder / "out", plan())
+    columns = written.rows("train")
     # Of an image, transformed rows have the file.
-    for name in IMAGES:
-        pixels = decode({name: tf.constant([row[name] for row in trained])})[name].numpy()
-        trained = [{**row, name: each} for row, each in zip(trained, pixels, strict=True)]
-    return given, trained, tft.TFTransformOutput(str(folder / "graph"))
+    columns |= {name: decode({name: tf.constant(columns[name])})[name].numpy() for name in IMAGES}
+    trained = [{name: column[at] for name, column in columns.items()} for at in range(TRAIN_ROWS)]
+    return rows(TRAIN_ROWS, TRAIN_SEED), trained, written.output
+
+
+TRAIN_ROWS, TRAIN_SEED = 200, 1
+
+
+@functools.cache
+def served_training_rows(transform: tft.TFTransformOutput) -> dict[str, np.ndarray]:
+    """The features of the training rows."""
+    return serve(transform, rows(TRAIN_ROWS, TRAIN_SEED))
 
 
 @functools.cache
@@ -161,7 +150,7 @@ def made(kind: type[Op]) -> Op:
 
 def test_training_and_serving_compute_the_same(transformed: Any) -> None:
     given, trained, transform = transformed
-    at_once = serve(transform, given)
+    at_once = served_training_rows(transform)
     order = np.argsort([row["row_z_score"] for row in trained])
     assert len(order) == len(given)
     for name, features in at_once.items():
@@ -210,7 +199,7 @@ def test_all_values_of_an_example_are_read(transformed: Any, feature: Feature) -
     given, _, transform = transformed
     if not isinstance(feature.op, (Split, MultiHot)) or feature.columns[0].startswith("never_"):
         return
-    outputs = serve(transform, given)[feature.name]
+    outputs = served_training_rows(transform)[feature.name]
     vocabulary = transform.vocabulary_by_name(feature.name)
     assert len(vocabulary) == feature.op.size
     for row, answer in zip(given, outputs, strict=True):
@@ -310,7 +299,7 @@ def test_words_and_ngrams_have_ids(transformed: Any) -> None:
 
 def test_parts_of_dates_equal_pythons(transformed: Any) -> None:
     given, _, transform = transformed
-    outputs = serve(transform, given)
+    outputs = served_training_rows(transform)
     for index, row in enumerate(given):
         if row["when"] is not None:
             when = datetime.fromisoformat(row["when"].decode())
@@ -361,7 +350,7 @@ def test_model_of_all_operations_is_exported_with_both_signatures(transformed: A
 
 def test_label_is_false_where_a_value_is_missing(transformed: Any) -> None:
     given, _, transform = transformed
-    label = serve(transform, given)[feature_names.LABEL]
+    label = served_training_rows(transform)[feature_names.LABEL]
     want = [
         row["price"] is not None and row["count"] is not None and row["price"] > 10 and row["count"] > 1
         for row in given
