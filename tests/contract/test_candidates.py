@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import people
+import pytest
 
 from components.models.config import Kind
 from components.trainer.config import TrainingConfig
@@ -13,6 +14,7 @@ from pipeline.authoring.config import Config, load
 from pipeline.orchestration import candidates
 
 
+@pytest.mark.extended
 def test_candidate_that_fails_stops_no_other_one(tmp_path: Path) -> None:
     path = people.write_config(tmp_path / "people.yaml", people.write(tmp_path / "people.csv", people.rows(2000)))
     config = load(str(path), [f"runtime.output={tmp_path}/out", "model={kind: gbt, trees: 20}"]).config

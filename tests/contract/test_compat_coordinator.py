@@ -15,7 +15,7 @@ import worker_group_program
 from command import ROOT, SECONDS
 from worker_group_program import STEPS
 
-pytestmark = pytest.mark.both_lines
+pytestmark = [pytest.mark.both_lines, pytest.mark.extended]
 
 
 def test_workers_join_and_leave_while_the_variables_stay(tmp_path: Path) -> None:

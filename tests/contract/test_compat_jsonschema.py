@@ -32,6 +32,7 @@ def test_jsonschema_works_without_the_iri_parser() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.extended
 def test_jsonschema_imports_the_iri_parser_where_it_is_installed() -> None:
     pytest.importorskip("rfc3987_syntax")
     ended = run("import sys, jsonschema; sys.exit('rfc3987_syntax' not in sys.modules)")

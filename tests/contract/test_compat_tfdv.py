@@ -44,6 +44,7 @@ def test_every_generator_is_a_combiner_and_one_is_our_sketch() -> None:
     assert sum(isinstance(each, sketch) for each in generators) == 1
 
 
+@pytest.mark.extended
 def test_the_output_is_that_of_tfdvs_transform() -> None:
     generators = compat.combiners(tfdv.StatsOptions())
     accumulators = [each.add_input(each.create_accumulator(), BATCH) for each in generators]

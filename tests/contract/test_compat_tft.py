@@ -62,6 +62,7 @@ def test_the_functions_take_our_arguments(function: Callable[..., Any], paramete
     assert actual[: len(parameters)] == parameters, f"TFT changed {function}: it takes {actual}; change compat.tft"
 
 
+@pytest.mark.extended
 def test_the_graph_is_that_of_tfts_analysis(tmp_path: Path) -> None:
     vocabulary = tmp_path / "vocabulary_words"
     vocabulary.write_bytes(b"b\na\n")

@@ -11,7 +11,7 @@ import pytest
 from beam_servers import Server, job_service, pool
 from engine_runs import Ran, assert_equal, ran
 
-pytestmark = pytest.mark.both_lines
+pytestmark = [pytest.mark.both_lines, pytest.mark.extended]
 
 
 @dataclass(frozen=True)

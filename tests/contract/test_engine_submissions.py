@@ -168,7 +168,10 @@ def assert_ingests_in(pool: str, pipeline: Any) -> None:
 
 @pytest.mark.parametrize(
     ("engine", "more", "expected"),
-    [("flink", {"parallelism": 3}, {"parallelism": "3"}), pytest.param("spark", {}, {}, marks=pytest.mark.slow)],
+    [
+        pytest.param("flink", {"parallelism": 3}, {"parallelism": "3"}, marks=pytest.mark.extended),
+        pytest.param("spark", {}, {}, marks=pytest.mark.slow),
+    ],
 )
 def test_job_for_a_job_server_that_runs(
     tmp_path: Path, engine: str, more: dict[str, Any], expected: dict[str, str]

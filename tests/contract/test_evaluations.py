@@ -38,7 +38,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     return run(tmp_path_factory.mktemp("compared"), SECTION, BEFORE, "they really are")
 
 
-@pytest.fixture(scope="module", params=["multiclass", "regression"])
+@pytest.fixture(scope="module", params=["multiclass", pytest.param("regression", marks=pytest.mark.extended)])
 def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     """The same models, evaluated as models of another task."""
     metric = {"multiclass": "accuracy", "regression": "mean_absolute_error"}[request.param]
@@ -309,7 +309,7 @@ def several_labels() -> dict[str, Any]:
     return {**table, "label_click": click, "label_buy": click * (table["score"] > 0.6)}
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["columns", "TFX"])
+@pytest.fixture(scope="module", params=[True, pytest.param(False, marks=pytest.mark.extended)], ids=["columns", "TFX"])
 def several(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     """A model of two labels that is good enough for one of them, and its baseline."""
     folder = tmp_path_factory.mktemp("several")
