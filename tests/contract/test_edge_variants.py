@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -36,8 +37,9 @@ def network() -> tf_keras.Model:
     return build(ModelConfig(kind="mlp", hidden=(16, 8)), inputs, 1)
 
 
-def fit(model: tf_keras.Model, callbacks: list[tf_keras.callbacks.Callback]) -> None:
-    model.compile("adam", tf_keras.losses.BinaryCrossentropy(from_logits=True))
+def fit(model: tf_keras.Model, callbacks: list[tf_keras.callbacks.Callback], eagerly: bool = False) -> None:
+    """Trains for a few steps, in a graph unless it is to be eagerly."""
+    model.compile("adam", tf_keras.losses.BinaryCrossentropy(from_logits=True), run_eagerly=eagerly)
     rows = tf.data.Dataset.from_tensor_slices((ROWS, LABEL)).batch(16).repeat()
     model.fit(rows, steps_per_epoch=STEPS, verbose=0, callbacks=callbacks)
 
@@ -57,16 +59,18 @@ def _cloned_lambdas() -> None:
         ({"kind": "pruned", "sparsity": 0.75}, lambda kernel: np.mean(kernel == 0) == pytest.approx(0.75, abs=0.05)),
         ({"kind": "pruned", "sparsity": "2:4"}, lambda kernel: len(kernel) % 4 or np.mean(kernel == 0) == 0.5),
         ({"kind": "clustered", "clusters": 4}, lambda kernel: len(np.unique(kernel)) <= 4),
-        (
+        pytest.param(
             {"kind": "pruned", "sparsity": 0.5, "clusters": 4, "qat": True},
             lambda kernel: np.mean(kernel == 0) >= 0.45 and len(np.unique(kernel)) <= 4,
+            marks=pytest.mark.extended,
         ),
-        ({"kind": "qat"}, lambda kernel: len(np.unique(kernel)) > 4),
+        pytest.param({"kind": "qat"}, lambda kernel: len(np.unique(kernel)) > 4, marks=pytest.mark.extended),
     ],
 )
 def test_weights_have_what_the_kind_promises(options: dict[str, Any], holds: Callable[[Any], bool]) -> None:
     variant = VariantConfig(**options)
-    tuned = fine_tuned(network(), variant, STEPS, fit)
+    # A variant of a pipeline is trained in graphs, see e2e/test_edge.py; to trace them takes long, so here one is.
+    tuned = fine_tuned(network(), variant, STEPS, functools.partial(fit, eagerly=variant.kind != "qat"))
     assert all(holds(kernel) for kernel in kernels(tuned)), [np.unique(kernel) for kernel in kernels(tuned)]
     rounded = [each for each in tuned.layers if type(each).__name__.startswith("Quantize")]
     assert bool(rounded) == variant.trains_rounding
