@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -42,6 +43,10 @@ INPUTS = {
 }
 
 
+extended = pytest.mark.extended
+OF_INPUTS = ["histories", *(pytest.param(name, marks=extended) for name in INPUTS if name != "histories")]
+"""In `make test`, the inputs that have the most kinds of features."""
+
 KINDS = [kind for kind in MODELS if kind not in ("ensemble", "two_tower", *IMAGE_KINDS)]
 """Not ensemble, whose network is that of tabm, and not those that need an image; for two_tower see test_two_towers."""
 
@@ -80,8 +85,8 @@ def test_every_kind_of_the_config_is_registered() -> None:
     assert MODELS["ensemble"] is MODELS["tabm"]
 
 
-@pytest.mark.parametrize("outputs", [1, 3])
-@pytest.mark.parametrize("given", INPUTS)
+@pytest.mark.parametrize("outputs", [pytest.param(1, marks=extended), 3])
+@pytest.mark.parametrize("given", OF_INPUTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_model_builds_and_gives_a_logit_per_output(kind: str, given: str, outputs: int) -> None:
     inputs = INPUTS[given]
@@ -94,29 +99,39 @@ def test_model_builds_and_gives_a_logit_per_output(kind: str, given: str, output
     assert {tensor.name for tensor in model.inputs} == set(inputs.features)
 
 
-@pytest.mark.parametrize("given", INPUTS)
-@pytest.mark.parametrize("policy", TOLERANCE, indirect=True)
+@pytest.mark.parametrize("given", OF_INPUTS)
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=extended)], indirect=True)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "linear"])  # which is one layer, of logits
 def test_in_16_bits_variables_and_logits_stay_float32(kind: str, policy: str, given: str) -> None:
-    config, rows = small(kind), batch(INPUTS[given], 32)
-    mixed = build(config, INPUTS[given], 2)
+    rows = batch(INPUTS[given], 32)
+    mixed = build(small(kind), INPUTS[given], 2)
     assert {layer.compute_dtype for layer in mixed.layers} > {policy.removeprefix("mixed_")}
     assert {variable.dtype for variable in mixed.variables} == {tf.float32}
-    # Larger than what they begin with, and none of them zero.
-    random = np.random.default_rng(2)
-    weights = [random.normal(scale=0.5, size=variable.shape).astype(np.float32) for variable in mixed.variables]
+    weights, wanted = in_32_bits(kind, given)
     mixed.set_weights(weights)
     logits = mixed(rows, training=False)
     assert logits.dtype == tf.float32
     assert (logits.numpy() != tf.cast(logits, policy.removeprefix("mixed_")).numpy()).any(), "rounded to 16 bits"
-    tf_keras.mixed_precision.set_global_policy("float32")
-    whole = build(config, INPUTS[given], 2)
-    whole.set_weights(weights)
-    wanted = whole(rows, training=False).numpy()
     np.testing.assert_allclose(logits.numpy(), wanted, atol=TOLERANCE[policy] * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("policy", ["float32", *TOLERANCE], indirect=True)
+@functools.cache
+def in_32_bits(kind: str, given: str) -> tuple[list[Any], Any]:
+    """Weights of a network, and what it answers with them."""
+    before = tf_keras.mixed_precision.global_policy()
+    tf_keras.mixed_precision.set_global_policy("float32")
+    whole = build(small(kind), INPUTS[given], 2)
+    tf_keras.mixed_precision.set_global_policy(before)
+    # Larger than what they begin with, and none of them zero.
+    random = np.random.default_rng(2)
+    weights = [random.normal(scale=0.5, size=variable.shape).astype(np.float32) for variable in whole.variables]
+    whole.set_weights(weights)
+    return weights, whole(batch(INPUTS[given], 32), training=False).numpy()
+
+
+@pytest.mark.parametrize(
+    "policy", ["float32", *(pytest.param(each, marks=extended) for each in TOLERANCE)], indirect=True
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_model_overfits_64_rows(kind: str, policy: str) -> None:
     tf_keras.utils.set_random_seed(1)
@@ -141,7 +156,9 @@ def test_model_overfits_64_rows(kind: str, policy: str) -> None:
     assert values[-1] < 0.02 < values[0]
 
 
-@pytest.mark.parametrize(("kind", "rate", "options"), [("din", 0.02, {}), ("bst", 0.005, {"blocks": 2})])
+@pytest.mark.parametrize(
+    ("kind", "rate", "options"), [("din", 0.02, {}), pytest.param("bst", 0.005, {"blocks": 2}, marks=extended)]
+)
 def test_attention_finds_whether_the_candidate_is_in_the_history(kind: str, rate: float, options: Any) -> None:
     tf_keras.utils.set_random_seed(3)
     inputs = Inputs({"item": Ids(30), "items": Ids(30, values=6, is_history=True, shares="item")})
@@ -155,7 +172,7 @@ def test_attention_finds_whether_the_candidate_is_in_the_history(kind: str, rate
         item = np.where(item == 0, 1, item)
         return {"item": tf.constant(item), "items": tf.constant(items)}, (items == item[:, np.newaxis]).any(axis=1)
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(given: dict[str, Any], label: Any) -> None:
         with tf.GradientTape() as tape:
             logits = model(given, training=True)[:, 0]
