@@ -153,6 +153,7 @@ def test_model_that_fails_a_check_is_not_blessed(tmp_path: Path) -> None:
     assert all(not each.baseline for each in result.verdict.slices)
 
 
+@pytest.mark.extended
 def test_leakage_and_a_model_that_is_worse_than_a_constant(tmp_path: Path) -> None:
     table = evaluator_runs.leaking_columns()
     features = [name for name in table if name != "label"]
@@ -176,6 +177,7 @@ def test_leakage_and_a_model_that_is_worse_than_a_constant(tmp_path: Path) -> No
     assert ["alone predicts" in leaks[0].why, "a value in" in leaks[1].why, "order" in leaks[2].why] == [True] * 3
 
 
+@pytest.mark.extended
 def test_model_that_depends_on_one_column_is_refused(tmp_path: Path) -> None:
     section = {"metrics": ["auc"], "slices": ["group"], "thresholds": {"auc": {"min": 0.0}}, "constant": "warn"}
     bounds = {"score": 0.9, "group": 0.1}

@@ -16,7 +16,7 @@ from trainer_runs import Prepared, Training
 
 from data import shapes
 
-pytestmark = pytest.mark.both_lines
+pytestmark = [pytest.mark.both_lines, pytest.mark.extended]
 
 IMAGES, STEPS = 80, 20
 CONFIG: dict[str, Any] = {

@@ -121,6 +121,7 @@ def exported_plan() -> FeaturePlan:
     return every.model_copy(update={"features": features})
 
 
+@pytest.mark.extended
 def test_exported_preprocessing_equals_the_graph(transformed: tuple[Any, Any, Any], tmp_path: Path) -> None:
     exported = exported_plan()
     assert {feature.op.op for feature in exported.features.declared} == set(EXPORTED_OPS)

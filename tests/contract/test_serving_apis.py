@@ -304,6 +304,7 @@ def reload(server: Server, text: str) -> None:
         assert stub.HandleReloadConfigRequest(request).status.error_code == 0
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("api", ["port", "rest_api_port"])
 def test_port_that_another_server_has_is_not_shared(server: Server, models: Path, tmp_path: Path, api: str) -> None:
     taken = server.rpc if api == "port" else server.rest
@@ -374,6 +375,7 @@ def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(mode
         assert server.states("old") == {1: "AVAILABLE"}
 
 
+@pytest.mark.extended
 def test_reload_is_rejected_unless_it_is_enabled_and_inside_of_the_folder(
     server: Server, models: Path, tmp_path: Path
 ) -> None:
@@ -395,6 +397,7 @@ def test_reload_is_rejected_unless_it_is_enabled_and_inside_of_the_folder(
         assert reloading.states("old") == {1: "END"}
 
 
+@pytest.mark.extended
 def test_after_sigterm_what_is_in_flight_is_answered_and_recorded(models: Path, tmp_path: Path) -> None:
     base = f"--model_base_path={models / 'line'}"
     log = f"--request_log={tmp_path / 'log'}"
@@ -423,6 +426,7 @@ def test_after_sigterm_what_is_in_flight_is_answered_and_recorded(models: Path, 
     assert found["loop"][1] == {"steps": [100_000]}
 
 
+@pytest.mark.extended
 def test_key_is_recorded_and_not_given_to_the_model(models: Path, tmp_path: Path) -> None:
     options = ("--model_name=line", f"--model_base_path={models / 'line'}", f"--request_log={tmp_path / 'log'}")
     with serving(tmp_path / "server", *options, "--request_log_key=id", "--enable_batching") as server:
@@ -465,6 +469,7 @@ def _listens(port: int) -> bool:
 _PARENT = "import os, subprocess, sys; subprocess.run([*sys.argv[1:], f'--die_with_parent={os.getpid()}'])"
 
 
+@pytest.mark.extended
 def test_with_a_key_the_unsigned_is_rejected_and_the_server_ends_with_its_parent(models: Path, tmp_path: Path) -> None:
     for number, key in ((1, b"secret"), (2, None), (3, b"another")):
         folder = Path(shutil.copytree(models / "line" / "1", tmp_path / "line" / str(number)))

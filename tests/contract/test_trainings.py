@@ -63,6 +63,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     },
 }
 BOTH_LINES = {"mesh", "min_size"}
+EXTENDED = {"mesh", "min_size"}
 SLOW = {
     "alone-bfloat16",
     "alone-float16",
@@ -83,7 +84,7 @@ shard is at least, or at most, 104."""
 
 def marked(*names: str) -> list[Any]:
     """The names of trainings, as parameters of a test with the marks that they have."""
-    marks = ((BOTH_LINES, pytest.mark.both_lines), (SLOW, pytest.mark.slow))
+    marks = ((BOTH_LINES, pytest.mark.both_lines), (EXTENDED, pytest.mark.extended), (SLOW, pytest.mark.slow))
     return [pytest.param(name, marks=[mark for several, mark in marks if name in several]) for name in names]
 
 
@@ -142,6 +143,7 @@ def test_mirrored_on_two_devices_is_the_same_training(
     np.testing.assert_allclose(left.predictions, made("alone").left.predictions, rtol=0, atol=1e-5)
 
 
+@pytest.mark.extended
 @pytest.mark.both_lines
 def test_mesh_is_the_same_training_on_four_devices(made: Callable[[str], Made]) -> None:
     mesh, alone = made("mesh"), made("alone")
@@ -173,7 +175,9 @@ def test_tables_in_shards_are_whole_in_the_checkpoint(made: Callable[[str], Made
     assert made("alone").left.tables == dict.fromkeys(TABLES[name], 1)
 
 
-@pytest.mark.parametrize(("name", "off"), [("alone", 1e-6), ("min_size", RATE / 10)])
+@pytest.mark.parametrize(
+    ("name", "off"), [("alone", 1e-6), pytest.param("min_size", RATE / 10, marks=pytest.mark.extended)]
+)
 def test_curves_of_training(made: Callable[[str], Made], name: str, off: float) -> None:
     curves = made(name).curves("train")
     assert {tag: set(curves[tag]) for tag in SCALARS} == dict.fromkeys(SCALARS, CHECKPOINTS)
@@ -184,18 +188,22 @@ def test_curves_of_training(made: Callable[[str], Made], name: str, off: float) 
     assert all(rate > 0 for rate in curves["steps_per_second"].values())
 
 
-def test_checkpoints_are_evaluated_on_every_row(made: Callable[[str], Made]) -> None:
-    inline, beside = made("alone"), made("min_size")
-    assert set(inline.curves("eval")["auc"]) == CHECKPOINTS
-    # It looks at the newest one only, so it may pass over some.
-    assert {STEPS} <= set(beside.curves("eval")["auc"]) <= CHECKPOINTS
-    for each, log in ((inline, (inline.folder / "node.log").read_text()), (beside, beside.log("evaluator-0"))):
-        curves = each.curves("eval")
-        assert set(curves) == {"loss", "auc"}
-        assert set(curves["loss"]) == set(curves["auc"])
-        assert curves["auc"][STEPS] == pytest.approx(each.left.auc, abs=0.002)
-        evaluated = re.findall(r"step (\d+): evaluated (\d+) rows", log)
-        assert {(int(step), int(rows)) for step, rows in evaluated} == {(step, EVAL_ROWS) for step in curves["auc"]}
+@pytest.mark.parametrize("name", marked("alone", "min_size"))
+def test_checkpoints_are_evaluated_on_every_row(made: Callable[[str], Made], name: str) -> None:
+    each = made(name)
+    curves = each.curves("eval")
+    if name == "alone":
+        log = (each.folder / "node.log").read_text()
+        assert set(curves["auc"]) == CHECKPOINTS
+    else:
+        log = each.log("evaluator-0")
+        # It looks at the newest one only, so it may pass over some.
+        assert {STEPS} <= set(curves["auc"]) <= CHECKPOINTS
+    assert set(curves) == {"loss", "auc"}
+    assert set(curves["loss"]) == set(curves["auc"])
+    assert curves["auc"][STEPS] == pytest.approx(each.left.auc, abs=0.002)
+    evaluated = re.findall(r"step (\d+): evaluated (\d+) rows", log)
+    assert {(int(step), int(rows)) for step, rows in evaluated} == {(step, EVAL_ROWS) for step in curves["auc"]}
 
 
 STOPPING: dict[str, Any] = {
@@ -223,7 +231,7 @@ def assert_ended_early(prepared: Prepared, folder: Path, starts: int = 1) -> Non
     "strategy",
     [
         {"kind": "none"},
-        MULTI_WORKER,
+        pytest.param(MULTI_WORKER, marks=pytest.mark.extended),
         pytest.param(PARAMETER_SERVER, marks=pytest.mark.slow),
         pytest.param({"kind": "mirrored"}, marks=pytest.mark.slow),
         pytest.param({"kind": "mesh", "data": 2, "model": 2}, marks=pytest.mark.slow),
@@ -256,7 +264,7 @@ def test_restarted_training_ends_early_too(prepared: Prepared, tmp_path: Path, s
 
 
 def test_histograms_and_profile_are_written_on_request(made: Callable[[str], Made]) -> None:
-    profiled, plain = made("alone"), made("min_size")
+    profiled = made("alone")
     curves = profiled.curves("train")
     assert len([tag for tag in curves if set(curves[tag]) == CHECKPOINTS and tag not in SCALARS]) == len(
         profiled.left.weights
@@ -265,6 +273,11 @@ def test_histograms_and_profile_are_written_on_request(made: Callable[[str], Mad
     assert buckets[:, 2].sum() == 46, "each weight in one bucket"
     [profile] = (profiled.folder / "run" / "train").glob("plugins/profile/*/*.xplane.pb")
     assert profile.stat().st_size > 0
+
+
+@pytest.mark.extended
+def test_without_a_request_neither_histograms_nor_a_profile_are_written(made: Callable[[str], Made]) -> None:
+    plain = made("min_size")
     assert set(plain.curves("train")) == SCALARS
     assert not (plain.folder / "run" / "train" / "plugins").exists()
 
