@@ -12,6 +12,7 @@ from components.compat.tfmot import cluster_keeping_zeros
 pytestmark = pytest.mark.both_lines
 
 
+@pytest.mark.extended
 def test_zeros_are_a_cluster() -> None:
     dense = tf_keras.layers.Dense(8)
     network = tf_keras.Sequential([tf_keras.Input((8,)), dense])

@@ -38,7 +38,10 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     return run(tmp_path_factory.mktemp("compared"), SECTION, BEFORE, "they really are")
 
 
-@pytest.fixture(scope="module", params=["multiclass", pytest.param("regression", marks=pytest.mark.extended)])
+OTHER_TASKS = [pytest.param(task, marks=pytest.mark.extended) for task in ("multiclass", "regression")]
+
+
+@pytest.fixture(scope="module", params=OTHER_TASKS)
 def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     """The same models, evaluated as models of another task."""
     metric = {"multiclass": "accuracy", "regression": "mean_absolute_error"}[request.param]

@@ -230,7 +230,7 @@ def assert_ended_early(prepared: Prepared, folder: Path, starts: int = 1) -> Non
 @pytest.mark.parametrize(
     "strategy",
     [
-        {"kind": "none"},
+        pytest.param({"kind": "none"}, marks=pytest.mark.extended),
         pytest.param(MULTI_WORKER, marks=pytest.mark.extended),
         pytest.param(PARAMETER_SERVER, marks=pytest.mark.slow),
         pytest.param({"kind": "mirrored"}, marks=pytest.mark.slow),

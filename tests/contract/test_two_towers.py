@@ -104,7 +104,7 @@ def test_saved_weights_give_the_same_vectors(tmp_path: Path) -> None:
     np.testing.assert_array_equal(one(rows()), other(rows()))
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("similarity", ["cosine", pytest.param("dot", marks=pytest.mark.extended)])
 def test_queries_find_their_items(similarity: str) -> None:
     tf_keras.utils.set_random_seed(1)
     inputs = Inputs({"past": Ids(30, values=3, is_history=True, shares="item"), "item": Ids(30)})

@@ -44,6 +44,7 @@ def copied(log: str) -> set[str]:
     return set(re.findall(r"warm start from .* variables copied: (.*)", log)[-1].split(", "))
 
 
+@pytest.mark.extended
 def test_without_a_blessed_model_training_begins_from_scratch(earlier: Path) -> None:
     assert "warm start: no model is blessed yet; training begins from scratch" in (earlier / "node.log").read_text()
     description = json.loads((earlier / "model" / "Format-Serving" / "assets.extra" / "warm_start.json").read_text())

@@ -164,7 +164,7 @@ def test_saved_forest_needs_no_other_operations(tmp_path: Any) -> None:
     module = tf.Module()
     module.weights = model.variables
     signature = tf.function(
-        lambda x: {"logits": model({"x": x})}, input_signature=[tf.TensorSpec([None], tf.float32, name="x")]
+        lambda x: {"logits": model({"x": x})}, [tf.TensorSpec([None], tf.float32, name="x")], autograph=False
     )
     tf.saved_model.save(module, str(tmp_path), signatures=signature)
     loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]

@@ -80,6 +80,7 @@ def mobile(**more: Any) -> ModelConfig:
     return ModelConfig(kind="application", application="MobileNet", **more)
 
 
+@pytest.mark.extended
 def test_application_takes_its_weights_from_a_file_and_keeps_its_moments(tmp_path: Path) -> None:
     source = tf_keras.applications.MobileNet(include_top=False, weights=None, pooling="avg", input_shape=(32, 32, 3))
     path = str(tmp_path / "mobile.weights.h5")
