@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from in_fork_server import in_child
+from tensorflow.python.autograph.impl import conversion
 from tensorflow.python.ops import script_ops
 
 from components.compat.tensorflow import (
@@ -24,6 +25,7 @@ from components.compat.tensorflow import (
     call_py_function,
     clone_lambda_layers,
     dispatchable,
+    leave_tf_keras_unconverted,
     local_copy,
     register_py_function,
 )
@@ -167,6 +169,12 @@ def test_process_exits_while_a_thread_calls_a_function() -> None:
         [sys.executable, "-c", PROGRAM], env={**os.environ, **LEGACY_KERAS}, timeout=120, check=False
     )
     assert ended.returncode == 0
+
+
+def test_autograph_leaves_tf_keras_as_it_is() -> None:
+    leave_tf_keras_unconverted()
+    assert conversion.is_allowlisted(tf_keras.layers.Dense.call)
+    assert not conversion.is_allowlisted(doubled)
 
 
 def test_models_with_lambda_layers_can_be_copied() -> None:
