@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from components.compat.tensorflow import clone_lambda_layers
+from components.compat.tensorflow import clone_lambda_layers, leave_tf_keras_unconverted
 from components.edge import fine_tuning
 from components.edge.config import VariantConfig
 from components.edge.fine_tuning import NotMadeError, fine_tuned
@@ -37,9 +36,8 @@ def network() -> tf_keras.Model:
     return build(ModelConfig(kind="mlp", hidden=(16, 8)), inputs, 1)
 
 
-def fit(model: tf_keras.Model, callbacks: list[tf_keras.callbacks.Callback], eagerly: bool = False) -> None:
-    """Trains for a few steps, in a graph unless it is to be eagerly."""
-    model.compile("adam", tf_keras.losses.BinaryCrossentropy(from_logits=True), run_eagerly=eagerly)
+def fit(model: tf_keras.Model, callbacks: list[tf_keras.callbacks.Callback]) -> None:
+    model.compile("adam", tf_keras.losses.BinaryCrossentropy(from_logits=True))
     rows = tf.data.Dataset.from_tensor_slices((ROWS, LABEL)).batch(16).repeat()
     model.fit(rows, steps_per_epoch=STEPS, verbose=0, callbacks=callbacks)
 
@@ -49,8 +47,9 @@ def kernels(model: tf_keras.Model) -> list[Any]:
 
 
 @pytest.fixture(autouse=True)
-def _cloned_lambdas() -> None:
+def _as_in_the_process_that_trains_variants() -> None:
     clone_lambda_layers()
+    leave_tf_keras_unconverted()
 
 
 @pytest.mark.parametrize(
@@ -64,13 +63,12 @@ def _cloned_lambdas() -> None:
             lambda kernel: np.mean(kernel == 0) >= 0.45 and len(np.unique(kernel)) <= 4,
             marks=pytest.mark.extended,
         ),
-        pytest.param({"kind": "qat"}, lambda kernel: len(np.unique(kernel)) > 4, marks=pytest.mark.extended),
+        ({"kind": "qat"}, lambda kernel: len(np.unique(kernel)) > 4),
     ],
 )
 def test_weights_have_what_the_kind_promises(options: dict[str, Any], holds: Callable[[Any], bool]) -> None:
     variant = VariantConfig(**options)
-    # A variant of a pipeline is trained in graphs, see e2e/test_edge.py; to trace them takes long, so here one is.
-    tuned = fine_tuned(network(), variant, STEPS, functools.partial(fit, eagerly=variant.kind != "qat"))
+    tuned = fine_tuned(network(), variant, STEPS, fit)
     assert all(holds(kernel) for kernel in kernels(tuned)), [np.unique(kernel) for kernel in kernels(tuned)]
     rounded = [each for each in tuned.layers if type(each).__name__.startswith("Quantize")]
     assert bool(rounded) == variant.trains_rounding
