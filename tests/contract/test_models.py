@@ -294,7 +294,7 @@ def test_gradients_of_composed_vectors_are_sparse() -> None:
     assert (of_rows.indices.numpy().tolist(), of_quotients.indices.numpy().tolist()) == ([0, 3], [0, 9])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", OF_KINDS.values())
 def test_every_model_composes_vectors(kind: str) -> None:
     model = build(small(kind), COMPOSED, 2)
     tables = [layer for layer in model.layers if isinstance(layer, layers.Table)]

@@ -52,6 +52,7 @@ def test_cnn_has_a_logit_per_output(inputs: Inputs) -> None:
     np.testing.assert_allclose(alone, logits[:1], atol=1e-4)
 
 
+@pytest.mark.extended
 def test_cnn_learns_the_direction_of_stripes() -> None:
     random = np.random.default_rng(0)
     stripes = np.tile(np.array([0, 1], np.float32), (64, 8, 4))
