@@ -17,7 +17,7 @@ from components.pusher.serving_state import Canary, Stages, State
 from components.trainer.remote import manifests
 from pipeline.authoring.config import load
 
-pytestmark = has_api_server
+pytestmark = [pytest.mark.cluster, has_api_server]
 
 STRATEGIES = ("{kind: none}", "{kind: multi_worker, workers: 4}", "{kind: parameter_server, workers: 3, ps: 2}")
 WHERE = (

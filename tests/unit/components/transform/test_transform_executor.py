@@ -91,8 +91,9 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
 
 
 @both_lines
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "form", [pytest.param("parquet", marks=pytest.mark.extended), pytest.param("tfrecord", marks=pytest.mark.slow)]
+)
 def test_every_operation_is_transformed_as_by_tfx(
     form: Format, stock: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
