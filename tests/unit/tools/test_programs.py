@@ -56,6 +56,7 @@ def test_without_its_program_a_test_is_skipped_and_fails_in_ci(bare: Path, monke
     assert programs.find("haproxy") == str(bare / "bin" / "haproxy")
 
 
+@pytest.mark.extended
 def test_skipped_tests_are_listed_with_reason_and_remedy(tmp_path: Path) -> None:
     test = "tests/unit/deploy/test_deploy.py::test_alert_rules_pass_their_tests"
     # promtool is in no folder that is searched beside the PATH.

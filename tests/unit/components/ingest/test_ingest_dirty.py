@@ -163,6 +163,7 @@ def test_huge_file_is_the_same_whoever_reads_it(
     assert positions == [row + 3 for row in range(1_500) if row % 500 in (100, 200)]
 
 
+@pytest.mark.extended
 def test_any_number_of_workers_makes_the_same_splits(huge: DataConfig, tmp_path: Path) -> None:
     one, *others = (run_without_beam(huge, tmp_path / str(workers), workers) for workers in (1, 3, 50))
     for other in others:

@@ -250,7 +250,7 @@ def test_header_names_become_names_of_columns(tmp_path: Path) -> None:
     assert {tuple(row) for row in all_rows(examples)} == {("Fare", "_2nd", "u4fa1u683c")}
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", [pytest.param("tfrecord", marks=pytest.mark.extended), "parquet"])
 def test_the_files_of_a_span_are_the_same_whichever_spans_are_read_with_it(form: Format, tmp_path: Path) -> None:
     for span in (1, 2, 3):
         for part in ("a", "b"):

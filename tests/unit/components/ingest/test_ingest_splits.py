@@ -39,7 +39,7 @@ def disjoint(result: dict[str, set[Any]]) -> bool:
     return len(set().union(*result.values())) == sum(map(len, result.values()))
 
 
-@pytest.mark.parametrize("by", ["hash", "group"])
+@pytest.mark.parametrize("by", ["hash", pytest.param("group", marks=pytest.mark.extended)])
 def test_rows_of_a_group_stay_together(tmp_path: Path, by: str) -> None:
     rows = [(row, f"user{row % 60}", row % 3) for row in range(900)]
     for number in range(6):

@@ -101,7 +101,7 @@ def models(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         ("binary", 10**6, True),
         ("binary", 10, False),
         ("binary", 10, True),
-        ("multiclass", 10**6, True),
+        pytest.param("multiclass", 10**6, True, marks=pytest.mark.extended),
         ("regression", 10, False),
     ],
 )

@@ -53,7 +53,8 @@ def test_steps_of_one_call_take_the_next_batches() -> None:
 
 
 @pytest.mark.both_lines
-@pytest.mark.parametrize("rate", [None, pytest.param(0.05, marks=pytest.mark.extended)], ids=["adam", "adagrad"])
+@pytest.mark.extended
+@pytest.mark.parametrize("rate", [None, 0.05], ids=["adam", "adagrad"])
 def test_xla_compiles_a_step(rate: float | None) -> None:
     random = np.random.default_rng(0)
     features = {

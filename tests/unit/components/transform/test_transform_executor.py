@@ -343,7 +343,7 @@ def _lines(of: Transformed, name: str) -> list[bytes]:
 
 
 @both_lines
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", ["parquet", pytest.param("tfrecord", marks=pytest.mark.extended)])
 def test_splits_without_rows(form: Format, tmp_path: Path) -> None:
     none = {name: each.slice(0, 0) for name, each in TABLES.items()}
     ours = transform(stored(tmp_path / "in", form, none), SCHEMA, tmp_path / "out", small_plan())

@@ -158,6 +158,7 @@ def canaries(push_folder: PushFolder, percents: list[int]) -> None:
         promotion.canary(push_folder, 2 + percent % 3, percent)
 
 
+@pytest.mark.extended
 def test_concurrent_changes_are_all_recorded(push_folder: PushFolder, files: Files) -> None:
     promotion.promote(push_folder, 1)
     # Each change has a percentage of its own, so none of them finds the stages that it makes.
