@@ -11,7 +11,7 @@ from typing import Any
 
 import ingest_runs
 import pytest
-from ingest_runs import BEAM, FORMATS, TWO_WORKERS, all_rows, by_split, counts, data, ingest, records, refused
+from ingest_runs import BEAM, TWO_WORKERS, all_rows, by_split, counts, data, ingest, records, refused
 from tfx.components.example_gen.csv_example_gen.executor import Executor as StockExecutor
 from tfx.components.example_gen.input_processor import FileBasedInputProcessor
 from tfx.proto import example_gen_pb2
