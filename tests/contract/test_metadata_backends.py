@@ -59,8 +59,7 @@ VERBS = ("runs", "artifacts", "show r2", "lineage 12", "compare r1 r3", "export"
 def both(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[History, History]:
     """The same history in a file and on the server."""
     folder = tmp_path_factory.mktemp("history")
-    server.renew()
-    return write_history(folder), write_history(folder, server.location)
+    return write_history(folder), write_history(folder, server.add("history"))
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

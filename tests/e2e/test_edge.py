@@ -75,9 +75,11 @@ def test_show_and_the_report_have_the_verdict(run: Any) -> None:
     assert "tflite_float16 is not pushed" in Path(run.first.result["report"]).read_text()
 
 
-def test_host_predicts_raw_rows(run: Any) -> None:
+def test_host_predicts_raw_rows(run: Any, tmp_path: Path) -> None:
     folder = Path(run.first.result["pushed"])
-    spec = importlib.util.spec_from_file_location("host_preprocessing", folder / "edge" / "preprocessing.py")
+    # A copy, because Python writes its bytecode next to the module, and a pushed version may contain no other file.
+    module_file = shutil.copy(folder / "edge" / "preprocessing.py", tmp_path)
+    spec = importlib.util.spec_from_file_location("host_preprocessing", module_file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

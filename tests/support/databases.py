@@ -89,15 +89,20 @@ class Server:
         """Empties the database."""
         # Also if somebody still holds a connection.
         self.run("DROP DATABASE metadata" + (" WITH (FORCE);" if self.backend == "postgresql" else ";"))
-        self.run(_CREATE[self.backend])
+        self.add("metadata")
+
+    def add(self, name: str) -> Database:
+        """Create another database, which `renew` leaves as it is, and return its location."""
+        self.run(_CREATE[self.backend].format(name))
+        return Database(self.backend, "127.0.0.1", self.port, name, USER)
 
     def _all(self) -> dict[str, str]:
         return {**os.environ, **self.environment}
 
 
 _CREATE = {
-    "postgresql": f"CREATE DATABASE metadata OWNER {USER};",
-    "mysql": f"CREATE DATABASE metadata; GRANT ALL ON metadata.* TO {USER}@'%';",
+    "postgresql": f"CREATE DATABASE {{0}} OWNER {USER};",
+    "mysql": f"CREATE DATABASE {{0}}; GRANT ALL ON {{0}}.* TO {USER}@'%';",
 }
 
 
@@ -128,7 +133,7 @@ def postgresql(tls: Keys | None = None) -> Iterator[Server]:
         try:
             escaped = PASSWORD.replace("'", "''")
             server.run(f"CREATE USER {USER} PASSWORD '{escaped}';")
-            server.run(_CREATE["postgresql"])
+            server.add("metadata")
             yield server
         finally:
             server.stop()
@@ -162,7 +167,7 @@ def mariadb(tls: Keys | None = None) -> Iterator[Server]:
             escaped = PASSWORD.replace("\\", "\\\\").replace("'", "\\'")
             needs = " REQUIRE SSL" if tls else ""
             server.run(f"CREATE USER {USER}@'%' IDENTIFIED BY '{escaped}'{needs};")
-            server.run(_CREATE["mysql"])
+            server.add("metadata")
             yield server
         finally:
             server.stop()
