@@ -66,6 +66,7 @@ def _as_in_the_process_that_trains_variants() -> None:
         ({"kind": "qat"}, lambda kernel: len(np.unique(kernel)) > 4),
     ],
 )
+@pytest.mark.extended
 def test_weights_have_what_the_kind_promises(options: dict[str, Any], holds: Callable[[Any], bool]) -> None:
     variant = VariantConfig(**options)
     tuned = fine_tuned(network(), variant, STEPS, fit)

@@ -202,6 +202,7 @@ def test_job_for_a_job_server_that_runs(
         ("spark", "spark://localhost:7077", ("--spark-master-url", "spark://localhost:7077")),
     ],
 )
+@pytest.mark.extended
 def test_job_for_a_job_server_that_the_node_starts_from_a_jar(
     tmp_path: Path, engine: str, master: str, named: tuple[str, str]
 ) -> None:

@@ -44,6 +44,7 @@ def test_best_values_are_returned_and_failed_trials_are_recorded(prepared: Prepa
 
 
 @pytest.mark.slow
+@pytest.mark.extended
 def test_every_field_is_tuned_and_the_seed_makes_it_reproducible(prepared: Prepared, tmp_path: Path) -> None:
     tune = {
         "learning_rate": {"log": [1e-3, 1e-1]},

@@ -127,6 +127,7 @@ def test_everything_is_as_the_stock_executor_computes_it(
     assert all(any(f'name: "{name}"' in key for key in measured) for name in named)
 
 
+@pytest.mark.extended
 def test_label_slices_have_its_values_and_worst_mistakes_of_images_are_kept(tmp_path: Path) -> None:
     truth = [each[0] for each in evaluator_tables.table("multiclass")["truth"]]
     replaced = {"label": [[f"class {each}"] for each in truth], "path": [[f"{at}.png"] for at in range(len(truth))]}

@@ -67,6 +67,7 @@ def test_files_that_are_not_there_yet_are_no_error_and_a_missing_key_is(tmp_path
         read(tmp_path / "1.csv", 1)
 
 
+@pytest.mark.extended
 def test_requests_and_labels_in_a_bucket_are_read_as_local_ones(tmp_path: Path) -> None:
     log, folder = tmp_path / "log", tmp_path / "labels"
     log.mkdir()

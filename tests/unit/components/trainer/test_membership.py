@@ -28,6 +28,7 @@ class _Answering(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no t
         return grpc.unary_unary_rpc_method_handler(lambda request, _: request)
 
 
+@pytest.mark.extended
 def test_worker_joins_and_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "_ANSWER_SECONDS", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as frozen, ThreadPoolExecutor(2) as pool:

@@ -130,6 +130,7 @@ def test_mesh_takes_the_steps_of_one_device(kind: str, rate: float | None) -> No
     assert_equal(together.state(), alone.state())
 
 
+@pytest.mark.extended
 def test_checkpoint_of_a_mesh_continues_anywhere(tmp_path: Path) -> None:
     first = Trained("wide_deep")
     of_mesh = copies(first, "wide_deep")

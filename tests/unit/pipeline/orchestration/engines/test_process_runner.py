@@ -18,6 +18,7 @@ pytestmark = pytest.mark.both_lines
 RUNTIME = RuntimeConfig.model_validate({"direct": {"mode": "multi_processing", "workers": 2}})
 
 
+@pytest.mark.extended
 def test_node_ends_with_a_killed_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(Path(engine_program.__file__).parent)]))
     process = engine_program.start(engines.beam_args(RUNTIME), tmp_path)
