@@ -24,6 +24,7 @@ def search(prepared: Prepared, folder: Path, tune: dict[str, Any], stop_at: int 
 
 
 @pytest.mark.both_lines
+@pytest.mark.extended
 def test_best_values_are_returned_and_failed_trials_are_recorded(prepared: Prepared, tmp_path: Path) -> None:
     tune = {"learning_rate": {"choice": RATES}, "hidden": {"choice": [[8]]}, "trials": 10}
     trials, results, best = search(prepared, tmp_path, tune)
