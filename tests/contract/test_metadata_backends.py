@@ -151,7 +151,7 @@ def test_two_runs_side_by_side_share_it(server: Server, tmp_path: Path):
         folder.mkdir()
         started.append(start_toy(folder, "fan", store=str(server.location)))
     ended = [result_of_toy(each) for each in started]
-    assert [each["state"] for each in ended] == ["done", "done"]
+    assert [each["state"] for each in ended] == ["done", "done"], ended
     store = Store(server.location)
     assert {run.name for run in store.runs("toy")} == {each["run"] for each in ended}
     for each in ended:

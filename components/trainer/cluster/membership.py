@@ -133,9 +133,11 @@ class Membership:
         return frozenset(number for number, answered in enumerate(answers) if answered)
 
     def _follow(self) -> None:
-        while True:
-            time.sleep(_INTERVAL_SECONDS)
-            self.latest = self.ask()
+        # Where the interpreter ends, its pools take no more work.
+        with contextlib.suppress(RuntimeError):
+            while True:
+                time.sleep(_INTERVAL_SECONDS)
+                self.latest = self.ask()
 
 
 def _await_all(addresses: Sequence[str]) -> None:

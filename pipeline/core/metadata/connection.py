@@ -39,8 +39,8 @@ _FILE_SECONDS = 2.0
 """How long to try: the first nodes of a new store create its tables at the same time, and one of them has to wait."""
 _SERVER_SECONDS = 30.0
 """The same for a server, which may be restarting."""
-_ATTEMPTS = 8
-"""How often a server's transaction is repeated."""
+_FILE_ATTEMPTS, _SERVER_ATTEMPTS = 2, 9
+"""How often a transaction is tried that was rolled back."""
 _UNFINISHED = ("NEW", "RUNNING")
 
 
@@ -173,38 +173,28 @@ class RetryingStore(InterceptedStore):
         _put_in_order(request, response)
 
     def _call_with_retry(self, method_name: str, request: Message, response: Message) -> None:
-        try:
-            with _file_locked(self._location), _type_locked(self._location, method_name):
-                super().call(method_name, request, response)
-        except mlmd.errors.AbortedError:
-            # The call was rolled back; on a file because another process, such as a backup, has locked it. The library
-            # retries five times within seconds; a read waits for the lock, up to half a minute.
-            if isinstance(self._location, Path):
-                Tables(self._location)
-            with _type_locked(self._location, method_name):
-                super().call(method_name, request, response)
-        except mlmd.errors.InternalError:
-            if isinstance(self._location, Path):
-                raise
-            self._repeat(method_name, request, response)
-
-    def _repeat(self, method_name: str, request: Message, response: Message) -> None:
-        """Repeats a call on a new connection.
-
-        The library raises the same error for a lost server, a transaction to be repeated, and an invalid request; the
-        last fails each time.
-        """
-        for attempt in range(1, _ATTEMPTS + 1):
-            self.take_connection(connect(self._location))
+        attempts = _FILE_ATTEMPTS if isinstance(self._location, Path) else _SERVER_ATTEMPTS
+        for attempt in range(1, attempts + 1):
             try:
-                with _type_locked(self._location, method_name):
+                with _file_locked(self._location), _type_locked(self._location, method_name):
                     super().call(method_name, request, response)
                 break
-            except mlmd.errors.InternalError:
-                if attempt == _ATTEMPTS:
+            except (mlmd.errors.AbortedError, mlmd.errors.InternalError) as error:
+                is_repeatable = isinstance(self._location, Database) or isinstance(error, mlmd.errors.AbortedError)
+                if attempt == attempts or not is_repeatable:
                     raise
-                # Different pauses, also in forks of one process, separate the transactions.
-                time.sleep(random.SystemRandom().uniform(0, _PAUSE_SECONDS))
+                self._prepare_repetition()
+
+    def _prepare_repetition(self) -> None:
+        if isinstance(self._location, Path):
+            # Another process, such as a backup, has locked the file. The library has repeated the call for seconds; a
+            # read waits for the lock, up to half a minute.
+            Tables(self._location)
+            return
+        # The library raises the same error for a lost server, a transaction to be repeated, and an invalid request; the
+        # last fails each time. Different pauses, also in forks of one process, separate the transactions.
+        time.sleep(random.SystemRandom().uniform(0, _PAUSE_SECONDS))
+        self.take_connection(connect(self._location))
 
 
 @contextlib.contextmanager
