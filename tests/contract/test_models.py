@@ -43,7 +43,7 @@ INPUTS = {
 }
 
 
-extended = pytest.mark.extended
+extended, slow = pytest.mark.extended, pytest.mark.slow
 OF_INPUTS = ["histories", *(pytest.param(name, marks=extended) for name in INPUTS if name != "histories")]
 """In `make test`, the inputs that have the most kinds of features."""
 
@@ -104,7 +104,7 @@ def test_model_builds_and_gives_a_logit_per_output(kind: str, given: str, output
 
 
 @pytest.mark.parametrize("given", OF_INPUTS)
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=extended)], indirect=True)
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=slow)], indirect=True)
 @pytest.mark.parametrize(
     "kind", [OF_KINDS[kind] for kind in KINDS if kind != "linear"]
 )  # which is one layer, of logits
@@ -136,7 +136,9 @@ def in_32_bits(kind: str, given: str) -> tuple[list[Any], Any]:
 
 
 @pytest.mark.parametrize(
-    "policy", ["float32", *(pytest.param(each, marks=extended) for each in TOLERANCE)], indirect=True
+    "policy",
+    ["float32", pytest.param("mixed_bfloat16", marks=extended), pytest.param("mixed_float16", marks=slow)],
+    indirect=True,
 )
 @pytest.mark.parametrize("kind", OF_KINDS.values())
 def test_model_overfits_64_rows(kind: str, policy: str) -> None:

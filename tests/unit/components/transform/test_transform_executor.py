@@ -91,9 +91,8 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
 
 
 @both_lines
-@pytest.mark.parametrize(
-    "form", [pytest.param("parquet", marks=pytest.mark.extended), pytest.param("tfrecord", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["parquet", "tfrecord"])
 def test_every_operation_is_transformed_as_by_tfx(
     form: Format, stock: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
