@@ -33,6 +33,7 @@ test-all: test test-rest ## both
 
 test-slow: data programs engines cluster ## long experiments: load, many trainings, real Flink, Spark, Prism and Kubernetes
 	$(PYTEST) --levels slow $(ARGS)
+	@tools/test_current.sh rest
 
 pytest: setup ## some of the tests, in parallel, without the slow ones: ARGS="tests/unit -k names"
 	$(PYTEST) --levels test,rest $(ARGS)
@@ -53,7 +54,7 @@ coverage: ARGS := --cov --cov-report=term
 coverage: pytest ## the same, with the coverage of the tests' own processes
 
 test-current: data ## what can differ on the current release line; in a Debian 13 root where this machine is older
-	@tools/test_current.sh
+	@tools/test_current.sh $(LEVELS)
 
 doctor: setup ## what this machine lacks for runs, and for tests
 	@$(BIN)/python runner.py doctor; code=$$?; $(BIN)/python tests/support/programs.py && exit $$code

@@ -29,9 +29,11 @@ def _program(checkout: Path, name: str, line: str) -> None:
     path.chmod(0o755)
 
 
-def _run(checkout: Path) -> subprocess.CompletedProcess[str]:
+def _run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     script, environment = checkout / "tools" / "test_current.sh", {"PATH": str(checkout / "bin")}
-    return subprocess.run([script], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [script, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def _refusal(checkout: Path) -> str:
@@ -59,12 +61,13 @@ def test_without_private_namespaces(checkout: Path) -> None:
     assert "start it with --privileged" in _refusal(checkout)
 
 
-def test_with_an_environment_on_the_current_line(checkout: Path) -> None:
+@pytest.mark.parametrize(("arguments", "levels"), [([], "test,rest"), (["test"], "test")])
+def test_with_an_environment_on_the_current_line(checkout: Path, arguments: list[str], levels: str) -> None:
     (checkout / ".venv" / "bin").mkdir(parents=True)
     # Stands in for Python 3.11 or newer: it agrees to the question for its version.
     _program(checkout, "python", "")
     (checkout / "bin" / "python").rename(checkout / ".venv" / "bin" / "python")
     _program(checkout, "make", 'echo "$@"')
-    done = _run(checkout)
+    done = _run(checkout, *arguments)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith('--no-print-directory pytest ARGS=-m "both_lines and not slow" ')
+    assert done.stdout.startswith(f'--no-print-directory pytest ARGS=--levels {levels} -m "both_lines and not slow" ')
