@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from components.compat.tfma.columnar import Floats, Ints, Numbers, finite, probabilities
 from components.compat.tfma.evaluation import SliceKey
+from components.data.missing import drop_nan
 from components.data.saved_model import column_of
 from components.errors import InputError
 from components.evaluator.binned_sums import Slices
@@ -74,6 +75,7 @@ def _groups(values: pa.Array, name: str) -> tuple[npt.NDArray[np.bool_], npt.NDA
     """Returns which rows have a value, [rows], and the hashes of the values."""
     if pa.types.is_null(values.type):
         return np.zeros(len(values), bool), np.empty(0, np.uint64)
+    values = drop_nan(values)
     counts = np.diff(np.asarray(values.offsets))
     if (counts > 1).any():
         raise InputError(

@@ -13,6 +13,7 @@ import tensorflow_model_analysis as tfma
 from components.compat.tfma import slice_value
 from components.compat.tfma.columnar import Ints
 from components.compat.tfma.evaluation import SliceKey
+from components.data.missing import drop_nan
 from components.errors import InputError
 from components.evaluator.binned_sums import Slices
 
@@ -59,6 +60,7 @@ def slices_of(rows: int, columns: Callable[[str], pa.Array], specs: Sequence[tfm
 def _pairs(name: str, column: pa.Array) -> _Pairs:
     if pa.types.is_null(column.type):
         return _Pairs(np.empty(0, np.int64), np.empty(0, np.int64), [])
+    column = drop_nan(column)
     rows = np.asarray(pc.list_parent_indices(column)).astype(np.int64)
     encoded = pc.list_flatten(column).dictionary_encode()
     codes = np.asarray(encoded.indices).astype(np.int64)

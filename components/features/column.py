@@ -135,6 +135,9 @@ def _matrix(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _as_texts(values: tf.Tensor) -> tf.Tensor:
+    if values.dtype.is_floating:
+        # Requests can hold -0.0, which ingest turns into 0.0: one number must not be two words.
+        values = tf.where(tf.equal(values, 0), tf.zeros_like(values), values)
     return values if values.dtype == tf.string else tf.strings.as_string(values)
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
 from components.data import examples
+from components.data.missing import without_nan
 from components.data.tfrecord_writer import framed_examples, with_frames
 from components.ingest import column_types, shard_writer
 from components.ingest.blocks import (
@@ -164,6 +165,10 @@ class BundleWriter:
         return BundleResult(summary, shards, self._left_out)
 
     def _process(self, block: Block) -> None:
+        columns = without_nan(block.columns)
+        if columns is not block.columns:
+            # Records hold NaN as a value: the examples are encoded again.
+            block = replace(block, columns=columns, records=None)
         key = self._split_column(block.columns)
         converted: pa.RecordBatch | None = None
         bad = self._oversized(block.columns)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.data.missing import nan_to_null
 from components.errors import InputError
 from components.ingest.blocks import ReaderProperties
 from components.ingest.config import ValueType
@@ -104,6 +105,7 @@ class ColumnConverter:
         invalid: list[InvalidValue] = []
         kinds = dict(self.kinds)
         for name, column in zip(block.schema.names, block.columns, strict=True):
+            column = nan_to_null(_decoded(column))
             before = kinds.get(name, Kind.MISSING)
             if name in self._files:
                 kind, array, bad = _convert_typed(column, Kind.BYTES)
@@ -117,7 +119,8 @@ class ColumnConverter:
                 if kind is not Kind.MISSING:
                     self.output_kinds.setdefault(name, kind)
             kinds[name] = max(before, kind)
-            arrays.append(array)
+            # Text is only known to be NaN when it has been parsed.
+            arrays.append(None if array is None else nan_to_null(array))
             invalid += [InvalidValue(row, name, self._with_encoding(reason)) for row, reason in bad]
         if invalid:
             return None, invalid
@@ -253,7 +256,8 @@ def _convert_typed(column: pa.Array, guess: Kind | None) -> _Converted:
         if values.null_count:
             rows = np.repeat(np.arange(len(column)), np.asarray(pc.list_value_length(column).fill_null(0)))
             empty = sorted(set(rows[np.asarray(values.is_null())].tolist()))
-            return kind, None, [(row, "expected a list of values, received a missing value inside") for row in empty]
+            reason = "expected a list of values, received a missing value or NaN inside"
+            return kind, None, [(row, reason) for row in empty]
         if pa.types.is_null(values.type):
             values = pa.nulls(0, pa.binary())
         return kind, _relisted(column, values), []

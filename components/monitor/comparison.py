@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import stats
 
+from components.data.missing import nan_to_null
 from components.monitor.result import Bin, ColumnComparison
 
 _FEW = 20
@@ -37,7 +38,7 @@ _LEAST_SHARE = 1e-4
 """For PSI, whose terms have no limit for an empty bin."""
 
 Columns = Mapping[str, pa.Array]
-"""Name → a value for each row, null without one: a number, or a text as binary or string."""
+"""Name → a value for each row, null or NaN without one: a number, or a text as binary or string."""
 
 
 def compare(reference: Columns, sample: Columns) -> list[ColumnComparison]:
@@ -61,7 +62,8 @@ def is_text(column: pa.Array) -> bool:
 
 
 def _compare(name: str, reference: pa.Array, sample: pa.Array | None) -> ColumnComparison:
-    sample = pa.nulls(1, reference.type) if sample is None else sample
+    sample = pa.nulls(1, reference.type) if sample is None else nan_to_null(sample)
+    reference = nan_to_null(reference)
     missing = reference.null_count / len(reference), sample.null_count / len(sample)
     one, other = reference.drop_null(), sample.drop_null()
     absent = _homogeneity(np.array([[len(one), reference.null_count], [len(other), sample.null_count]]))

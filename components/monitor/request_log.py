@@ -22,6 +22,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 from tfx_bsl.coders import example_coder
 
 from components.data import file_io, tfrecord
+from components.data.missing import nan_to_null
 from components.data.saved_model import MISSING, RAW, column_of
 from components.data.split_sample import first_values, joined
 from components.errors import InputError
@@ -225,7 +226,7 @@ def _values(request: _Request, name: str, dtype: np.dtype[Any], missing: Any) ->
 def _example_columns(requests: Sequence[_Request]) -> dict[str, pa.Array]:
     examples = np.concatenate([value for each in requests for value in each.inputs.values()])
     batch = example_coder.ExamplesToRecordBatchDecoder().DecodeBatch(examples.tolist())
-    return {name: first_values(column_of(batch, name)) for name in batch.schema.names}
+    return {name: nan_to_null(first_values(column_of(batch, name))) for name in batch.schema.names}
 
 
 def _both(one: ServedRows, other: ServedRows) -> ServedRows:

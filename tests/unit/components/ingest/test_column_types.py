@@ -72,7 +72,7 @@ def take(
         ([b"+8", b"9"], [8, 9]),
         ([b" 7", b"+8.5"], [7.0, 8.5]),
         ([b"0x1F", b"1"], [b"0x1F", b"1"]),
-        ([b"1", b"nan"], [1.0, math.nan]),
+        ([b"1", b"nan", b"-0.0"], [1.0, None, 0.0]),
         ([b"inf", b"-Infinity"], [math.inf, -math.inf]),
         ([b"nan(1)", b"1.5"], [b"nan(1)", b"1.5"]),
         ([b"1e400"], [math.inf]),
@@ -159,7 +159,7 @@ def test_codes_are_numbers_where_numbers_are_configured() -> None:
         ([b"3,14", b"-2", None], [float(np.float32(3.14)), -2.0, None]),
         ([b"1.234,5", b"1.234.567,25", b",5", b"7,"], [1234.5, 1234567.25, 0.5, 7.0]),
         ([b"1.234", b"12"], [1234, 12]),
-        ([b" 3,5", b"1e3", b"2,5E-1", b"nan"], [3.5, 1000.0, 0.25, math.nan]),
+        ([b" 3,5", b"1e3", b"2,5E-1", b"nan"], [3.5, 1000.0, 0.25, None]),
         # The point separates no thousands, so that these are versions or dates rather than numbers.
         ([b"2.5", b"3,5"], [b"2.5", b"3,5"]),
         ([b"1.2345", b"1"], [b"1.2345", b"1"]),
@@ -233,7 +233,7 @@ INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16
         (pa.array([True, None, False]), [1, None, 0]),
         (pa.array([np.float16(1.5), None], pa.float16()), [1.5, None]),
         (pa.array([1.5, None], pa.float32()), [1.5, None]),
-        (pa.array([0.1, None, 1e300, math.nan]), [float(np.float32(0.1)), None, math.inf, math.nan]),
+        (pa.array([0.1, None, 1e300, math.nan]), [float(np.float32(0.1)), None, math.inf, None]),
         (pa.array([decimal.Decimal("1.25"), None]), [1.25, None]),
         (pa.array([decimal.Decimal("1.25"), None], pa.decimal256(60, 2)), [1.25, None]),
         (pa.array(["é", None]), ["é".encode(), None]),
@@ -280,7 +280,7 @@ def test_integers_beyond_int64_are_invalid() -> None:
 
 def test_lists_with_missing_values_inside_are_invalid() -> None:
     block = batch(a=pa.array([[1], None, [2, None, None], [], [None]]))
-    message = "expected a list of values, received a missing value inside"
+    message = "expected a list of values, received a missing value or NaN inside"
     for given_ in ({}, {"a": Kind.INT}, {"a": Kind.BYTES}):
         worker = ColumnConverter(given_, {}, None)
         assert worker.convert(block) == (None, [InvalidValue(2, "a", message), InvalidValue(4, "a", message)])
@@ -383,7 +383,9 @@ def _column(fields: Sequence[str | None]) -> list[object]:
         return [field and field.encode() for field in fields]
     if any(isinstance(value, float) for value in values):
         with np.errstate(over="ignore"):
-            return [field and float(np.float32(float(field))) for field in fields]
+            numbers = [field and np.float32(float(field)) for field in fields]
+        # NaN is missing, and -0.0 is 0.0.
+        return [None if number is None or np.isnan(number) else float(number) + 0.0 for number in numbers]
     return values
 
 

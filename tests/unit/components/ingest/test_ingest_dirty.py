@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import math
 from pathlib import Path
 from typing import Any
 
@@ -261,7 +260,7 @@ def test_text_of_another_encoding_is_utf_8_in_the_examples(tmp_path: Path) -> No
     ("late", "kind", "first", "last"),
     [
         ("0.5", "float", 3.0, 0.5),
-        pytest.param("nan", "float", 3.0, math.nan, marks=pytest.mark.extended),
+        pytest.param("nan", "float", 3.0, None, marks=pytest.mark.extended),
         pytest.param("no", "bytes", "3", "no", marks=pytest.mark.extended),
         pytest.param(str(2**63), "bytes", "3", str(2**63), marks=pytest.mark.extended),
         (str(-(2**63)), "int", 3, -(2**63)),
