@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import tensorflow_model_analysis as tfma
 
 from components.config_section import Task
@@ -14,6 +15,13 @@ from components.evaluator.gate import PREVALENCE
 from components.evaluator.plan import EvaluationPlan
 
 _DIAGNOSTICS = "diagnostics"
+_AT = 0.5
+"""TFMA's threshold of metrics without one."""
+_THRESHOLDS = {
+    **dict.fromkeys(("Precision", "Recall", "F1Score", *RATES.values()), "thresholds"),
+    "BinaryAccuracy": "threshold",
+}
+"""TFMA's class of a metric → the option with the probability from which on a prediction is positive."""
 
 
 def eval_config(
@@ -55,6 +63,24 @@ def eval_config(
             tfma.MetricsSpec(metrics=metrics),
         ],
     )
+
+
+def at_least(config: tfma.EvalConfig) -> tfma.EvalConfig:
+    """Return the config for TFMA's own combiners, in which predictions of exactly a threshold are positive.
+
+    TFMA counts predictions above a threshold. Predictions are float32, so those above the number before the threshold
+    are those of at least the threshold. Our columnar form needs no such change.
+    """
+    changed = tfma.EvalConfig()
+    changed.CopyFrom(config)
+    for each in (chosen for spec in changed.metrics_specs for chosen in spec.metrics):
+        if not each.module and each.class_name in _THRESHOLDS:
+            options = json.loads(each.config or "{}")
+            option = _THRESHOLDS[each.class_name]
+            at = np.float32(np.ravel(options.get(option, _AT))[0])
+            options[option] = float(np.nextafter(at, np.float32(-np.inf)))
+            each.config = json.dumps(options)
+    return changed
 
 
 def _of_quantiles(of: Metric, plan: EvaluationPlan) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from components.evaluator import (
 )
 from components.evaluator.baseline import usable_baseline
 from components.evaluator.columnar import Evaluate, Evaluation, Metrics
-from components.evaluator.eval_config import eval_config
+from components.evaluator.eval_config import at_least, eval_config
 from components.evaluator.gate import judge
 from components.evaluator.importance import Importance
 from components.evaluator.mistakes import Mistake
@@ -114,7 +114,7 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
         for each in labels:
             evaluation_ = copy.deepcopy(artifact_utils.get_single_instance(output_dict[keys.EVALUATION_KEY]))
             evaluation_.uri = each.folder
-            config = {keys.EVAL_CONFIG_KEY: proto_utils.proto_to_json(each.config)}
+            config = {keys.EVAL_CONFIG_KEY: proto_utils.proto_to_json(at_least(each.config))}
             super().Do(input_dict, {**output_dict, keys.EVALUATION_KEY: [evaluation_]}, {**exec_properties, **config})
 
 

@@ -79,7 +79,8 @@ PREDICTIONS = {
     [
         ("binary", tfma.metrics.ExampleCount()),
         ("binary", tfma.metrics.AUC()),
-        ("binary", tfma.metrics.BinaryAccuracy()),
+        # TFMA counts a prediction of exactly the threshold as negative, our columns as positive.
+        ("binary", tfma.metrics.BinaryAccuracy(threshold=0.6)),
         ("binary", tfma.metrics.Precision(thresholds=[0.7, 0.3])),
         ("binary", tfma.metrics.BinaryCrossEntropy()),
         ("multiclass", tfma.metrics.MultiClassConfusionMatrixPlot(thresholds=[0.0])),

@@ -128,7 +128,7 @@ def evaluate(folder: Path, setting: Setting, vectorised: bool = True) -> Evaluat
     from tfx.types import standard_artifacts
     from tfx.utils import proto_utils
 
-    from components.evaluator.eval_config import eval_config
+    from components.evaluator.eval_config import at_least, eval_config
     from components.evaluator.executor import Executor, StockExecutor
     from components.evaluator.plan import EvaluationPlan
 
@@ -162,7 +162,8 @@ def evaluate(folder: Path, setting: Setting, vectorised: bool = True) -> Evaluat
     logging.getLogger().addHandler(messages)
     (Executor if vectorised else StockExecutor)(context).Do(inputs, outputs, properties)
     logging.getLogger().removeHandler(messages)
-    return _read(str(folder / "evaluation"), messages.lines)
+    # TFX's executor gets the config with TFMA's own thresholds.
+    return _read(str(folder / "evaluation"), messages.lines, at_least if vectorised else lambda config: config)
 
 
 class _Messages(logging.Handler):
@@ -174,7 +175,7 @@ class _Messages(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def _read(folder: str, messages: list[str]) -> Evaluation:
+def _read(folder: str, messages: list[str], thresholds: Any) -> Evaluation:
     import re
 
     import tensorflow_model_analysis as tfma
@@ -191,8 +192,9 @@ def _read(folder: str, messages: list[str]) -> Evaluation:
     }
     result = tfma.load_eval_result(folder)
     validated = tfma.load_validation_result(folder).missing_thresholds is not None
+    config = thresholds(result.config)
     sizes = (len(result.slicing_metrics), len(result.plots))
-    return Evaluation(metrics, plots, str(result.config), sizes, validated, messages)
+    return Evaluation(metrics, plots, str(config), sizes, validated, messages)
 
 
 def _slice(record: Any) -> str:

@@ -144,17 +144,20 @@ def _confusion_matrix(key: Any, combiner: Any) -> Columnar | None:
     if combiner._example_id_key or not combiner._enable_fractional_labels:
         return None
     thresholds = combiner._binary_confusion_matrices._thresholds
-    ascending = np.sort(np.asarray(thresholds, np.float64))
+    # In the type of predictions: 0.7 is greater than the float32 nearest to it.
+    ascending = np.sort(np.asarray(thresholds, np.float32))
 
     def bins(labels: Numbers, predictions: Numbers) -> Binned:
-        below = np.searchsorted(ascending, finite(predictions))
-        return below.astype(np.int64), probabilities(labels)[:, np.newaxis]
+        # TFMA counts predictions above a threshold, the config promises those of at least the threshold: see `at_least`
+        # in components/evaluator/eval_config.
+        reached = np.searchsorted(ascending, finite(predictions).astype(np.float32), side="right")
+        return reached.astype(np.int64), probabilities(labels)[:, np.newaxis]
 
     def result(sums: Sums) -> dict[Any, Any]:
         positives, negatives = sums.sums[:, 0], sums.rows - sums.sums[:, 0]
         entries = {}
         for threshold in thresholds:
-            above = sums.bins > np.searchsorted(ascending, threshold)
+            above = sums.bins > np.searchsorted(ascending, np.float32(threshold))
             true_positives, false_positives = (float(each[above].sum()) for each in (positives, negatives))
             matrix = matrix_aggregates.Matrix(
                 tp=true_positives,

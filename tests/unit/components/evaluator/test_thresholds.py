@@ -1,0 +1,99 @@
+"""A prediction of exactly the threshold is positive, whoever computes the metric: compared with scikit-learn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow_model_analysis as tfma
+from sklearn import metrics
+from tensorflow_model_analysis.metrics import confusion_matrix_metrics
+from tolerances import float64_sum
+
+from components.compat.tfma import columnar
+from components.evaluator.config import RATES, metric
+from components.evaluator.eval_config import at_least
+
+LABELS = np.array([0.0, 0, 1, 1, 0, 1, 1])
+NEAR = float64_sum(len(LABELS))
+
+
+def rates(labels: Any, chosen: Any) -> dict[str, float]:
+    """The rates of groups, by the counts of a confusion matrix."""
+    tn, fp, fn, tp = metrics.confusion_matrix(labels, chosen).ravel()
+    return {
+        "false_positive_rate": fp / (fp + tn),
+        "false_negative_rate": fn / (fn + tp),
+        "positive_rate": (tp + fp) / len(labels),
+    }
+
+
+EXPECTED: dict[str, Callable[[Any, Any], float]] = {
+    "precision_at_": metrics.precision_score,
+    "recall_at_": metrics.recall_score,
+    "f1_at_": metrics.f1_score,
+    "binary_accuracy_at_": metrics.accuracy_score,
+    **{name: lambda labels, chosen, name=name: rates(labels, chosen)[name] for name in RATES},
+}
+
+
+def by_columns(computation: Any, predictions: Any) -> dict[Any, Any]:
+    """The result of our columns."""
+    form = columnar.counterpart(computation)
+    assert form is not None
+    bins, summands = form.bins(LABELS, predictions)
+    distinct, at = np.unique(bins, return_inverse=True)
+    sums = np.stack([np.bincount(at, each) for each in summands.T], axis=1)
+    return form.result(columnar.Sums(distinct, np.bincount(at).astype(float), sums))
+
+
+def by_rows(computation: Any, predictions: Any) -> dict[Any, Any]:
+    """The result of TFMA's combiner."""
+    accumulator = computation.combiner.create_accumulator()
+    for label, prediction in zip(LABELS, predictions, strict=True):
+        row = tfma.metrics.StandardMetricInputs(
+            label=np.array([label]), prediction=np.array([prediction]), example_weight=np.ones(1)
+        )
+        accumulator = computation.combiner.add_input(accumulator, row)
+    return dict(computation.combiner.extract_output(accumulator))
+
+
+@pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
+@pytest.mark.parametrize("at", [0.5, 0.3, 0.7])
+@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("compute", [by_columns, by_rows])
+def test_prediction_of_exactly_the_threshold_is_positive(name: str, at: float, compute: Any) -> None:
+    # The nearest float32 of 0.7 is below 0.7, that of 0.3 above it.
+    limit = np.float32(at)
+    predictions = np.array(
+        [limit, 0.1, limit, np.nextafter(limit, np.float32(0)), 0.2, 0.9, np.nextafter(limit, np.float32(1))],
+        np.float32,
+    )
+    options = {"thresholds": [at]} if name in RATES else dict(metric(f"{name}{at}").options)
+    made = RATES[name] if name in RATES else metric(f"{name}{at}").tfma_class
+    config = tfma.EvalConfig(
+        metrics_specs=[
+            tfma.MetricsSpec(metrics=[tfma.MetricConfig(class_name=made, config=json.dumps({"name": name, **options}))])
+        ]
+    )
+    if compute is by_rows:
+        options = json.loads(at_least(config).metrics_specs[0].metrics[0].config)
+        options.pop("name")
+    counted, *derived = getattr(confusion_matrix_metrics, made)(name=name, **options).computations()
+    results = compute(counted, predictions)
+    for each in derived:
+        results.update(each.result(results))
+    [value] = [float(np.ravel(value)[0]) for key, value in results.items() if key.name == name]
+    assert value == NEAR.approx(EXPECTED[name](LABELS, predictions >= limit))
+
+
+def test_metrics_without_a_number_have_their_threshold_in_tfma_as_well() -> None:
+    config = tfma.EvalConfig(
+        metrics_specs=[tfma.MetricsSpec(metrics=[tfma.MetricConfig(class_name="Precision", config='{"name": "p"}')])]
+    )
+    [changed] = at_least(config).metrics_specs[0].metrics
+    threshold = np.float32(json.loads(changed.config)["thresholds"])
+    assert threshold < 0.5 == np.nextafter(threshold, np.float32(1))
