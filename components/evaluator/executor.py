@@ -79,8 +79,9 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
 
         Args:
           input_dict: `examples`, `model`, and `baseline_model` if there is one.
-          output_dict: `evaluation` gets TFMA's files, `verdict.json`, `plots.json`, `importance.json`, and of images
-            `mistakes.json`, of several labels those of the first one and those of the others in a folder of each;
+          output_dict: `evaluation` gets TFMA's files, with the verdict as their validation result, `verdict.json`,
+            `plots.json`, `importance.json`, and of images `mistakes.json`, of several labels those of the first one
+            and those of the others in a folder of each;
             `blessing` gets the properties that TFX's Evaluator sets.
           exec_properties: those of TFX's Evaluator, and `plan`, an EvaluationPlan as JSON.
 
@@ -100,6 +101,9 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
             logging.warning("%s", warning)
         with fileio.open(f"{folder}/{verdict.FILE}", "w") as file:
             file.write(result.to_json())
+        # The folder of the first label is the artifact's own: its readers look for the verdict of all labels.
+        for each in labels:
+            _validate(each.folder, result if each.folder == folder else verdicts[each.plan.label_name])
         _bless(result, input_dict, artifact_utils.get_single_instance(output_dict[keys.BLESSING_KEY]))
 
     def _evaluate(
@@ -297,6 +301,15 @@ def _measured(folder: str, examples: Artifact, compared: bool) -> Measured:
 
 def _has_rows(examples: Artifact) -> bool:
     return any(batch.num_rows for batch in example_artifacts.examples_of(examples, _SPLIT).batches())
+
+
+def _validate(folder: str, result: Verdict) -> None:
+    """Write the verdict as TFMA's validation result."""
+    evaluation.write_validation(
+        folder,
+        result.blessed,
+        [evaluation.Failure(check.slice, check.metric, check.value, str(check)) for check in result.failed],
+    )
 
 
 def _bless(result: Verdict, inputs: dict[str, list[Artifact]], blessing: Artifact) -> None:

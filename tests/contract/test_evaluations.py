@@ -8,6 +8,7 @@ from typing import Any
 import evaluator_runs
 import numpy as np
 import pytest
+import tensorflow_model_analysis as tfma
 from evaluator_runs import Evaluated
 from in_fork_server import in_child
 from sklearn import metrics
@@ -142,6 +143,7 @@ def test_blessing_has_tfx_properties_of_both_models(compared: Evaluated) -> None
     assert (compared.blessing["current_model_id"], compared.blessing["baseline_model_id"]) == (7, 5)
     assert Path(compared.blessing["current_model"]).name == "model"
     assert Path(compared.blessing["baseline_model"]).name == "baseline"
+    assert (compared.blessing["blessed"], compared.validated) == (1, True)
 
 
 def test_model_that_fails_a_check_is_not_blessed(tmp_path: Path) -> None:
@@ -154,6 +156,12 @@ def test_model_that_fails_a_check_is_not_blessed(tmp_path: Path) -> None:
     assert (result.verdict.blessed, result.verdict.forced, result.marks) == (False, None, ["NOT_BLESSED"])
     assert (result.blessing["blessed"], result.blessing["forced"], result.blessing["baseline_model_id"]) == (0, "", 0)
     assert all(not each.baseline for each in result.verdict.slices)
+    validation = tfma.load_validation_result(str(tmp_path / "evaluation"))
+    [of_slice] = validation.metric_validations_per_slice
+    [failure] = of_slice.failures
+    assert (validation.validation_ok, len(of_slice.slice_key.single_slice_keys)) == (False, 0)
+    assert failure.metric_key.name == "auc"
+    assert failure.message.startswith("auc: expected at least 0.99, received ")
 
 
 @pytest.mark.extended
@@ -345,4 +353,5 @@ def test_each_label_has_its_metrics_and_its_bounds(several: Evaluated) -> None:
         "buy/binary_crossentropy": True,
     }
     assert not several.verdict.blessed
+    assert not several.validated
     assert several.blessing["blessed"] == 0

@@ -27,12 +27,14 @@ class Evaluated:
       plots: as read from theirs.
       marks: names of the files in the blessing's folder.
       blessing: its properties.
+      validated: whether TFMA reads the model as valid.
     """
 
     verdict: Verdict
     plots: Plots
     marks: list[str]
     blessing: dict[str, Any]
+    validated: bool
 
 
 def columns() -> dict[str, Any]:
@@ -92,6 +94,7 @@ def evaluate(
       labels: several labels, in columns such as `label_click`; the answer about each but the first is its power.
       vectorised: whether columns are evaluated, or TFX's executor does it.
     """
+    import tensorflow_model_analysis as tfma
     from tfx.components.evaluator.constants import EVALUATION_KEY
     from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
     from tfx.types.standard_artifacts import Examples, Model, ModelBlessing, ModelEvaluation
@@ -134,7 +137,8 @@ def evaluate(
     verdict = Verdict.from_json((folder / "evaluation" / "verdict.json").read_text())
     marks = [entry.name for entry in (folder / "blessing").iterdir()]
     plots = Plots.from_json((folder / "evaluation" / "plots.json").read_text())
-    return Evaluated(verdict, plots, marks, facts)
+    validated = tfma.load_validation_result(str(folder / "evaluation")).validation_ok
+    return Evaluated(verdict, plots, marks, facts, validated)
 
 
 def _artifact(kind: Any, folder: Path) -> list[Any]:

@@ -20,6 +20,7 @@ from tensorflow_model_analysis.metrics import (
     metric_specs,
     metric_types,
 )
+from tensorflow_model_analysis.proto import validation_result_pb2
 from tensorflow_model_analysis.utils import model_util
 from tensorflow_model_analysis.writers import eval_config_writer
 from tensorflow_model_analysis.writers import metrics_plots_and_validations_writer as writer
@@ -195,6 +196,42 @@ def write(
     text = eval_config_writer._serialize_eval_run(eval_config, "<user provided PCollection>", "<unknown>", models)
     with tf.io.gfile.GFile(f"{folder}/eval_config.json", "w") as file:
         file.write(text + "\n")
+
+
+class Failure(NamedTuple):
+    """A check that failed: the slice as column → value, the metric, its value (None if unknown), and a message."""
+
+    slice: Mapping[str, str]
+    metric: str
+    value: float | None
+    message: str
+
+
+def write_validation(folder: str, blessed: bool, failures: Iterable[Failure]) -> None:
+    """Replace TFMA's validation result by the verdict of our gate.
+
+    TFMA gets no thresholds, and its own result is ok for every model.
+
+    Args:
+      folder: Folder of the evaluation, local or remote.
+      blessed: Whether the model is blessed.
+      failures: Checks that did not pass.
+    """
+    result = validation_result_pb2.ValidationResult(validation_ok=blessed)
+    of_slices: dict[tuple[tuple[str, str], ...], Any] = {}
+    for failure in failures:
+        key = tuple(sorted(failure.slice.items()))
+        if key not in of_slices:
+            of_slices[key] = result.metric_validations_per_slice.add()
+            for column, value in key:
+                of_slices[key].slice_key.single_slice_keys.add(column=column, bytes_value=value.encode())
+        added = of_slices[key].failures.add(message=failure.message)
+        added.metric_key.name = failure.metric
+        if failure.value is not None:
+            added.metric_value.double_value.value = failure.value
+    for path in tf.io.gfile.glob(f"{folder}/{constants.VALIDATIONS_KEY}*"):
+        tf.io.gfile.remove(path)
+    _write_records(f"{folder}/{constants.VALIDATIONS_KEY}.tfrecord", [result])
 
 
 def _write_records(path: str, messages: Iterable[Any]) -> None:
