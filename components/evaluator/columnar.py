@@ -21,7 +21,7 @@ from components.data.saved_model import Columns, column_of
 from components.data.weights import weights_of
 from components.evaluator import binned_sums, grouped_rows, worst_mistakes
 from components.evaluator.binned_sums import EMPTY, Counted, Slices
-from components.evaluator.columnar_metric import WEIGHTS, ColumnarCombiner
+from components.evaluator.columnar_metric import ColumnarCombiner
 from components.evaluator.grouped_rows import GroupedRows
 from components.evaluator.ranking import Ranking
 from components.evaluator.ranking_metrics import GroupedCombiner
@@ -246,9 +246,8 @@ class BatchCounter:
         slices = slices_of(batch.num_rows, lambda name: slice_column(batch, evaluated.values(), name), self._specs)
         tables = []
         for model, metric, weighted in self._metrics.columnar:
-            read = weights if metric.output == WEIGHTS else evaluated[model].output(metric.output)
-            binned = metric.bins(evaluated[model].labels, read)
-            tables.append(binned_sums.count(binned, slices, weights if weighted else None))
+            binned = metric.bins(evaluated[model].labels, evaluated[model].output(metric.output))
+            tables.append(binned_sums.count(binned, slices, _weights(metric, weights) if weighted else None))
         tables += [EMPTY] * len(self._metrics.grouped)
         counted = Counted(slices.keys, tables, self._others(batch, evaluated, slices, weights))
         if self._group is None:
@@ -357,6 +356,10 @@ class ResultsFn(beam.CombineFn):  # type: ignore[misc]
             if of_slice:
                 others[key] = of_slice[0] if len(of_slice) == 1 else self._metrics.others.merged(of_slice)
         return Counted(keys, tables, others)
+
+
+def _weights(metric: Columnar, weights: Floats | None) -> Floats | None:
+    return np.square(weights) if metric.squared and weights is not None else weights
 
 
 def slice_column(batch: pa.RecordBatch, evaluated: Iterable[Evaluated], name: str) -> pa.Array:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
+import numpy.typing as npt
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as protos
 
 from components.compat import tfma as compat
-from components.compat.tfma.columnar import Binned, Floats, Numbers, Sums, in_one_bin
+from components.compat.tfma.columnar import Binned, Floats, Numbers, Sums, in_one_bin, mean
 from components.evaluator import intervals
 from components.evaluator.intervals import Interval
 from components.evaluator.keyed_metric import KeyedMetric
@@ -23,52 +24,52 @@ Accumulator = dict[int, Floats]
 """Bin → number of rows, and sums of the summands; all weighted."""
 
 
-WEIGHTS = "example weights"
-"""What a metric names as its output to read the weights of the rows."""
+class WeightedSums(NamedTuple):
+    """The sums that a weighted metric and its variance are computed from.
 
+    The variance of a weighted mean of independent rows is the sum of weight² * (value - mean)² / (sum of weights)². It
+    holds for weights that depend on label and prediction too, such as inverse sampling rates, where an effective sample
+    size does not.
 
-class Effective(NamedTuple):
-    """The effective sample size of weighted rows: as many rows of equal weight have a mean of the same variance.
-
-    Source: L. Kish, Survey sampling, 1965.
+    Source: W. G. Cochran, Sampling techniques, 3rd edition, 1977, section 6.3 (the variance of a ratio, linearized).
 
     Attributes:
-      scale: the factor of the sums of weights at which they are the effective sample size.
-      rows: the effective sample size.
+      sums: with the weights of the rows.
+      squared: with their squares, in the same bins; without weights the same sums.
     """
 
-    scale: float
-    rows: float
+    sums: Sums
+    squared: Sums
+
+    def select(self, wanted: npt.NDArray[np.bool_]) -> WeightedSums:
+        """Return some of the bins; wanted: bool [bins]."""
+        sums, squared = (Sums(each.bins[wanted], each.rows[wanted], each.sums[wanted]) for each in self)
+        return WeightedSums(sums, sums if self.squared is self.sums else squared)
 
 
-def effective(
-    eval_config: tfma.EvalConfig | None, key_fields: Mapping[str, Any]
-) -> tuple[list[tfma.metrics.MetricComputation], Callable[[Mapping[Any, Any]], Effective | None]]:
-    """Returns what computes the effective sample size, by which intervals are computed.
+def weighted_sums(
+    name: str, eval_config: tfma.EvalConfig | None, key_fields: Mapping[str, Any], bins: Bins, output: str = ""
+) -> tuple[list[tfma.metrics.MetricComputation], Callable[[Mapping[Any, Any]], WeightedSums]]:
+    """Return the computations of WeightedSums, and a function that takes them from the results of a slice.
 
     Args:
+      name: A name for the sums; no metric has it. Sums of one name and model are computed once.
       eval_config: TFMA's config.
-      key_fields: see KeyedMetric.
-
-    Returns:
-      Computations, and a function of the results of a slice, which returns None if the metric is not weighted.
+      key_fields: See KeyedMetric.
+      bins: Assigns bins and summands to rows.
+      output: See ColumnarCombiner.
     """
-    if not key_fields["example_weighted"]:
-        return [], lambda results: None
-    key = tfma.metrics.MetricKey(name=compat.private("effective_rows"), **key_fields)
-    counted = combined(key, eval_config, lambda _, weights: in_one_bin(weights), _effective, WEIGHTS)
-    return [counted], lambda results: results[key]
+    keys = [tfma.metrics.MetricKey(name=compat.private(name), **key_fields)]
+    if key_fields["example_weighted"]:
+        keys.append(tfma.metrics.MetricKey(name=compat.private(f"{name} by squared weights"), **key_fields))
+    computations = [
+        combined(key, eval_config, bins, _sums, output, squared=bool(number)) for number, key in enumerate(keys)
+    ]
+    return computations, lambda results: WeightedSums(results[keys[0]], results[keys[-1]])
 
 
-def scale_of(found: Effective | None) -> float:
-    """Returns the factor of the sums of weights."""
-    return 1.0 if found is None else found.scale
-
-
-def _effective(sums: Sums) -> Effective:
-    weights, squares = sums.total()
-    scale = float(weights / squares[0]) if len(squares) and squares[0] > 0 else 1.0
-    return Effective(scale, weights * scale)
+def _sums(sums: Sums) -> Sums:
+    return sums
 
 
 class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
@@ -81,6 +82,7 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
       value: sums → the result.
       output: the output of the model that it reads instead of the prediction; or several ones, separated by commas,
         side by side. If a model does not have it, the bins are those of NaN.
+      squared: whether the squares of the rows' weights are the weights of the sums.
     """
 
     def __init__(
@@ -90,9 +92,11 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
         bins: Bins,
         value: Callable[[Sums], Any],
         output: str = "",
+        squared: bool = False,
     ) -> None:
         self._key, self._eval_config, self.bins, self._value, self.output = key, eval_config, bins, value, output
-        self._of_output = compat.with_output(eval_config, output) if output not in ("", WEIGHTS) else eval_config
+        self.squared = squared
+        self._of_output = compat.with_output(eval_config, output) if output else eval_config
 
     def result(self, sums: Sums) -> dict[Any, Any]:
         """Returns the result of these sums, by key."""
@@ -105,18 +109,17 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
     def add_input(self, accumulator: Accumulator, element: Any) -> Accumulator:
         """Adds an example."""
         fields = {name: getattr(self._key, name) for name in ("model_name", "output_name", "example_weighted")}
-        has_output = self.output in ("", WEIGHTS) or compat.has_output(element, self._key.model_name, self.output)
+        has_output = not self.output or compat.has_output(element, self._key.model_name, self.output)
         config = self._of_output if has_output else self._eval_config
         for label, prediction, weight in compat.label_prediction_weight(element, config, **fields):
             labels, predictions = np.ravel(label), np.ravel(prediction)
-            if self.output == WEIGHTS:
-                predictions = np.ravel(weight).astype(np.float64)
             if not has_output:
                 predictions = np.full(1, np.nan)
             if labels.size != predictions.size:
                 predictions = predictions[np.newaxis]
+            factor = float(np.ravel(weight)[0]) ** (2 if self.squared else 1)
             for at, summands in zip(*self.bins(labels, predictions), strict=True):
-                _add(accumulator, int(at), float(np.ravel(weight)[0]) * np.array([1.0, *summands]))
+                _add(accumulator, int(at), factor * np.array([1.0, *summands]))
         return accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Accumulator]) -> Accumulator:
@@ -157,7 +160,7 @@ class MeanMetric(KeyedMetric):
     Args:
       name: the metric's name.
       values: (labels, predictions) → the value of each row, [rows]; a row of NaN does not count.
-      interval: (mean, mean of the squares, number of rows) → the interval.
+      interval: (mean, mean of the squares, number of rows) → the interval; see `mean_and_squares`.
       output: see ColumnarCombiner.
     """
 
@@ -174,22 +177,18 @@ class MeanMetric(KeyedMetric):
                 return in_one_bin(found, np.square(found))
 
         def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
-            key, total_key = (
-                tfma.metrics.MetricKey(name=each, **key_fields) for each in (name, compat.private(f"total_{name}"))
-            )
+            key = tfma.metrics.MetricKey(name=name, **key_fields)
+            counted, totals = weighted_sums(f"total_{name}", eval_config, key_fields, bins, output)
 
             def derived(results: Mapping[Any, Any]) -> dict[Any, Any]:
-                return {key: results[total_key][0]}
-
-            weighed, effective_rows = effective(eval_config, key_fields)
+                return {key: mean(totals(results).sums)}
 
             def bounds(results: Mapping[Any, Any]) -> dict[Any, Any]:
-                mean, squares, rows = results[total_key]
-                return {key: bounded(mean, interval(mean, squares, rows * scale_of(effective_rows(results))))}
+                value, squares, rows = mean_and_squares(*(each.total() for each in totals(results)))
+                return {key: bounded(value, interval(value, squares, rows))}
 
             return [
-                *weighed,
-                combined(total_key, eval_config, bins, _means, output),
+                *counted,
                 tfma.metrics.DerivedMetricComputation([key], derived),
                 compat.interval_computation(key, bounds),
             ]
@@ -197,11 +196,26 @@ class MeanMetric(KeyedMetric):
         super().__init__(name, computations)
 
 
-def _means(sums: Sums) -> tuple[float, float, float]:
-    """Returns the mean, the mean square and the number of rows; NaN without rows."""
-    rows, totals = sums.total()
-    mean, square = (totals / rows).tolist() if rows else (float("nan"), float("nan"))
-    return mean, square, rows
+def mean_and_squares(
+    total: tuple[float, Sequence[float] | Floats], squared: tuple[float, Sequence[float] | Floats]
+) -> tuple[float, float, float]:
+    """Return the mean of some values with the arguments that functions of `intervals` need for its variance.
+
+    Args:
+      total: Number of rows, sum of the values and sum of their squares, by the weights of the rows.
+      squared: The same by the squared weights.
+
+    Returns:
+      The mean; the mean square by the squared weights, moved to this mean; and the effective number of rows, (sum of
+      weights)² / sum of squared weights. NaN without rows.
+    """
+    rows, (value, *_) = total
+    own_rows, (own_value, own_square, *_) = squared
+    if not rows or not own_rows:
+        return math.nan, math.nan, 0.0
+    average = float(value / rows)
+    deviations = own_square - 2 * average * own_value + average**2 * own_rows
+    return average, float(average**2 + deviations / own_rows), float(rows**2 / own_rows)
 
 
 def bounded(value: float, interval: Interval | None) -> Any:
@@ -213,10 +227,15 @@ def bounded(value: float, interval: Interval | None) -> Any:
 
 
 def combined(
-    key: Any, eval_config: tfma.EvalConfig | None, bins: Bins, value: Callable[[Sums], Any], output: str = ""
+    key: Any,
+    eval_config: tfma.EvalConfig | None,
+    bins: Bins,
+    value: Callable[[Sums], Any],
+    output: str = "",
+    squared: bool = False,
 ) -> tfma.metrics.MetricComputation:
     """Returns the computation of a ColumnarCombiner."""
-    return tfma.metrics.MetricComputation([key], None, ColumnarCombiner(key, eval_config, bins, value, output))
+    return tfma.metrics.MetricComputation([key], None, ColumnarCombiner(key, eval_config, bins, value, output, squared))
 
 
 def _add(accumulator: Accumulator, at: int, sums: Floats) -> None:

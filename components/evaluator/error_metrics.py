@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 from components.compat.tfma.columnar import Binned, Floats, Numbers, Sums, in_one_bin, mean
@@ -71,11 +72,16 @@ class TopClassAccuracy(ColumnarMetric):
 
     def __init__(self, name: str, classes: int) -> None:
         def hits(labels: Numbers, predictions: Numbers) -> Binned:
-            own = of_label(labels, predictions)
-            known = (labels >= 0) & (labels < predictions.shape[1])
-            return in_one_bin(known & ((predictions > own[:, np.newaxis]).sum(axis=1) < classes))
+            return in_one_bin(is_among_top(labels, predictions, classes))
 
         super().__init__(name, hits, mean)
+
+
+def is_among_top(labels: Numbers, predictions: Numbers, classes: int) -> npt.NDArray[np.bool_]:
+    """Return whether each label is among the most probable classes, bool [rows]; see `TopClassAccuracy`."""
+    own = of_label(labels, predictions)
+    known = (labels >= 0) & (labels < predictions.shape[1])
+    return np.asarray(known & ((predictions > own[:, np.newaxis]).sum(axis=1) < classes))
 
 
 def _squared_errors(labels: Numbers, predictions: Numbers) -> Binned:

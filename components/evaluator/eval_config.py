@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow_model_analysis as tfma
 
 from components.config_section import Task
-from components.evaluator import calibration, constant, plot_metrics, tfma_results
+from components.evaluator import calibration, constant, plot_metrics
 from components.evaluator.config import RATES, EvaluationConfig, Metric, metric, slice_of
 from components.evaluator.gate import PREVALENCE
 from components.evaluator.plan import EvaluationPlan
@@ -45,7 +45,8 @@ def eval_config(
     metrics.append(_metric("ConstantComparison", constant.__name__, name="constant", task=task, **of_loss))
     # Metrics of groups compute their own intervals.
     of_rows = [name for name, each in chosen.items() if not each.grouped]
-    metrics += _diagnostics(task, [*of_rows, *(RATES if config.fairness else ())])
+    at = {"rates_at": config.fairness.at} if config.fairness else {}
+    metrics += _diagnostics(task, [*of_rows, *(RATES if config.fairness else ())], **at)
     return tfma.EvalConfig(
         model_specs=[
             tfma.ModelSpec(
@@ -88,18 +89,22 @@ def _of_quantiles(of: Metric, plan: EvaluationPlan) -> dict[str, Any]:
     return {"quantiles": plan.quantiles} if of.quantiles or of.options.get("quantile") in plan.quantiles else {}
 
 
-def _diagnostics(task: Task, names: list[str]) -> list[tfma.MetricConfig]:
+def _diagnostics(task: Task, names: list[str], **rates_at: float) -> list[tfma.MetricConfig]:
     """Returns the metrics that compute plots and intervals; those of a retrieval compute their own intervals."""
     ours = plot_metrics.__name__
     if task == "binary":
-        return [_metric("BinaryDiagnostics", ours, name=_DIAGNOSTICS, metrics=names)]
+        return [_metric("BinaryDiagnostics", ours, name=_DIAGNOSTICS, metrics=names, **rates_at)]
     if task == "regression":
         return [_metric("RegressionDiagnostics", ours, name=_DIAGNOSTICS)]
     if task == "retrieval":
         return []
     matrix = _metric("MultiClassConfusionMatrixPlot", "", thresholds=[0.0])
-    shares = [name for name in names if name.partition("_at_")[0] == "accuracy"]
-    return [matrix, _metric("RateDiagnostics", ours, name=_DIAGNOSTICS, metrics=shares, rows=tfma_results.ROWS)]
+    shares = {
+        name: int(metric(name, task).options.get("classes", 0))
+        for name in names
+        if name.partition("_at_")[0] == "accuracy"
+    }
+    return [matrix, _metric("RateDiagnostics", ours, name=_DIAGNOSTICS, metrics=shares)]
 
 
 def _metric(tfma_class: str, module: str, **options: object) -> tfma.MetricConfig:

@@ -33,11 +33,51 @@ class ScoreBins:
       rows: number of rows, weighted.
       labels: sum of the labels; in a binary task the number of rows with label 1.
       predictions: sum of the predictions.
+      by_squares: the same bins, with the squares of the rows' weights in place of the weights; None without weights.
     """
 
     rows: npt.NDArray[np.float64]
     labels: npt.NDArray[np.float64]
     predictions: npt.NDArray[np.float64]
+    by_squares: ScoreBins | None = None
+
+    @property
+    def squared(self) -> ScoreBins:
+        """The sums by squared weights, which variances are computed from."""
+        return self.by_squares or self
+
+    @property
+    def effective_rows(self) -> float:
+        """(Sum of weights)² / sum of squared weights."""
+        return effective(self.rows, self.squared.rows)
+
+
+def effective(weights: npt.NDArray[np.float64], squared: npt.NDArray[np.float64]) -> float:
+    """Return the number of rows of equal weight whose mean has the same variance; 0 without rows.
+
+    It holds for weights that do not depend on the averaged values.
+
+    Source: L. Kish, Survey sampling, 1965.
+    """
+    total = float(squared.sum())
+    return float(weights.sum()) ** 2 / total if total else 0.0
+
+
+def effective_trials(rate: float, squares: float, rows: float) -> float:
+    """Return the number of trials with which a share has the variance of a weighted share.
+
+    Args:
+      rate: The share.
+      squares: Mean square of 0 or 1 of each row by squared weights, moved to this share: rate without weights.
+      rows: Effective number of rows, which counts where all rows are alike.
+    """
+    variance = squares - rate**2
+    return rows * rate * (1 - rate) / variance if 0 < rate < 1 and variance > 0 else rows
+
+
+def of_weighted_rate(rate: float, squares: float, rows: float) -> Interval | None:
+    """Computes Wilson's interval of a share with weights; arguments as `effective_trials`."""
+    return of_rate(rate, effective_trials(rate, squares, rows)) if math.isfinite(rate) else None
 
 
 def of_rate(rate: float, trials: float) -> Interval | None:
@@ -106,14 +146,16 @@ def of_auc(auc: float, bins: ScoreBins) -> Interval | None:
     receiver operating characteristic curves, Biometrics 44, 1988.
     """
     positives, negatives = bins.labels, bins.rows - bins.labels
+    squared_positives, squared_negatives = bins.squared.labels, bins.squared.rows - bins.squared.labels
     positive, negative = positives.sum(), negatives.sum()
-    if positive < 2 or negative < 2:
+    rows = effective(positives, squared_positives), effective(negatives, squared_negatives)
+    if min(rows) < 2:
         return None
     above = (np.cumsum(negatives) - negatives / 2) / negative
     below = (positive - np.cumsum(positives) + positives / 2) / positive
     area = (positives * above).sum() / positive
-    variance = (positives * (above - area) ** 2).sum() / (positive - 1) / positive
-    variance += (negatives * (below - area) ** 2).sum() / (negative - 1) / negative
+    variance = (squared_positives * (above - area) ** 2).sum() / positive**2 * rows[0] / (rows[0] - 1)
+    variance += (squared_negatives * (below - area) ** 2).sum() / negative**2 * rows[1] / (rows[1] - 1)
     return _by_logit(auc, math.sqrt(max(variance, 0.0)))
 
 
@@ -146,11 +188,11 @@ def of_auc_precision_recall(area: float, positives: float) -> Interval | None:
 
 def of_calibration(ratio: float, bins: ScoreBins) -> Interval | None:
     """Computes the interval of mean prediction / mean label: by the delta method, in logarithms."""
-    rows, labels = bins.rows.sum(), bins.labels.sum()
+    rows, labels, squared = bins.effective_rows, bins.labels.sum(), bins.squared
     if rows < 2 or labels <= 0 or not (math.isfinite(ratio) and ratio > 0):
         return None
     each = bins.predictions / bins.rows
-    squared_error = (bins.labels * (each - ratio) ** 2 + (bins.rows - bins.labels) * each**2).sum()
+    squared_error = (squared.labels * (each - ratio) ** 2 + (squared.rows - squared.labels) * each**2).sum()
     error = math.sqrt(squared_error * rows / (rows - 1)) / labels
     factor = math.exp(min(Z * error / ratio, 700.0))
     return (ratio / factor, ratio * factor) if error > 0 else None
@@ -158,16 +200,17 @@ def of_calibration(ratio: float, bins: ScoreBins) -> Interval | None:
 
 def of_crossentropy(mean: float, bins: ScoreBins) -> Interval | None:
     """Computes the interval of the mean loss of a binary task; the rows of a bin count with their mean prediction."""
-    rows = bins.rows.sum()
+    rows, squared = bins.effective_rows, bins.squared
     if rows < 2:
         return None
     each = np.clip(bins.predictions / bins.rows, _LEAST, 1 - _LEAST)
     right, wrong = -np.log(each), -np.log1p(-each)
     others = bins.rows - bins.labels
-    own_mean = (bins.labels * right + others * wrong).sum() / rows
-    squares = (bins.labels * right**2 + others * wrong**2).sum() / rows
     # The variance is around the bins' own mean, which may differ a little from the mean of the rows.
-    return of_mean(mean, squares - own_mean**2 + mean**2, rows)
+    own_mean = (bins.labels * right + others * wrong).sum() / bins.rows.sum()
+    of_right, of_wrong = squared.labels * (right - own_mean) ** 2, squared.rows - squared.labels
+    variance = (of_right + of_wrong * (wrong - own_mean) ** 2).sum() / squared.rows.sum()
+    return of_mean(mean, variance + mean**2, rows)
 
 
 def _by_logit(value: float, error: float) -> Interval | None:

@@ -19,10 +19,13 @@ from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as protos
 from components.compat import tfma as compat
 from components.compat.tfma.columnar import DROPPED, Binned, Floats, Ints, Numbers, Sums, in_one_bin
 from components.evaluator import intervals
-from components.evaluator.columnar_metric import bounded, combined, effective, scale_of
+from components.evaluator.columnar_metric import WeightedSums, bounded, combined, mean_and_squares, weighted_sums
+from components.evaluator.config import RATES
+from components.evaluator.error_metrics import is_among_top
 from components.evaluator.intervals import Interval, ScoreBins
 from components.evaluator.keyed_metric import KeyedMetric
 from components.evaluator.plot_data import AT
+from components.evaluator.scores import score_computations
 
 RESIDUALS = "residuals"
 """The name of the plot of rows by residual, that is, label - prediction."""
@@ -43,24 +46,25 @@ class BinaryDiagnostics(KeyedMetric):
     Args:
       name: a name for the computation; no metric has it.
       metrics: the metrics to add intervals to, by their names in the config.
+      rates_at: the probability from which on a prediction is positive in the rates of groups.
     """
 
-    def __init__(self, name: str, metrics: list[str]) -> None:
+    def __init__(self, name: str, metrics: list[str], rates_at: float = AT) -> None:
         def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
             counted = compat.histogram_computations(eval_config, **key_fields)
             histogram = counted[-1].keys[-1]
-            weighed, effective_rows = effective(eval_config, key_fields)
+            scores, bins_of = score_computations(eval_config, key_fields)
 
             def bounded(results: Results) -> dict[Any, Any]:
-                bins = score_bins(results[histogram], scale_of(effective_rows(results)))
-                return _bounded(results, key_fields, metrics, functools.partial(_of_binary, bins))
+                interval = functools.partial(_of_binary, bins_of(results), rates_at)
+                return _bounded(results, key_fields, metrics, interval)
 
             def plot(results: Results) -> dict[Any, Any]:
                 return {
                     tfma.metrics.PlotKey(name=compat.PREDICTIONS_PLOT, **key_fields): _of_histogram(results[histogram])
                 }
 
-            return [*counted, *weighed, *_derived(name, key_fields, plot, bounded)]
+            return [*counted, *scores, *_derived(name, key_fields, plot, bounded)]
 
         super().__init__(name, computations)
 
@@ -73,27 +77,37 @@ class RegressionDiagnostics(KeyedMetric):
 
 
 class RateDiagnostics(KeyedMetric):
-    """The intervals of metrics that are a share of all rows.
+    """The intervals of metrics that are a share of all rows: the label is among the most probable classes.
 
     Args:
       name: a name for the computation; no metric has it.
-      metrics: the metrics, by their names in the config.
-      rows: the name of the metric that counts the rows.
+      metrics: the metrics, by their names in the config → how many classes; 0: the most probable one.
     """
 
-    def __init__(self, name: str, metrics: list[str], rows: str) -> None:
+    def __init__(self, name: str, metrics: dict[str, int]) -> None:
         def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
-            weighed, effective_rows = effective(eval_config, key_fields)
+            needed = {
+                metric: weighted_sums(f"hits_of_{metric}", eval_config, key_fields, functools.partial(_hits, classes))
+                for metric, classes in metrics.items()
+            }
+
+            def interval(results: Results, metric: str, value: float) -> Interval | None:
+                _, squares, rows = mean_and_squares(*(each.total() for each in needed[metric][1](results)))
+                return intervals.of_weighted_rate(value, squares, rows)
 
             def bounded(results: Results) -> dict[Any, Any]:
-                found = effective_rows(results)
-                counted = next(float(value) for key, value in results.items() if key.name == rows)
-                count = counted if found is None else found.rows
-                return _bounded(results, key_fields, metrics, lambda _, value: intervals.of_rate(value, count))
+                return _bounded(results, key_fields, list(metrics), functools.partial(interval, results))
 
-            return [*weighed, *_derived(name, key_fields, None, bounded)]
+            counted = [each for computations, _ in needed.values() for each in computations]
+            return [*counted, *_derived(name, key_fields, None, bounded)]
 
         super().__init__(name, computations)
+
+
+def _hits(classes: int, labels: Numbers, predictions: Numbers) -> Binned:
+    # The first of equally probable classes counts in an accuracy, none of them among several.
+    hit = predictions.argmax(axis=1) == labels if not classes else is_among_top(labels, predictions, classes)
+    return in_one_bin(hit, hit)
 
 
 def _derived(
@@ -126,20 +140,11 @@ def _bounded(
     }
 
 
-def _of_binary(bins: ScoreBins, metric: str, value: float) -> Interval | None:
-    rows, positives = bins.rows.sum(), bins.labels.sum()
-    trials = {
-        "binary_accuracy": rows,
-        "positive_rate": rows,
-        "recall": positives,
-        "false_negative_rate": positives,
-        "false_positive_rate": rows - positives,
-        "precision": bins.rows[bins.predictions >= AT * bins.rows].sum(),
-    }
-    if metric in trials:
-        return intervals.of_rate(value, trials[metric])
+def _of_binary(bins: ScoreBins, rates_at: float, metric: str, value: float) -> Interval | None:
+    if metric in _SHARES:
+        return _of_share(bins, rates_at if metric in RATES else AT, metric, value)
     if metric == "auc_precision_recall":
-        return intervals.of_auc_precision_recall(value, positives)
+        return intervals.of_auc_precision_recall(value, intervals.effective(bins.labels, bins.squared.labels))
     others = {
         "auc": intervals.of_auc,
         "binary_crossentropy": intervals.of_crossentropy,
@@ -148,11 +153,36 @@ def _of_binary(bins: ScoreBins, metric: str, value: float) -> Interval | None:
     return others[metric](value, bins) if metric in others else None
 
 
-def score_bins(histogram: Sequence[Any], scale: float = 1.0) -> ScoreBins:
-    """Returns the buckets of TFMA's histogram that are not empty, the sums multiplied by a factor."""
+_Split = Callable[[Floats, Floats, npt.NDArray[np.bool_]], tuple[Floats, Floats]]
+"""(rows with label 1, rows with label 0, whether the prediction is positive) → rows that are counted, and all rows of
+which these are a share; [bins]."""
+_SHARES: dict[str, _Split] = {
+    "binary_accuracy": lambda ones, zeros, positive: (np.where(positive, ones, zeros), ones + zeros),
+    "positive_rate": lambda ones, zeros, positive: ((ones + zeros) * positive, ones + zeros),
+    "recall": lambda ones, zeros, positive: (ones * positive, ones),
+    "false_negative_rate": lambda ones, zeros, positive: (ones * ~positive, ones),
+    "false_positive_rate": lambda ones, zeros, positive: (zeros * positive, zeros),
+    "precision": lambda ones, zeros, positive: (ones * positive, (ones + zeros) * positive),
+}
+
+
+def _of_share(bins: ScoreBins, at: float, metric: str, value: float) -> Interval | None:
+    positive = bins.predictions >= at * bins.rows
+    (hits, rows), (own_hits, own_rows) = (
+        (float(each.sum()) for each in _SHARES[metric](of.labels, of.rows - of.labels, positive))
+        for of in (bins, bins.squared)
+    )
+    if bins.by_squares is None:
+        return intervals.of_rate(value, rows)
+    _, squares, count = mean_and_squares((rows, (hits, hits)), (own_rows, (own_hits, own_hits)))
+    return intervals.of_weighted_rate(value, squares, count)
+
+
+def _bins_of_histogram(histogram: Sequence[Any]) -> ScoreBins:
+    """Returns the buckets of TFMA's histogram that are not empty."""
     nonempty = [each for each in histogram if each.weighted_examples > 0]
     sums = (
-        scale * np.array([getattr(each, name) for each in nonempty])
+        np.array([getattr(each, name) for each in nonempty])
         for name in ("weighted_examples", "weighted_labels", "weighted_predictions")
     )
     return ScoreBins(*sums)
@@ -164,7 +194,7 @@ def _of_histogram(histogram: Sequence[Any]) -> Any:
     Buckets are merged to about equal shares of both classes, so that a curve has points where the rows of the rarer
     class are. No merged bucket contains the threshold of the confusion matrix.
     """
-    bins = score_bins(histogram)
+    bins = _bins_of_histogram(histogram)
     at = np.array([each.bucket_id for each in histogram if each.weighted_examples > 0])
     # The histogram has extra buckets for predictions below 0 and for 1.
     edges = np.stack([at - 1, at], axis=1).clip(0, compat.HISTOGRAM_BUCKETS) / compat.HISTOGRAM_BUCKETS
@@ -206,32 +236,30 @@ def _plot(
     return plot
 
 
-_ERRORS, _PREDICTED, _RESIDUALS = (
-    compat.private(f"{each}_of_regression") for each in ("errors", "predictions", "residuals")
-)
+_ERRORS = "errors_of_regression"
+_PREDICTED, _RESIDUALS = (compat.private(f"{each}_of_regression") for each in ("predictions", "residuals"))
 
 
 def _of_regression(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
-    errors, predicted, residuals = (_key(each, key_fields) for each in (_ERRORS, _PREDICTED, _RESIDUALS))
+    predicted, residuals = (_key(each, key_fields) for each in (_PREDICTED, _RESIDUALS))
+    errors, totals = weighted_sums(_ERRORS, eval_config, key_fields, _errors)
 
-    def interval(total: tuple[float, Floats], metric: str, value: float) -> Interval | None:
-        rows, (squares, fourth_powers) = total
-        if metric == "mean_absolute_error":
-            return intervals.of_mean(value, squares / rows, rows)
+    def interval(weighted: WeightedSums, metric: str, value: float) -> Interval | None:
+        # The sums of the absolute errors and of their second and fourth powers.
+        first = 0 if metric == "mean_absolute_error" else 1
+        (rows, sums), (own_rows, own_sums) = (each.total() for each in weighted)
+        _, squares, count = mean_and_squares((rows, sums[first:]), (own_rows, own_sums[first:]))
         if metric == "root_mean_squared_error":
-            ends = intervals.of_mean(value**2, fourth_powers / rows, rows)
+            ends = intervals.of_mean(value**2, squares, count)
             return (math.sqrt(ends[0]), math.sqrt(ends[1])) if ends else None
-        return intervals.of_mean(value, fourth_powers / rows, rows)
-
-    weighed, effective_rows = effective(eval_config, key_fields)
+        return intervals.of_mean(value, squares, count)
 
     def bounded(results: Results) -> dict[Any, Any]:
-        total = results[errors].scaled(scale_of(effective_rows(results))).total()
-        if not total[0]:
+        weighted = totals(results)
+        if not weighted.sums.total()[0]:
             return {}
-        of = functools.partial(interval, total)
         names = ("mean_absolute_error", "mean_squared_error", "root_mean_squared_error")
-        return _bounded(results, key_fields, names, of)
+        return _bounded(results, key_fields, names, functools.partial(interval, weighted))
 
     def plots(results: Results) -> dict[Any, Any]:
         by_plot = {compat.PREDICTIONS_PLOT: results[predicted], RESIDUALS: results[residuals]}
@@ -240,15 +268,16 @@ def _of_regression(name: str, eval_config: tfma.EvalConfig | None, key_fields: d
 
     counted = [
         combined(key, eval_config, bins, lambda sums: sums)
-        for key, bins in ((errors, _squares), (predicted, _by_prediction), (residuals, _by_residual))
+        for key, bins in ((predicted, _by_prediction), (residuals, _by_residual))
     ]
-    return [*counted, *weighed, *_derived(name, key_fields, plots, bounded)]
+    return [*errors, *counted, *_derived(name, key_fields, plots, bounded)]
 
 
-def _squares(labels: Numbers, predictions: Numbers) -> Binned:
+def _errors(labels: Numbers, predictions: Numbers) -> Binned:
     with np.errstate(over="ignore"):
-        squares = np.square(labels.astype(np.float64) - predictions)
-        return in_one_bin(squares, np.square(squares))
+        errors = np.abs(labels.astype(np.float64) - predictions)
+        squares = np.square(errors)
+        return in_one_bin(errors, squares, np.square(squares))
 
 
 def _by_prediction(labels: Numbers, predictions: Numbers) -> Binned:

@@ -61,7 +61,7 @@ class IntervalCoverage(MeanMetric):
             low, high = _ends(predictions, len(quantiles))
             return np.where(np.isnan(low), np.nan, (low <= labels) & (labels <= high))
 
-        super().__init__(name, inside, lambda share, _, rows: intervals.of_rate(share, rows), OUTPUT)
+        super().__init__(name, inside, intervals.of_weighted_rate, OUTPUT)
 
 
 class IntervalWidth(MeanMetric):

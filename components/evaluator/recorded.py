@@ -23,13 +23,12 @@ import pyarrow as pa
 import tensorflow_model_analysis as tfma
 
 from components.compat.tfma import evaluation
-from components.compat.tfma.columnar import Floats
+from components.compat.tfma.columnar import Columnar, Floats
 from components.data.saved_model import Columns
 from components.data.weights import weights_of
 from components.evaluator import binned_sums, tfma_results
 from components.evaluator.binned_sums import Slices
 from components.evaluator.columnar import BatchCounter, Evaluation, Metrics, ResultsFn, count_groups
-from components.evaluator.columnar_metric import WEIGHTS
 from components.evaluator.config import metric
 from components.evaluator.importance import Estimate
 from components.evaluator.intervals import Z
@@ -165,8 +164,7 @@ class _Resampled:
         self._has_mean = answers.evaluated.predictions.ndim == 1
         self._binned = []
         for _, each, weighted in self._metrics.columnar:
-            read = answers.weights if each.output == WEIGHTS else answers.evaluated.output(each.output)
-            self._binned.append((each, each.bins(self._labels, read), weighted))
+            self._binned.append((each, each.bins(self._labels, answers.evaluated.output(each.output)), weighted))
 
     def values(self, times: Floats) -> dict[str, float]:
         """Computes the metrics.
@@ -178,11 +176,14 @@ class _Resampled:
         if not len(rows):
             return {}
         times = times[rows]
-        weights = times if self._weights is None else times * self._weights[rows]
+        of_rows = np.ones(len(rows)) if self._weights is None else self._weights[rows]
+        weights = times * of_rows
         slices = Slices([()], np.arange(len(rows)), np.zeros(len(rows), np.int64))
         results: evaluation.Results = {}
         for each, (bins, summands), weighted in self._binned:
-            table = binned_sums.count((bins[rows], summands[rows]), slices, weights if weighted else times)
+            table = binned_sums.count(
+                (bins[rows], summands[rows]), slices, _of_rows(each, times, of_rows) if weighted else times
+            )
             results.update(each.result(table.of_slice(0)))
         values = dict(_scalars(evaluation.completed(results, self._metrics.parts, self._config)))
         labels = self._labels[rows]
@@ -191,6 +192,10 @@ class _Resampled:
         if self._has_mean and weights.sum():
             values[MEAN_LABEL] = float(np.average(labels, weights=weights))
         return values
+
+
+def _of_rows(metric: Columnar, times: Floats, weights: Floats) -> Floats:
+    return times * (np.square(weights) if metric.squared else weights)
 
 
 def _scalars(results: evaluation.Results) -> Iterator[tuple[str, float]]:

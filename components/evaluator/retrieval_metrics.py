@@ -55,7 +55,7 @@ class ItemRecall(MeanMetric):
         super().__init__(
             name,
             lambda labels, ranks: of_interactions(recall(rows), labels, ranks),
-            lambda share, _, count: intervals.of_rate(share, count),
+            intervals.of_weighted_rate,
         )
 
 

@@ -50,10 +50,6 @@ class Sums(NamedTuple):
     rows: Floats
     sums: Floats
 
-    def scaled(self, factor: float) -> Sums:
-        """Returns the sums as of weights multiplied by a factor."""
-        return self if factor == 1 else Sums(self.bins, self.rows * factor, self.sums * factor)
-
     def total(self) -> tuple[float, Floats]:
         """Returns the number of rows that count, and the sums over all of them."""
         counted = self.bins != DROPPED
@@ -65,10 +61,14 @@ class Columnar(Protocol):
 
     Attributes:
       output: the output of the model that it reads instead of the prediction; empty: the prediction.
+      squared: whether the squares of the rows' weights are the weights of its sums.
     """
 
     @property
     def output(self) -> str: ...  # noqa: D102
+
+    @property
+    def squared(self) -> bool: ...  # noqa: D102
 
     def bins(self, labels: Numbers, predictions: Numbers) -> Binned:
         """Returns bins and summands of rows.
@@ -86,6 +86,7 @@ class _Counterpart(NamedTuple):
     bins: Callable[[Numbers, Numbers], Binned]
     result: Callable[[Sums], dict[Any, Any]]
     output: str = ""
+    squared: bool = False
 
 
 def model_of(computation: metric_types.MetricComputation) -> str:

@@ -19,13 +19,12 @@ import numpy as np
 import tensorflow_model_analysis as tfma
 
 from components.compat import tfma as compat
-from components.compat.tfma.columnar import Sums
 from components.config_section import Task
-from components.evaluator.columnar_metric import bounded, combined, effective, scale_of
+from components.evaluator.columnar_metric import bounded, weighted_sums
 from components.evaluator.constant.paired import Compared
 from components.evaluator.constant.tasks import TASKS, with_loss
 from components.evaluator.keyed_metric import KeyedMetric
-from components.evaluator.plot_metrics import score_bins
+from components.evaluator.scores import score_computations
 
 VALUE, GAIN = "constant ", "gain over the constant "
 """How the names of the results begin in TFMA's files; the name of the metric follows."""
@@ -46,30 +45,23 @@ class ConstantComparison(KeyedMetric):
             made = TASKS[task]
             if of_loss:
                 made = with_loss(made, of_loss, quantiles)
-            total_key = _key(compat.private(name), key_fields)
-            counted = [combined(total_key, eval_config, made.bins, lambda sums: sums, made.output)]
-            totals = [counted[0].keys[-1]]
+            needed: list[Any] = [weighted_sums(name, eval_config, key_fields, made.bins, made.output)]
             if task == "binary":
-                # The area under the curve is computed from the histogram that TFMA's AUC has.
-                counted += compat.histogram_computations(eval_config, **key_fields)
-                totals.append(counted[-1].keys[-1])
+                needed.append(score_computations(eval_config, key_fields))
             for number, (bins, output) in enumerate(made.further):
-                key = _key(compat.private(f"{name}_{number}"), key_fields)
-                counted.append(combined(key, eval_config, bins, lambda sums: sums, output))
-                totals.append(key)
+                needed.append(weighted_sums(f"{name}_{number}", eval_config, key_fields, bins, output))
+            counted = [each for computations, _ in needed for each in computations]
             values = {metric: _key(f"{VALUE}{metric}", key_fields) for metric in made.metrics}
             gains = {metric: _key(f"{GAIN}{metric}", key_fields) for metric in made.judged}
 
-            weighed, effective_rows = effective(eval_config, key_fields)
-
             def compared(results: Mapping[Any, Any]) -> dict[str, Compared]:
                 unknown = dict.fromkeys(made.metrics, Compared(math.nan))
-                if not results[totals[0]].rows.sum() > 0:
+                totals = [of_results(results) for _, of_results in needed]
+                if not totals[0].sums.rows.sum() > 0:
                     # No rows, or all of weight 0.
                     return unknown
-                scale = scale_of(effective_rows(results))
                 with np.errstate(all="ignore"):
-                    return unknown | made.compare(*(_scaled(results[key], scale) for key in totals))
+                    return unknown | made.compare(*totals)
 
             def derived(results: Mapping[Any, Any]) -> dict[Any, Any]:
                 found = compared(results)
@@ -84,7 +76,6 @@ class ConstantComparison(KeyedMetric):
 
             return [
                 *counted,
-                *weighed,
                 tfma.metrics.DerivedMetricComputation([*values.values(), *gains.values()], derived),
                 compat.interval_computation(_key(name, key_fields), bounds),
             ]
@@ -94,8 +85,3 @@ class ConstantComparison(KeyedMetric):
 
 def _key(name: str, key_fields: Mapping[str, Any]) -> Any:
     return tfma.metrics.MetricKey(name=name, **key_fields)
-
-
-def _scaled(sums: Any, scale: float) -> Any:
-    """Returns sums, or TFMA's histogram, as of weights multiplied by a factor."""
-    return sums.scaled(scale) if isinstance(sums, Sums) else score_bins(sums, scale)

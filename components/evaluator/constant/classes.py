@@ -7,11 +7,12 @@ import math
 import numpy as np
 from scipy import special
 
-from components.compat.tfma.columnar import Binned, Floats, Numbers, Sums
+from components.compat.tfma.columnar import Binned, Numbers, Sums
 from components.evaluator import intervals
-from components.evaluator.constant.paired import Compared, moments, of_line, of_squares, paired
+from components.evaluator.columnar_metric import WeightedSums, mean_and_squares
+from components.evaluator.constant.paired import Compared, Difference, moments, of_line, of_squares, paired
 from components.evaluator.crossentropy import of_label
-from components.evaluator.intervals import ScoreBins
+from components.evaluator.intervals import ScoreBins, effective, effective_trials
 
 _LEAST = 1e-7
 """Smallest probability in a crossentropy, as in tf_keras."""
@@ -32,25 +33,30 @@ def binary_bins(labels: Numbers, predictions: Numbers) -> Binned:
     return np.where(others, _OTHERS, _COMPARABLE).astype(np.int64), summands
 
 
-def compare_binary(sums: Sums, histogram: ScoreBins) -> dict[str, Compared]:
+def compare_binary(weighted: WeightedSums, scores: ScoreBins) -> dict[str, Compared]:
     """Compares with the share of label 1; of the area under the curve, with 1/2."""
+    sums = weighted.sums
     if _OTHERS in sums.bins or not len(sums.bins):
         return {}
-    rows, (loss, loss_squares, label_loss, y, y_squares, *_) = sums.total()
+    rows, (_, _, _, y, *_) = sums.total()
     prior = y / rows
     if not math.isfinite(prior):
         return {}
     # The constant's loss of a row is straight + slope * label.
     clipped = min(max(prior, _LEAST), 1 - _LEAST)
     straight, slope = -math.log1p(-clipped), math.log1p(-clipped) - math.log(clipped)
-    difference, squares = of_line(straight, slope, rows, y, y_squares, loss, loss_squares, label_loss)
+
+    def difference(of: Sums) -> Difference:
+        rows, (loss, loss_squares, label_loss, y, y_squares, *_) = of.total()
+        return rows, *of_line(straight, slope, rows, y, y_squares, loss, loss_squares, label_loss)
+
     entropy = float(special.entr(prior) + special.entr(1 - prior))
     return {
-        "auc": _of_auc(histogram),
+        "auc": _of_auc(scores),
         "auc_precision_recall": Compared(prior),
         "binary_accuracy": Compared(max(prior, 1 - prior)),
-        "binary_crossentropy": paired(entropy, difference, squares, rows),
-        "brier_score": of_squares(sums, np.zeros(len(sums.bins)), prior, first=3),
+        "binary_crossentropy": paired(entropy, difference, weighted),
+        "brier_score": of_squares(weighted, np.zeros(len(sums.bins)), prior, first=3),
     }
 
 
@@ -68,7 +74,9 @@ def _of_auc(bins: ScoreBins) -> Compared:
     if not positive or not negative:
         return Compared(0.5)
     gain = float((positives * (np.cumsum(negatives) - negatives / 2)).sum() / positive / negative) - 0.5
-    half = intervals.Z * math.sqrt((positive + negative + 1) / (12 * positive * negative))
+    squared = bins.squared
+    ones, zeros = effective(positives, squared.labels), effective(negatives, squared.rows - squared.labels)
+    half = intervals.Z * math.sqrt((ones + zeros + 1) / (12 * ones * zeros))
     return Compared(0.5, gain, (gain - half, gain + half))
 
 
@@ -89,34 +97,46 @@ def multiclass_bins(labels: Numbers, predictions: Numbers) -> Binned:
     return bins, np.stack([loss, loss**2, hit], axis=1)
 
 
-def compare_multiclass(sums: Sums) -> dict[str, Compared]:
+def compare_multiclass(weighted: WeightedSums) -> dict[str, Compared]:
     """Compares with the shares of the classes; of the mean share of right predictions, with 1/classes."""
+    sums = weighted.sums
     if _NO_PROBABILITIES in sums.bins or not len(sums.bins):
         return {}
     known, rows = sums.bins >= 0, float(sums.rows.sum())
     of_class = sums.rows[known]
     # Also for the constant a label that the model does not have counts with the smallest probability.
     own = np.where(known, -np.log(np.maximum(sums.rows / (of_class.sum() or 1.0), _LEAST)), -math.log(_LEAST))
-    loss, loss_squares, hits = sums.sums.T
-    squares = (sums.rows * own**2 - 2 * own * loss + loss_squares).sum()
     value = float((sums.rows * own).sum() / rows)
+
+    def difference(of: Sums) -> Difference:
+        loss, loss_squares, _ = of.sums.T
+        squares = (of.rows * own**2 - 2 * own * loss + loss_squares).sum()
+        return float(of.rows.sum()), float((of.rows * own - loss).sum()), float(squares)
+
     found = {
         "accuracy": Compared(float(of_class.max(initial=0)) / rows),
-        "crossentropy": paired(value, float((sums.rows * own - loss).sum()), float(squares), rows),
+        "crossentropy": paired(value, difference, weighted),
     }
     alike = len(of_class) < 2
-    return found | {"balanced_accuracy": Compared(1.0) if alike else _of_shares(of_class, hits[known])}
+    return found | {"balanced_accuracy": Compared(1.0) if alike else _of_shares(weighted.select(known))}
 
 
-def _of_shares(rows: Floats, hits: Floats) -> Compared:
+def _of_shares(weighted: WeightedSums) -> Compared:
     """Compares the mean share of right predictions by class with that of a constant, 1/classes.
 
     Two rows are added to each class, one of them right, so that a share of 0 or 1 has a variance too.
 
     Source: A. Agresti and B. Caffo, Simple and effective confidence intervals for proportions, 2000.
     """
-    chance = 1 / len(rows)
-    gain = float((hits / rows).mean()) - chance
-    shares = (hits + 1) / (rows + 2)
-    half = intervals.Z * math.sqrt(float((shares * (1 - shares) / (rows + 2)).sum())) / len(rows)
+    (_, rows, (*_, hits)), (_, own_rows, (*_, own_hits)) = ((*each[:2], each.sums.T) for each in weighted)
+    chance, share = 1 / len(rows), hits / rows
+    # A share has this number of trials by its own variance; where all rows of a class are alike, by their weights.
+    trials = [
+        effective_trials(*mean_and_squares((total, (hit, hit)), (own_total, (own_hit, own_hit))))
+        for total, hit, own_total, own_hit in zip(rows, hits, own_rows, own_hits, strict=True)
+    ]
+    added = np.array(trials) + 2
+    shares = (share * (added - 2) + 1) / added
+    gain = float(share.mean()) - chance
+    half = intervals.Z * math.sqrt(float((shares * (1 - shares) / added).sum())) / len(rows)
     return Compared(chance, gain, (gain - half, gain + half))

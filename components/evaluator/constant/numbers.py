@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from components.compat.tfma.columnar import DROPPED, Binned, Floats, Ints, Numbers, Sums
-from components.evaluator.constant.paired import Compared, moments, of_line, of_squares, paired
+from components.evaluator.columnar_metric import WeightedSums
+from components.evaluator.constant.paired import Compared, Difference, moments, of_line, of_squares, paired
 from components.evaluator.error_metrics import deviances
 from components.evaluator.plot_metrics import number_bins, of_number_bins
 from components.evaluator.quantile_metrics import losses
@@ -35,52 +36,58 @@ def _label_bins(labels: Numbers) -> tuple[Floats, Ints, Floats]:
         return y, bins, np.where(bins == DROPPED, 0.0, y - _middles(bins))
 
 
-def _counted(sums: Sums) -> Sums:
-    counted = sums.bins != DROPPED
-    return Sums(sums.bins[counted], sums.rows[counted], sums.sums[counted])
+def _counted(weighted: WeightedSums) -> WeightedSums:
+    return weighted.select(weighted.sums.bins != DROPPED)
 
 
-def compare_regression(sums: Sums, *_: Sums) -> dict[str, Compared]:
+def compare_regression(weighted: WeightedSums, *_: WeightedSums) -> dict[str, Compared]:
     """Compares squared errors with those of the labels' mean, absolute ones with those of their median."""
-    sums = _counted(sums)
+    weighted = _counted(weighted)
+    sums = weighted.sums
     if not len(sums.bins):
         return {}
     rows, middles, shifted = float(sums.rows.sum()), _middles(sums.bins), sums.sums[:, 0]
     mean = float((sums.rows * middles + shifted).sum() / rows)
-    found = {"mean_squared_error": of_squares(sums, middles, mean)}
+    found = {"mean_squared_error": of_squares(weighted, middles, mean)}
     if found["mean_squared_error"].value >= 0:
         found["r_squared"] = Compared(0.0)
         found["root_mean_squared_error"] = Compared(math.sqrt(found["mean_squared_error"].value))
-    return found | _of_median(sums, middles)
+    return found | _of_median(weighted, middles)
 
 
-def _of_median(sums: Sums, middles: Floats) -> dict[str, Compared]:
+def _of_median(weighted: WeightedSums, middles: Floats) -> dict[str, Compared]:
     """Compares the mean absolute error, which is twice the loss of the median."""
-    t, squares, error_squares, errors, t_errors = (sums.sums[:, each] for each in (0, 1, 4, 8, 9))
-    halves = np.stack([t, squares, errors / 2, error_squares / 4, t_errors / 2], axis=1)
-    found, _ = _of_quantiles(Sums(sums.bins, sums.rows, halves), middles, (0.5,))
+
+    def halves(sums: Sums) -> Sums:
+        t, squares, error_squares, errors, t_errors = (sums.sums[:, each] for each in (0, 1, 4, 8, 9))
+        return Sums(sums.bins, sums.rows, np.stack([t, squares, errors / 2, error_squares / 4, t_errors / 2], axis=1))
+
+    found, _ = _of_quantiles(WeightedSums(*map(halves, weighted)), middles, (0.5,))
     if found is None:
         return {}
     ends = None if found.interval is None else (2 * found.interval[0], 2 * found.interval[1])
     return {"mean_absolute_error": Compared(2 * found.value, 2 * found.gain, ends)}
 
 
-def _of_quantiles(sums: Sums, middles: Floats, quantiles: Sequence[float]) -> tuple[Compared | None, list[float]]:
+def _of_quantiles(
+    weighted: WeightedSums, middles: Floats, quantiles: Sequence[float]
+) -> tuple[Compared | None, list[float]]:
     """Compares the mean loss of quantiles with that of the labels' quantiles, the means of their bins.
 
     In a quantile's bin the loss counts as 0. Bins have a relative width of 0.001. If the labels in such a bin differ
     too much for that, as large numbers close to each other do, the first result is None.
 
     Args:
-      sums: of the summands of `quantile_bins`.
+      weighted: of the summands of `quantile_bins`.
       middles: of the bins; [bins].
       quantiles: the quantiles.
 
     Returns:
       The comparison, and the labels' quantiles.
     """
+    sums = weighted.sums
     rows = float(sums.rows.sum())
-    t, squares, loss, loss_squares, t_loss = sums.sums.T
+    t, squares, *_ = sums.sums.T
     slope, straight = np.zeros(len(middles)), np.zeros(len(middles))
     values, spread, size = [], 0.0, 0.0
     for quantile in quantiles:
@@ -97,9 +104,13 @@ def _of_quantiles(sums: Sums, middles: Floats, quantiles: Sequence[float]) -> tu
     total = float((straight * sums.rows + slope * t).sum())
     if not spread / 2 <= _COARSE * total * len(quantiles) and spread > 1e-9 * size:
         return None, values
-    each = of_line(straight, slope, sums.rows, t, squares, loss, loss_squares, t_loss)
-    difference, both = (float(part.sum()) for part in each)
-    return paired(total / rows, difference, both, rows), values
+
+    def difference(of: Sums) -> Difference:
+        t, squares, loss, loss_squares, t_loss = of.sums.T
+        of_bins, squares_of_bins = of_line(straight, slope, of.rows, t, squares, loss, loss_squares, t_loss)
+        return float(of.rows.sum()), float(of_bins.sum()), float(squares_of_bins.sum())
+
+    return paired(total / rows, difference, weighted), values
 
 
 def quantile_bins(quantiles: Sequence[float]) -> Callable[[Numbers, Numbers], Binned]:
@@ -114,12 +125,12 @@ def quantile_bins(quantiles: Sequence[float]) -> Callable[[Numbers, Numbers], Bi
     return bins
 
 
-def compare_quantiles(quantiles: Sequence[float], sums: Sums) -> dict[str, Compared]:
+def compare_quantiles(quantiles: Sequence[float], weighted: WeightedSums) -> dict[str, Compared]:
     """Compares the loss of quantiles, and the interval between them, with the labels' own quantiles."""
-    sums = _counted(sums)
-    if not len(sums.bins):
+    weighted = _counted(weighted)
+    if not len(weighted.sums.bins):
         return {}
-    found, values = _of_quantiles(sums, _middles(sums.bins), quantiles)
+    found, values = _of_quantiles(weighted, _middles(weighted.sums.bins), quantiles)
     # The labels' own quantiles enclose their share of the labels.
     of_interval = {
         "interval_coverage": Compared(quantiles[-1] - quantiles[0]),
@@ -142,19 +153,23 @@ def deviance_bins(power: float) -> Callable[[Numbers, Numbers], Binned]:
     return bins
 
 
-def compare_deviance(power: float, name: str, sums: Sums) -> dict[str, Compared]:
+def compare_deviance(power: float, name: str, weighted: WeightedSums) -> dict[str, Compared]:
     """Compares the mean deviance with that of the labels' mean, both relative to the deviance of a prediction of 1.
 
     Relative to that, the constant's deviance is linear in the label.
     """
-    rows, (y, y2, loss, loss2, y_loss, of_one) = sums.total()
+    rows, (y, *_, of_one) = weighted.sums.total()
     mean = y / rows if rows else 0.0
     if not mean > 0:
         return {name: Compared(0.0 if mean == 0 and rows else math.nan)}
     slope = -2 * (math.log(mean) if power == 1 else (mean ** (1 - power) - 1) / (1 - power))
     straight = 2 * (mean ** (2 - power) - 1) / (2 - power)
-    difference, squares = of_line(straight, slope, rows, y, y2, loss, loss2, y_loss)
-    return {name: paired((of_one + rows * straight + slope * y) / rows, difference, squares, rows)}
+
+    def difference(of: Sums) -> Difference:
+        rows, (y, y2, loss, loss2, y_loss, _) = of.total()
+        return rows, *of_line(straight, slope, rows, y, y2, loss, loss2, y_loss)
+
+    return {name: paired((of_one + rows * straight + slope * y) / rows, difference, weighted)}
 
 
 def _middles(bins: Any) -> Floats:

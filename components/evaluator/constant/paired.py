@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from components.compat.tfma.columnar import Floats, Sums
 from components.evaluator import intervals
+from components.evaluator.columnar_metric import WeightedSums, mean_and_squares
 from components.evaluator.intervals import Interval
 
 
@@ -24,10 +28,22 @@ class Compared(NamedTuple):
     interval: Interval | None = None
 
 
-def paired(value: float, difference: float, squares: float, rows: float) -> Compared:
-    """Returns a comparison from the sums of the rows' differences and of their squares."""
-    gain = difference / rows
-    return Compared(max(value, 0.0), gain, intervals.of_difference(gain, squares / rows, rows))
+Difference = tuple[float, float, float]
+"""Number of rows, sum of the rows' differences and sum of their squares."""
+
+
+def paired(value: float, difference: Callable[[Sums], Difference], weighted: WeightedSums) -> Compared:
+    """Compare by the mean of the rows' differences.
+
+    Args:
+      value: The constant's value.
+      difference: Sums → what they say about the differences; the constant is known.
+      weighted: The sums.
+    """
+    rows, total, squares = difference(weighted.sums)
+    own_rows, own_total, own_squares = difference(weighted.squared)
+    gain, mean_square, count = mean_and_squares((rows, (total, squares)), (own_rows, (own_total, own_squares)))
+    return Compared(max(value, 0.0), gain, intervals.of_difference(gain, mean_square, count))
 
 
 def of_line(
@@ -56,19 +72,26 @@ def moments(t: Floats, squared_errors: Floats) -> tuple[Floats, ...]:
     return t, t**2, t**3, t**4, q, q**2, t * q, t**2 * q
 
 
-def of_squares(sums: Sums, middles: Floats, mean: float, first: int = 0) -> Compared:
+def of_squares(weighted: WeightedSums, middles: Floats, mean: float, first: int = 0) -> Compared:
     """Compares the mean squared error with that of the labels' mean.
 
     Args:
-      sums: with the summands of `moments`.
+      weighted: with the summands of `moments`.
       middles: of the bins; [bins].
       mean: of the labels.
       first: the position of the first of the summands.
     """
-    t, t2, t3, t4, q, q2, tq, t2q = sums.sums.T[first : first + 8]
-    d, rows = middles - mean, float(sums.rows.sum())
-    own = t2 + 2 * d * t + sums.rows * d**2
-    fourth = t4 + 4 * d * t3 + 6 * d**2 * t2 + 4 * d**3 * t + sums.rows * d**4
-    squares = (fourth - 2 * (t2q + 2 * d * tq + d**2 * q) + q2).sum()
-    total = float(own.sum())
-    return paired(total / rows, total - float(q.sum()), float(squares), rows)
+    d = middles - mean
+
+    def own(sums: Sums) -> Floats:
+        t, t2 = sums.sums.T[first : first + 2]
+        return np.asarray(t2 + 2 * d * t + sums.rows * d**2)
+
+    def difference(sums: Sums) -> Difference:
+        t, t2, t3, t4, q, q2, tq, t2q = sums.sums.T[first : first + 8]
+        fourth = t4 + 4 * d * t3 + 6 * d**2 * t2 + 4 * d**3 * t + sums.rows * d**4
+        squares = (fourth - 2 * (t2q + 2 * d * tq + d**2 * q) + q2).sum()
+        return float(sums.rows.sum()), float(own(sums).sum()) - float(q.sum()), float(squares)
+
+    sums = weighted.sums
+    return paired(float(own(sums).sum()) / float(sums.rows.sum()), difference, weighted)

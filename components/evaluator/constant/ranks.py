@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from components.compat.tfma.columnar import Binned, Numbers, Sums, in_one_bin
-from components.evaluator.constant.paired import Compared, paired
+from components.evaluator.columnar_metric import WeightedSums
+from components.evaluator.constant.paired import Compared, Difference, paired
 from components.evaluator.retrieval_metrics import discounted_gain, of_interactions, recall, reciprocal
 
 MEASURES = {"recall_at_10": recall(10), "ndcg_at_10": discounted_gain(10), "mrr": reciprocal()}
@@ -21,12 +22,17 @@ def retrieval_bins(labels: Numbers, predictions: Numbers) -> Binned:
     return in_one_bin(*summands)
 
 
-def compare_retrieval(sums: Sums) -> dict[str, Compared]:
+def compare_retrieval(weighted: WeightedSums) -> dict[str, Compared]:
     """Compares with the order of items by their interactions in the training split, the same one for all queries."""
-    rows, totals = sums.total()
+    rows, totals = weighted.sums.total()
     if not rows:
         return {}
     found = {}
-    for name, (value, difference, squares) in zip(MEASURES, totals.reshape(-1, 3).tolist(), strict=True):
-        found[name] = paired(value / rows, difference, squares, rows)
+    for number, name in enumerate(MEASURES):
+
+        def difference(of: Sums, first: int = 3 * number) -> Difference:
+            rows, totals = of.total()
+            return rows, float(totals[first + 1]), float(totals[first + 2])
+
+        found[name] = paired(float(totals[3 * number]) / rows, difference, weighted)
     return found

@@ -16,7 +16,7 @@ from components.compat.tfma.columnar import Sums
 from components.config_section import Task
 from components.evaluator import binned_sums
 from components.evaluator.binned_sums import Counted, Slices
-from components.evaluator.columnar_metric import WEIGHTS, ColumnarCombiner
+from components.evaluator.columnar_metric import ColumnarCombiner
 from components.evaluator.constant import ConstantComparison
 from components.evaluator.constant.paired import Compared
 from components.evaluator.error_metrics import deviances
@@ -39,8 +39,8 @@ def compared(
         ours = each.combiner if isinstance(each.combiner, ColumnarCombiner) else columnar.counterpart(each)
         # The prediction of a model of quantiles is one of them.
         of_output = predictions[:, 0] if of_loss.get("quantiles") and not ours.output else predictions
-        read = weights if ours.output == WEIGHTS else of_output
-        results.update(ours.result(_sums(ours, labels, read, parts, weights)))
+        own_weights = weights**2 if weights is not None and ours.squared else weights
+        results.update(ours.result(_sums(ours, labels, of_output, parts, own_weights)))
     derived, interval = (each for each in computations if not hasattr(each, "combiner"))
     values, bounds = derived.result(results), interval.result(results)
     found: dict[str, Compared] = {}

@@ -52,7 +52,7 @@ def test_binary_plot_has_all_rows_in_few_buckets(share: float) -> None:
     random = np.random.default_rng(1)
     predictions = random.beta(1, 1 / share, 4000)
     labels = (random.uniform(size=4000) < predictions).astype(float)
-    counting, derived, _ = BinaryDiagnostics("x", ["auc"]).computations()
+    counting, *_, derived, _ = BinaryDiagnostics("x", ["auc"]).computations()
     at = (predictions * 10_000).astype(int)
     rows, ones, total = (np.bincount(at, each) for each in (np.ones(4000), labels, predictions))
     histogram = [Bucket(each + 1, ones[each], total[each], rows[each]) for each in range(len(rows))]
@@ -98,12 +98,14 @@ def test_nan_predictions_are_in_no_bucket() -> None:
 
 
 def test_no_row_has_no_bucket() -> None:
-    counting, derived, bounded = BinaryDiagnostics("x", ["auc"]).computations()
-    [actual] = derived.result({counting.keys[0]: []}).values()
+    *counting, derived, bounded = BinaryDiagnostics("x", ["auc"]).computations()
+    results: dict[Any, Any] = {}
+    for each in counting:
+        results |= each.combiner.extract_output(each.combiner.create_accumulator())
+    [actual] = derived.result(results).values()
     assert not actual.buckets
-    assert bounded.result({counting.keys[0]: [], tfma.metrics.MetricKey("auc"): 0.0}) == {
-        tfma.metrics.MetricKey("auc"): 0.0
-    }
+    key = tfma.metrics.MetricKey("auc")
+    assert bounded.result({**results, key: 0.0}) == {key: 0.0}
 
 
 def test_sums_that_no_number_can_hold_are_left_out(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from sklearn.metrics import label_ranking_average_precision_score, ndcg_score
 from tolerances import float64_sum
 
+from components.compat.tfma import columnar
 from components.evaluator import binned_sums, intervals
 from components.evaluator.binned_sums import Counted, Slices
 from components.evaluator.config import metric
@@ -47,7 +48,7 @@ def value(made: Any, labels: Any, predictions: Any, weights: Any = None, parts: 
 
 
 def mean(made: Any, labels: Any, predictions: Any, **options: Any) -> float:
-    return float(value(made, labels, predictions, **options)[0])
+    return columnar.mean(value(made, labels, predictions, **options))
 
 
 def test_of_one_item_in_a_row_they_are_those_of_scikit_learn() -> None:
