@@ -15,7 +15,7 @@ from command import light_command
 from databases import PASSWORD, Server
 from ml_metadata.metadata_store.metadata_store import downgrade_schema
 from ml_metadata.proto import metadata_store_pb2 as proto
-from store_writer import Writer, take_barrier, write_side_by_side
+from store_writer import Writer, read_side_by_side, take_barrier, write_side_by_side
 from stored_history import History, write_history
 from toy_runs import result_of_toy, start_toy
 
@@ -174,6 +174,24 @@ def test_each_type_is_registered_once_by_processes_side_by_side(server: Server):
     assert {run: [each.id for each in Store(server.location).executions(run)] for run in runs} == dict(
         zip(runs, written, strict=True)
     )
+
+
+def test_executions_that_read_the_same_artifact_side_by_side_are_kept(server: Server):
+    server.renew()
+    writer, count, context = Writer(server.location, "shared"), 3, multiprocessing.get_context("spawn")
+    artifacts = [writer.artifact("Model", f"/{number}") for number in range(30)]
+    writer.execution("first", "Source", outputs=artifacts)
+    for number in range(len(artifacts)):
+        writer.execution("first", f"Node{number}")
+    ids = [each.id for each in artifacts]
+    with ProcessPoolExecutor(count, context, initargs=(context.Barrier(count),), initializer=take_barrier) as pool:
+        runs = [f"r{number}" for number in range(count)]
+        written = list(pool.map(read_side_by_side, [server.location] * count, runs, [ids] * count))
+    store = connect(server.location)
+    for execution_ids in written:
+        assert [each.id for each in store.get_executions_by_id(execution_ids)] == execution_ids
+        read = {each.execution_id: each.artifact_id for each in store.get_events_by_execution_ids(execution_ids)}
+        assert [read.get(each) for each in execution_ids] == ids
 
 
 def test_run_and_the_next_from_the_cache(server: Server, tmp_path: Path):

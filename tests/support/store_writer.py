@@ -113,3 +113,19 @@ def write_side_by_side(location: Location, run: str) -> list[int]:
         _barrier.abort()
         raise
     return written
+
+
+def read_side_by_side(location: Location, run: str, artifact_ids: Sequence[int]) -> list[int]:
+    """Put an execution that reads each artifact, at the same time as the other processes; return the executions.
+
+    All processes write nodes of one pipeline, whose contexts exist: each artifact gets the same attributions from all.
+    """
+    try:
+        writer, execution_ids = Writer(location, "shared"), []
+        for number, artifact in enumerate(writer.store.get_artifacts_by_id(artifact_ids)):
+            _barrier.wait()
+            execution_ids.append(writer.execution(run, f"Node{number}", inputs={"a": artifact}))
+    except BaseException:
+        _barrier.abort()
+        raise
+    return execution_ids

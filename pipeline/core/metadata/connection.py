@@ -148,7 +148,7 @@ def open_existing(location: Location) -> RetryingStore:
 
 
 class RetryingStore(InterceptedStore):
-    """ML Metadata's store for several processes: repeats a call that was rolled back, and registers each type once.
+    """ML Metadata's store for several processes: repeats a call that was rolled back, and inserts each row once.
 
     Each call is one transaction. It is rolled back when the server is lost, and when MariaDB (from 11.6) finds that
     another transaction changed what it read; ML Metadata itself repeats only deadlocks.
@@ -176,7 +176,7 @@ class RetryingStore(InterceptedStore):
         attempts = _FILE_ATTEMPTS if isinstance(self._location, Path) else _SERVER_ATTEMPTS
         for attempt in range(1, attempts + 1):
             try:
-                with _file_locked(self._location), _type_locked(self._location, method_name):
+                with _file_locked(self._location), _insert_locked(self._location, method_name):
                     super().call(method_name, request, response)
                 break
             except (mlmd.errors.AbortedError, mlmd.errors.InternalError) as error:
@@ -213,13 +213,18 @@ def _file_locked(location: Location) -> Iterator[None]:
         yield
 
 
-def _type_locked(location: Location, method_name: str) -> contextlib.AbstractContextManager[None]:
-    """Lets processes register types on a server one after the other.
+def _insert_locked(location: Location, method_name: str) -> contextlib.AbstractContextManager[None]:
+    """Let processes that insert what others may insert as well do so one after the other, on a server.
 
-    ML Metadata looks for a type, then inserts it. The tables' unique key does not prevent a second row, since types
-    have no version (NULL); artifacts of one row are then not found as artifacts of the other.
+    - Types: ML Metadata looks for a type, then inserts it. The tables' unique key does not prevent a second row, since
+      types have no version (NULL); artifacts of one row are then not found as artifacts of the other.
+    - Attributions and associations with a context: ML Metadata ignores that a row exists, but PostgreSQL has ended the
+      transaction with the error, and its commit rolls everything back. The library returns the number of an execution
+      that does not exist.
     """
-    if isinstance(location, Database) and re.fullmatch("Put.*Types?", method_name):
+    if isinstance(location, Database) and re.fullmatch(
+        "Put(.*Types?|Execution|LineageSubgraph|AttributionsAndAssociations)", method_name
+    ):
         return locked(location)
     return contextlib.nullcontext()
 
