@@ -7,13 +7,14 @@ the sums. So it makes no difference, except for the rounding of floats, how the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from components.compat.tfma.columnar import Binned, Floats, Ints, Sums
 from components.compat.tfma.evaluation import SliceKey
+from components.evaluator import ordered_bins
 
 _DENSE = 1 << 20
 """Greatest number of counters of a batch that are kept in one array; more are sorted."""
@@ -43,12 +44,14 @@ class Table:
       bins: the bin, ascending in a slice; [cells].
       rows: number of rows, or the sum of their weights; [cells].
       sums: sums of the summands; [cells, sums].
+      ordered: whether the bins are those of `ordered_bins`.
     """
 
     slices: Ints
     bins: Ints
     rows: Floats
     sums: Floats
+    ordered: bool = False
 
     def of_slice(self, number: int) -> Sums:
         """Returns the sums of one slice."""
@@ -75,13 +78,14 @@ class Counted:
     others: dict[SliceKey, Any] = field(default_factory=dict)
 
 
-def count(binned: Binned, slices: Slices, weights: Floats | None = None) -> Table:
+def count(binned: Binned, slices: Slices, weights: Floats | None = None, *, ordered: bool = False) -> Table:
     """Adds up rows.
 
     Args:
       binned: bin and summands of each row.
       slices: the rows' slices.
       weights: of the rows, by which the summands are multiplied; None: all count the same.
+      ordered: whether the bins are those of `ordered_bins`.
     """
     bins, summands = binned
     if bins.ndim > 1:
@@ -101,7 +105,8 @@ def count(binned: Binned, slices: Slices, weights: Floats | None = None) -> Tabl
         summands = summands * weights[:, np.newaxis]
     sums = [np.bincount(cells, each[slices.rows], size)[at] for each in summands.T]
     stacked = np.stack(sums, axis=1) if sums else np.empty((len(occupied), 0))
-    return Table(occupied // len(distinct), distinct[occupied % len(distinct)], rows[at].astype(np.float64), stacked)
+    numbers, of_bins = occupied // len(distinct), distinct[occupied % len(distinct)]
+    return Table(numbers, of_bins, rows[at].astype(np.float64), stacked, ordered)
 
 
 def _one_bin_each(
@@ -125,19 +130,25 @@ def merge(parts: Iterable[Counted]) -> tuple[Sequence[SliceKey], list[Table]]:
     tables: list[list[Table]] = []
     for part in parts:
         of_part = np.array([numbers.setdefault(key, len(numbers)) for key in part.keys], np.int64)
-        tables.append([Table(of_part[each.slices], each.bins, each.rows, each.sums) for each in part.tables])
-    return list(numbers), [_added(of_metric) for of_metric in zip(*tables, strict=True)]
+        tables.append([replace(each, slices=of_part[each.slices]) for each in part.tables])
+    return list(numbers), [added(of_metric) for of_metric in zip(*tables, strict=True)]
 
 
-def _added(tables: Sequence[Table]) -> Table:
+def added(tables: Sequence[Table]) -> Table:
+    """Add up the tables of one metric, whose slices have the same numbers."""
     tables = [each for each in tables if len(each.slices)] or [EMPTY]
     slices, bins, rows, sums = (
         np.concatenate([getattr(each, name) for each in tables]) for name in ("slices", "bins", "rows", "sums")
     )
+    ordered = any(each.ordered for each in tables)
+    if ordered and len(slices):
+        bins = ordered_bins.align(slices, bins)
     order = np.lexsort((bins, slices))
     slices, bins = slices[order], bins[order]
     starts = np.flatnonzero((np.diff(slices, prepend=-1) != 0) | (np.diff(bins, prepend=0) != 0))
     if not len(starts):
-        return Table(slices, bins, rows, sums)
+        return Table(slices, bins, rows, sums, ordered)
     rows, sums = (np.add.reduceat(each[order], starts) for each in (rows, sums))
-    return Table(slices[starts], bins[starts], rows, sums)
+    table = Table(slices[starts], bins[starts], rows, sums, ordered)
+    fewer = ordered_bins.fit(table.slices, table.bins) if ordered else None
+    return table if fewer is None else added([replace(table, bins=fewer)])

@@ -1,58 +1,93 @@
-"""Metrics of a binary task that TFMA lacks or computes per row, computed from the histogram of its AUC."""
+"""Metrics of a binary task that TFMA lacks, or computes per row or from bins of equal width."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow_model_analysis as tfma
 
-from components.compat import tfma as compat
+from components.compat.tfma.columnar import Floats
+from components.evaluator import scores
+from components.evaluator.intervals import ScoreBins
 from components.evaluator.keyed_metric import KeyedMetric
 
 _BINS = 10
-
-Histogram = Sequence[Any]
-"""Buckets of equal width over predictions in [0, 1], numbered from 1: in each the number of rows, the sum of their
-labels and the sum of their predictions. Empty buckets are left out; see compat.histogram_computations."""
+_NEGLIGIBLE = 1e-6
+"""A greater bound of an error is logged."""
 
 
-class _HistogramMetric(KeyedMetric):
-    """A metric that is a function of the histogram."""
+class _ScoreMetric(KeyedMetric):
+    """A metric that is a function of the rows by prediction."""
 
-    def __init__(self, name: str, value: Callable[[Histogram], float]) -> None:
+    def __init__(self, name: str, value: Callable[[ScoreBins], float]) -> None:
         def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
-            counted = compat.histogram_computations(eval_config, **key_fields)
-            histogram, key = counted[-1].keys[-1], tfma.metrics.MetricKey(name=name, **key_fields)
-            derived = tfma.metrics.DerivedMetricComputation([key], lambda results: {key: value(results[histogram])})
+            counted, of_results = scores.score_computations(eval_config, key_fields)
+            key = tfma.metrics.MetricKey(name=name, **key_fields)
+            derived = tfma.metrics.DerivedMetricComputation([key], lambda results: {key: value(of_results(results))})
             return [*counted, derived]
 
         super().__init__(name, computations)
 
 
-class HistogramCalibration(_HistogramMetric):
+class ScoreArea(_ScoreMetric):
+    """The area under the ROC curve; see `scores.roc_area`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, lambda bins: _logged(name, scores.roc_area(bins), scores.error_bounds(bins)[0]))
+
+
+class ScorePrecisionRecallArea(_ScoreMetric):
+    """The area under the curve of precision and recall, as the average precision; see `scores.average_precision`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, lambda bins: _logged(name, scores.average_precision(bins), scores.error_bounds(bins)[1]))
+
+
+class HistogramCalibration(_ScoreMetric):
     """The mean prediction divided by the mean label; NaN if no label is 1."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, calibration)
 
 
-class ExpectedCalibrationError(_HistogramMetric):
+class ExpectedCalibrationError(_ScoreMetric):
     """The mean of |mean prediction - mean label| over ten bins of predictions, weighted by their rows."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, expected_calibration_error)
 
 
-class HistogramPrevalence(_HistogramMetric):
+class HistogramPrevalence(_ScoreMetric):
     """The share of rows with the label 1."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, prevalence)
 
 
-class PrecisionOfTop(_HistogramMetric):
-    """The share of label 1 among the rows with the highest predictions.
+class _TopMetric(KeyedMetric):
+    """A metric of the rows with the highest predictions, whose number does not depend on weights."""
+
+    def __init__(self, name: str, rows: int, value: Callable[[float, float, float], float]) -> None:
+        def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
+            weighted, bins_of = scores.score_computations(eval_config, key_fields)
+            counted, counts_of = scores.row_counts(eval_config, key_fields)
+            key = tfma.metrics.MetricKey(name=name, **key_fields)
+
+            def derived(results: Any) -> dict[Any, float]:
+                bins = bins_of(results)
+                return {key: value(*_top(bins, counts_of(results), rows), float(bins.labels.sum()))}
+
+            return [*weighted, *counted, tfma.metrics.DerivedMetricComputation([key], derived)]
+
+        super().__init__(name, computations)
+
+
+class PrecisionOfTop(_TopMetric):
+    """The share of label 1 among the rows with the highest predictions, by their weights.
 
     Args:
       name: the metric's name.
@@ -60,55 +95,53 @@ class PrecisionOfTop(_HistogramMetric):
     """
 
     def __init__(self, name: str, rows: int) -> None:
-        super().__init__(name, lambda histogram: _ratio(*_top(histogram, rows)))
+        super().__init__(name, rows, lambda labels, weights, _: _ratio(labels, weights))
 
 
-class RecallOfTop(_HistogramMetric):
+class RecallOfTop(_TopMetric):
     """The share of the rows with the highest predictions in all rows with label 1; arguments as PrecisionOfTop."""
 
     def __init__(self, name: str, rows: int) -> None:
-        def value(histogram: Histogram) -> float:
-            return _ratio(_top(histogram, rows)[0], sum(bucket.weighted_labels for bucket in histogram))
-
-        super().__init__(name, value)
+        super().__init__(name, rows, lambda labels, _, all_labels: _ratio(labels, all_labels))
 
 
-def calibration(histogram: Histogram) -> float:
+def calibration(bins: ScoreBins) -> float:
     """Computes sum of predictions / sum of labels; NaN if no label is 1."""
-    labels = sum(bucket.weighted_labels for bucket in histogram)
-    return sum(bucket.weighted_predictions for bucket in histogram) / labels if labels else float("nan")
+    return _ratio(float(bins.predictions.sum()), float(bins.labels.sum()))
 
 
-def expected_calibration_error(histogram: Histogram) -> float:
+def expected_calibration_error(bins: ScoreBins) -> float:
     """Computes the mean of |mean prediction - mean label| over bins, weighted by rows; NaN without rows."""
-    differences = [0.0] * _BINS
-    for bucket in histogram:
-        # The histogram has extra buckets for predictions below 0 and for 1.
-        at = min(max((bucket.bucket_id - 1) * _BINS // compat.HISTOGRAM_BUCKETS, 0), _BINS - 1)
-        differences[at] += bucket.weighted_predictions - bucket.weighted_labels
-    rows = sum(bucket.weighted_examples for bucket in histogram)
-    return sum(map(abs, differences)) / rows if rows else float("nan")
+    at = np.clip(bins.predictions / bins.rows * _BINS, 0, _BINS - 1).astype(np.int64)
+    differences = np.bincount(at, bins.predictions - bins.labels, _BINS)
+    return _ratio(float(np.abs(differences).sum()), float(bins.rows.sum()))
 
 
-def prevalence(histogram: Histogram) -> float:
+def prevalence(bins: ScoreBins) -> float:
     """Computes the mean label; NaN without rows."""
-    rows = sum(bucket.weighted_examples for bucket in histogram)
-    return sum(bucket.weighted_labels for bucket in histogram) / rows if rows else float("nan")
+    return _ratio(float(bins.labels.sum()), float(bins.rows.sum()))
 
 
-def _top(histogram: Histogram, count: int) -> tuple[float, float]:
-    """Returns the labels 1 among the `count` rows with the highest predictions, and the number of these rows.
+def _top(bins: ScoreBins, counts: Floats, count: int) -> tuple[float, float]:
+    """Return the weights of labels 1 among the `count` rows with the highest predictions, and of all these rows.
 
-    Of the last bucket a share counts: its rows count as equal.
+    Of the last bin a share counts: its rows count as equal.
+
+    Args:
+      bins: The rows, by weight.
+      counts: Number of rows of each bin.
+      count: How many rows.
     """
-    labels = rows = 0.0
-    for bucket in reversed(histogram):
-        share = min(1.0, (count - rows) / bucket.weighted_examples) if bucket.weighted_examples else 0.0
-        labels, rows = labels + share * bucket.weighted_labels, rows + share * bucket.weighted_examples
-        if rows >= count:
-            break
-    return labels, rows
+    before = np.cumsum(counts[::-1]) - counts[::-1]
+    shares = np.clip((count - before) / counts[::-1], 0.0, 1.0)
+    return float((shares * bins.labels[::-1]).sum()), float((shares * bins.rows[::-1]).sum())
+
+
+def _logged(name: str, value: float, bound: float) -> float:
+    if bound > _NEGLIGIBLE:
+        logging.info("%s: %.6f, from bins of neighbouring predictions; exact to %.1e", name, value, bound)
+    return value
 
 
 def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else float("nan")
+    return part / whole if whole else math.nan

@@ -21,7 +21,7 @@ from components.data.saved_model import Columns, column_of
 from components.data.weights import weights_of
 from components.evaluator import binned_sums, grouped_rows, worst_mistakes
 from components.evaluator.binned_sums import EMPTY, Counted, Slices
-from components.evaluator.columnar_metric import ColumnarCombiner
+from components.evaluator.columnar_metric import ColumnarCombiner, raised
 from components.evaluator.grouped_rows import GroupedRows
 from components.evaluator.ranking import Ranking
 from components.evaluator.ranking_metrics import GroupedCombiner
@@ -32,6 +32,8 @@ from components.evaluator.worst_mistakes import Search
 _COUNTED, _MISTAKES, _GROUPED = "counted", "mistakes", "grouped"
 _PARTS = 8
 """Number of batches whose sums are merged at a time."""
+_CELLS = 1 << 20
+"""Sums of batches are merged before they have many more cells, of about 40 bytes."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +249,8 @@ class BatchCounter:
         tables = []
         for model, metric, weighted in self._metrics.columnar:
             binned = metric.bins(evaluated[model].labels, evaluated[model].output(metric.output))
-            tables.append(binned_sums.count(binned, slices, _weights(metric, weights) if weighted else None))
+            factors = None if weights is None or not weighted else raised(weights, metric.power)
+            tables.append(binned_sums.count(binned, slices, factors, ordered=metric.ordered))
         tables += [EMPTY] * len(self._metrics.grouped)
         counted = Counted(slices.keys, tables, self._others(batch, evaluated, slices, weights))
         if self._group is None:
@@ -311,7 +314,10 @@ class ResultsFn(beam.CombineFn):  # type: ignore[misc]
     def add_input(self, parts: list[Counted], counted: Counted) -> list[Counted]:
         """Adds the sums of a batch; some batches are merged at a time, so that the memory is bounded."""
         parts.append(counted)
-        return parts if len(parts) < _PARTS else [self._merged(parts)]
+        cells = [sum(len(table.bins) for table in part.tables) for part in parts]
+        # Merging at least as many cells as there are makes its cost proportional to the cells that are added.
+        is_large = sum(cells[1:]) > max(_CELLS, cells[0])
+        return [self._merged(parts)] if len(parts) >= _PARTS or is_large else parts
 
     def merge_accumulators(self, accumulators: Iterable[list[Counted]]) -> list[Counted]:
         """Merges the sums of several workers."""
@@ -356,10 +362,6 @@ class ResultsFn(beam.CombineFn):  # type: ignore[misc]
             if of_slice:
                 others[key] = of_slice[0] if len(of_slice) == 1 else self._metrics.others.merged(of_slice)
         return Counted(keys, tables, others)
-
-
-def _weights(metric: Columnar, weights: Floats | None) -> Floats | None:
-    return np.square(weights) if metric.squared and weights is not None else weights
 
 
 def slice_column(batch: pa.RecordBatch, evaluated: Iterable[Evaluated], name: str) -> pa.Array:

@@ -15,8 +15,10 @@ from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as protos
 from components.compat import tfma as compat
 from components.compat.tfma.columnar import Binned, Floats, Numbers, Sums, in_one_bin, mean
 from components.evaluator import intervals
+from components.evaluator.binned_sums import Table, added
 from components.evaluator.intervals import Interval
 from components.evaluator.keyed_metric import KeyedMetric
+from components.evaluator.ordered_bins import MOST
 
 Bins = Callable[[Numbers, Numbers], Binned]
 """(labels, predictions) → bins and summands of the rows, see compat.tfma.columnar."""
@@ -48,7 +50,12 @@ class WeightedSums(NamedTuple):
 
 
 def weighted_sums(
-    name: str, eval_config: tfma.EvalConfig | None, key_fields: Mapping[str, Any], bins: Bins, output: str = ""
+    name: str,
+    eval_config: tfma.EvalConfig | None,
+    key_fields: Mapping[str, Any],
+    bins: Bins,
+    output: str = "",
+    ordered: bool = False,
 ) -> tuple[list[tfma.metrics.MetricComputation], Callable[[Mapping[Any, Any]], WeightedSums]]:
     """Return the computations of WeightedSums, and a function that takes them from the results of a slice.
 
@@ -58,18 +65,25 @@ def weighted_sums(
       key_fields: See KeyedMetric.
       bins: Assigns bins and summands to rows.
       output: See ColumnarCombiner.
+      ordered: See ColumnarCombiner.
     """
     keys = [tfma.metrics.MetricKey(name=compat.private(name), **key_fields)]
     if key_fields["example_weighted"]:
         keys.append(tfma.metrics.MetricKey(name=compat.private(f"{name} by squared weights"), **key_fields))
     computations = [
-        combined(key, eval_config, bins, _sums, output, squared=bool(number)) for number, key in enumerate(keys)
+        combined(key, eval_config, bins, identity, output, power, ordered) for power, key in enumerate(keys, 1)
     ]
     return computations, lambda results: WeightedSums(results[keys[0]], results[keys[-1]])
 
 
-def _sums(sums: Sums) -> Sums:
+def identity(sums: Sums) -> Sums:
+    """Return the sums themselves as the value of a combiner."""
     return sums
+
+
+def raised(weights: Floats, power: int) -> Floats:
+    """Return a power of weights, [rows]; of the power 0 a weight of 0 is 0, so that such rows count nowhere."""
+    return np.where(weights > 0, weights**power, 0.0)
 
 
 class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
@@ -82,7 +96,8 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
       value: sums → the result.
       output: the output of the model that it reads instead of the prediction; or several ones, separated by commas,
         side by side. If a model does not have it, the bins are those of NaN.
-      squared: whether the squares of the rows' weights are the weights of the sums.
+      power: the power of the rows' weights that the sums are weighted by; see `raised`.
+      ordered: whether the bins are those of `ordered_bins`.
     """
 
     def __init__(
@@ -92,10 +107,11 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
         bins: Bins,
         value: Callable[[Sums], Any],
         output: str = "",
-        squared: bool = False,
+        power: int = 1,
+        ordered: bool = False,
     ) -> None:
         self._key, self._eval_config, self.bins, self._value, self.output = key, eval_config, bins, value, output
-        self.squared = squared
+        self.power, self.ordered = power, ordered
         self._of_output = compat.with_output(eval_config, output) if output else eval_config
 
     def result(self, sums: Sums) -> dict[Any, Any]:
@@ -117,10 +133,18 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
                 predictions = np.full(1, np.nan)
             if labels.size != predictions.size:
                 predictions = predictions[np.newaxis]
-            factor = float(np.ravel(weight)[0]) ** (2 if self.squared else 1)
+            factor = float(raised(np.ravel(weight).astype(np.float64)[:1], self.power)[0])
             for at, summands in zip(*self.bins(labels, predictions), strict=True):
                 _add(accumulator, int(at), factor * np.array([1.0, *summands]))
-        return accumulator
+        return self._fitted(accumulator)
+
+    def _fitted(self, accumulator: Accumulator) -> Accumulator:
+        """Bound the memory of ordered bins."""
+        if not self.ordered or len(accumulator) <= 2 * MOST:
+            return accumulator
+        table = self._table(accumulator)
+        cells = np.column_stack([table.rows, table.sums])
+        return dict(zip(table.bins.tolist(), cells, strict=True))
 
     def merge_accumulators(self, accumulators: Iterable[Accumulator]) -> Accumulator:
         """Adds up accumulators."""
@@ -128,13 +152,19 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
         for accumulator in accumulators:
             for at, sums in accumulator.items():
                 _add(merged, at, sums)
-        return merged
+        return self._fitted(merged)
 
     def extract_output(self, accumulator: Accumulator) -> dict[Any, Any]:
         """Returns the result, by key."""
+        return self.result(self._table(accumulator).of_slice(0))
+
+    def _table(self, accumulator: Accumulator) -> Table:
+        """Return the sums as those of one slice; of ordered bins with a limited number."""
         bins = sorted(accumulator)
         sums = np.array([accumulator[at] for at in bins]).reshape(len(bins), -1) if bins else np.empty((0, 1))
-        return self.result(Sums(np.array(bins, np.int64), sums[:, 0], sums[:, 1:]))
+        zeros = np.zeros(len(bins), np.int64)
+        table = Table(zeros, np.array(bins, np.int64), sums[:, 0], sums[:, 1:], self.ordered)
+        return added([table]) if self.ordered and bins else table
 
 
 class ColumnarMetric(KeyedMetric):
@@ -232,10 +262,13 @@ def combined(
     bins: Bins,
     value: Callable[[Sums], Any],
     output: str = "",
-    squared: bool = False,
+    power: int = 1,
+    ordered: bool = False,
 ) -> tfma.metrics.MetricComputation:
     """Returns the computation of a ColumnarCombiner."""
-    return tfma.metrics.MetricComputation([key], None, ColumnarCombiner(key, eval_config, bins, value, output, squared))
+    return tfma.metrics.MetricComputation(
+        [key], None, ColumnarCombiner(key, eval_config, bins, value, output, power, ordered)
+    )
 
 
 def _add(accumulator: Accumulator, at: int, sums: Floats) -> None:

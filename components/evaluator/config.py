@@ -59,8 +59,8 @@ def _of_groups(made: str) -> Metric:
 
 
 METRICS: dict[str, Metric] = {
-    "auc": Metric("AUC", _BINARY, both_classes=True),
-    "auc_precision_recall": Metric("AUCPrecisionRecall", _BINARY, both_classes=True),
+    "auc": Metric("ScoreArea", _BINARY, both_classes=True, module=_OURS),
+    "auc_precision_recall": Metric("ScorePrecisionRecallArea", _BINARY, both_classes=True, module=_OURS),
     "binary_accuracy": Metric("BinaryAccuracy", _BINARY),
     "binary_crossentropy": Metric("BinaryCrossEntropy", _BINARY, better="lower"),
     "calibration": Metric("HistogramCalibration", _BINARY, better="nearer 1", module=_OURS),

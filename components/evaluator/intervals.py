@@ -7,7 +7,7 @@ rows, not that of the training. A single row, or a constant value, has no interv
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -34,12 +34,14 @@ class ScoreBins:
       labels: sum of the labels; in a binary task the number of rows with label 1.
       predictions: sum of the predictions.
       by_squares: the same bins, with the squares of the rows' weights in place of the weights; None without weights.
+      bins: the bins of `ordered_bins`; empty if they are others.
     """
 
     rows: npt.NDArray[np.float64]
     labels: npt.NDArray[np.float64]
     predictions: npt.NDArray[np.float64]
     by_squares: ScoreBins | None = None
+    bins: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def squared(self) -> ScoreBins:

@@ -18,7 +18,7 @@ from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as protos
 
 from components.compat import tfma as compat
 from components.compat.tfma.columnar import DROPPED, Binned, Floats, Ints, Numbers, Sums, in_one_bin
-from components.evaluator import intervals
+from components.evaluator import intervals, ordered_bins
 from components.evaluator.columnar_metric import WeightedSums, bounded, combined, mean_and_squares, weighted_sums
 from components.evaluator.config import RATES
 from components.evaluator.error_metrics import is_among_top
@@ -41,7 +41,7 @@ Results = Mapping[Any, Any]
 
 
 class BinaryDiagnostics(KeyedMetric):
-    """Plot and intervals of a binary task, computed from the histogram of its AUC.
+    """Plot and intervals of a binary task, computed from the rows by prediction.
 
     Args:
       name: a name for the computation; no metric has it.
@@ -51,8 +51,6 @@ class BinaryDiagnostics(KeyedMetric):
 
     def __init__(self, name: str, metrics: list[str], rates_at: float = AT) -> None:
         def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
-            counted = compat.histogram_computations(eval_config, **key_fields)
-            histogram = counted[-1].keys[-1]
             scores, bins_of = score_computations(eval_config, key_fields)
 
             def bounded(results: Results) -> dict[Any, Any]:
@@ -60,11 +58,10 @@ class BinaryDiagnostics(KeyedMetric):
                 return _bounded(results, key_fields, metrics, interval)
 
             def plot(results: Results) -> dict[Any, Any]:
-                return {
-                    tfma.metrics.PlotKey(name=compat.PREDICTIONS_PLOT, **key_fields): _of_histogram(results[histogram])
-                }
+                key = tfma.metrics.PlotKey(name=compat.PREDICTIONS_PLOT, **key_fields)
+                return {key: _of_scores(bins_of(results))}
 
-            return [*counted, *scores, *_derived(name, key_fields, plot, bounded)]
+            return [*scores, *_derived(name, key_fields, plot, bounded)]
 
         super().__init__(name, computations)
 
@@ -178,30 +175,17 @@ def _of_share(bins: ScoreBins, at: float, metric: str, value: float) -> Interval
     return intervals.of_weighted_rate(value, squares, count)
 
 
-def _bins_of_histogram(histogram: Sequence[Any]) -> ScoreBins:
-    """Returns the buckets of TFMA's histogram that are not empty."""
-    nonempty = [each for each in histogram if each.weighted_examples > 0]
-    sums = (
-        np.array([getattr(each, name) for each in nonempty])
-        for name in ("weighted_examples", "weighted_labels", "weighted_predictions")
-    )
-    return ScoreBins(*sums)
+def _of_scores(bins: ScoreBins) -> Any:
+    """Makes a plot of rows by prediction.
 
-
-def _of_histogram(histogram: Sequence[Any]) -> Any:
-    """Makes a plot of TFMA's histogram.
-
-    Buckets are merged to about equal shares of both classes, so that a curve has points where the rows of the rarer
-    class are. No merged bucket contains the threshold of the confusion matrix.
+    Bins are merged to about equal shares of both classes, so that a curve has points where the rows of the rarer
+    class are. No merged bin contains the threshold of the confusion matrix.
     """
-    bins = _bins_of_histogram(histogram)
-    at = np.array([each.bucket_id for each in histogram if each.weighted_examples > 0])
-    # The histogram has extra buckets for predictions below 0 and for 1.
-    edges = np.stack([at - 1, at], axis=1).clip(0, compat.HISTOGRAM_BUCKETS) / compat.HISTOGRAM_BUCKETS
     classes = [each for each in (bins.labels, bins.rows - bins.labels) if each.sum() > 0]
     if not classes:
         return protos.CalibrationHistogramBuckets()
-    return _plot(edges, bins, sum(each / each.sum() for each in classes), edges[:, 0] >= AT)
+    edges = np.stack(ordered_bins.edges_of(bins.bins), axis=1)
+    return _plot(edges, bins, np.sum([each / each.sum() for each in classes], axis=0), edges[:, 0] >= AT)
 
 
 def _plot(

@@ -23,12 +23,13 @@ import pyarrow as pa
 import tensorflow_model_analysis as tfma
 
 from components.compat.tfma import evaluation
-from components.compat.tfma.columnar import Columnar, Floats
+from components.compat.tfma.columnar import Floats
 from components.data.saved_model import Columns
 from components.data.weights import weights_of
 from components.evaluator import binned_sums, tfma_results
 from components.evaluator.binned_sums import Slices
 from components.evaluator.columnar import BatchCounter, Evaluation, Metrics, ResultsFn, count_groups
+from components.evaluator.columnar_metric import raised
 from components.evaluator.config import metric
 from components.evaluator.importance import Estimate
 from components.evaluator.intervals import Z
@@ -182,7 +183,7 @@ class _Resampled:
         results: evaluation.Results = {}
         for each, (bins, summands), weighted in self._binned:
             table = binned_sums.count(
-                (bins[rows], summands[rows]), slices, _of_rows(each, times, of_rows) if weighted else times
+                (bins[rows], summands[rows]), slices, times * raised(of_rows, each.power) if weighted else times
             )
             results.update(each.result(table.of_slice(0)))
         values = dict(_scalars(evaluation.completed(results, self._metrics.parts, self._config)))
@@ -192,10 +193,6 @@ class _Resampled:
         if self._has_mean and weights.sum():
             values[MEAN_LABEL] = float(np.average(labels, weights=weights))
         return values
-
-
-def _of_rows(metric: Columnar, times: Floats, weights: Floats) -> Floats:
-    return times * (np.square(weights) if metric.squared else weights)
 
 
 def _scalars(results: evaluation.Results) -> Iterator[tuple[str, float]]:

@@ -1,4 +1,8 @@
-"""The rows of a binary task by prediction, from which areas, ranks and their intervals are computed."""
+"""The rows of a binary task by prediction, from which areas, ranks and their intervals are computed.
+
+Each distinct prediction has a bin of its own, so the results are exact, as long as a slice has at most 131,072 of them,
+fewer with more than 8 slices. Beyond that, neighbouring predictions share a bin and count as equal: `ordered_bins`.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +13,85 @@ import numpy as np
 import tensorflow_model_analysis as tfma
 
 from components.compat import tfma as compat
-from components.compat.tfma.columnar import Binned, Floats, Numbers, Sums, finite, probabilities
-from components.evaluator.columnar_metric import WeightedSums, weighted_sums
+from components.compat.tfma.columnar import Binned, Floats, Ints, Numbers, Sums, finite, probabilities
+from components.evaluator import ordered_bins
+from components.evaluator.columnar_metric import WeightedSums, combined, identity, weighted_sums
 from components.evaluator.intervals import ScoreBins
+
+Computations = list[tfma.metrics.MetricComputation]
 
 
 def score_computations(
     eval_config: tfma.EvalConfig | None, key_fields: Mapping[str, Any]
-) -> tuple[list[tfma.metrics.MetricComputation], Callable[[Mapping[Any, Any]], ScoreBins]]:
+) -> tuple[Computations, Callable[[Mapping[Any, Any]], ScoreBins]]:
     """Return the computations of the rows by prediction, and a function of the results of a slice that returns them.
 
     Args:
       eval_config: TFMA's config.
       key_fields: See KeyedMetric.
     """
-    computations, of_results = weighted_sums("scores", eval_config, key_fields, _bins)
+    computations, of_results = weighted_sums("scores", eval_config, key_fields, _bins, ordered=True)
     return computations, lambda results: score_bins(of_results(results))
+
+
+def row_counts(
+    eval_config: tfma.EvalConfig | None, key_fields: Mapping[str, Any]
+) -> tuple[Computations, Callable[[Mapping[Any, Any]], Floats]]:
+    """Return what counts the rows, whatever their weights, in the bins of `score_computations`; [bins]."""
+    key = tfma.metrics.MetricKey(name=compat.private("scores by rows"), **key_fields)
+
+    def counts(results: Mapping[Any, Any]) -> Floats:
+        rows: Floats = results[key].rows
+        return rows[rows > 0]
+
+    return [combined(key, eval_config, _bins, identity, power=0, ordered=True)], counts
 
 
 def score_bins(weighted: WeightedSums) -> ScoreBins:
     """Return the bins that have rows, in ascending order of the predictions."""
     # All rows of a bin may have the weight 0.
     sums, squared = weighted.select(weighted.sums.rows > 0)
-    return ScoreBins(*_columns(sums), None if squared is sums else ScoreBins(*_columns(squared)))
+    by_squares = None if squared is sums else ScoreBins(*_columns(squared))
+    return ScoreBins(*_columns(sums), by_squares, sums.bins)
+
+
+def roc_area(bins: ScoreBins) -> float:
+    """Compute the area under the ROC curve; NaN without rows of both classes.
+
+    It is the share of pairs of a row with label 1 and one with label 0 that the predictions order rightly; equal
+    predictions count half.
+    """
+    ones, zeros = bins.labels, bins.rows - bins.labels
+    pairs = float(ones.sum()) * float(zeros.sum())
+    return float((ones * (np.cumsum(zeros) - zeros / 2)).sum() / pairs) if pairs else float("nan")
+
+
+def average_precision(bins: ScoreBins) -> float:
+    """Compute the sum over the distinct predictions of precision * increase of recall; NaN without label 1."""
+    ones, rows = bins.labels[::-1], bins.rows[::-1]
+    total = float(ones.sum())
+    return float((ones * np.cumsum(ones) / np.cumsum(rows)).sum() / total) if total else float("nan")
+
+
+def error_bounds(bins: ScoreBins) -> tuple[float, float]:
+    """Return how much the area and the average precision may differ from those of distinct predictions.
+
+    In a bin of different predictions, the order of its rows is not known. For the area, each of its pairs counts half
+    instead of 0 or 1. For the average precision, all of its labels 1 may be in front of the other rows, or behind them.
+    Both bounds are 0 if each bin has one prediction.
+    """
+    mixed = (ordered_bins.levels_of(bins.bins) > 0)[::-1]
+    ones, rows = bins.labels[::-1], bins.rows[::-1]
+    zeros = rows - ones
+    pairs = float(ones.sum()) * float(zeros.sum())
+    if not mixed.any() or not pairs:
+        return 0.0, 0.0
+    hits, others = np.cumsum(ones), np.cumsum(zeros)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        best = hits / (hits + others - zeros)
+        worst = (hits - ones) / (hits - ones + others)
+    range_ = np.where(ones * zeros > 0, ones * (np.nan_to_num(best) - np.nan_to_num(worst)), 0.0)
+    return float((ones * zeros)[mixed].sum() / 2 / pairs), float(range_[mixed].sum() / ones.sum())
 
 
 def _columns(sums: Sums) -> tuple[Floats, Floats, Floats]:
@@ -41,5 +101,5 @@ def _columns(sums: Sums) -> tuple[Floats, Floats, Floats]:
 
 def _bins(labels: Numbers, predictions: Numbers) -> Binned:
     labels, predictions = probabilities(labels), finite(predictions)
-    bins = np.clip(predictions * compat.HISTOGRAM_BUCKETS + 1, 0, compat.HISTOGRAM_BUCKETS + 1)
-    return bins.astype(np.int64), np.stack([labels, predictions], axis=1)
+    bins: Ints = ordered_bins.bins_of(predictions)
+    return bins, np.stack([labels, predictions], axis=1)

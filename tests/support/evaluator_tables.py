@@ -163,7 +163,8 @@ def evaluate(folder: Path, setting: Setting, vectorised: bool = True) -> Evaluat
     (Executor if vectorised else StockExecutor)(context).Do(inputs, outputs, properties)
     logging.getLogger().removeHandler(messages)
     # TFX's executor gets the config with TFMA's own thresholds.
-    return _read(str(folder / "evaluation"), messages.lines, at_least if vectorised else lambda config: config)
+    is_stock = not vectorised or any("TFX's own executor" in line for line in messages.lines)
+    return _read(str(folder / "evaluation"), messages.lines, (lambda config: config) if is_stock else at_least)
 
 
 class _Messages(logging.Handler):

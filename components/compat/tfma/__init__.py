@@ -11,27 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tensorflow_model_analysis as tfma
-from tensorflow_model_analysis.metrics import calibration_histogram, calibration_plot, metric_types, metric_util
+from tensorflow_model_analysis.metrics import calibration_plot, metric_types, metric_util
 from tensorflow_model_analysis.slicer import slicer_lib
 
-HISTOGRAM_BUCKETS: int = calibration_histogram.DEFAULT_NUM_BUCKETS
-"""Number of buckets of `histogram_computations` between 0 and 1."""
 PREDICTIONS_PLOT: str = calibration_plot.CALIBRATION_PLOT_NAME
 """TFMA's name for the plot of labels by prediction: its readers look for this name."""
-
-
-def histogram_computations(eval_config: tfma.EvalConfig | None, **key: Any) -> list[Any]:
-    """Returns the computations of the histogram that TFMA's AUC is computed from.
-
-    TFMA computes equal computations once, so metrics from this histogram cost no pass of their own. The histogram is
-    the value of `result[-1].keys[-1]`: a list of buckets with `bucket_id` (from 1), `weighted_examples`,
-    `weighted_labels` and `weighted_predictions`, without empty buckets.
-
-    Args:
-      eval_config: TFMA's config.
-      key: `model_name`, `output_name` and `example_weighted` of the metric.
-    """
-    return list(calibration_histogram.calibration_histogram(eval_config=eval_config, **key))
 
 
 def interval_computation(

@@ -61,14 +61,18 @@ class Columnar(Protocol):
 
     Attributes:
       output: the output of the model that it reads instead of the prediction; empty: the prediction.
-      squared: whether the squares of the rows' weights are the weights of its sums.
+      power: the power of the rows' weights that its sums are weighted by; 0: rows of a weight above 0 count.
+      ordered: whether its bins are those of `ordered_bins`, of which a slice has a limited number.
     """
 
     @property
     def output(self) -> str: ...  # noqa: D102
 
     @property
-    def squared(self) -> bool: ...  # noqa: D102
+    def power(self) -> int: ...  # noqa: D102
+
+    @property
+    def ordered(self) -> bool: ...  # noqa: D102
 
     def bins(self, labels: Numbers, predictions: Numbers) -> Binned:
         """Returns bins and summands of rows.
@@ -86,7 +90,8 @@ class _Counterpart(NamedTuple):
     bins: Callable[[Numbers, Numbers], Binned]
     result: Callable[[Sums], dict[Any, Any]]
     output: str = ""
-    squared: bool = False
+    power: int = 1
+    ordered: bool = False
 
 
 def model_of(computation: metric_types.MetricComputation) -> str:

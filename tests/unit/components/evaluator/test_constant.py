@@ -39,7 +39,7 @@ def compared(
         ours = each.combiner if isinstance(each.combiner, ColumnarCombiner) else columnar.counterpart(each)
         # The prediction of a model of quantiles is one of them.
         of_output = predictions[:, 0] if of_loss.get("quantiles") and not ours.output else predictions
-        own_weights = weights**2 if weights is not None and ours.squared else weights
+        own_weights = None if weights is None else weights ** getattr(ours, "power", 1)
         results.update(ours.result(_sums(ours, labels, of_output, parts, own_weights)))
     derived, interval = (each for each in computations if not hasattr(each, "combiner"))
     values, bounds = derived.result(results), interval.result(results)

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 import tensorflow_model_analysis as tfma
 from sklearn import metrics
-from tensorflow_model_analysis.metrics.calibration_histogram import Bucket
-from tolerances import float64_sum, rounding
+from tolerances import float64_sum
 
 from components.compat.tfma import columnar
 from components.compat.tfma.columnar import Sums
-from components.evaluator.calibration import PrecisionOfTop, RecallOfTop
 from components.evaluator.error_metrics import ExplainedShare, MeanDeviance, RootOfSquaredErrors, TopClassAccuracy
 from components.evaluator.quantile_metrics import (
     OUTPUT,
@@ -107,18 +105,3 @@ def test_model_without_quantiles_has_no_metrics_of_them() -> None:
         ((_, sums),) = combiner.extract_output(accumulator).items()
         assert math.isnan(columnar.mean(sums))
         assert sums.total()[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("rows", "precision", "recall"),
-    [(2, 1.0, 0.4), (4, 0.75, 0.6), (6, 4 / 6, 0.8), (100, 0.5, 1.0)],
-)
-def test_highest_predictions_are_counted_with_a_share_of_equal_ones(rows: int, precision: float, recall: float) -> None:
-    # In ascending order: 4 rows with one label 1, 4 with two, 2 with two.
-    histogram = [Bucket(10, 1.0, 0.0, 4.0), Bucket(500, 2.0, 0.2, 4.0), Bucket(9000, 2.0, 1.8, 2.0)]
-    for metric, expected in ((PrecisionOfTop("x", rows), precision), (RecallOfTop("x", rows), recall)):
-        counting, derived = metric.computations()
-        ((_, value),) = derived.result({counting.keys[0]: histogram}).items()
-        assert value == rounding(8, dtype=np.float64).approx(expected)
-        ((_, empty),) = derived.result({counting.keys[0]: []}).items()
-        assert math.isnan(empty)

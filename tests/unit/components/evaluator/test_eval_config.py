@@ -36,7 +36,7 @@ def test_metrics_default_to_the_task_and_include_every_threshold() -> None:
     actual = config(
         thresholds={"recall": {"min": 0.5}}, slice_thresholds={"hour": {"precision": {"min": 0.5}, "auc": {"min": 0.5}}}
     )
-    default = ["AUC", "AUCPrecisionRecall", "BinaryAccuracy", "BinaryCrossEntropy", "HistogramCalibration"]
+    default = ["ScoreArea", "ScorePrecisionRecallArea", "BinaryAccuracy", "BinaryCrossEntropy", "HistogramCalibration"]
     assert classes(actual) == [
         "ExampleCount",
         *default,

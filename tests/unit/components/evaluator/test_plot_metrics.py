@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
-from tensorflow_model_analysis.metrics.calibration_histogram import Bucket
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as protos
 from tolerances import float64_sum
 
-from components.evaluator import tfma_results
+from components.evaluator import binned_sums, tfma_results
+from components.evaluator.binned_sums import Slices
 from components.evaluator.plot_data import Plots
 from components.evaluator.plot_metrics import BinaryDiagnostics, RegressionDiagnostics
 
@@ -52,11 +52,11 @@ def test_binary_plot_has_all_rows_in_few_buckets(share: float) -> None:
     random = np.random.default_rng(1)
     predictions = random.beta(1, 1 / share, 4000)
     labels = (random.uniform(size=4000) < predictions).astype(float)
-    counting, *_, derived, _ = BinaryDiagnostics("x", ["auc"]).computations()
-    at = (predictions * 10_000).astype(int)
-    rows, ones, total = (np.bincount(at, each) for each in (np.ones(4000), labels, predictions))
-    histogram = [Bucket(each + 1, ones[each], total[each], rows[each]) for each in range(len(rows))]
-    [actual] = derived.result({counting.keys[0]: histogram}).values()
+    [counting, derived, _] = BinaryDiagnostics("x", ["auc"]).computations()
+    bins, summands = counting.combiner.bins(labels, predictions)
+    slices = Slices([()], np.arange(4000), np.zeros(4000, np.int64))
+    table = binned_sums.count((bins, summands), slices, ordered=True)
+    [actual] = derived.result(counting.combiner.result(table.of_slice(0))).values()
     assert sums(actual) == float64_sum(4000).approx((4000, labels.sum(), predictions.sum()))
     assert 10 < len(actual.buckets) <= 400
     edges = [(each.lower_threshold_inclusive, each.upper_threshold_exclusive) for each in actual.buckets]

@@ -36,7 +36,7 @@ def measured(task: Task, labels: Any, predictions: Any, weights: Any, **section:
     computed, results = Metrics(made), dict[Any, Any]()
     slices = Slices([()], np.arange(len(labels)), np.zeros(len(labels), np.int64))
     for _, each, weighted in computed.columnar:
-        factors = (weights**2 if each.squared else weights) if weighted else None
+        factors = weights**each.power if weighted else None
         results.update(each.result(binned_sums.count(each.bins(labels, predictions), slices, factors).of_slice(0)))
     completed = evaluation.completed(results, computed.parts, made)
     return {
