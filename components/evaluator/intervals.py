@@ -177,15 +177,28 @@ def of_groups(mean: float, error: float) -> Interval | None:
     return _by_logit(mean, error)
 
 
-def of_auc_precision_recall(area: float, positives: float) -> Interval | None:
-    """Computes the interval of the area under the precision-recall curve: as a share of the positives, in logits.
+def of_auc_precision_recall(area: float, bins: ScoreBins) -> Interval | None:
+    """Computes the interval of the average precision: by its linearized variance, in logits.
 
-    Source: K. Boyd, K. H. Eng and C. D. Page, Area under the precision-recall curve: point estimates and confidence
-    intervals, ECML 2013; the logit interval.
+    A row changes the average precision by its own precision, if its label is 1, and by the precision of all rows with
+    label 1 that it is not below. The predictions of a bin count as equal.
+
+    Source: W. G. Cochran, Sampling techniques, 3rd edition, 1977, section 6.3 (linearization); logits as in K. Boyd,
+    K. H. Eng and C. D. Page, Area under the precision-recall curve: point estimates and confidence intervals, ECML
+    2013.
     """
-    if positives < _FEWEST_POSITIVES:
+    positive, squared = bins.labels.sum(), bins.squared
+    count = effective(bins.labels, squared.labels)
+    if count < _FEWEST_POSITIVES:
         return None
-    return _by_logit(area, math.sqrt(max(area * (1 - area), 0.0) / positives))
+    rows = np.cumsum(bins.rows[::-1])[::-1]
+    precision = np.cumsum(bins.labels[::-1])[::-1] / rows
+    # What one more row with a prediction of this bin adds to the precision of all rows with label 1, by its label.
+    gained, lost = np.cumsum(bins.labels / rows), np.cumsum(bins.labels * precision / rows)
+    of_ones = squared.labels * (precision - area + gained - lost) ** 2
+    of_zeros = (squared.rows - squared.labels) * lost**2
+    variance = float((of_ones + of_zeros).sum()) / positive**2 * count / (count - 1)
+    return _by_logit(area, math.sqrt(variance))
 
 
 def of_calibration(ratio: float, bins: ScoreBins) -> Interval | None:

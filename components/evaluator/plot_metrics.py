@@ -140,10 +140,9 @@ def _bounded(
 def _of_binary(bins: ScoreBins, rates_at: float, metric: str, value: float) -> Interval | None:
     if metric in _SHARES:
         return _of_share(bins, rates_at if metric in RATES else AT, metric, value)
-    if metric == "auc_precision_recall":
-        return intervals.of_auc_precision_recall(value, intervals.effective(bins.labels, bins.squared.labels))
     others = {
         "auc": intervals.of_auc,
+        "auc_precision_recall": intervals.of_auc_precision_recall,
         "binary_crossentropy": intervals.of_crossentropy,
         "calibration": intervals.of_calibration,
     }

@@ -44,7 +44,7 @@ def auc(label: Any, probability: Any) -> tuple[float, Interval | None]:
 
 def auc_precision_recall(label: Any, probability: Any) -> tuple[float, Interval | None]:
     value = float(metrics.average_precision_score(label, probability))
-    return value, intervals.of_auc_precision_recall(value, label.sum())
+    return value, intervals.of_auc_precision_recall(value, cells(label, probability))
 
 
 def calibration(label: Any, probability: Any) -> tuple[float, Interval | None]:
@@ -130,8 +130,8 @@ def some(rows: list[float], labels: list[float], predictions: list[float]) -> Sc
         intervals.of_auc(0.9, some([5], [1], [2])),
         intervals.of_auc(0.9, some([], [], [])),
         intervals.of_auc(1.0, some([5, 5], [0, 5], [1, 4])),
-        intervals.of_auc_precision_recall(0.4, 3),
-        intervals.of_auc_precision_recall(math.nan, 30),
+        intervals.of_auc_precision_recall(0.4, some([5, 5], [1, 2], [1, 4])),
+        intervals.of_auc_precision_recall(math.nan, some([50, 50], [10, 20], [10, 40])),
         intervals.of_calibration(math.nan, some([5], [0], [2])),
         intervals.of_calibration(0.0, some([5], [2], [0])),
         intervals.of_crossentropy(0.1, some([1], [1], [0.9])),

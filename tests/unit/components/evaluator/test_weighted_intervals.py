@@ -64,6 +64,7 @@ def share(of: Callable[[Any, Any], Any]) -> Measure:
 
 BINARY: dict[str, Measure] = {
     "auc": lambda y, p, w: metrics.roc_auc_score(y, p, sample_weight=w),
+    "auc_precision_recall": lambda y, p, w: metrics.average_precision_score(y, p, sample_weight=w),
     "binary_crossentropy": lambda y, p, w: metrics.log_loss(y, p, sample_weight=w),
     "calibration": lambda y, p, w: float((w * p).sum() / (w * y).sum()),
     "binary_accuracy": share(lambda y, p: (p >= 0.5) == y),
