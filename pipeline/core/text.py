@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from components.errors import PipelineError
 
@@ -47,3 +49,18 @@ def display_path(path: str | Path) -> str:
         return str(Path(path).relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def flatten_json(value: Any, name: str = "") -> list[tuple[str, str]]:
+    """Flatten JSON values to (path such as `a.b.0`, value as text); JSON inside a text is flattened, too."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return [(name, value)]
+    items = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) and value else None
+    )
+    if items is None or not value:
+        return [(name, value if isinstance(value, str) else json.dumps(value))]
+    return [each for key, inner in items for each in flatten_json(inner, f"{name}.{key}" if name else str(key))]

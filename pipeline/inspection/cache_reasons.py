@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from components.errors import InputError
 from components.names import did_you_mean
 from pipeline.core.metadata.store import INPUT, OUTPUT, Artifact, Execution, Run, Store
+from pipeline.core.text import flatten_json
 
 _COMPARED = 20
 """Number of earlier executions to compare with; the one that differs least is reported."""
@@ -113,21 +112,8 @@ def _inputs_and_parameters(store: Store, executions: list[Execution]) -> dict[in
     for (execution, key), numbers in inputs.items():
         values[execution][f"input:{key}"] = ", ".join(f"{artifacts[each].type} {each}" for each in sorted(numbers))
     for execution, parameters in store.parameters(values).items():
-        for name, value in flat({name: value for name, value in parameters.items() if not name.startswith(_INTERNAL)}):
+        for name, value in flatten_json(
+            {name: value for name, value in parameters.items() if not name.startswith(_INTERNAL)}
+        ):
             values[execution][f"parameter:{name}"] = value
     return values
-
-
-def flat(value: Any, name: str = "") -> list[tuple[str, str]]:
-    """Flattens JSON values to (path such as `a.b.0`, value as text); JSON inside a text is flattened, too."""
-    if isinstance(value, str) and value[:1] in ("{", "["):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return [(name, value)]
-    items = (
-        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) and value else None
-    )
-    if items is None or not value:
-        return [(name, value if isinstance(value, str) else json.dumps(value))]
-    return [each for key, inner in items for each in flat(inner, f"{name}.{key}" if name else str(key))]

@@ -14,8 +14,8 @@ from components.evaluator.verdict import SliceMetrics
 from pipeline.core import run_record
 from pipeline.core.metadata.store import Run, Store
 from pipeline.core.records import RunSummary
+from pipeline.core.text import flatten_json
 from pipeline.inspection import column_statistics
-from pipeline.inspection.cache_reasons import flat
 from pipeline.inspection.run_summary import summarize
 
 
@@ -60,7 +60,7 @@ def _configs(store: Store, before: str, now: str) -> dict[str, list[Any]] | None
     configs = [store.config(run) for run in (before, now)]
     if None in configs:
         return None
-    return _differing(*(dict(flat(config)) for config in configs))
+    return _differing(*(dict(flatten_json(config)) for config in configs))
 
 
 def _summary(store: Store, logs: Path, run: str) -> RunSummary:

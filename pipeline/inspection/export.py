@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.metadata.store import INPUT, OUTPUT, Artifact, Event, Execution, Run, Store
-from pipeline.inspection.cache_reasons import flat
+from pipeline.core.text import flatten_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,7 +112,9 @@ def _run_event(
                     "run": run.name,
                     "component": execution.type,
                     "cached": execution.state == "CACHED",
-                    "parameters": dict(each for name, value in parameters.items() for each in flat(value, name)),
+                    "parameters": dict(
+                        each for name, value in parameters.items() for each in flatten_json(value, name)
+                    ),
                 },
             },
         },

@@ -16,8 +16,8 @@ from mlflow.tracking import MlflowClient
 from components.errors import MachineError, first_line
 from pipeline.core.metadata.store import Store
 from pipeline.core.run_record import RUNNING
+from pipeline.core.text import flatten_json
 from pipeline.inspection import run_history, run_summary
-from pipeline.inspection.cache_reasons import flat
 from pipeline.inspection.report import training_curves
 from pipeline.inspection.run_history import RunListEntry
 
@@ -105,7 +105,7 @@ def _write(client: MlflowClient, experiment: str, store: Store, entry: RunListEn
     run = client.create_run(experiment, started, tags, entry.run).info.run_id
     # A run of stock TFX has no config.
     config = store.configs([entry.run]).get(entry.run)
-    values = flat(json.loads(config)) if config else []
+    values = flatten_json(json.loads(config)) if config else []
     parameters = [Param(_name(name), value[:_CHARACTERS]) for name, value in values]
     metrics = list(_metrics(store, entry, started))
     for first in range(0, len(parameters), _PARAMETERS):

@@ -13,7 +13,7 @@ from components import version_manifest
 from pipeline.core import run_record
 from pipeline.core.metadata.store import INPUT, OUTPUT, Execution, Run, Store, Value
 from pipeline.core.records import BLESSED, NOT_BLESSED
-from pipeline.inspection.cache_reasons import flat
+from pipeline.core.text import flatten_json
 
 _PAGE = 200
 _RECORD_KEYS = {"pipeline", "state", "started", "updated"}
@@ -276,7 +276,7 @@ def _details(store: Store, executions: list[Execution]) -> dict[int, dict[str, A
         number: {
             "inputs": [],
             "outputs": [],
-            "parameters": {key: text for name, value in parameters.items() for key, text in flat(value, name)},
+            "parameters": {key: text for name, value in parameters.items() for key, text in flatten_json(value, name)},
         }
         for number, parameters in store.parameters(numbers).items()
     }

@@ -23,7 +23,7 @@ from pipeline.core.metadata.connection import cancel, connect, connection_config
 from pipeline.core.metadata.location import Location
 from pipeline.core.metadata.store import Artifact, Execution, Store
 from pipeline.core.records import CACHED, DONE, EXCLUDE, FAILED, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
-from pipeline.orchestration import current_node
+from pipeline.orchestration import current_node, resumed_run
 
 RESOLVER = "tfx.dsl.components.common.resolver.Resolver"
 
@@ -76,6 +76,13 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
     store = reader(location)
     started = current_node.begin(pipeline.pipeline_info.id, run_id, node_id)
     earlier = store.execution(run_id, node_id)
+    _, config = config_of(ir)
+    try:
+        run_nodes = {name: node for name, node in nodes_of(pipeline).items() if _action(node) == RUN}
+        resumed_run.check_finished(store, run_id, run_nodes, config)
+        resumed_run.record_config(store, location, run_id, config)
+    except PipelineError as error:
+        return NodeOutcome(FAILED, earlier.id if earlier else None, error=error)
     if earlier is not None and earlier.succeeded:
         return replace(_outcome(store, earlier), earlier=True)
     clean_up(ir, run_id, only=node_id)

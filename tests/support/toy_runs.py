@@ -28,6 +28,21 @@ def compile_in_child(folder: Path, shape: str, value: int, store: str = "") -> b
     return compile_toy(folder, shape, value, store)
 
 
+def add_config(ir: bytes, config: str) -> bytes:
+    """Add the text of a config to the run context of a compiled pipeline, as `compile_pipeline` does; imports TFX."""
+    from tfx.proto.orchestration import pipeline_pb2
+
+    from components import recorded_config
+
+    pipeline = pipeline_pb2.Pipeline.FromString(ir)
+    for node in pipeline.nodes:
+        for context in node.pipeline_node.contexts.contexts:
+            if context.type.name == "pipeline_run":
+                for name, part in recorded_config.parts(config).items():
+                    context.properties[name].field_value.string_value = part
+    return bytes(pipeline.SerializeToString(deterministic=True))
+
+
 def toy_job(folder: Path, shape: str = "chain", value: int = 1, store: str = "", **options: Any) -> LocalJob:
     """A job for `local.run`."""
     compile_ = functools.partial(compile_in_child, folder, shape, value, store)

@@ -23,11 +23,12 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from ml_metadata.proto import metadata_store_pb2 as proto
 
+from components import recorded_config
 from components.compat.mlmd import InterceptedStore
 from components.errors import MachineError
 from pipeline.core.metadata.location import Database, Location, Tls
 from pipeline.core.metadata.sql import POSTGRESQL, NoTablesError, Tables, UnreachableError, locked, remedy
-from pipeline.core.metadata.store import Execution, Store
+from pipeline.core.metadata.store import RUN_CONTEXT, Execution, Store
 from pipeline.core.metadata.tls_proxy import TlsProxy
 
 ConnectionConfig = proto.ConnectionConfig
@@ -281,6 +282,30 @@ def cancel(location: Location, unfinished: Sequence[Execution]) -> None:
     for execution in executions:
         execution.last_known_state = proto.Execution.CANCELED
     store.put_executions(executions)
+
+
+def replace_config(location: Location, run: str, config: str) -> None:
+    """Replaces the config in the context of a run.
+
+    Args:
+      location: the store.
+      run: the run's ID.
+      config: the text of the config.
+    """
+    store = open_existing(location)
+    context = store.get_context_by_type_and_name(RUN_CONTEXT, run)
+    # Parts of a longer text must not remain behind the new one.
+    for name in recorded_config.parts(recorded_config.joined(_texts(context)) or ""):
+        context.custom_properties.pop(name, None)
+        context.properties.pop(name, None)
+    for name, part in recorded_config.parts(config).items():
+        context.custom_properties[name].string_value = part
+    store.put_contexts([context])
+
+
+def _texts(context: proto.Context) -> dict[str, str]:
+    values = {**context.properties, **context.custom_properties}
+    return {name: value.string_value for name, value in values.items()}
 
 
 def change_all(message: Message, change: Callable[[str], str]) -> None:

@@ -7,7 +7,8 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 from stored_history import History
 
 from components.errors import InputError
-from pipeline.inspection.cache_reasons import Difference, Reason, flat, why_not_cached
+from pipeline.core.text import flatten_json
+from pipeline.inspection.cache_reasons import Difference, Reason, why_not_cached
 
 
 def why(history: History, run: str, node: str) -> Reason:
@@ -61,7 +62,7 @@ def test_missing_node(history: History):
 
 def test_nested_structures_are_flattened():
     value = {"a": {"b": [1, {"c": None}], "d": {}, "e": []}, "f": '{"g": "h"}', "i": "{no json"}
-    assert dict(flat(value)) == {
+    assert dict(flatten_json(value)) == {
         "a.b.0": "1",
         "a.b.1.c": "null",
         "a.d": "{}",

@@ -10,7 +10,7 @@ import ml_metadata as mlmd
 import pytest
 from in_fork_server import in_child
 from ml_metadata.proto import metadata_store_pb2 as proto
-from toy_runs import compile_in_child
+from toy_runs import add_config, compile_in_child
 
 from components.errors import InputError
 from pipeline.core.metadata.store import Store
@@ -27,6 +27,12 @@ class Toy:
         self.folder = folder
         compiled = processes.compile_pipeline, functools.partial(compile_in_child, folder, shape, value)
         self.ir, self.graph = in_child(folder / "test.log", *compiled)
+
+    def with_config(self, config: str) -> Toy:
+        """Return the same pipeline, compiled from a config with this text."""
+        configured = copy.copy(self)
+        configured.ir = in_child(self.folder / "test.log", add_config, self.ir, config)
+        return configured
 
     def run(self, node: str, run: str) -> NodeOutcome:
         folder = self.folder / "logs" / run
@@ -130,6 +136,29 @@ def test_second_attempt_records_its_own_inputs_and_properties(tmp_path: Path):
     [execution] = store.get_executions_by_id([add.id])
     assert "__execution_result__" not in execution.custom_properties
     assert execution.custom_properties["amount"].int_value == 1
+
+
+def test_resume_with_other_settings_of_a_finished_node_is_refused_with_the_difference(tmp_path: Path) -> None:
+    assert Toy(tmp_path, value=1).with_config('{"value": 1}').run("Source", "r1").state == DONE
+    changed = Toy(tmp_path, value=2).with_config('{"value": 2}')
+    # A node that has not run yet must refuse as well: it would read outputs of the former settings.
+    for node in ("Source", "Add"):
+        outcome = changed.run(node, "r1")
+        assert outcome.state == FAILED
+        assert outcome.error is not None
+        assert outcome.error.exit_code == 2
+        assert "Source: value: expected 1, received 2" in outcome.error.headline
+    assert Store(tmp_path / "metadata.db").config("r1") == {"value": 1}
+    assert states(tmp_path, "r1") == {"Source": "COMPLETE"}
+
+
+@pytest.mark.parametrize("length", [3, 2000])
+def test_resume_records_the_config_that_its_remaining_nodes_run_with(tmp_path: Path, length: int) -> None:
+    # The shorter text must not keep parts of the longer one, which is recorded in several properties.
+    first, second = ('{"steps": "%s"}' % ("1" * size) for size in (1200, length))
+    assert Toy(tmp_path).with_config(first).run("Source", "r1").state == DONE
+    assert Toy(tmp_path).with_config(second).run("Add", "r1").state == DONE
+    assert Store(tmp_path / "metadata.db").configs(["r1"]) == {"r1": second}
 
 
 def test_partial_run_uses_the_newest_run_with_its_inputs(tmp_path: Path):

@@ -1,0 +1,87 @@
+"""Checks that the finished nodes of a run fit the pipeline that continues it, and records its present config."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tfx.orchestration import data_types_utils
+
+from components.errors import InputError
+from pipeline.core.metadata.connection import replace_config
+from pipeline.core.metadata.location import Location
+from pipeline.core.metadata.store import Store
+from pipeline.core.text import flatten_json
+
+_RESOLVED = {"ExampleGen": ("input_config",)}
+"""Parameters that a driver replaces: patterns with {SPAN} by those of one span. `data.path` is compared instead."""
+_SHOWN = 5
+
+
+def record_config(store: Store, location: Location, run: str, config: str) -> None:
+    """Replace the recorded config of a run if it differs; the nodes that have finished must fit the new one.
+
+    Args:
+      store: the metadata store, for reading.
+      location: the same store.
+      run: the run's ID.
+      config: the text of the config that the run continues with; "" if the pipeline was not compiled from a config.
+    """
+    recorded = store.configs([run]).get(run)
+    if config and recorded and recorded != config:
+        replace_config(location, run, config)
+
+
+def check_finished(store: Store, run: str, nodes: dict[str, Any], config: str) -> None:
+    """Refuse to continue a run in which a node has finished with other parameters than the pipeline has now.
+
+    Args:
+      store: the metadata store.
+      run: ID of the run.
+      nodes: Node ID → message of the compiled pipeline; nodes without a successful execution are ignored.
+      config: the text of the pipeline's config; "" if it was not compiled from one.
+
+    Raises:
+      InputError: a parameter or the path of the data differs.
+    """
+    finished = {each.node: each.id for each in store.executions(run) if each.succeeded and each.node in nodes}
+    recorded = store.parameters(finished.values())
+    differences = _path_difference(store, run, config) if "ExampleGen" in finished else []
+    for name, number in finished.items():
+        before = recorded.get(number, {})
+        differences += [
+            f"{name}: {path}: expected {old}, received {new}"
+            for key, parameter in nodes[name].parameters.parameters.items()
+            if key not in _RESOLVED.get(name, ()) and key in before
+            for path, old, new in _differences(key, before[key], _value(parameter))
+        ]
+    if differences:
+        hidden = len(differences) - _SHOWN
+        raise InputError(
+            f"run {run} has finished nodes with other settings: {'; '.join(differences[:_SHOWN])}"
+            + (f"; and {hidden} more" if hidden > 0 else ""),
+            "start a new run without --resume: unchanged nodes come from the cache. "
+            "Or continue with the former settings",
+            differences,
+        )
+
+
+def _value(parameter: Any) -> Any:
+    return data_types_utils.get_metadata_value(parameter.field_value)
+
+
+def _path_difference(store: Store, run: str, config: str) -> list[str]:
+    recorded = store.configs([run]).get(run)
+    if not config or not recorded:
+        return []
+    before, now = (json.loads(text).get("data", {}).get("path") for text in (recorded, config))
+    return [] if before == now else [f"ExampleGen: data.path: expected {before}, received {now}"]
+
+
+def _differences(key: str, before: Any, now: Any) -> list[tuple[str, str, str]]:
+    """Return (path, old value, new value) of a parameter; JSON in texts is compared by its values."""
+    if before == now:
+        return []
+    old, new = dict(flatten_json(before, key)), dict(flatten_json(now, key))
+    paths = dict.fromkeys((*new, *old))
+    return [(path, old.get(path, "none"), new.get(path, "none")) for path in paths if old.get(path) != new.get(path)]
