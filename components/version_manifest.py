@@ -245,12 +245,13 @@ def read(folder: str | Path | Folder) -> Manifest:
     return stored
 
 
-def verify(folder: str | Path | Folder, key: bytes | None = None) -> Manifest:
+def verify(folder: str | Path | Folder, key: bytes | None = None, any_name: bool = False) -> Manifest:
     """Checks a version against its manifest: number, signature, and every byte of every file.
 
     Args:
       folder: the version.
       key: the key that must have signed the manifest; None: the signature is not checked.
+      any_name: Accept a copy of the version, whose folder is not named by the number.
 
     Returns:
       The manifest.
@@ -263,10 +264,10 @@ def verify(folder: str | Path | Folder, key: bytes | None = None) -> Manifest:
     stored = read(where)
     if key is not None:
         _check_signature(where, stored, key)
-    if where.name != str(stored.version):
+    if not any_name and where.name != str(stored.version):
         raise InputError(f"{where}: expected version {where.name}, received the manifest of {stored.version}", _REMEDY)
     try:
-        _check_files(where, stored.files)
+        check_files(where, stored.files)
     except OSError as error:
         raise InputError(f"{where} cannot be read: {error.filename}: {error.strerror}", _REMEDY) from error
     return stored
@@ -276,7 +277,12 @@ def _folder(folder: str | Path | Folder) -> Folder:
     return LocalFolder(folder) if isinstance(folder, (str, Path)) else folder
 
 
-def _check_files(where: Folder, expected: Mapping[str, File]) -> None:
+def check_files(where: Folder, expected: Mapping[str, File]) -> None:
+    """Compare every byte of the files in a folder with their digests.
+
+    Raises:
+      InputError: a file differs, is missing, or was added; the message names the first one.
+    """
     # The signature covers the manifest, so it is not in it.
     existing = set(where.files()) - {NAME, MODEL_SIGNATURE}
     for path in sorted(existing | expected.keys()):

@@ -41,7 +41,7 @@ class Driver(BaseDriver):  # type: ignore[misc]
 
 
 def _versions(store: Any, pushed: str) -> Iterator[tuple[int, dict[str, str | None]]]:
-    """Yields the number of each version of a push folder, with the URIs of its model, examples and evaluation."""
+    """Yields the number of each version of a push folder, with the URIs of its model, version, examples, evaluation."""
     artifacts = {
         artifact.id: artifact
         for artifact in store.get_artifacts_by_type("PushedModel")
@@ -63,7 +63,12 @@ def _versions(store: Any, pushed: str) -> Iterator[tuple[int, dict[str, str | No
     for execution, artifact in pushers.items():
         of_input = {key: uris[number] for key, number in inputs.get(execution, {}).items()}
         if "examples" in of_input:
-            version = {"model": artifact.uri, **{key: of_input.get(key) for key in ("examples", "evaluation")}}
+            destination = _text(artifact, "pushed_destination")
+            version = {
+                "model": artifact.uri,
+                "pushed": destination,
+                **{key: of_input.get(key) for key in ("examples", "evaluation")},
+            }
             yield int(_text(artifact, "pushed_version")), version
 
 

@@ -11,13 +11,16 @@ from tfx import types
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact_utils
 
+from components import version_manifest
 from components.data import file_io
 from components.errors import GateError, InputError
+from components.files import is_remote
 from components.monitor import monitoring, request_log
 from components.monitor.driver import VERSIONS
 from components.monitor.monitoring import Version
 from components.monitor.plan import MonitorPlan
 from components.monitor.result import Monitoring
+from components.pusher.remote_folder import FileioFolder
 
 
 class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
@@ -69,12 +72,31 @@ def _monitored(plan: MonitorPlan, versions: Mapping[int, Version]) -> Monitoring
 
 
 def _existing(described: Mapping[str, Mapping[str, str | None]]) -> dict[int, Version]:
-    """The versions whose model and training rows have not been deleted."""
+    """Return the versions whose model and training rows have not been deleted.
+
+    Raises:
+      InputError: the model differs from the manifest of the pushed version.
+    """
     versions = {}
     for number, each in described.items():
         model, examples = str(each["model"]), monitoring.example_files(str(each["examples"]))
         if examples and file_io.file_system(model).exists(file_io.join(model, "saved_model.pb")):
+            _verify(model, each["pushed"])
             versions[int(number)] = Version(model, examples, each["evaluation"])
         else:
             logging.warning("version %s is not monitored: its model or its training rows were deleted", number)
     return versions
+
+
+def _verify(model: str, pushed: str | None) -> None:
+    """Compare the copy of a pushed model in the artifacts with the manifest of the version, unless that was removed."""
+    try:
+        manifest = version_manifest.read(_folder(str(pushed)))
+    except InputError:
+        logging.warning("%s cannot be verified: the manifest of version %s cannot be read", model, pushed)
+        return
+    version_manifest.check_files(_folder(model), manifest.files)
+
+
+def _folder(path: str) -> version_manifest.Folder:
+    return FileioFolder(path) if is_remote(path) else version_manifest.LocalFolder(path)

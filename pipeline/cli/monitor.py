@@ -98,8 +98,8 @@ def monitor(config: Config) -> Monitoring:
     """Monitors the newest requests to the pushed versions of a config.
 
     Raises:
-      InputError: the config names no requests, or there are none of a pushed version; or a version's training rows are
-        not there any more.
+      InputError: the config names no requests, or there are none of a pushed version; or a version differs from its
+        manifest, or its training rows are not there any more.
     """
     # Imported late: these import TensorFlow.
     from components.monitor import monitoring
@@ -116,7 +116,7 @@ def monitor(config: Config) -> Monitoring:
         for entry in versions.entries(push_folder)
         if entry.run
     }
-    found = served_versions.Versions(shared.open_own(config).store, runs)
+    found = served_versions.Versions(shared.open_own(config).store, runs, push_folder.verify)
     result = monitoring.monitor(found, plan)
     if not result.judgements:
         raise InputError(

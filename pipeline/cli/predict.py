@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from components import version_manifest
+from components import model_signature, version_manifest
 from components.errors import InputError
 from components.files import is_remote
+from components.version_manifest import MODEL_SIGNATURE, Folder, LocalFolder
 from pipeline.cli.options import DEFAULT_CONFIG, add_engine, add_json, find_push_folder, load_config
 
 if TYPE_CHECKING:
     from components.predictor.batch_prediction import Predictions
     from components.predictor.bigquery_table import NewTable
+    from components.version_manifest import Manifest
     from pipeline.authoring.config import Config
 
 _BIGQUERY = "bigquery"
@@ -136,15 +137,41 @@ def _is_folder(model: str) -> bool:
     return is_remote(model) or os.sep in model or Path(model, "saved_model.pb").exists()
 
 
+def _verify(folder: str, config: Config | None) -> Manifest | None:
+    """Check a pushed version against its manifest; return None for a SavedModel of another origin, which has none.
+
+    Raises:
+      InputError: a file differs from the manifest, or the signature does not match the key.
+    """
+    key = version_manifest.signing_key(os.environ, *([config.push.signing_key_env] if config else []))
+    opened: Folder = LocalFolder(folder)
+    if is_remote(folder):
+        # Imported late: it imports TFX's file systems.
+        from components.pusher.remote_folder import FileioFolder
+
+        opened = FileioFolder(folder)
+    try:
+        opened.open(version_manifest.NAME).close()
+    except FileNotFoundError:
+        return None
+    # A copy of a version may have any name.
+    manifest = version_manifest.verify(opened, key, any_name=True)
+    public_key = model_signature.key_file(os.environ, *([config.push.model_signing.public_key_env] if config else []))
+    if public_key is not None:
+        if is_remote(folder):
+            remedy = "verify a copy on this machine, or unset the variable of push.model_signing.public_key_env"
+            raise InputError(f"{folder}: expected a local folder to verify its {MODEL_SIGNATURE}", remedy)
+        model_signature.verify(folder, public_key)
+    return manifest
+
+
 def _model(options: argparse.Namespace, config: Config | None) -> tuple[str, str, dict[str, Any]]:
     """The folder of the model, its name in messages, and what the manifest of the predictions says about it."""
     if config is None or _is_folder(options.model):
         folder = options.model
-        # A pushed version has a manifest, whose digest is that of all its files.
-        with contextlib.suppress(InputError):
-            manifest = version_manifest.read(folder)
-            return folder, folder, {"folder": folder, "version": manifest.version, "digest": manifest.digest}
-        return folder, folder, {"folder": folder}
+        manifest = _verify(folder, config)
+        pushed = {} if manifest is None else {"version": manifest.version, "digest": manifest.digest}
+        return folder, folder, {"folder": folder, **pushed}
     name, _, reference = options.model.partition("@")
     expected = config.push.rollout.model_name or config.pipeline.name
     if name not in ("", expected):

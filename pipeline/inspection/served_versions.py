@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from components.errors import InputError
 from components.monitor import monitoring
@@ -16,10 +16,11 @@ class Versions(Mapping[int, Version]):
     Args:
       store: with the runs.
       runs: version → the run that has pushed it, and the folder of its model.
+      verify: Checks the files of a version before its model is used; raises an InputError if one differs.
     """
 
-    def __init__(self, store: Store, runs: Mapping[int, tuple[str, str]]) -> None:
-        self._store, self._runs = store, runs
+    def __init__(self, store: Store, runs: Mapping[int, tuple[str, str]], verify: Callable[[int], object]) -> None:
+        self._store, self._runs, self._verify = store, runs, verify
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -32,9 +33,10 @@ class Versions(Mapping[int, Version]):
 
         Raises:
           KeyError: there is no such version.
-          InputError: the examples of its run are not there any more.
+          InputError: the version differs from its manifest, or the examples of its run are not there any more.
         """
         run, folder = self._runs[number]
+        self._verify(number)
         artifacts = self._store.artifacts(run)
         examples = next((each for each in artifacts if f"rows_{SPLIT}" in each.properties), None)
         files = () if examples is None else monitoring.example_files(examples.uri)
