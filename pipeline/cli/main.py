@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import re
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
 
-from components.errors import INPUT, PipelineError
+from components.errors import INPUT, MachineError, PipelineError
 from components.names import did_you_mean
 from pipeline.core.text import print_error
 
@@ -71,6 +72,7 @@ exit codes: 0 done; 1 a fault of this program or the machine; 2 the config, the 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code."""
+    open_streams()
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if not argv or argv[0] in ("-h", "--help"):
         _overview().print_help()
@@ -88,12 +90,60 @@ def _run(module: ModuleType, options: argparse.Namespace) -> int:
     try:
         code: int = module.run(options)
     except PipelineError as error:
-        return print_error(error)
+        code = print_error(error)
     except BrokenPipeError:
         # The reader of the output has closed its end (`… | head`), which is no error.
         sys.stderr.close()
+        _discard_output()
         return 0
-    return code
+    except OSError as error:
+        # An unbuffered stream keeps nothing, so that flushing it would succeed.
+        if _output_error("\n") is None:
+            raise
+        return _report_output(error)
+    failure = _output_error()
+    return code if failure is None else code or _report_output(failure)
+
+
+def open_streams() -> None:
+    """Open the null device in place of standard streams that are closed, and discard what is printed there.
+
+    Otherwise the next file that is opened gets the number of the stream, and native libraries print into that file.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is used; those below are open.
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - open until the process ends
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - open until the process ends
+
+
+def _output_error(text: str = "") -> OSError | None:
+    """Print a text and all buffered output; return why they cannot be written, or None if they were written."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        return error
+    return None
+
+
+def _report_output(error: OSError) -> int:
+    """Report that standard output cannot be written; return the exit code."""
+    _discard_output()
+    headline = f"standard output: expected a stream that can be written, received: {error.strerror}"
+    return print_error(MachineError(headline, "redirect it to another file, or free some space"))
+
+
+def _discard_output() -> None:
+    """Discard what is still in the buffer, which Python would try to write once more when it exits."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
 
 
 def _usage_error(headline: str, remedy: str) -> int:
