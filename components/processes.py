@@ -12,11 +12,14 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
+import psutil
+
 from components.errors import MachineError
 
 _Result = TypeVar("_Result")
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def signal_at_parents_death(signum: signal.Signals, parent: int) -> None:
@@ -29,6 +32,24 @@ def signal_at_parents_death(signum: signal.Signals, parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(128 + signum)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of descendants whose parents end, so that `kill_descendants` finds them."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def kill_descendants() -> None:
+    """Kill all descendants of this process, also those that have left its group or session."""
+    while children := psutil.Process().children(recursive=True):
+        for child in children:
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+        # A process that was killed stays a descendant until it is waited for.
+        psutil.wait_procs(children, timeout=1)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
 
 def kill_group(leader: int, signum: signal.Signals) -> None:

@@ -90,6 +90,9 @@ def act(words: list[str]) -> None:
         with Path(argument).open("wb") as file:
             while True:
                 file.write(b"x" * (1 << 20))
+    elif action == "daemon":
+        # A process in a session of its own, whose parent has ended: neither the group nor the parent leads to it.
+        subprocess.Popen([sys.executable, "-c", _DAEMON, argument]).wait()
     elif action == "meet":
         # Opening blocks until the other side of the pipe is opened, reading until it is closed again.
         Path(argument).read_text()
@@ -101,6 +104,15 @@ def act(words: list[str]) -> None:
         # Opening blocks until the test reads: from then on it knows that the node runs, and as which processes.
         Path(argument).write_text(f"{os.getpid()} {below.pid}")
         signal.pause()
+
+
+_DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    open(sys.argv[1], "w").write(str(os.getpid()))
+    time.sleep(1000)
+"""
 
 
 def _fail_inside_beam() -> None:

@@ -34,7 +34,14 @@ from typing import IO, Any
 import psutil
 
 from components.errors import MachineError, PipelineError, to_error
-from components.processes import describe_exit, exit_now, kill_group, signal_at_parents_death
+from components.processes import (
+    adopt_orphans,
+    describe_exit,
+    exit_now,
+    kill_descendants,
+    kill_group,
+    signal_at_parents_death,
+)
 from pipeline.core import run_locks
 from pipeline.core.records import CACHED, GraphNode, NodeOutcome, RunSummary
 from pipeline.orchestration.local.signals import RUN_SIGNALS
@@ -71,6 +78,7 @@ def enter(work: bytes, log: Path, title: str, connection: Connection) -> None:
     # Not in the terminal's process group: Ctrl-C is for the run's own process, which then ends its children.
     os.setsid()
     signal_at_parents_death(signal.SIGKILL, parent=int(os.environ["PIPELINE_SERVER_PID"]))
+    adopt_orphans()
     # The server ignores both, and has a handler for the third.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -83,6 +91,8 @@ def enter(work: bytes, log: Path, title: str, connection: Connection) -> None:
             reply = _reply(*connection.recv())
             connection.send(reply)
     logging.shutdown()
+    # A process that user code has forked, and not waited for, would keep the locks of the node.
+    kill_descendants()
     exit_now(0)
 
 
@@ -175,6 +185,8 @@ class ChildProcess:
         self._cpu_before = 0.0
         self._started = time.monotonic()
         self._ended: float | None = None
+        self._descendants: set[psutil.Process] = set()
+        """Those seen so far. A child that is killed cannot end the ones that have left its group."""
         work = run_work(function, arguments)
         if earlier is not None and earlier._send(work, log, title):
             self._connection, self._process = earlier._connection, earlier._process
@@ -222,6 +234,10 @@ class ChildProcess:
             self._connection.close()
             # Processes that it has started and not waited for must not outlive it.
             self.signal(signal.SIGKILL)
+            for process in self._descendants:
+                # psutil compares the start time, so that a later process with the same number is not killed.
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
             self._count_exactly()
         return True
 
@@ -232,6 +248,7 @@ class ChildProcess:
             processes = [root, *root.children(recursive=True)]
         except psutil.Error:
             return
+        self._descendants |= set(processes[1:])
         cpu_seconds, memory = 0.0, 0
         for process in processes:
             try:

@@ -78,6 +78,14 @@ def process_of(log: Path) -> int:
     return int(log.read_text().partition(" ===")[0].rpartition(" ")[2])
 
 
+def test_process_that_user_code_leaves_in_another_session_ends_with_the_node(tmp_path: Path) -> None:
+    number = tmp_path / "daemon"
+    (tmp_path / "Actor.script").write_text(f"daemon {number}")
+    result = run_toy(tmp_path)
+    assert result.state == "done"
+    assert not psutil.pid_exists(int(number.read_text()))
+
+
 def test_run_writes_its_report_and_names_it_last(tmp_path: Path):
     result = run_toy(tmp_path)
     assert result.report == tmp_path / "logs" / result.run / "report.html"
