@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -43,7 +44,8 @@ def load(path: str) -> Callable[..., Any]:
         if error.name and module_name.startswith(error.name):
             raise InputError(f"no module {error.name!r}, which is part of {path}", _FROM_ROOT) from error
         raise _located(path, error) from error
-    except Exception as error:
+    # SystemExit as well: a script without a `__main__` guard calls sys.exit when it is imported.
+    except (Exception, SystemExit) as error:
         raise _located(path, error) from error
     function = getattr(module, name, None)
     if not callable(function):
@@ -64,17 +66,25 @@ def call(path: str, *arguments: Any, **options: Any) -> Any:
       The function's result.
 
     Raises:
-      InputError: the function raised an exception; the headline has file, line and error, and the cause is the
-        exception.
+      InputError: the function raised an exception or called sys.exit; the headline has file, line and error, and the
+        cause is the exception.
       PipelineError: the function raised one itself.
+      SystemExit: the function ended with the exit code of SIGTERM, as a handler of this signal does.
     """
     function = load(path)
     try:
         return function(*arguments, **options)
     except PipelineError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        if is_termination(error):
+            raise
         raise _located(path, error) from error
+
+
+def is_termination(error: BaseException) -> bool:
+    """Return whether an exception ends a process that has received SIGTERM; any other sys.exit is a failure."""
+    return isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM
 
 
 def find_failure(path: str, name: str, error: BaseException) -> InputError | None:

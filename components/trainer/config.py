@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from components.config_section import Section
 from components.trainer.remote.config import WhereConfig
 
+BatchSize = Annotated[int, Field(gt=0, le=2**31 - 1)]
+"""Number of rows in a batch. Sizes of tensors in TensorFlow's graphs are int32."""
 ClassWeights = Literal["balanced"] | dict[str, PositiveFloat]
 NewIds = Literal["mean", "unknown", "random"]
 
@@ -121,7 +123,7 @@ class TrainingConfig(Section):
 
     steps: PositiveInt = 1000
     """Number of optimizer steps."""
-    batch_size: PositiveInt = 256
+    batch_size: BatchSize = 256
     """Examples per optimizer step, over all replicas together. Under parameter_server a step is one worker's."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """The initial value of a cosine schedule that ends near 0."""

@@ -17,6 +17,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils, path_utils
 
+from components import user_code
 from components.compat import tfx as compat
 from components.compat.tfx.trainer import TrainerExecutor
 from components.errors import InputError, MachineError
@@ -92,6 +93,11 @@ class Executor(TrainerExecutor):
             else:
                 super().Do(input_dict, output_dict, exec_properties)
         except SystemExit as error:
+            if not user_code.is_termination(error):
+                raise InputError(
+                    f"training: expected code that returns, received sys.exit({error.code!r})",
+                    "remove the call of sys.exit from the code of the model; the whole traceback is in the node's log",
+                ) from error
             raise MachineError(
                 "training was stopped by SIGTERM", "--resume the run: it continues from the last checkpoint"
             ) from error

@@ -19,6 +19,7 @@ import tensorflow_transform as tft
 import tf_keras
 
 from components import user_code
+from components.errors import InputError
 from components.features import feature_names, images
 from components.models import folds
 from components.models.build import build
@@ -63,12 +64,13 @@ def run_fn(fn_args: FnArgs) -> None:
         folder for checkpoints.
 
     Raises:
-      InputError: the label cannot be learned, the strategy does not fit, or the user's run_fn failed.
+      InputError: the label cannot be learned, the strategy does not fit, or the user's run_fn failed or wrote no model.
       SystemExit: the process received SIGTERM.
     """
     plan = TrainingPlan.model_validate_json(fn_args.custom_config["plan"])
     if plan.model.run_fn:
         user_code.call(plan.model.run_fn, fn_args)
+        _check_model(plan.model.run_fn, fn_args.serving_model_dir)
         return
     role = tf_config.role()
     strategy.prepare(role, plan.training.precision)
@@ -371,3 +373,13 @@ def _remove(*folders: str) -> None:
     for folder in folders:
         if tf.io.gfile.exists(folder):
             tf.io.gfile.rmtree(folder)
+
+
+def _check_model(path: str, folder: str) -> None:
+    """Check that the user's run_fn has written a SavedModel; only the lead of a cluster has to."""
+    role = tf_config.role()
+    if (role is None or role.is_lead) and not tf.io.gfile.exists(f"{folder}/saved_model.pb"):
+        raise InputError(
+            f"{path}: expected a SavedModel in fn_args.serving_model_dir, received none",
+            "save the model there: `model.save(fn_args.serving_model_dir, save_format='tf')`",
+        )

@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, PositiveInt, Tag, model_validator
 
 from components.config_section import Section
 from components.models.config import Kind, has_effect
+from components.trainer.config import BatchSize
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -62,7 +63,7 @@ class WholeNumbers(Values):
 class BatchSizes(Values):
     """Batch sizes to try."""
 
-    choice: tuple[PositiveInt, ...] | None = Field(default=None, min_length=1)
+    choice: tuple[BatchSize, ...] | None = Field(default=None, min_length=1)
     """A list of values."""
 
 

@@ -10,8 +10,9 @@ from tfx.components.tuner import executor as stock
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
+from components import user_code
 from components.compat import tfx as compat
-from components.errors import MachineError
+from components.errors import InputError, MachineError
 from components.tuner.search import TRIALS, Search
 
 
@@ -39,6 +40,11 @@ class Executor(stock.Executor):  # type: ignore[misc]
         try:
             search: Search = stock.search(input_dict, exec_properties, f"{folder}/{digest}")
         except SystemExit as error:
+            if not user_code.is_termination(error):
+                raise InputError(
+                    f"tuning: expected code that returns, received sys.exit({error.code!r})",
+                    "remove the call of sys.exit from the code of the model; the whole traceback is in the node's log",
+                ) from error
             raise MachineError(
                 "tuning was stopped by SIGTERM", "--resume the run: it continues with the interrupted trial"
             ) from error

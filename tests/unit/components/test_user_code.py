@@ -50,6 +50,21 @@ def test_error_names_the_users_file_and_line(module: str, path: str, message: st
     assert raised.value.exit_code == 2
 
 
+def test_exit_of_user_code_is_a_failure_of_the_code_and_not_a_signal(tmp_path: Path) -> None:
+    (tmp_path / "exits.py").write_text("import sys\n\n\ndef run(code):\n    sys.exit(code)\n")
+    (tmp_path / "script.py").write_text("import sys\n\nsys.exit(0)\n")
+    path = f"{tmp_path}/exits.py:run"
+    for code in (0, 3, "no rows", None):
+        with pytest.raises(InputError, match=r"exits.py:5: .* failed: SystemExit") as raised:
+            user_code.call(path, code)
+        assert raised.value.exit_code == 2
+    with pytest.raises(InputError, match=r"script\.py:3: .* failed: SystemExit: 0"):
+        user_code.call(f"{tmp_path}/script.py:run")
+    # The handler of SIGTERM in a user's run_fn: 128 + 15.
+    with pytest.raises(SystemExit):
+        user_code.call(path, 143)
+
+
 def test_failure_of_code_that_another_library_calls_has_its_line(module: str) -> None:
     with pytest.raises(KeyError) as raised:
         user_code.load("theirs.code.breaks")("fare")

@@ -15,6 +15,7 @@ from components.trainer.config import TrainingConfig
     [
         ({"batch_size": 255, "strategy": {"kind": "multi_worker"}}, "expected a multiple of 2, received 255"),
         ({"batch_size": 255, "strategy": {"kind": "mesh", "data": 2}}, "expected a multiple of 2, received 255"),
+        ({"batch_size": 2**31}, "less than or equal to 2147483647"),
         ({"precision": "mixed_bfloat16", "strategy": {"kind": "mesh"}}, "expected float32, which a mesh computes in"),
         ({"precision": "mixed_float16", "strategy": {"kind": "parameter_server"}}, "choose mixed_bfloat16"),
         ({"tensorboard": {"profile": [20, 10]}}, "expected [first step, last step], received [20, 10]"),
