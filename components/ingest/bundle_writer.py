@@ -128,7 +128,7 @@ class BundleWriter:
         self._converter = ColumnConverter(
             settings.configured_kinds, guess, properties.encoding, minimum, properties.decimal, properties.files
         )
-        self._splitter = Splitter(settings.config.split, properties.key_columns)
+        self._splitter = Splitter(settings.config.split, properties.key_columns, settings.config.unhashed)
         self._borders: tuple[int, ...] = ()
         if first_pass is not None and self._splitter.needs_borders:
             shares = [part for part in settings.config.split.parts().values() if isinstance(part, int)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from components.config_section import Section, Task
+from components.features import expression
 
 Format = Literal["csv", "parquet", "tfrecord", "bigquery", "images"]
 """`csv`: delimited text. `images`: a folder for each class, with PNG or JPEG files."""
@@ -153,7 +155,8 @@ class BigqueryConfig(Section):
 class SplitConfig(Section):
     """How rows are assigned to splits. A row's split depends only on the row, so it is the same in every run.
 
-    - `hash`: by a hash of the row, or of `columns`; `train`, `eval` and `test` are shares, such as 8 and 2.
+    - `hash`: by a hash of the row without label and weight, or by a hash of `columns`; `train`, `eval` and `test` are
+      shares, such as 8 and 2.
     - `group`: as `hash`, and rows with equal values in `columns` are in one split: no user is in two splits.
     - `time`: the oldest rows by `columns` (one) go to `train`, the newest to `eval` or `test`; shares of rows.
     - `column`: `train`, `eval` and `test` name the values of `columns` (one).
@@ -232,8 +235,8 @@ class SpansConfig(Section):
         return self
 
 
-class IngestConfig(Section):
-    """What the examples depend on apart from the files: the cache key of ExampleGen."""
+class RowsConfig(Section):
+    """How rows are read and assigned to splits."""
 
     format: Format | None = None
     """The format of the data; default: inferred from the files at `path`."""
@@ -255,7 +258,15 @@ class IngestConfig(Section):
     """What happens to rows that cannot be ingested."""
 
 
-class DataConfig(IngestConfig):
+class IngestConfig(RowsConfig):
+    """What the examples depend on apart from the files: the cache key of ExampleGen."""
+
+    unhashed: tuple[str, ...] = ()
+    """Columns that a split by the hash of whole rows ignores, whether or not the data has them: those of the labels and
+    of the weight."""
+
+
+class DataConfig(RowsConfig):
     """The data: its files, their format, and what to predict."""
 
     path: Texts = ()
@@ -316,6 +327,15 @@ class DataConfig(IngestConfig):
         return [*(("data.path", path) for path in self.path), *([("data.images.folder", folder)] if folder else [])]
 
     def ingest(self, format_: Format) -> IngestConfig:
-        """Returns the part that the examples depend on; a new label or task does not change it, nor the cache key."""
-        fields = {name: getattr(self, name) for name in IngestConfig.model_fields if name != "format"}
-        return IngestConfig(format=format_, **fields)
+        """Returns the part that the examples depend on, which is the cache key.
+
+        A new task does not change it. A new label or weight changes it only where rows are split by their hash.
+        """
+        fields = {name: getattr(self, name) for name in RowsConfig.model_fields if name != "format"}
+        unhashed = tuple(sorted(self._target_columns())) if self.split.by in ("hash", "group") else ()
+        return IngestConfig(format=format_, unhashed=unhashed, **fields)
+
+    def _target_columns(self) -> set[str]:
+        """Returns the columns of the labels, and of the weight, which may depend on the label."""
+        labels = (expression.parse(text).columns for text in self.labels.values() or filter(None, [self.label]))
+        return {*itertools.chain.from_iterable(labels), *([self.weight] if self.weight else [])}

@@ -32,7 +32,7 @@ from components.ingest.beam_pipeline import Manifest
 from components.ingest.blocks import Reader
 from components.ingest.bundle_writer import IngestSettings, guess_kinds
 from components.ingest.column_types import Kind
-from components.ingest.config import IngestConfig
+from components.ingest.config import IngestConfig, SplitConfig
 from components.ingest.shard_writer import Shard
 
 
@@ -84,7 +84,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
                 logging.warning("%d bad rows are in quarantine: %s", manifest.bad, written)
         finally:
             fileio.rmtree(parts)
-        _describe(artifact, manifest, config.split.names(), exec_properties)
+        _describe(artifact, manifest, config.split, exec_properties)
 
     def _run(
         self,
@@ -231,23 +231,54 @@ def _commit(written: Iterable[Shard], uri: str, stored: examples.Format) -> None
 
 
 def _describe(
-    artifact: types.Artifact, manifest: Manifest, splits: Sequence[str], exec_properties: dict[str, Any]
+    artifact: types.Artifact, manifest: Manifest, split: SplitConfig, exec_properties: dict[str, Any]
 ) -> None:
-    artifact.split_names = artifact_utils.encode_split_names(list(splits))
+    artifact.split_names = artifact_utils.encode_split_names(split.names())
     examples_utils.set_payload_format(artifact, exec_properties[standard_component_specs.OUTPUT_DATA_FORMAT_KEY])
     examples_utils.set_file_format(
         artifact, write_split.to_file_format_str(exec_properties[standard_component_specs.OUTPUT_FILE_FORMAT_KEY])
     )
-    spans = {int(_span(split)) for split in _input(exec_properties).splits if _span(split)}
+    spans = {int(_span(part)) for part in _input(exec_properties).splits if _span(part)}
     if spans:
         artifact.set_string_custom_property(example_artifacts.SPANS, json.dumps(sorted(spans)))
     counts = {"read": manifest.rows, "quarantined": manifest.bad, "left_out": manifest.left_out}
-    counts |= {split: sum(shard.rows for shard in manifest.shards if shard.split == split) for split in splits}
+    counts |= {name: sum(shard.rows for shard in manifest.shards if shard.split == name) for name in split.names()}
     for name, count in counts.items():
         artifact.set_int_custom_property(f"rows_{name}", count)
+    warn_of_shares({name: counts[name] for name in split.names()}, split)
     column_types = {name: _TYPES[Kind(kind)] for name, kind in sorted(manifest.kinds.items())}
     artifact.set_string_custom_property("column_types", json.dumps(column_types))
     logging.info("rows: %s; types of the columns: %s", counts, column_types)
+
+
+def warn_of_shares(rows: Mapping[str, int], split: SplitConfig) -> None:
+    """Log each split whose share of the rows is far from the share that the config asks for.
+
+    Equal rows are in one split, so a table with few distinct rows cannot be divided evenly.
+
+    Args:
+      rows: split → number of its rows.
+      split: the section of the config; only shares by a hash are compared.
+    """
+    parts = {name: part for name, part in split.parts().items() if isinstance(part, int)}
+    total = sum(rows.values())
+    if split.by not in ("hash", "group") or total < _FEWEST_ROWS_OF_SHARES:
+        return
+    for name, part in parts.items():
+        expected, received = part / sum(parts.values()), rows[name] / total
+        if abs(received - expected) > _MOST_DIFFERENCE_OF_SHARES:
+            logging.warning(
+                "data.split: the split %s was to get %.0f %% of the rows and got %.0f %%, because rows with equal "
+                "features are in one split and few of them are distinct; set data.split.columns to an id",
+                name,
+                100 * expected,
+                100 * received,
+            )
+
+
+_FEWEST_ROWS_OF_SHARES = 1_000
+"""With fewer rows, shares differ by chance."""
+_MOST_DIFFERENCE_OF_SHARES = 0.1
 
 
 _NAMES: Mapping[examples.Format, tuple[str, str]] = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from components.errors import InputError
 from components.files import is_remote
 from components.ingest import input_files
-from components.ingest.config import DataConfig, Format, ImagesConfig, IngestConfig
+from components.ingest.config import DataConfig, Format, ImagesConfig, RowsConfig
 from components.ingest.csv_header import check_header, read_header
 from components.names import did_you_mean
 
@@ -37,7 +37,7 @@ def columns(config: DataConfig) -> list[str] | None:
     return [name for name in names if not config.columns or name in config.columns]
 
 
-def check_names(config: IngestConfig, names: Sequence[str], format_: Format) -> None:
+def check_names(config: RowsConfig, names: Sequence[str], format_: Format) -> None:
     """Checks the column names in the config.
 
     Raises:
@@ -100,7 +100,7 @@ def _check_images(config: ImagesConfig, names: Sequence[str], format_: Format) -
             )
 
 
-def _added(config: IngestConfig) -> list[str]:
+def _added(config: RowsConfig) -> list[str]:
     """Returns the columns that the data has in addition to those of its files."""
     return _names_added(config.images)
 
@@ -109,7 +109,7 @@ def _names_added(config: ImagesConfig) -> list[str]:
     return [] if config.path_column is None else [config.column]
 
 
-def reader(config: IngestConfig, paths: Sequence[str]) -> Reader:
+def reader(config: RowsConfig, paths: Sequence[str]) -> Reader:
     """Returns the reader for files of one format.
 
     Raises:
@@ -134,7 +134,7 @@ def reader(config: IngestConfig, paths: Sequence[str]) -> Reader:
     return rows
 
 
-def paths_reader(config: IngestConfig, paths: Sequence[str]) -> Reader:
+def paths_reader(config: RowsConfig, paths: Sequence[str]) -> Reader:
     """Returns a reader of the one column of tables that names image files.
 
     Raises:
@@ -143,7 +143,7 @@ def paths_reader(config: IngestConfig, paths: Sequence[str]) -> Reader:
     return _reader(config, paths, [str(config.images.path_column)])
 
 
-def _reader(config: IngestConfig, paths: Sequence[str], selected: Sequence[str]) -> Reader:
+def _reader(config: RowsConfig, paths: Sequence[str], selected: Sequence[str]) -> Reader:
     """Returns the reader for the files themselves; `selected`: the columns to read, () for all."""
     if config.format == "parquet":
         from components.ingest import parquet_reader

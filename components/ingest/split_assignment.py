@@ -3,6 +3,9 @@
 A row is assigned to the same split whatever the order of files, the size of blocks, the number of workers or the format
 of the files. The hash of a row is computed from CRC-32 and an integer mixer, value by value and column by column, and
 must never change; a number has the same hash in a column of integers and in one of floats.
+
+The label must not influence the hash: where few distinct rows repeat, as in a table of categories, one split would get
+the rows of some features with label 0, and the other split the same features with label 1.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import datetime
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -110,11 +113,13 @@ class Splitter:
     Args:
       config: the section of the config.
       by: the columns to hash with `by: hash`, if the config names none; () for all columns.
+      unhashed: columns that are left out of the hash of whole rows, unless there are no others.
     """
 
-    def __init__(self, config: SplitConfig, by: Sequence[str] = ()) -> None:
+    def __init__(self, config: SplitConfig, by: Sequence[str] = (), unhashed: Collection[str] = ()) -> None:
         self._config = config
         self._columns = tuple(config.columns) or tuple(by)
+        self._unhashed = unhashed
         self._parts = config.parts()
 
     @property
@@ -160,7 +165,7 @@ class Splitter:
         if self._config.by == "time":
             return self._by_time(times_of(_column(block, self._columns[0]))[0], borders)
         shares = [part for part in self._parts.values() if isinstance(part, int)]
-        return assign_by_hash(block, shares, self._columns or None)
+        return assign_by_hash(block, shares, self._columns, self._unhashed)
 
     def _by_value(self, column: pa.Array) -> SplitIndices:
         split_of = {value.encode(): index for index, part in enumerate(self._parts.values()) for value in _values(part)}
@@ -179,29 +184,47 @@ class Splitter:
         return indices
 
 
-def assign_by_hash(block: pa.RecordBatch, shares: Sequence[int], by: Iterable[str] | None = None) -> SplitIndices:
+def assign_by_hash(
+    block: pa.RecordBatch, shares: Sequence[int], by: Sequence[str] = (), unhashed: Collection[str] = ()
+) -> SplitIndices:
     """Returns the split of each row by its hash.
 
     Args:
       block: columns of int64, float32, binary or null, or lists of them.
       shares: the share of each split.
-      by: the columns to hash; None: all. A row in which all of them are missing belongs to no group, so all its columns
-        are hashed.
+      by: the columns to hash; empty: all. A row in which all of them are missing belongs to no group, so all its
+        columns are hashed.
+      unhashed: columns that are left out where all columns are hashed, unless there are no others.
 
     Returns:
       For each row the index of its split in `shares`; shape [rows].
     """
     bounds: U64 = np.cumsum(shares).astype(np.uint64)
-    bucket: U64 = hash_rows(block, by) % bounds[-1]
+    bucket: U64 = hash_rows(block, by, unhashed) % bounds[-1]
     indices: SplitIndices = np.searchsorted(bounds, bucket, side="right").astype(np.intp)
     return indices
 
 
-def hash_rows(block: pa.RecordBatch, by: Iterable[str] | None = None) -> U64:
-    """Computes a 64-bit hash of each row; missing values add nothing, so an empty column does not change the hash."""
+def hash_rows(block: pa.RecordBatch, by: Sequence[str] = (), unhashed: Collection[str] = ()) -> U64:
+    """Computes a 64-bit hash of each row; missing values add nothing, so an empty column does not change the hash.
+
+    Args:
+      block: as for `assign_by_hash`.
+      by: as for `assign_by_hash`.
+      unhashed: as for `assign_by_hash`.
+    """
+    whole = [name for name in block.schema.names if name not in unhashed] or block.schema.names
+    hashes, present = _hash_columns(block, by or whole)
+    if by and not present.all():
+        hashes = np.where(present, hashes, _hash_columns(block, whole)[0])
+    return hashes
+
+
+def _hash_columns(block: pa.RecordBatch, names: Sequence[str]) -> tuple[U64, npt.NDArray[np.bool_]]:
+    """Computes the hashes of rows from some columns, and marks the rows that have a value in any of them."""
     total: U64 = np.zeros(block.num_rows, np.uint64)
     present = np.zeros(block.num_rows, bool)
-    for name in block.schema.names if by is None else by:
+    for name in names:
         column = _column(block, name)
         if column.null_count == len(column):
             continue
@@ -214,10 +237,7 @@ def hash_rows(block: pa.RecordBatch, by: Iterable[str] | None = None) -> U64:
             present[:] = True
         # A sum, so that the order of the columns does not matter.
         total += hashes
-    mixed = _mix(total)
-    if by is not None and not present.all():
-        mixed = np.where(present, mixed, hash_rows(block))
-    return mixed
+    return _mix(total), present
 
 
 def times_of(column: pa.Array) -> tuple[Micros, npt.NDArray[np.bool_]]:

@@ -23,6 +23,7 @@ _READERS = 4
 _ALL = 1 << 40
 _BLOCK = 256
 _HASHES = 1 << 40
+_NOT_FEATURES = (feature_names.LABEL, feature_names.WEIGHT, feature_names.ROW_KEY, feature_names.FOLD)
 _FILES_PER_WORKER = 8
 """With fewer files per worker, records are distributed instead: shards of few whole files would differ too much."""
 
@@ -34,7 +35,8 @@ class TfrecordSource:
     Attributes:
       files: at least one.
       spec: parsing spec of the transformed features and the label.
-      selection: the rows that are read; None: all. By row they are chosen by a hash of the record, not stratified.
+      selection: the rows that are read; None: all. By row they are chosen by a hash of the features, not
+        stratified.
     """
 
     files: Sequence[str]
@@ -155,17 +157,29 @@ class TfrecordSource:
 
     def _numbers(self, part: ValidationPart, block: tf.Tensor) -> tf.Tensor:
         """The fold that each record is in, see `ValidationPart.numbers`."""
-        texts = block
+        texts = self._feature_texts(block)
         if part.by != "row":
             name = key(part.by)
             keys = tf.io.parse_example(block, {name: self._key_spec(name)})[name]
             if part.by == "time":
                 return tf.cast(keys >= part.border, tf.int64) - 1
-            texts = tf.where(tf.equal(keys, feature_names.NO_ROW_KEY), block, tf.strings.as_string(keys))
+            texts = tf.where(tf.equal(keys, feature_names.NO_ROW_KEY), texts, tf.strings.as_string(keys))
         hashes = tf.strings.to_hash_bucket_strong(texts, _HASHES, (part.seed, part.seed + 1))
         if part.folds > 1:
             return hashes // (_HASHES // part.folds + 1)
         return tf.cast(hashes < round(part.share * _HASHES), tf.int64) - 1
+
+    def _feature_texts(self, block: tf.Tensor) -> tf.Tensor:
+        """Returns a text for each record that depends on its features alone; string [rows].
+
+        A hash of the whole record depends on the label: of features that repeat, the part would have other labels than
+        the rows that are trained on.
+        """
+        spec = {name: kind for name, kind in self.spec.items() if name not in _NOT_FEATURES}
+        if not spec:
+            return block
+        columns = tf.io.parse_example(block, spec)
+        return tf.strings.join([_text(columns[name]) for name in sorted(columns)], "\x1e")
 
     def _parser(self) -> Callable[[tf.Tensor], Columns]:
         def parse(serialized: tf.Tensor) -> Columns:
@@ -175,6 +189,17 @@ class TfrecordSource:
             return columns
 
         return parse
+
+
+def _text(column: tf.Tensor | tf.SparseTensor | tf.RaggedTensor) -> tf.Tensor:
+    """Returns the values of a feature in each row as one text; string [rows]."""
+    if isinstance(column, tf.SparseTensor):
+        column = tf.RaggedTensor.from_sparse(column)
+    if isinstance(column, tf.RaggedTensor):
+        texts = column if column.dtype == tf.string else tf.ragged.map_flat_values(tf.strings.as_string, column)
+        return tf.strings.reduce_join(texts, axis=-1, separator="\x1f")
+    texts = column if column.dtype == tf.string else tf.strings.as_string(column)
+    return tf.strings.reduce_join(tf.reshape(texts, [tf.shape(texts)[0], -1]), axis=-1, separator="\x1f")
 
 
 def _file(paths: tf.Tensor) -> tf.data.Dataset:

@@ -44,6 +44,7 @@ def check_config(config: Config) -> list[Problem]:
     return [
         *_label(config),
         *_weight(config),
+        *_split(config),
         *_schema(config),
         *_features(config),
         *check_model(config),
@@ -183,6 +184,18 @@ def _weight(config: Config) -> Iterator[Problem]:
         return
     if any(config.data.weight in label.columns for label in labels):
         yield Problem(WEIGHT, f"expected a column that is not in the label, received {config.data.weight!r}; change it")
+
+
+def _split(config: Config) -> Iterator[Problem]:
+    """A hash of the label: a split would have some of its values only."""
+    try:
+        labels = [expression.parse(text) for text in config.data.declared_labels.values()]
+    except ValueError:
+        return
+    named = [name for label in labels for name in label.columns if name in config.data.split.columns]
+    if named and config.data.split.by in ("hash", "group"):
+        message = f"expected columns that are not in the label, received {named[0]!r}; remove it"
+        yield Problem(("data", "split", "columns"), message)
 
 
 def _schema(config: Config) -> Iterator[Problem]:

@@ -25,7 +25,7 @@ from components.errors import InputError, MachineError
 from components.ingest import executor, input_files
 from components.ingest.beam_pipeline import Manifest
 from components.ingest.component import example_gen
-from components.ingest.config import DataConfig
+from components.ingest.config import DataConfig, SplitConfig
 from components.ingest.shard_writer import Shard
 
 TFX = importlib.util.find_spec("tfx")
@@ -232,14 +232,17 @@ def test_fingerprint_covers_the_very_files_that_are_read(table: Path, tmp_path: 
 
 
 def test_new_label_ingests_nothing_again(table: Path) -> None:
+    split = SplitConfig(by="time", columns=("a",), train=1, eval=1)  # a hash of the rows leaves the label out
     one, other = (
-        example_gen(DataConfig(path=str(table), label=label, task=task), input_files.find(data(table)), "tfrecord")
+        example_gen(
+            DataConfig(path=str(table), label=label, task=task, split=split), input_files.find(data(table)), "tfrecord"
+        )
         for label, task in (("a", "binary"), ("b", "regression"))
     )
     assert one.id == "ExampleGen"
     assert one.exec_properties == other.exec_properties
     output = proto_utils.json_to_proto(one.exec_properties["output_config"], example_gen_pb2.Output())
-    assert [(split.name, split.hash_buckets) for split in output.split_config.splits] == [("train", 2), ("eval", 1)]
+    assert [(split.name, split.hash_buckets) for split in output.split_config.splits] == [("train", 1), ("eval", 1)]
 
 
 def test_header_names_become_names_of_columns(tmp_path: Path) -> None:

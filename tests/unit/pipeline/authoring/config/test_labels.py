@@ -72,6 +72,10 @@ def test_column_of_a_label_has_to_be_there(tmp_path: Path) -> None:
         ({"data": {"labels": {"a": "clicked ==", "c": "d"}}}, "data.labels.a: "),
         ({"data": {"task": "multiclass"}}, "several labels are those of a binary task or a regression"),
         ({"data": {"weight": "price"}}, "expected a column that is not in the label, received 'price'"),
+        (
+            {"data": {"split": {"columns": ["item", "price"], "train": 1, "eval": 1}}},
+            "data.split.columns: expected columns that are not in the label, received 'price'",
+        ),
         ({"features": {"columns": {"item": "vocab", "clicked": "vocab"}}}, "clicked is the label itself"),
         ({"data": {"label": "clicked", "labels": {}}, "model": {"kind": "esmm"}}, "received data.label; add them"),
         ({"model": {"kind": "gbt"}}, "the trees of gbt learn one label"),
