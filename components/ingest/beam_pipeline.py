@@ -70,6 +70,7 @@ class Manifest:
       kinds: the kind of each column, as the number of a `Kind`.
       shards: the files written.
       quarantined: files with bad rows, as (input file, number of the range, positions before that range, file).
+      files: suffix of the files' names → number of `files` and of `rows` read.
     """
 
     rows: int
@@ -78,6 +79,7 @@ class Manifest:
     kinds: dict[str, int]
     shards: tuple[Shard, ...]
     quarantined: tuple[tuple[str, int, int, str], ...]
+    files: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str) -> Manifest:
@@ -210,6 +212,7 @@ def _write_manifest(path: str, first: list[BundleResult], second: list[BundleRes
         quarantined=tuple(
             (*key, counts.positions_before(*key), file) for key, files in counts.quarantined.items() for file in files
         ),
+        files=counts.files_by_suffix(),
     )
     with file_io.create(path) as file:
         file.write(json.dumps(dataclasses.asdict(manifest)).encode())

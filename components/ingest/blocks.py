@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from components.data import file_io
+from components.ingest.folder_files import suffix
 
 _MAX_REPORTED = 5
 """Bad rows that an error names."""
@@ -148,6 +150,7 @@ class RowCounts:
     Attributes:
       positions: (path, number) of a range → how many positions its rows take up (lines of a header included).
       rows: rows read, bad ones included.
+      rows_by_suffix: suffix of the files' names → rows read.
       bad: bad rows.
       quarantined: (path, number) of a range → files with its bad rows.
       first_bad: the first few bad rows.
@@ -158,6 +161,7 @@ class RowCounts:
     bad: int = 0
     quarantined: Mapping[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     first_bad: tuple[BadRow, ...] = ()
+    rows_by_suffix: Mapping[str, int] = field(default_factory=dict)
 
     def merge(self, other: RowCounts) -> RowCounts:
         """Returns the counts of both."""
@@ -171,7 +175,13 @@ class RowCounts:
             self.bad + other.bad,
             quarantined,
             tuple(sorted([*self.first_bad, *other.first_bad])[:_MAX_REPORTED]),
+            dict(Counter(self.rows_by_suffix) + Counter(other.rows_by_suffix)),
         )
+
+    def files_by_suffix(self) -> dict[str, dict[str, int]]:
+        """Returns the number of files and of rows by the suffix of the files' names."""
+        files = Counter(suffix(path) for path in {path for path, _ in self.positions})
+        return {name: {"files": count, "rows": self.rows_by_suffix.get(name, 0)} for name, count in files.items()}
 
     def positions_before(self, path: str, range_number: int) -> int:
         """Returns how many positions of a file come before one of its ranges."""
@@ -193,6 +203,7 @@ class RowLog:
         self._folder = folder
         self._positions: dict[tuple[str, int], int] = {}
         self._rows = self._bad = 0
+        self._by_suffix: Counter[str] = Counter()
         self._quarantined: dict[tuple[str, int], tuple[str, ...]] = {}
         self._first_bad: list[BadRow] = []
         self._file: tuple[tuple[str, int], IO[bytes]] | None = None
@@ -200,6 +211,7 @@ class RowLog:
     def add_range(self, file_range: FileRange, rows: int, positions: int | None = None) -> None:
         """Counts the rows of a range; `positions` is how many positions they take up, if that is not `rows`."""
         self._rows += rows
+        self._by_suffix[suffix(file_range.path)] += rows
         self._positions[file_range.path, file_range.number] = rows if positions is None else positions
 
     def add_bad_row(self, bad: BadRow) -> None:
@@ -216,7 +228,9 @@ class RowLog:
         if self._file:
             self._file[1].close()
         self._file = None
-        return RowCounts(self._positions, self._rows, self._bad, self._quarantined, tuple(self._first_bad))
+        return RowCounts(
+            self._positions, self._rows, self._bad, self._quarantined, tuple(self._first_bad), dict(self._by_suffix)
+        )
 
     def _file_of(self, key: tuple[str, int], folder: str) -> IO[bytes]:
         """Returns the open file for the bad rows of a range."""

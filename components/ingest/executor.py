@@ -248,6 +248,9 @@ def _describe(
     warn_of_shares({name: counts[name] for name in split.names()}, split)
     column_types = {name: _TYPES[Kind(kind)] for name, kind in sorted(manifest.kinds.items())}
     artifact.set_string_custom_property("column_types", json.dumps(column_types))
+    artifact.set_string_custom_property("files_read", json.dumps(manifest.files))
+    for name, read in sorted(manifest.files.items()):
+        logging.info("read %s: %d files, %d rows", name, read["files"], read["rows"])
     logging.info("rows: %s; types of the columns: %s", counts, column_types)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import os
 import posixpath
 import re
@@ -18,28 +19,13 @@ from pathlib import Path
 from components.data import file_io
 from components.errors import InputError
 from components.files import check_regular, is_remote
-from components.ingest import spans
+from components.ingest import folder_files, spans
 from components.ingest.config import DataConfig, Format, SpansConfig
 from components.names import did_you_mean
 
 IMAGE_COLUMNS = ("image", "label", "path")
 """The columns of a folder of images: the encoded file, the folder's name, and folder/file."""
 
-_SUFFIXES = ("[cC][sS][vV]", "[tT][sS][vV]", "[tT][xX][tT]")
-_FOLDER_PATTERNS: dict[Format, tuple[str, ...]] = {
-    "csv": tuple(f"[!.]*.{suffix}{packed}" for packed in ("", ".gz", ".zst") for suffix in _SUFFIXES),
-    "parquet": ("[!.]*.[pP][aA][rR][qQ][uU][eE][tT]", "[!.]*.[pP][qQ]"),
-    "tfrecord": ("[!.]*[tT][fF][rR][eE][cC][oO][rR][dD]*",),
-    "images": ("[!.]*/[!.]*",),
-}
-_EXPECTED: dict[Format, str] = {
-    "csv": "*.csv, *.tsv or *.txt files",
-    "parquet": "*.parquet files",
-    "tfrecord": "*.tfrecord files",
-    "images": "a folder of PNG or JPEG files for each class",
-}
-_IMAGE_NAME = re.compile(r"\.(png|jpe?g)$", re.IGNORECASE)
-_PARQUET_NAME = re.compile(r"\.(parquet|pq)$", re.IGNORECASE)
 _FILES_ONLY = "set data.path to a pattern that matches files only"
 _WILDCARD = re.compile(r"[*?\[]")
 
@@ -77,8 +63,8 @@ def find(config: DataConfig) -> FilePatterns:
     """
     parts: list[tuple[str, str, str, Format]] = []
     for split, paths in _paths(config).items():
-        for number, path in enumerate(paths):
-            parts.append((f"{split}-{number}", *_resolve(path, config)))
+        resolved = itertools.chain.from_iterable(_resolve(path, config) for path in paths)
+        parts += [(f"{split}-{number}", *part) for number, part in enumerate(resolved)]
     formats = {format_: path for _, path, _, format_ in parts}
     if len(formats) > 1:
         received = " and ".join(sorted(formats))
@@ -110,6 +96,15 @@ def files(config: DataConfig) -> dict[str, list[str]]:
         for name, pattern in patterns.items():
             paths.setdefault(name, []).extend(listing(location.base, pattern))
     return paths
+
+
+def unread(config: DataConfig) -> list[str]:
+    """Lists what lies in the configured folders and is not read: other files, and folders."""
+    if config.bigquery or config.split.by == "files":
+        return []
+    read = [path for of_pattern in files(config).values() for path in of_pattern]
+    folders = [path for path in config.path if not spans.has_specs(path) and file_io.file_system(path).isdir(path)]
+    return [file_io.join(folder, name) for folder in folders for name in folder_files.unread(folder, read)]
 
 
 def newest_span(config: DataConfig) -> int:
@@ -183,26 +178,27 @@ def _paths(config: DataConfig) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _resolve(path: str, config: DataConfig) -> tuple[str, str, Format]:
-    """Converts one configured path to a folder, a pattern relative to it, and the format of the files."""
+def _resolve(path: str, config: DataConfig) -> list[tuple[str, str, Format]]:
+    """Converts one configured path to folders, a pattern relative to each, and the format of the files."""
     io_ = file_io.file_system(path)
     if spans.has_specs(path):
         return _in_spans(path, config)
     if io_.isdir(path):
-        pattern, format_ = _in_folder(path, config.format)
-        return glob.escape(path.rstrip("/") or "/"), pattern, format_
+        folder = glob.escape(path.rstrip("/") or "/")
+        patterns, format_ = folder_files.patterns(folder, config.format, config.images.path_column is not None)
+        return [(folder, pattern, format_) for pattern in patterns]
     if io_.exists(path):
         if not is_remote(path):
             _check_local([path])
         folder, name = os.path.split(glob.escape(path))
-        return folder, name, config.format or _format_of(path)
+        return [(folder, name, config.format or _format_of(path))]
     if not _WILDCARD.search(path):
         raise _missing(path)
     matched = io_.glob(path)
-    return *_at_first_wildcard(path), config.format or _format_of(*matched)
+    return [(*_at_first_wildcard(path), config.format or _format_of(*sorted(matched)))]
 
 
-def _in_spans(path: str, config: DataConfig) -> tuple[str, str, Format]:
+def _in_spans(path: str, config: DataConfig) -> list[tuple[str, str, Format]]:
     spans.check(path)
     base, pattern = _at_first_wildcard(path)
     io_ = file_io.file_system(path)
@@ -212,45 +208,24 @@ def _in_spans(path: str, config: DataConfig) -> tuple[str, str, Format]:
             f"data.path: nothing matches {path}", "set data.path to the files of the spans, such as data/{SPAN}/*.csv"
         )
     if not io_.isdir(matched[-1]):
-        return base, pattern, config.format or _format_of(matched[-1])
-    below, format_ = _in_folder(matched[-1], config.format)
-    return base, file_io.join(pattern.rstrip("/"), below), format_
+        return [(base, pattern, config.format or _format_of(*matched))]
+    # Of the folders of all spans, so that no span is left out whose files have other suffixes.
+    folders = spans.wildcards(path).rstrip("/")
+    patterns, format_ = folder_files.patterns(folders, config.format, config.images.path_column is not None)
+    return [(base, file_io.join(pattern.rstrip("/"), below), format_) for below in patterns]
 
 
 def _format_of(*paths: str) -> Format:
     """Infers the format from the names of files, or else from the first bytes of the first file."""
-    if paths and all(_IMAGE_NAME.search(path) for path in paths):
-        return "images"
+    folder_files.check_one_format(paths, "the files that data.path matches")
     first = next(iter(paths), "")
-    if _PARQUET_NAME.search(first):
-        return "parquet"
-    if "tfrecord" in posixpath.basename(first).lower():
-        return "tfrecord"
+    by_name = [format_ for path in paths if (format_ := folder_files.format_by_name(path))]
+    if by_name:
+        return by_name[0]
     if first and not file_io.file_system(first).isdir(first):
         with file_io.open_binary(first) as file:
             return "parquet" if file.read(4) == b"PAR1" else "csv"
     return "csv"
-
-
-def _in_folder(path: str, format_: Format | None) -> tuple[str, Format]:
-    """Returns the pattern of the data files in a folder, and their format."""
-    io_ = file_io.file_system(path)
-    escaped = glob.escape(path)
-    candidates = {format_: _FOLDER_PATTERNS[format_]} if format_ else _FOLDER_PATTERNS
-    for candidate, patterns in candidates.items():
-        for pattern in patterns:
-            below = io_.glob(file_io.join(escaped, pattern))
-            if below and (candidate != "images" or format_ or any(_IMAGE_NAME.search(name) for name in below)):
-                return pattern, candidate
-    expected = (
-        _EXPECTED[format_] if format_ else f"{', '.join(list(_EXPECTED.values())[:-1])}, or {_EXPECTED['images']}"
-    )
-    names = sorted(io_.listdir(path))
-    received = f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}" if names else "nothing (it is empty)"
-    raise InputError(
-        f"data.path: expected {expected} in the folder {path}, received {received}",
-        "set data.path to the folder that holds the data, or to a pattern such as folder/*.data",
-    )
 
 
 def _at_first_wildcard(path: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -169,7 +170,16 @@ def check_before_run(loaded: Loaded) -> None:
     from pipeline.orchestration.engines import checks
 
     preflight.check(loaded)
+    warn_of_unread(loaded)
     checks.check(loaded.config, loaded.config.paths())
+
+
+def warn_of_unread(loaded: Loaded) -> None:
+    """Write to stderr what lies in the folders of the data and is not read."""
+    from components.ingest import input_files
+
+    if names := input_files.unread(loaded.config.data):
+        sys.stderr.write(f"warning: data.path: not read: {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}\n")
 
 
 def quoted(text: str) -> str:

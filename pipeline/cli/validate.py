@@ -7,7 +7,7 @@ import sys
 
 from pipeline.authoring.config import Config
 from pipeline.authoring.preflight import check_data
-from pipeline.cli.options import add_config, load_config
+from pipeline.cli.options import add_config, load_config, warn_of_unread
 
 HELP = "Check a config, and its columns against the data."
 
@@ -25,6 +25,7 @@ def _labels(config: Config) -> str:
 def run(options: argparse.Namespace) -> int:
     loaded = load_config(options)
     check_data(loaded)
+    warn_of_unread(loaded)
     config = loaded.config
     features = (
         config.features.preprocessing_fn or f"{len(config.features.columns) + len(config.features.crosses)} features"
