@@ -6,10 +6,14 @@ import contextlib
 import glob
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
 from components.files import is_remote, open_regular
+
+_REQUESTS = 32
+"""Requests for remote files at the same time."""
 
 
 def size(path: str) -> int:
@@ -51,6 +55,22 @@ def stat(path: str) -> tuple[int, int]:
             return int(found.length), int(found.mtime_nsec)
     local = os.stat(path)  # noqa: PTH116 - as in size
     return local.st_size, local.st_mtime_ns
+
+
+def stats(paths: Sequence[str]) -> list[tuple[int, int] | None]:
+    """Returns what `stat` returns for each file, None if it does not exist; remote files are asked for in parallel."""
+    if not any(map(is_remote, paths)):
+        return list(map(_stat_or_none, paths))
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        return list(pool.map(_stat_or_none, paths))
+
+
+def _stat_or_none(path: str) -> tuple[int, int] | None:
+    try:
+        return stat(path)
+    except (OSError, ValueError):
+        # A missing file, or a name that none can have.
+        return None
 
 
 @contextlib.contextmanager

@@ -153,7 +153,7 @@ def fingerprint(table: Reader, paths: Iterable[str], config: ImagesConfig) -> st
     digest = hashlib.sha256()
     count = total = 0
     for of_block in _image_paths(table, paths, config):
-        for path, found in zip(of_block, _stats(of_block), strict=True):
+        for path, found in zip(of_block, file_io.stats(of_block), strict=True):
             count, total = count + 1, total + (found[0] if found else 0)
             digest.update(f"{path}\0{found}\n".encode(errors="surrogatepass"))
     return f"images:{count},image_bytes:{total},sha256:{digest.hexdigest()}"
@@ -166,7 +166,7 @@ def estimated_size(table: Reader, paths: Iterable[str], config: ImagesConfig) ->
     for of_block in _image_paths(table, paths, config):
         count += len(of_block)
         if len(sizes) < _SAMPLE:
-            sizes += [found[0] for found in _stats(of_block[: _SAMPLE - len(sizes)]) if found]
+            sizes += [found[0] for found in file_io.stats(of_block[: _SAMPLE - len(sizes)]) if found]
     return sum(sizes) * count // len(sizes) if sizes else 0
 
 
@@ -178,22 +178,6 @@ def _image_paths(table: Reader, paths: Iterable[str], config: ImagesConfig) -> I
             for block in table.read(file_range, log):
                 names = _names(block, str(config.path_column))
                 yield [resolve(name, path, config) for name in names if name]
-
-
-def _stats(paths: Sequence[str]) -> list[tuple[int, int] | None]:
-    """Returns size and modification time of each file, None if it does not exist."""
-    if not any(map(is_remote, paths)):
-        return list(map(_stat, paths))
-    with ThreadPoolExecutor(_REQUESTS) as pool:
-        return list(pool.map(_stat, paths))
-
-
-def _stat(path: str) -> tuple[int, int] | None:
-    try:
-        return file_io.stat(path)
-    except (OSError, ValueError):
-        # A missing file, or a name that none can have: the reason is found when the row is read.
-        return None
 
 
 def _names(block: Block, column: str) -> list[str | None]:

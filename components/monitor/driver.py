@@ -8,10 +8,10 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import tensorflow as tf
 from tfx.dsl.components.base.base_driver import BaseDriver
 from tfx.proto.orchestration import driver_output_pb2
 
+from components.data import file_io
 from components.errors import InputError
 from components.monitor import labels, monitoring
 from components.monitor.plan import MonitorPlan
@@ -93,6 +93,7 @@ def _fingerprint(plan: MonitorPlan) -> str:
 def _described(paths: Iterable[str]) -> Iterator[str]:
     for path in paths:
         # The file that the server is writing may get its final name meanwhile.
-        with contextlib.suppress(tf.errors.NotFoundError):
-            found = tf.io.gfile.stat(path)
-            yield f"{path} {found.length} {found.mtime_nsec}"
+        with contextlib.suppress(FileNotFoundError):
+            # TensorFlow's time of a local file is in whole seconds.
+            size, nanoseconds = file_io.stat(path)
+            yield f"{path} {size} {nanoseconds}"
