@@ -24,7 +24,8 @@ Columns: TypeAlias = "Mapping[str, Sequence[Any]]"
 """Raw column → a value for each row: int, float, str or bytes, or pixels; None if it is missing.
 
 The pixels of an image are numbers from 0 to 1, [height, width, channels], of the size in its options; the host decodes
-and resizes. The model was trained on bilinear resizing with antialiasing.
+them, turns them upright as the EXIF data says, and resizes them. The model was trained on bilinear resizing with
+antialiasing.
 """
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from PIL import Image
+from PIL import Image, ImageOps
 
 from components.compat.tfma.columnar import Floats, Ints
 from components.data.saved_model import column_of
@@ -112,7 +112,7 @@ def _thumbnail(values: list[bytes] | None) -> str:
         with Image.open(io.BytesIO(values[0] if values else b"")) as image:
             # A JPEG is decoded at a fraction of its size.
             image.draft(None, (_SIDE, _SIDE))
-            small = image.convert("L" if image.mode == "L" else "RGB")
+            small = ImageOps.exif_transpose(image.convert("L" if image.mode == "L" else "RGB"))
         small.thumbnail((_SIDE, _SIDE))
         file = io.BytesIO()
         small.save(file, "JPEG", quality=75)

@@ -10,7 +10,8 @@ from components.features.base_op import Dtype, Op
 
 
 class Image(Op):
-    """An encoded image (PNG, JPEG), decoded to grey or colour and resized, as floats in [0, 1].
+    """An encoded image (PNG, JPEG), decoded to grey or colour, turned upright as the EXIF data of a JPEG
+    says, and resized, as floats in [0, 1].
 
     Transformed examples hold the encoded image; training and the exported model decode it. A missing image is black,
     that is, 0.

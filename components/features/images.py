@@ -10,6 +10,7 @@ import tensorflow as tf
 from components.features import row_parts
 from components.features.config import FeaturesConfig
 from components.features.image_ops import Image
+from components.features.image_orientation import upright
 
 _PARALLEL = 16
 """Images of a batch that are decoded at the same time."""
@@ -98,7 +99,7 @@ def _pixels(op: Image, encoded: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     shape = [op.height, op.width, op.channels]
 
     def resized(data: tf.Tensor) -> tf.Tensor:
-        image = tf.io.decode_image(data, channels=op.channels, expand_animations=False)
+        image = upright(tf.io.decode_image(data, channels=op.channels, expand_animations=False), data)
         pixels = tf.ensure_shape(tf.image.resize(tf.cast(image, tf.float32), shape[:2], antialias=True), shape)
         return tf.cast(tf.round(pixels) if dtype.is_integer else pixels, dtype)
 

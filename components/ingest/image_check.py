@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 
-from PIL import Image
+from PIL import ExifTags, Image
 
 from components.data import file_io
 from components.data.image_facts import THUMBNAIL, ImageFacts
@@ -13,8 +14,11 @@ from components.data.image_facts import THUMBNAIL, ImageFacts
 # `examine` has a bound of its own, which it checks before it decodes; Pillow would only warn up to twice its one.
 Image.MAX_IMAGE_PIXELS = None
 
-_ENDS = {b"\x89PNG\r\n\x1a\n": b"IEND", b"\xff\xd8\xff": b"\xff\xd9"}
-"""The first bytes of PNG and JPEG files, and the end marker that is missing if a file is cut off."""
+_PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
+"""The first bytes of files."""
+_MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
+"""A marker of a JPEG: in the pixels, 0xFF is followed by 0x00, or by the number of a restart."""
+_END_OF_IMAGE = b"\xd9"
 _NAMED = ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP")
 """The formats that a reason names."""
 _PNG_BIT_DEPTH = 24
@@ -23,6 +27,19 @@ _BYTES_PER_PIXEL = 4
 """Of an image in Pillow's memory."""
 _SMALLEST = 4 * THUMBNAIL
 """Pixels of height and width below which an image is not reduced when it is decoded."""
+
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""Orientation in EXIF data → what turns the image upright."""
+_ON_ITS_SIDE = (5, 6, 7, 8)
 
 
 def max_bytes(max_megapixels: float) -> int:
@@ -62,19 +79,39 @@ def examine(data: bytes, max_megapixels: float) -> ImageFacts | str:
     """
     if len(data) > (most := max_bytes(max_megapixels)):
         return f"expected a file of at most {most:,} bytes, received a larger one"
-    end = next((end for start, end in _ENDS.items() if data.startswith(start)), None)
-    # Cameras and editors append metadata, so the end marker need not be the last bytes.
-    if end is not None and end not in data[-4096:]:
+    is_supported = data.startswith((_PNG, _JPEG))
+    if is_supported and not (_has_png_end(data) if data.startswith(_PNG) else _has_jpeg_end(data)):
         return f"expected a complete image, received one that is cut off after {len(data)} bytes"
     try:
-        return next(_reasons(data, end is not None, max_megapixels), None) or _facts(data)
+        return next(_reasons(data, is_supported, max_megapixels), None) or _facts(data)
     except Image.UnidentifiedImageError:
-        return "expected a PNG or JPEG image, received another file" if end is None else _corrupt("its header")
+        return _corrupt("its header") if is_supported else "expected a PNG or JPEG image, received another file"
     except MemoryError:
         raise
     # Pillow's decoders raise errors of many types about damaged files.
     except Exception as error:
         return _corrupt(str(error))
+
+
+def _has_jpeg_end(data: bytes) -> bool:
+    """Returns whether a JPEG is complete, whatever follows its end: phones append the video of a motion photo."""
+    at = 2
+    while marker := _MARKER.search(data, at):
+        if marker[1] == _END_OF_IMAGE:
+            return True
+        at = marker.end() + max(2, int.from_bytes(data[marker.end() : marker.end() + 2], "big"))
+    return False
+
+
+def _has_png_end(data: bytes) -> bool:
+    """Returns whether a PNG is complete, whatever follows its end."""
+    at = len(_PNG)
+    while at + 12 <= len(data):
+        end = at + 12 + int.from_bytes(data[at : at + 4], "big")
+        if data[at + 4 : at + 8] == b"IEND":
+            return end <= len(data)
+        at = end
+    return False
 
 
 def _reasons(data: bytes, is_supported: bool, max_megapixels: float) -> Iterator[str]:
@@ -97,18 +134,34 @@ def _reasons(data: bytes, is_supported: bool, max_megapixels: float) -> Iterator
             image.verify()
 
 
-def _facts(data: bytes) -> ImageFacts:
+def _facts(data: bytes) -> ImageFacts | str:
+    """Returns the facts of an image, or why it cannot be trained on, which only shows when it is decoded."""
     with Image.open(io.BytesIO(data), formats=_NAMED) as image:
         mode, (width, height) = image.mode, image.size
         image.draft(mode, (max(width // 8, _SMALLEST), max(height // 8, _SMALLEST)))
         image.load()
         # What is reduced first takes no memory for a second image of full size; other modes cannot be.
         reducible = image if mode in ("L", "RGB") else image.convert("L")
-        thumbnail = reducible.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX).convert("L").tobytes()
+        reduced = reducible.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX).convert("L")
+        if (orientation := _orientation(image)) in _TURNS:
+            if image.format == "PNG":
+                return "expected an upright PNG, received one whose EXIF data turns it; save it without EXIF data"
+            reduced = reduced.transpose(_TURNS[orientation])
+            width, height = (height, width) if orientation in _ON_ITS_SIDE else (width, height)
+        thumbnail = reduced.tobytes()
     # All pixels of a thumbnail are means of equally many pixels.
     brightness = sum(thumbnail) / (255 * len(thumbnail))
     format_ = "PNG" if data.startswith(b"\x89PNG") else "JPEG"
     return ImageFacts(width, height, mode, format_, len(data), brightness, thumbnail)
+
+
+def _orientation(image: Image.Image) -> int:
+    """Returns the orientation in the EXIF data of an image; 1, upright, if there is none that can be read."""
+    try:
+        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
+    # Pillow raises errors of many types about damaged metadata, which the decoders ignore.
+    except Exception:
+        return 1
 
 
 def _corrupt(why: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 from tolerances import rounding
 
 from components.data.image_facts import ImageFacts
@@ -122,9 +122,13 @@ def test_decompression_bomb_is_not_decoded() -> None:
         (lambda: b"", "expected a PNG or JPEG image, received another file"),
         (lambda: encoded(noise())[:-20], "expected a complete image, received one that is cut off after"),
         (lambda: encoded(noise(), "JPEG")[:-20], "expected a complete image, received one that is cut off after"),
-        (lambda: encoded(noise())[:3000] + b"IEND\xaeB`\x82", "expected an image that can be decoded, received a"),
+        (lambda: encoded(noise())[:3000] + b"IEND\xaeB`\x82", "expected a complete image, received one that is cut"),
         (lambda: flipped(encoded(noise()), 500), "expected an image that can be decoded, received a corrupt one"),
-        (lambda: b"\x89PNG\r\n\x1a\nIEND", "expected an image that can be decoded, received a corrupt one"),
+        (lambda: b"\x89PNG\r\n\x1a\nIEND", "expected a complete image, received one that is cut"),
+        (
+            lambda: b"\x89PNG\r\n\x1a\n" + png_chunk(b"IEND", b""),
+            "expected an image that can be decoded, received a corrupt one",
+        ),
         (lambda: b"\xff\xd8\xff\xd9", "expected an image that can be decoded, received a corrupt one"),
     ],
 )  # fmt: skip
@@ -136,3 +140,39 @@ def test_others_are_refused_by_reason(make: Callable[[], bytes], message: str) -
 
 def flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 1}])
+def test_data_after_the_end_is_ignored_and_what_is_cut_off_is_not(options: dict[str, Any]) -> None:
+    for data in (encoded(noise(), "JPEG", quality=95, **options), encoded(noise())):
+        video = b"\0\0\0\x18ftypmp42" + bytes(range(256)) * 40
+        assert reject_reason(data + video, 50) is None
+        # A preview in the metadata has an end of its own.
+        for size in (len(data) - 1, len(data) - 2, len(data) // 2):
+            assert "cut off" in str(reject_reason(data[:size], 50))
+    preview = encoded(noise().resize((16, 16)), "JPEG")
+    data = encoded(noise(), "JPEG", exif=b"Exif\0\0" + preview, **options)
+    assert reject_reason(data + video, 50) is None
+    assert "cut off" in str(reject_reason(data[:-2], 50))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_facts_are_those_of_the_upright_image(orientation: int) -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    data = encoded(Image.fromarray(np.tile(np.arange(60, dtype=np.uint8) * 4, (40, 1))), "JPEG", exif=exif, quality=95)
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    facts, expected = examine(data, 50), examine(encoded(upright, "JPEG", quality=95), 50)
+    assert isinstance(facts, ImageFacts)
+    assert isinstance(expected, ImageFacts)
+    assert (facts.width, facts.height) == upright.size
+    thumbnails = (np.frombuffer(each.thumbnail, np.uint8).astype(int) for each in (facts, expected))
+    np.testing.assert_allclose(*thumbnails, atol=4)
+
+
+def test_png_on_its_side_is_refused() -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    assert "expected an upright PNG" in str(reject_reason(encoded(noise(), exif=exif), 50))
+    exif[ExifTags.Base.Orientation] = 1
+    assert reject_reason(encoded(noise(), exif=exif), 50) is None
