@@ -157,6 +157,11 @@ def listing(base: str, pattern: str) -> list[str]:
 
 def _check_local(paths: Sequence[str]) -> None:
     for path in paths:
+        if not _is_utf8(path):
+            shown = path.encode("utf-8", "backslashreplace").decode()
+            raise InputError(
+                f"data.path: expected names of files in UTF-8, received {shown}", "rename the file, or name other files"
+            )
         try:
             check_regular(path, os.stat(path))  # noqa: PTH116 - as many as there are images
         except InputError as error:
@@ -165,6 +170,15 @@ def _check_local(paths: Sequence[str]) -> None:
             raise InputError(
                 f"data.path: {path} cannot be read: {error.strerror}", "remove it, or name other files"
             ) from error
+
+
+def _is_utf8(path: str) -> bool:
+    """Returns whether a name is text: ML Metadata and the nodes' parameters store no other bytes."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _paths(config: DataConfig) -> dict[str, tuple[str, ...]]:

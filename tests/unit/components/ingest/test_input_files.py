@@ -197,3 +197,14 @@ def test_special_files_are_refused_and_not_waited_for(tmp_path: Path) -> None:
     special.unlink()
     special.symlink_to("two.csv")
     assert refused(data(tmp_path))[0] == f"data.path: {special} cannot be read: Too many levels of symbolic links"
+
+
+def test_names_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xe9t\xe9.csv")
+    write(Path(path))
+    write(tmp_path / "été.csv")
+    for configured in (path, tmp_path, tmp_path / "*.csv"):
+        headline, remedy = refused(data(configured))
+        assert headline == (f"data.path: expected names of files in UTF-8, received {tmp_path}/\\udce9t\\udce9.csv")
+        assert remedy.startswith("rename the file")
+    assert result(tmp_path / "été.csv") == [f"{tmp_path}/été.csv"]
