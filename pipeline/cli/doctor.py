@@ -27,6 +27,7 @@ from rich.table import Table
 
 from components.errors import MACHINE
 from components.memory import memory
+from pipeline.cli.local_paths import local_file
 from pipeline.core.machine import (
     cuda_version,
     cuda_wheels,
@@ -317,7 +318,7 @@ _COLOURS: dict[State, str] = {"ok": "green", "warn": "yellow", "bad": "red"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", type=Path, default=Path("out"), metavar="DIR", help="where runs will write")
+    parser.add_argument("--output", type=local_file, default=Path("out"), metavar="DIR", help="where runs will write")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
 
 

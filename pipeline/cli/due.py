@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from components.errors import InputError
 from pipeline.authoring.config import Config
 from pipeline.cli import monitor, notifications
+from pipeline.cli.local_paths import local_file
 from pipeline.cli.notifications import Notification
 from pipeline.cli.options import add_config, load_config
 from pipeline.cli.output import show
@@ -155,7 +155,7 @@ _NO = 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument(
-        "--to", metavar="FILE", type=Path, help="write yes or no into this file, and end with 0 either way"
+        "--to", metavar="FILE", type=local_file, help="write yes or no into this file, and end with 0 either way"
     )
 
 

@@ -21,6 +21,7 @@ from components.files import write_atomically
 from components.ingest.config import CsvConfig
 from components.models.config import IMAGE_KINDS, LABELS_KINDS, Kind
 from components.names import column_name
+from pipeline.cli.local_paths import local_path
 from pipeline.cli.output import suppress_native_stderr, table
 
 if TYPE_CHECKING:
@@ -69,10 +70,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="order of day, month and year in dates such as 03/04/2024, if no value of the column shows it",
     )
     parser.add_argument(
-        "--output", metavar="FILE", help="the config to write (default: configs/<name of the data>.yaml)"
+        "--output",
+        type=local_path,
+        metavar="FILE",
+        help="the config to write (default: configs/<name of the data>.yaml)",
     )
     parser.add_argument(
-        "--schema", metavar="FILE", help="the schema to write (default: schema/<name of the config>.pbtxt)"
+        "--schema",
+        type=local_path,
+        metavar="FILE",
+        help="the schema to write (default: schema/<name of the config>.pbtxt)",
     )
     parser.add_argument("--kind", choices=_KINDS, help="kind of model (default: the best of some that are fitted)")
     parser.add_argument(

@@ -11,6 +11,7 @@ from components.errors import GATE, InputError
 from components.files import write_atomically
 from pipeline.cli import notifications
 from pipeline.cli import options as shared
+from pipeline.cli.local_paths import local_file, local_path
 from pipeline.cli.notifications import Notification
 from pipeline.cli.output import print_json, show, suppress_native_stderr, table
 from pipeline.cli.run_output import metric_table
@@ -33,8 +34,12 @@ _COLUMNS = 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_config(parser)
     parser.add_argument("--requests", metavar="FOLDER", help="the request log (default: monitor.requests)")
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write a page with the distributions and metrics")
-    parser.add_argument("--prometheus", metavar="FILE", help="write the figures for Prometheus' textfile collector")
+    parser.add_argument(
+        "--html", metavar="FILE", type=local_file, help="write a page with the distributions and metrics"
+    )
+    parser.add_argument(
+        "--prometheus", type=local_path, metavar="FILE", help="write the figures for Prometheus' textfile collector"
+    )
     shared.add_json(parser)
 
 

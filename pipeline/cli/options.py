@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from components import model_signature, version_manifest
 from components.errors import InputError
 from components.files import is_remote
+from pipeline.cli.local_paths import local_path
 from pipeline.registry.versions import PushFolder
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="set a field, such as training.steps=200; repeatable",
     )
-    parser.add_argument("--output", metavar="DIR", help="folder for all outputs (default: out)")
+    parser.add_argument("--output", type=local_path, metavar="DIR", help="folder for all outputs (default: out)")
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from pipeline.cli import options as shared
+from pipeline.cli.local_paths import local_file
 from pipeline.cli.output import LATEST, find_run, suppress_native_stderr
 from pipeline.core.text import display_path
 
@@ -19,7 +19,9 @@ HELP = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", default=LATEST, help="its id, or the beginning of it (default: the latest)")
     shared.add_store(parser)
-    parser.add_argument("--to", metavar="FILE", type=Path, help="the page (default: report.html in the run's logs)")
+    parser.add_argument(
+        "--to", metavar="FILE", type=local_file, help="the page (default: report.html in the run's logs)"
+    )
     parser.add_argument(
         "--model-card", action="store_true", help="also write model-card.md and model-card.json into its folder"
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from components.errors import InputError
+from pipeline.cli.local_paths import local_file
 
 if TYPE_CHECKING:
     from pipeline.core.records import NodeOutcome
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "which N is the days since 1970; or newest, which is the default",
     )
     parser.add_argument(
-        "--logs", metavar="DIR", type=Path, help="folder with a folder per run (default: next to the artifacts)"
+        "--logs", metavar="DIR", type=local_file, help="folder with a folder per run (default: next to the artifacts)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from pipeline.cli import options as shared
+from pipeline.cli.local_paths import local_file
 from pipeline.core.text import display_path
 
 HELP = "Write a page with the list of runs: a table, the metrics over time, and links to their reports."
@@ -15,7 +15,7 @@ _NAME = "index.html"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_store(parser)
-    parser.add_argument("--to", metavar="DIR", type=Path, help="folder for index.html (default: the runs' logs)")
+    parser.add_argument("--to", metavar="DIR", type=local_file, help="folder for index.html (default: the runs' logs)")
 
 
 def run(options: argparse.Namespace) -> int:

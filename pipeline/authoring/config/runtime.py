@@ -215,14 +215,22 @@ class PortableConfig(Section):
         return self
 
 
+def _local(path: str) -> str:
+    if is_remote(path):
+        raise ValueError(
+            f"expected a folder on this machine, received the URL {path}; set artifacts and push.base_path to URLs"
+        )
+    return path
+
+
 Name = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00-\x1f]*$")]
 
 
 class RuntimeConfig(Section):
     """How and where the nodes run; nothing here changes what they compute."""
 
-    output: str = "out"
-    """Folder for all output of runs; that of this pipeline is <output>/<name>."""
+    output: Annotated[str, AfterValidator(_local)] = "out"
+    """Folder on this machine for all output of runs; the folder of this pipeline is <output>/<name>."""
     artifacts: str | None = None
     """Folder or URL for the artifacts of the nodes, such as gs://bucket/taxi; by default <output>/<name>/artifacts. An
     engine on other machines must reach it."""

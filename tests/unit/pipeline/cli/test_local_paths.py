@@ -1,0 +1,45 @@
+"""Options and fields that name folders of this machine do not take URLs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from pipeline.authoring.config.runtime import RuntimeConfig
+
+URL = "gs://bucket/out"
+
+
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [
+        *((verb, "--output") for verb in ("run", "validate", "plan", "doctor", "init")),
+        *((verb, "--to") for verb in ("compile", "due", "report", "site")),
+        ("init", "--schema"),
+        ("monitor", "--html"),
+        ("monitor", "--prometheus"),
+        ("run_node", "--logs"),
+    ],
+)
+def test_url_is_refused(verb: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"pipeline.cli.{verb}").add_arguments(parser)
+    for action in parser._actions:
+        action.required = False
+        if not action.option_strings:
+            action.nargs = "?"
+    name = next(action.dest for action in parser._actions if option in action.option_strings)
+    assert str(getattr(parser.parse_args([option, "out/here"]), name)) == str(Path("out/here"))
+    with pytest.raises(SystemExit):
+        parser.parse_args([option, URL])
+    assert f"argument {option}: expected a path on this machine, received the URL {URL}" in capsys.readouterr().err
+
+
+def test_output_of_runs_is_a_folder_of_this_machine() -> None:
+    with pytest.raises(ValidationError, match=f"expected a folder on this machine, received the URL {URL}"):
+        RuntimeConfig(output=URL)
+    assert RuntimeConfig(output="out", artifacts=URL).artifacts == URL
