@@ -22,6 +22,7 @@ from pyarrow import parquet
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.data import file_io, tfrecord
+from components.data.checked_parquet import CheckedFile, CheckedSink
 from components.errors import InputError, MachineError
 
 Format = Literal["parquet", "tfrecord"]
@@ -106,7 +107,7 @@ class ReadExamples(beam.PTransform):  # type: ignore[misc]
 
 
 class ParquetWriter:
-    """Writes batches to a Parquet file, in row groups of at most BATCH_ROWS rows.
+    """Writes batches to a Parquet file with checksums, in row groups of at most BATCH_ROWS rows.
 
     Args:
       path: local or remote; the caller gives the file its final name when it is complete.
@@ -117,8 +118,9 @@ class ParquetWriter:
         self.rows = self.bytes = 0
         self._file = file_io.create(path)
         # Dictionaries are built for every column; statistics of row groups are read by nobody.
+        self._sink = CheckedSink(self._file)
         self._writer = parquet.ParquetWriter(
-            self._file, schema, compression="zstd", write_statistics=False, use_compliant_nested_type=False
+            self._sink, schema, compression="zstd", write_statistics=False, use_compliant_nested_type=False
         )
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
@@ -136,7 +138,9 @@ class ParquetWriter:
     def close(self) -> None:
         """Writes what is pending, and the footer."""
         self._flush()
+        self._sink.hold()
         self._writer.close()
+        self._sink.finish()
         self._file.close()
 
     def _flush(self) -> None:
@@ -242,7 +246,7 @@ def _chunks(path: str) -> Iterator[list[bytes]]:
 def _parquet(path: str) -> Iterator[parquet.ParquetFile]:
     with file_io.open_binary(path) as file:
         try:
-            opened = parquet.ParquetFile(file)
+            opened = parquet.ParquetFile(CheckedFile(file))
         except (OSError, pa.ArrowException) as error:
             raise _damaged(path, error) from error
         yield opened

@@ -13,6 +13,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from components.data import file_io
+from components.data.checked_parquet import CheckedFile
+from components.errors import MachineError
 
 FOLDER = "images"
 """In the folder of the examples; a file for each of their files."""
@@ -105,11 +107,18 @@ def read(uri: str, split: str, wanted: Sequence[str]) -> Iterator[pa.RecordBatch
       wanted: the columns to read, such as `image.width`.
     """
     for path in _files(uri, split):
-        with file_io.open_binary(path) as file:
-            for each in parquet.ParquetFile(file).iter_batches(columns=list(wanted), use_threads=False):
-                # The order is that of the file.
-                arrays = [each.column(each.schema.get_field_index(name)) for name in wanted]
-                yield pa.RecordBatch.from_arrays(arrays, list(wanted))
+        try:
+            with file_io.open_binary(path) as file:
+                for each in parquet.ParquetFile(CheckedFile(file)).iter_batches(
+                    columns=list(wanted), use_threads=False
+                ):
+                    # The order is that of the file.
+                    arrays = [each.column(each.schema.get_field_index(name)) for name in wanted]
+                    yield pa.RecordBatch.from_arrays(arrays, list(wanted))
+        except (OSError, pa.ArrowException) as error:
+            raise MachineError(
+                f"{path}: the facts of images cannot be read: {error}", "run ExampleGen again with --no-cache"
+            ) from error
 
 
 def _files(uri: str, split: str) -> list[str]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from components.data import file_io
+from components.data.checked_parquet import CheckedFile
 from components.errors import MachineError
 
 _MAGIC = b"PAR1"
@@ -86,7 +87,7 @@ def _memory(group: parquet.RowGroupMetaData) -> int:
 def _opened(path: str) -> Iterator[parquet.ParquetFile]:
     with file_io.open_binary(path) as file:
         try:
-            yield parquet.ParquetFile(file)
+            yield parquet.ParquetFile(CheckedFile(file))
         except (OSError, pa.ArrowException) as error:
             raise _damaged(path, error) from error
 
