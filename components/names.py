@@ -42,7 +42,8 @@ def column_name(header: str) -> str:
 
     Accents are dropped (`Größe` becomes `Grosse`). Any other letter becomes `u` and its code point (`価格` becomes
     `u4fa1u683c`). A sequence of other characters becomes one `_`, and is dropped at either end (`Fare ($)` becomes
-    `Fare`). A name that begins with a digit gets a `_` in front.
+    `Fare`). A name that begins with a digit gets an `x` in front, as the exported
+    model cannot have inputs that begin with `_`.
     """
     if _COLUMN.fullmatch(header):
         return header
@@ -52,7 +53,7 @@ def column_name(header: str) -> str:
     name = re.sub(r"[^A-Za-z0-9_]+", "_", ascii_only)
     # Underscores that the header itself begins or ends with stay.
     name = name.removeprefix("" if header.startswith("_") else "_").removesuffix("" if header.endswith("_") else "_")
-    return f"_{name}" if name[:1].isdigit() else name
+    return f"x{name}" if name[:1].isdigit() else name
 
 
 def _function_path(name: str) -> Callable[[str], str]:

@@ -28,6 +28,7 @@ from components.names import column_name, did_you_mean
 from components.trainer.config import TrainingConfig
 from pipeline.authoring.config.document import Problem, of_validation
 from pipeline.authoring.config.examples_format import tfrecord_readers
+from pipeline.authoring.config.exported_names import check_names
 from pipeline.authoring.config.model_checks import check_model
 from pipeline.authoring.config.orchestrators import EVERY
 from pipeline.authoring.config.own_nodes import check_nodes
@@ -47,6 +48,7 @@ def check_config(config: Config) -> list[Problem]:
         *_split(config),
         *_schema(config),
         *_features(config),
+        *check_names(config),
         *check_model(config),
         *_own_code(config),
         *_tune(config),

@@ -216,6 +216,12 @@ class PortableConfig(Section):
 
 
 def _local(path: str) -> str:
+    wildcards = sorted(set("*?[]\\").intersection(str(Path(path).absolute())))
+    if wildcards:
+        raise ValueError(
+            f"expected a folder whose path has none of * ? [ ] and \\, which TFX reads as a pattern of files, received "
+            f"{' '.join(wildcards)} in {Path(path).absolute()}; choose another folder"
+        )
     if is_remote(path):
         raise ValueError(
             f"expected a folder on this machine, received the URL {path}; set artifacts and push.base_path to URLs"

@@ -15,6 +15,7 @@ from scipy.stats import skew
 from sklearn.metrics import roc_auc_score
 
 from components.features.date_ops import Order
+from pipeline.authoring.config.exported_names import input_problem
 from pipeline.authoring.scaffold.date_texts import dates_in
 from pipeline.authoring.scaffold.identifiers import NAME_OF_ID, form_of, holds_proper_names, names_a_repeated_id
 from pipeline.authoring.scaffold.label import LearningTask
@@ -97,8 +98,14 @@ def choose(
     """
     strongest = max(task.columns, key=lambda name: _auc(table.columns[name], task))
     choices: dict[str, FeatureChoice | ExcludedColumn] = {}
+    taken: dict[str, str] = {}
     for name, column in table.columns.items():
-        if name in task.columns and (name == strongest or _auc(column, task) >= _WEAK):
+        other = taken.setdefault(name.lower(), name) if name not in task.columns else name
+        if name not in task.columns and (reason := input_problem(name)):
+            choices[name] = ExcludedColumn(reason)
+        elif other != name:
+            choices[name] = ExcludedColumn(f"its name differs from {other} only in case: rename it in the data")
+        elif name in task.columns and (name == strongest or _auc(column, task) >= _WEAK):
             choices[name] = ExcludedColumn("the label" if len(task.columns) == 1 else "the label is computed from it")
         else:
             choices[name] = _column(name, column, table, task, date_order)

@@ -387,12 +387,20 @@ def write_report(reporting: Reporting, ir: bytes, logs: Path, run: str) -> Path 
 _ROOT = Path(__file__).parents[3]
 _CONTEXT = multiprocessing.get_context("forkserver")
 _PRELOAD = "pipeline.orchestration.local.fork_server_preload"
+_MOST_BYTES_OF_TMPDIR = 107 - len("/pymp-12345678/listener-12345678")
+"""The path of a UNIX socket has at most 107 bytes; multiprocessing adds these names."""
 _LEAKED = "ignore:resource_tracker:UserWarning"
 """As python -W takes it: how a warning begins, and its type."""
 
 
 def start_server() -> None:
     """Starts the server, which imports for about ten seconds in the background, unless it runs; main thread only."""
+    if len(os.fsencode(tempfile.gettempdir())) > _MOST_BYTES_OF_TMPDIR:
+        raise MachineError(
+            f"TMPDIR: expected a path of at most {_MOST_BYTES_OF_TMPDIR} bytes, as sockets of processes lie there, "
+            f"received {tempfile.gettempdir()}",
+            "set TMPDIR to a shorter path, such as /tmp",
+        )
     # The main module as well: otherwise each child would import it before its own work.
     _CONTEXT.set_forkserver_preload(["__main__", _PRELOAD])
     with _environment(_output().fileno()), _block_run_signals():

@@ -148,4 +148,4 @@ def test_files_with_different_headers_are_rejected() -> None:
 
 
 def test_names_are_spelled_for_every_format_alike() -> None:
-    assert column_names("x", ["Trip Miles", "a", "2020"]) == ["Trip_Miles", "a", "_2020"]
+    assert column_names("x", ["Trip Miles", "a", "2020"]) == ["Trip_Miles", "a", "x2020"]

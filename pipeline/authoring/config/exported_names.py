@@ -1,0 +1,66 @@
+"""Checks the names of features: those that the exported model cannot have would fail the run after the training."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from pipeline.authoring.config.document import Problem
+from pipeline.authoring.config.root import Config
+
+_INPUT = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
+"""The name of an operation of TensorFlow, and so of an input of a signature."""
+_RESERVED = ("self",)
+"""Names of arguments of the function with which TensorFlow exports a signature."""
+_MAX_LENGTH = 200
+"""Characters of a feature's name, which is a part of the names of files; a file's name has at most 255 bytes."""
+
+
+def input_problem(name: str) -> str | None:
+    """Return why a column cannot be an input of the exported model; None if it can."""
+    if _INPUT.fullmatch(name) and name not in _RESERVED:
+        return None
+    return f"the exported model cannot have an input {name!r}: expected a name that does not begin with _, nor self"
+
+
+def check_names(config: Config) -> Iterator[Problem]:
+    """Yield the features whose columns, or whose own names, the exported model cannot have."""
+    if config.model.run_fn or config.features.preprocessing_fn:
+        return
+    columns = config.features.columns_read
+    for name in columns:
+        if reason := input_problem(name):
+            yield Problem(_key(config, name), f"{reason}; rename the column in the data, or remove it here")
+    for one, other in _equal_but_for_case(columns):
+        yield Problem(
+            _key(config, other),
+            f"expected names of columns that differ in more than case, received {one!r} and {other!r}, which are one "
+            "input of the exported model; rename one of them in the data, or remove it here",
+        )
+    features = {feature.name: feature for feature in config.features.declared}
+    for name, feature in features.items():
+        if len(name) > _MAX_LENGTH:
+            yield Problem(
+                ("features", *feature.key),
+                f"expected a feature whose name has at most {_MAX_LENGTH} characters, received {len(name)}; "
+                "rename the column in the data, or remove it here",
+            )
+    if not any(_equal_but_for_case(columns)):
+        for one, other in _equal_but_for_case(features):
+            message = (
+                f"expected names of features that differ in more than case, received {one!r} and {other!r}; rename one"
+            )
+            yield Problem(("features", *features[other].key), message)
+
+
+def _key(config: Config, column: str) -> tuple[str | int, ...]:
+    """Return where the config names a column first."""
+    if column in config.features.columns:
+        return ("features", "columns", column)
+    return ("features", *next((each.key for each in config.features.declared if column in each.columns), ()))
+
+
+def _equal_but_for_case(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return each name with an earlier one that differs only in case, as (earlier name, name)."""
+    first: dict[str, str] = {}
+    return [(first[name.lower()], name) for name in names if first.setdefault(name.lower(), name) != name]
