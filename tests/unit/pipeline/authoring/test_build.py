@@ -212,7 +212,10 @@ def test_columnar_nodes_fork_workers_for_a_large_input(
     [
         ("{train: 2, eval: 1}", None),
         ("{by: hash, columns: [company], train: 2, eval: 1}", {"by": "group", "columns": ["company"]}),
-        ("{by: group, columns: [company, tips], train: 2, eval: 1}", {"by": "group", "columns": ["company", "tips"]}),
+        (
+            "{by: group, columns: [company, trip_miles], train: 2, eval: 1}",
+            {"by": "group", "columns": ["company", "trip_miles"]},
+        ),
         ("{by: time, columns: [tips], train: 2, eval: 1}", {"by": "time", "columns": ["tips"]}),
         ("{by: column, columns: [company], train: [c0, c1], eval: [c2]}", None),
     ],
