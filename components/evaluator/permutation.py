@@ -26,6 +26,7 @@ from components.compat.tfma.columnar import Floats, Ints, Numbers
 from components.compat.tfma.evaluation import SliceKey
 from components.config_section import Task
 from components.data import split_sample
+from components.data.decimals import number_text
 from components.data.examples import Examples
 from components.data.saved_model import Columns, column_of
 from components.data.weights import weights_of
@@ -125,7 +126,7 @@ def _largest(found: Slices) -> list[int]:
 
 def _words(key: SliceKey) -> dict[str, str]:
     """Returns a slice as in a verdict."""
-    return {name: value if isinstance(value, str) else f"{value:g}" for name, value in key}
+    return {name: value if isinstance(value, str) else number_text(value) for name, value in key}
 
 
 def _replaced(batch: pa.RecordBatch, name: str, order: Ints) -> pa.RecordBatch:

@@ -13,6 +13,7 @@ import tensorflow_model_analysis as tfma
 from components.compat.tfma import slice_value
 from components.compat.tfma.columnar import Ints
 from components.compat.tfma.evaluation import SliceKey
+from components.data.decimals import decimal_numbers
 from components.data.missing import drop_nan
 from components.errors import InputError
 from components.evaluator.binned_sums import Slices
@@ -64,7 +65,7 @@ def _pairs(name: str, column: pa.Array) -> _Pairs:
     rows = np.asarray(pc.list_parent_indices(column)).astype(np.int64)
     encoded = pc.list_flatten(column).dictionary_encode()
     codes = np.asarray(encoded.indices).astype(np.int64)
-    values = encoded.dictionary.to_pylist()
+    values = decimal_numbers(encoded.dictionary).to_pylist()
     if len(rows) and (rows[1:] == rows[:-1]).any():
         rows, codes = np.divmod(np.unique(rows * len(values) + codes), len(values))
     return _Pairs(rows, codes, [_text(name, each) if isinstance(each, bytes) else each for each in values])

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow_model_analysis as tfma
 
 from components.config_section import Task
+from components.data.decimals import number_text
 from components.evaluator import constant
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
 from components.evaluator.plot_metrics import RESIDUALS
@@ -113,7 +114,7 @@ def _slice(key: Any) -> dict[str, str]:
 def _slice_value(key: Any) -> str:
     kind = key.WhichOneof("kind")
     value = getattr(key, kind)
-    return value.decode(errors="replace") if isinstance(value, bytes) else f"{value:g}"
+    return value.decode(errors="replace") if isinstance(value, bytes) else number_text(value)
 
 
 def _scalar(value: Any) -> float | None:

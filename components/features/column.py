@@ -56,6 +56,10 @@ class Column:
         """Returns the values as float32, shape [batch]."""
         return self.values if self.values.dtype == tf.float32 else tf.cast(self.values, tf.float32)
 
+    def decimal_numbers(self) -> tf.Tensor:
+        """Returns the values as float64, shape [batch]; floats as in `components.data.decimals`."""
+        return _decimal_numbers(self.values)
+
     def texts(self) -> tf.Tensor:
         """Returns the values as strings, shape [batch]."""
         return _as_texts(self.values)
@@ -126,6 +130,19 @@ def _joined(texts: Sequence[tf.Tensor], present: Sequence[tf.Tensor]) -> tuple[t
     parts = [part for text in texts for part in (tf.strings.as_string(tf.strings.length(text)), ":", text)]
     everywhere = tf.reduce_all(tf.stack(present), axis=0)
     return tf.where(everywhere, tf.strings.join(parts), ""), everywhere
+
+
+@graph_function
+def _decimal_numbers(values: tf.Tensor) -> tf.Tensor:
+    if values.dtype != tf.float32:
+        return tf.cast(values, tf.float64)
+    result = tf.cast(values, tf.float64)
+    # as_string formats with %g, which does not look for the shortest text: nine digits identify every float32 value.
+    for digits in range(9, 5, -1):
+        texts = tf.strings.as_string(values, precision=digits, shortest=True)
+        restored = tf.equal(tf.strings.to_number(texts, tf.float32), values)
+        result = tf.where(restored, tf.strings.to_number(texts, tf.float64), result)
+    return result
 
 
 def _matrix(tensor: tf.Tensor) -> tf.Tensor:

@@ -20,8 +20,8 @@ from components.features.plan import DeclaredLabel, FeaturePlan
 class TensorArithmetic:
     """The operations of a label expression on tensors; a comparison with a missing value is false.
 
-    Numbers are float64, so that integers up to 2**53 compare exactly. A missing number is NaN, and a missing text is
-    equal to no text.
+    Numbers are float64: integers up to 2**53 compare exactly, and floats as the decimals that were read. A missing
+    number is NaN, and a missing text is equal to no text.
     """
 
     def constant(self, value: float | str) -> tf.Tensor:
@@ -141,7 +141,7 @@ def _value(declared: DeclaredLabel, columns: Mapping[str, Column]) -> tf.Tensor:
 def _operand(column: Column) -> tf.Tensor:
     if column.dtype == "bytes":
         return tf.where(column.present, column.values, tf.fill(tf.shape(column.values), _NO_TEXT))
-    numbers = tf.cast(column.values, tf.float64)
+    numbers = column.decimal_numbers()
     return tf.where(column.present, numbers, tf.fill(tf.shape(numbers), tf.constant(float("nan"), tf.float64)))
 
 

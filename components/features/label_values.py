@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from components.config_section import Task
+from components.data.decimals import decimal_numbers
 from components.features.expression import Expression
 
 _Values: TypeAlias = npt.NDArray[np.float64] | npt.NDArray[np.object_]
@@ -60,7 +61,7 @@ def _operand(column: pa.Array) -> _Values:
         texts: npt.NDArray[np.object_] = column.to_numpy(zero_copy_only=False)
         return texts
     # Integers above 2**53 are rounded, as in the transform graph.
-    numbers = np.asarray(column.cast(pa.float64(), safe=False).fill_null(float("nan")), np.float64)
+    numbers = np.asarray(decimal_numbers(column).cast(pa.float64(), safe=False).fill_null(float("nan")), np.float64)
     return np.where(np.isfinite(numbers), numbers, np.nan)
 
 

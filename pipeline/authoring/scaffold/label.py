@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from components.config_section import Task
+from components.data.decimals import number_text
 from components.errors import InputError
 from components.features import expression, label_values
 from components.names import column_name, did_you_mean
@@ -114,10 +115,10 @@ def _of_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
     if len(distinct) == 2 and task in (None, "binary"):
         if set(distinct) == {0.0, 1.0}:
             return LearningTask(name, "binary", (name,), values, _counted(values.astype(int)), ())
-        high = f"{int(distinct[1])}" if integers else f"{distinct[1]:g}"
+        low, high = (number_text(int(value) if integers else value) for value in distinct)
         label = f"{expression.column_text(name)} == {high}"
         positive = values == distinct[1]
-        note = f"1 stands for {name} = {high}, 0 for {distinct[0]:g}"
+        note = f"1 stands for {name} = {high}, 0 for {low}"
         return LearningTask(label, "binary", (name,), positive * 1.0, _counted(positive * 1), (note,))
     if len(distinct) > _MOST_CLASSES:
         raise InputError(

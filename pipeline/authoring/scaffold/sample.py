@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.data.decimals import decimal_numbers
 from components.errors import InputError
 from components.ingest import input_files, readers
 from components.ingest.blocks import Block, RowLog
@@ -204,8 +205,8 @@ def _typed(batch: pa.RecordBatch, csv: CsvConfig | None) -> tuple[dict[str, pa.A
 
 
 def numbers(column: pa.Array) -> npt.NDArray[np.float64]:
-    """Returns a column of numbers as float64 (rows); NaN where a value is missing."""
-    return np.asarray(column.cast(pa.float64()).fill_null(float("nan")), np.float64)
+    """Returns a column of numbers as float64 (rows), floats as decimals; NaN where a value is missing."""
+    return np.asarray(decimal_numbers(column).cast(pa.float64()).fill_null(float("nan")), np.float64)
 
 
 def texts(column: pa.Array) -> npt.NDArray[np.object_]:
